@@ -1,0 +1,97 @@
+"""unspool decodes language models: every serious decoding method as a small rule behind one interface.
+
+Names are loaded when they are first used, so that `import unspool` and `unspool --help` stay quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .asks import Check as Check
+    from .asks import Done as Done
+    from .asks import Emit as Emit
+    from .asks import Keep as Keep
+    from .asks import Look as Look
+    from .asks import Score as Score
+    from .asks import Scores as Scores
+    from .asks import Verdict as Verdict
+    from .canvas import Canvas as Canvas
+    from .chance import At as At
+    from .chance import Every as Every
+    from .chance import Philox as Philox
+    from .chance import Role as Role
+    from .chance import Tape as Tape
+    from .claim import ARGMAX as ARGMAX
+    from .claim import BOUND as BOUND
+    from .claim import HEURISTIC as HEURISTIC
+    from .claim import LAW as LAW
+    from .claim import SEED as SEED
+    from .claim import Claim as Claim
+    from .claim import Method as Method
+    from .claim import claims as claims
+    from .compare import compare as compare
+    from .decode import Denoise as Denoise
+    from .decode import Speculate as Speculate
+    from .decode import plain as plain
+    from .divergence import divergence as divergence
+    from .errors import UnspoolError as UnspoolError
+    from .law import Drawn as Drawn
+    from .law import Law as Law
+    from .lm import LM as LM
+    from .lm import Event as Event
+    from .lm import Output as Output
+    from .load import load as load
+    from .methods import method as method
+    from .proof import Proof as Proof
+    from .proof import prove as prove
+    from .run.engine import Engine as Engine
+    from .run.table import Joint as Joint
+    from .run.table import Table as Table
+    from .settings import Settings as Settings
+    from .stop import Stop as Stop
+    from .trace import Trace as Trace
+    from .tree import Tree as Tree
+    from .warp import Warp as Warp
+
+_HOMES = {
+    "asks": "Check Done Emit Keep Look Score Scores Verdict",
+    "canvas": "Canvas",
+    "chance": "At Every Philox Role Tape",
+    "claim": "ARGMAX BOUND HEURISTIC LAW SEED Claim Method claims",
+    "compare": "compare",
+    "decode": "Denoise Speculate plain",
+    "divergence": "divergence",
+    "errors": "UnspoolError",
+    "law": "Drawn Law",
+    "lm": "LM Event Output",
+    "load": "load",
+    "methods": "method",
+    "proof": "Proof prove",
+    "run.engine": "Engine",
+    "run.table": "Joint Table",
+    "settings": "Settings",
+    "stop": "Stop",
+    "trace": "Trace",
+    "tree": "Tree",
+    "warp": "Warp",
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+__all__ = ["__version__", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'unspool' has no attribute {name!r}")
+    # The name must win over a submodule of the same name (compare, divergence, load), which the import would bind.
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

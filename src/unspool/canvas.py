@@ -1,0 +1,108 @@
+"""Canvases: texts or grids with holes, for decoders that fill positions in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+HOLE = -1
+
+
+class Status(IntEnum):
+    """What is known of a position."""
+
+    GIVEN = 0  # part of the prompt, never changes
+    HOLE = 1  # nothing yet
+    DRAFT = 2  # filled, may be revised
+    FIXED = 3  # filled for good
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """Tokens with holes, the status of each position, and when it was filled.
+
+    `shape` is () for a text, (height, width) for a grid; `window` is the half-open range of positions that a decoder is
+    working on; `filled[i]` is the step at which position i got its token, −1 before that.
+    """
+
+    tokens: tuple[int, ...]
+    status: tuple[Status, ...]
+    filled: tuple[int, ...]
+    window: tuple[int, int]
+    shape: tuple[int, ...] = ()
+    step: int = 0
+
+    @staticmethod
+    def blank(prompt: Iterable[int], holes: int, shape: tuple[int, ...] = ()) -> Canvas:
+        """The prompt followed by this many holes."""
+        given = tuple(prompt)
+        size = len(given) + holes
+        return Canvas(
+            tokens=given + (HOLE,) * holes,
+            status=(Status.GIVEN,) * len(given) + (Status.HOLE,) * holes,
+            filled=(-1,) * size,
+            window=(len(given), size),
+            shape=shape,
+        )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def holes(self) -> list[int]:
+        """The empty positions of the window."""
+        return [i for i in range(*self.window) if self.status[i] == Status.HOLE]
+
+    def fill(self, tokens: Mapping[int, int], status: Status = Status.FIXED) -> Canvas:
+        """This canvas one step later, with these positions filled."""
+        for i in tokens:
+            self._refuse_outside(i)
+            if self.status[i] in (Status.GIVEN, Status.FIXED):
+                raise ValueError(f"position {i} is {self.status[i].name.lower()} and cannot be filled")
+        new = [tokens.get(i, x) for i, x in enumerate(self.tokens)]
+        marks = [status if i in tokens else s for i, s in enumerate(self.status)]
+        when = [self.step if i in tokens else t for i, t in enumerate(self.filled)]
+        return replace(self, tokens=tuple(new), status=tuple(marks), filled=tuple(when), step=self.step + 1)
+
+    def remask(self, positions: Iterable[int]) -> Canvas:
+        """This canvas with these drafts turned into holes again."""
+        gone = set(positions)
+        for i in gone:
+            self._refuse_outside(i)
+            if self.status[i] != Status.DRAFT:
+                raise ValueError(f"position {i} is {self.status[i].name.lower()}; only drafts can be masked again")
+        return replace(
+            self,
+            tokens=tuple(HOLE if i in gone else x for i, x in enumerate(self.tokens)),
+            status=tuple(Status.HOLE if i in gone else s for i, s in enumerate(self.status)),
+            filled=tuple(-1 if i in gone else t for i, t in enumerate(self.filled)),
+        )
+
+    def insert(self, at: int, holes: int = 1) -> Canvas:
+        """This canvas with new holes before position `at`; the window grows with them."""
+        low, high = self.window
+        if not low <= at <= high:
+            raise ValueError(f"position {at} is outside the window {low}..{high}; holes go where the decoder works")
+        return replace(
+            self,
+            tokens=self.tokens[:at] + (HOLE,) * holes + self.tokens[at:],
+            status=self.status[:at] + (Status.HOLE,) * holes + self.status[at:],
+            filled=self.filled[:at] + (-1,) * holes + self.filled[at:],
+            window=(low, high + holes),
+        )
+
+    def extend(self, holes: int) -> Canvas:
+        """This canvas with more holes at the end and the window moved onto them."""
+        size = len(self)
+        return replace(
+            self,
+            tokens=self.tokens + (HOLE,) * holes,
+            status=self.status + (Status.HOLE,) * holes,
+            filled=self.filled + (-1,) * holes,
+            window=(size, size + holes),
+        )
+
+    def _refuse_outside(self, position: int) -> None:
+        if not 0 <= position < len(self):
+            raise ValueError(f"position {position} is outside the canvas, which has the positions 0 to {len(self) - 1}")

@@ -1,0 +1,174 @@
+"""Chance as an argument: every random choice is addressed, so it can be drawn, replayed or enumerated.
+
+A choice has an address (position, role, k, round) and an address has one uniform number, whoever asks and in whatever
+order. So batches, drafters and kernels cannot change a text by drawing in another order, and a rule that uses the same
+address twice gets the same number twice, in a proof as in real life.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping
+from enum import IntEnum
+from typing import NamedTuple, Protocol, TypeVar
+
+from .law import Law
+
+T = TypeVar("T", bound=Hashable)
+
+
+class Role(IntEnum):
+    """What a random number is for; different roles at one position are independent."""
+
+    PICK = 0  # the token of plain decoding at this position
+    DRAFT = 1  # a drafted token
+    ACCEPT = 2  # whether a drafted token stands
+    RESIDUAL = 3  # the token after the last accepted one
+    ORDER = 4  # which hole to fill, which particle to keep
+
+
+class At(NamedTuple):
+    """The address of one random number.
+
+    `position` is the place in the text that the choice is about, `k` tells siblings or particles apart, and `round` is
+    the length of the text when the round began. Every round adds a token, so drafts of one position in two rounds get
+    fresh noise, while PICK ignores the round and so stays the same with any drafter.
+    """
+
+    position: int
+    role: Role
+    k: int = 0
+    round: int = 0
+
+
+class Chance(Protocol):
+    """A source of addressed randomness."""
+
+    def choose(self, law: Law, at: At) -> int:
+        """A token of `law`."""
+        ...
+
+    def coin(self, p: float, at: At) -> bool:
+        """True with probability p."""
+        ...
+
+
+class Philox:
+    """Draws: uniforms from the counter-based generator Philox4x32-10 (Salmon et al. 2011), keyed by seed.
+
+    The counter is the address, so nothing is stored and kernels can compute the same numbers. `stream` tells several
+    samples of one seed apart.
+    """
+
+    def __init__(self, seed: int, stream: int = 0) -> None:
+        self.seed, self.stream = seed & (2**64 - 1), stream & 0xFFFFFFFF
+
+    def uniform(self, at: At) -> float:
+        """The number in [0, 1) at this address, with 53 random bits."""
+        position, role, k, round_ = at
+        a, b, _, _ = philox((position, round_, role << 24 | k, self.stream), (self.seed & 0xFFFFFFFF, self.seed >> 32))
+        return ((a << 21) ^ (b >> 11)) * 2.0**-53
+
+    def choose(self, law: Law, at: At) -> int:
+        """The token whose interval holds this address's number."""
+        return law.invert(self.uniform(at))
+
+    def coin(self, p: float, at: At) -> bool:
+        """True if this address's number is below p."""
+        return self.uniform(at) < p
+
+
+def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Ten rounds of Philox on four 32-bit words."""
+    a, b, c, d = counter
+    j, k = key
+    for _ in range(10):
+        x, y = 0xD2511F53 * a, 0xCD9E8D57 * c
+        a, b, c, d = (y >> 32) ^ b ^ j, y & 0xFFFFFFFF, (x >> 32) ^ d ^ k, x & 0xFFFFFFFF
+        j, k = (j + 0x9E3779B9) & 0xFFFFFFFF, (k + 0xBB67AE85) & 0xFFFFFFFF
+    return a, b, c, d
+
+
+class Tape:
+    """Replays given uniforms by address, so that a fast kernel can be checked token for token against its reference."""
+
+    def __init__(self, uniforms: Mapping[At, float]) -> None:
+        self.uniforms = uniforms
+
+    def choose(self, law: Law, at: At) -> int:
+        """The token whose interval holds the taped number."""
+        return law.invert(self.uniforms[at])
+
+    def coin(self, p: float, at: At) -> bool:
+        """True if the taped number is below p."""
+        return self.uniforms[at] < p
+
+
+class Every:
+    """Visits every branch of a random program; `law(program)` is the exact law of its result.
+
+    An address stands for one uniform number. The first choice at an address splits [0, 1) into the intervals of its
+    outcomes; a later choice at the same address can only split the interval that is left. So two programs run in one
+    branch share their randomness as they would under one seed, and reused noise shows up as a wrong joint law.
+    """
+
+    SLIVER = 1e-14  # an interval this short is rounding between two sums of the same masses
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most, self.branches = most, 0
+        self._script: list[int] = []  # which outcome to take at each choice of this branch
+        self._widths: list[int] = []  # how many outcomes there were
+        self._left: dict[At, tuple[float, float]] = {}
+        self.mass = 1.0
+
+    def choose(self, law: Law, at: At) -> int:
+        """The next unvisited outcome of this law at this address."""
+        return self._split(law.steps, at)
+
+    def coin(self, p: float, at: At) -> bool:
+        """The next unvisited side of this coin."""
+        return self._split([(1, p), (0, 1.0)], at) == 1
+
+    def _split(self, steps: list[tuple[int, float]], at: At) -> int:
+        low, high = self._left.get(at, (0.0, 1.0))
+        outcomes, start = [], 0.0
+        for outcome, end in steps:
+            left, right = max(start, low), min(end, high)
+            if right - left > self.SLIVER:
+                outcomes.append((outcome, left, right))
+            start = end
+        depth = len(self._widths)
+        if depth == len(self._script):
+            self._script.append(0)
+        outcome, left, right = outcomes[self._script[depth]]
+        self._widths.append(len(outcomes))
+        self._left[at] = (left, right)
+        self.mass *= (right - left) / (high - low)
+        return outcome
+
+    def law(self, program: Callable[[Chance], T]) -> dict[T, float]:
+        """The exact law of `program(chance)` over all branches."""
+        found: defaultdict[T, float] = defaultdict(float)
+        self._script, self.branches = [], 0
+        while True:
+            self._widths, self._left, self.mass = [], {}, 1.0
+            result = program(self)
+            found[result] += self.mass
+            self.branches += 1
+            if self.most is not None and self.branches > self.most:
+                raise TooManyBranches(self.most)
+            del self._script[len(self._widths) :]
+            while self._script and self._script[-1] + 1 == self._widths[len(self._script) - 1]:
+                self._script.pop()
+            if not self._script:
+                return dict(found)
+            self._script[-1] += 1
+
+
+class TooManyBranches(Exception):
+    """A program branches more than the enumerator was told to follow."""
+
+
+def total_variation(a: Mapping[T, float], b: Mapping[T, float]) -> float:
+    """½ Σ |a(x) − b(x)|: the largest difference in probability that any event can show."""
+    return 0.5 * sum(abs(a.get(x, 0.0) - b.get(x, 0.0)) for x in {*a, *b})

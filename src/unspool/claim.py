@@ -1,0 +1,106 @@
+"""Claims: what a rule promises, attached to the rule, kept in one registry, and checked by `unspool prove`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, TypeVar
+
+from .asks import Decoding
+from .chance import Chance
+from .stop import Stop
+from .warp.warp import Warp
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Method(Protocol):
+    """A way to decode: given a prompt, chance, a warp and a stop, a generator of asks that ends in `Done`."""
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        """Begin decoding."""
+        ...
+
+
+class Claim(Enum):
+    """The promises a rule can make, strongest first."""
+
+    SEED = "same seed, same text as plain decoding"
+    LAW = "the exact output distribution of plain decoding"
+    ARGMAX = "the greedy text"
+    BOUND = "a stated bound"
+    HEURISTIC = "approximate; the gap is measured and printed"
+
+
+SEED, LAW, ARGMAX, BOUND, HEURISTIC = Claim
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One rule of the registry: what it is, what it claims, whose paper it is, and the methods that put it to the test.
+
+    `trials` gives complete methods that use the rule, small enough to be enumerated. `build` makes the method that a
+    user gets by name; its parameters are the options that `--method name:option=value` can set.
+    """
+
+    name: str
+    family: str
+    claim: Claim
+    paper: str
+    systems: tuple[str, ...]
+    rule: Callable[..., Any]
+    trials: Callable[[Any], Iterable[Method]]
+    build: Callable[..., Method] | None
+    needs: tuple[str, ...]
+    bound: Callable[[Any], float] | None
+    shaped: bool
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the rule's docstring."""
+        text = inspect.getdoc(self.rule) or ""
+        return text.split("\n\n")[0].replace("\n", " ")
+
+
+_entries: dict[str, Entry] = {}
+
+
+def claims(
+    claim: Claim,
+    *,
+    trials: Callable[[Any], Iterable[Method]],
+    build: Callable[..., Method] | None = None,
+    name: str | None = None,
+    paper: str = "",
+    systems: Sequence[str] = (),
+    needs: Sequence[str] = (),
+    bound: Callable[[Any], float] | None = None,
+    shaped: bool = True,
+) -> Callable[[F], F]:
+    """Register a rule with what it claims. The family is the folder that the rule lives in.
+
+    `needs` names models besides the target, `bound` is what BOUND claims of the total variation in a case, and
+    `shaped=False` says that the claim is about the model's own law, without warps.
+    """
+
+    def register(rule: F) -> F:
+        known = name or rule.__name__.lower()
+        family = rule.__module__.split(".")[-2] if rule.__module__.startswith("unspool.") else "yours"
+        if known in _entries and _entries[known].rule.__module__ != rule.__module__:
+            raise ValueError(f"two rules are called {known!r}: {_entries[known].rule.__module__} and {rule.__module__}")
+        builder = rule if build is None and family == "decode" else build
+        _entries[known] = Entry(
+            known, family, claim, paper, tuple(systems), rule, trials, builder, tuple(needs), bound, shaped
+        )
+        return rule
+
+    return register
+
+
+def entries() -> dict[str, Entry]:
+    """Every registered rule by name."""
+    from . import decode, draft, unmask, verify  # noqa: F401  (their rules register themselves)
+
+    return dict(sorted(_entries.items(), key=lambda item: (item[1].family, item[0])))

@@ -1,0 +1,117 @@
+"""Methods side by side on the same prompts in one run: speed, acceptance, and whether the text stayed the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .claim import Method
+from .divergence import Divergence, divergence, passes_of
+from .lm import LM, Output, Prompt
+from .methods import method as named
+from .settings import Settings
+from .trace import Trace
+
+BASELINE = "plain"
+
+
+@dataclass
+class Row:
+    """One method over all prompts."""
+
+    method: str
+    outputs: list[Output] = field(default_factory=list)
+    same: int = 0
+    parted: list[tuple[int, Divergence]] = field(default_factory=list)  # (prompt, where)
+
+    @property
+    def total(self) -> Trace:
+        """All traces added up."""
+        total = Trace()
+        for output in self.outputs:
+            t = output.trace
+            total.prompt += t.prompt
+            total.tokens += t.tokens
+            total.rounds += t.rounds
+            total.drafted += t.drafted
+            total.accepted += t.accepted
+            total.forwards += t.forwards
+            total.rows += t.rows
+            total.asks += t.asks
+            total.seconds_draft += t.seconds_draft
+            total.seconds_forward += t.seconds_forward
+            total.seconds_rule += t.seconds_rule
+            total.seconds_total += t.seconds_total
+        return total
+
+    def speed_up(self, plain: Row) -> float:
+        """Tokens per second against plain decoding's, both over all prompts."""
+        return self.total.tokens_per_second / plain.total.tokens_per_second
+
+    def record(self, plain: Row) -> dict[str, Any]:
+        """The row as plain data."""
+        total, base = self.total, plain.total
+        return {
+            "method": self.method,
+            "speed_up": self.speed_up(plain),
+            "break_even_tokens_per_round": total.break_even(base.seconds_total / base.tokens) if base.tokens else None,
+            "same_text": self.same,
+            "prompts": len(self.outputs),
+            "divergences": [
+                {"prompt": i, "position": d.position, "gap": d.gap, "noise": d.noise, "near_tie": d.near_tie}
+                for i, d in self.parted
+            ],
+            **total.record(),
+        }
+
+
+@dataclass
+class Comparison:
+    """All rows, plain decoding first."""
+
+    rows: list[Row]
+
+    @property
+    def plain(self) -> Row:
+        """The baseline."""
+        return self.rows[0]
+
+    def record(self) -> list[dict[str, Any]]:
+        """All rows as plain data."""
+        return [row.record(self.plain) for row in self.rows]
+
+
+def compare(
+    lm: LM,
+    methods: Sequence[str],
+    prompts: Sequence[Prompt],
+    settings: Settings = Settings(),  # noqa: B008
+    advance: Callable[[], None] = lambda: None,
+) -> Comparison:
+    """Run plain decoding and each method on each prompt, alone, from a cold cache, prompt by prompt.
+
+    The order prompt by prompt lets slow drifts of the machine hit all methods alike. `advance` is called after each
+    text. Greedy texts that differ get a verdict: near tie or bug.
+    """
+    built: dict[str, Method] = {BASELINE: named(BASELINE), **{spec: named(spec) for spec in methods}}
+    rows = [Row(name) for name in built]
+    _generate(lm, prompts[0], replace(settings, max_tokens=4), built[BASELINE])  # the first forward pays for set-up
+    for number, prompt in enumerate(prompts):
+        for row, method in zip(rows, built.values(), strict=True):
+            output = _generate(lm, prompt, settings, method)
+            row.outputs.append(output)
+            plain = rows[0].outputs[number]
+            if output.tokens == plain.tokens:
+                row.same += 1
+            elif settings.temperature == 0:
+                found = divergence(lm.encode(prompt), output.tokens, plain.tokens, passes_of(lm.model))
+                row.parted += [] if found is None else [(number, found)]
+            advance()
+    return Comparison(rows)
+
+
+def _generate(lm: LM, prompt: Prompt, settings: Settings, method: Method) -> Output:
+    for model in lm.models().values():
+        model.forget()  # a cache warmed by the method before would flatter the next one
+    return lm.generate(prompt, settings, method)

@@ -1,0 +1,47 @@
+"""The one loop of left-to-right decoding: draft a tree, check it, keep what stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..asks import Check, Checked, Decoding, Done, Emit, Keep, Verify
+from ..chance import Chance
+from ..draft.draft import Draft
+from ..draft.nothing import Nothing
+from ..stop import Stop
+from ..tree import ROOT
+from ..verify.walk import walk
+from ..warp.warp import Prefix, Warp
+
+
+@dataclass(frozen=True)
+class Speculate:
+    """Draft a tree, score it once, keep the verified path and one token more.
+
+    What follows is exact about the law after all warps if the verifier is. With nothing drafted this is plain decoding.
+
+    Cost: one forward of the target per round, over the drafted nodes and the last token.
+    """
+
+    draft: Draft = Nothing()  # noqa: RUF009  (frozen)
+    verify: Verify = walk
+    budget: int = 8
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        """Decode after `text` until `stop`."""
+        prefix, tail = Prefix.of(text, warp), stop.start()
+        source = self.draft.begin(prefix)
+        while True:
+            tree = yield from source.propose(prefix, self.budget, chance)
+            checked: Checked = yield Check(tree, prefix, self.verify, chance)
+            (node, token), scored, scores = checked
+            path = tree.path(node)
+            kept, reason, tail, trim = stop.cut(tail, (*tree.tokens(path), token))
+            parents = [ROOT, *path][: len(kept)]
+            before, after = [scored.raw(n) for n in parents], [scored.law(n) for n in parents]
+            yield Emit(kept, before, after, drafted=len(tree), accepted=min(len(path), len(kept)))
+            prefix = prefix.then(kept)
+            if reason:
+                return Done(prefix.text[len(text) :], reason, trim)
+            yield Keep(tree, (node,), (token,))
+            source.learn(prefix, tree, scores)

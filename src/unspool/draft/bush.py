@@ -1,0 +1,65 @@
+"""A second model drafts a bush: several different tokens at each level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..asks import Score, Scores
+from ..chance import At, Chance, Role
+from ..claim import LAW, Method, claims
+from ..tree import NOTHING, ROOT, Tree
+from ..warp.warp import Prefix
+from .chain import DRAFT
+from .draft import Proposing, Source
+
+
+def build(widths: tuple[int, ...] = (3, 2, 1)) -> Method:
+    """A drafted bush under rejection."""
+    from ..decode.speculate import Speculate
+    from ..verify.rejection import rejection
+
+    return Speculate(Bush(widths), rejection, budget=64)
+
+
+@claims(
+    LAW,
+    trials=lambda _: [build(widths=(2,)), build(widths=(2, 1))],
+    build=build,
+    paper="2402.14160",
+    systems=("RSD-C (constant branching)",),
+    needs=(DRAFT,),
+)
+@dataclass(frozen=True)
+class Bush:
+    """At level i draw `widths[i]` different tokens below every node, without replacement.
+
+    Each sibling carries the law it was drawn from: the draft's law without its elder siblings.
+
+    Claim: LAW under rejection. Cost: one forward of the draft model per level.
+    """
+
+    widths: tuple[int, ...] = (3, 2, 1)
+
+    def begin(self, prefix: Prefix) -> Source:
+        """Itself: the draft model's session is the runner's business."""
+        return self
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The bush, level by level, until the budget is spent."""
+        tree, start = NOTHING, len(prefix)
+        level = {ROOT: prefix}
+        for depth, width in enumerate(self.widths):
+            scores: Scores = yield Score(tree, by=DRAFT)
+            below: dict[int, Prefix] = {}
+            for node, here in level.items():
+                law = here.shape(scores.law(node))
+                while len(tree.kids(node)) < width and len(tree) < budget and not law.is_empty():
+                    drawn = law.draw(chance, At(start + depth, Role.DRAFT, len(tree), start))
+                    tree, kid = tree.grow(drawn, node)
+                    below[kid] = here.then((drawn.token,))
+                    law = law.without(drawn.token)
+            level = below
+        return tree
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Nothing to learn."""

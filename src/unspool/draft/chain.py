@@ -1,0 +1,57 @@
+"""A second model drafts a chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..asks import Score, Scores
+from ..chance import At, Chance, Role
+from ..claim import LAW, Method, claims
+from ..tree import NOTHING, ROOT, Tree
+from ..warp.warp import Prefix
+from .draft import Proposing, Source
+
+DRAFT = "draft"
+
+
+def build(depth: int = 4) -> Method:
+    """A drafted chain under rejection."""
+    from ..decode.speculate import Speculate
+    from ..verify.rejection import rejection
+
+    return Speculate(Chain(depth), rejection, budget=depth)
+
+
+@claims(
+    LAW,
+    trials=lambda _: [build(depth=1), build(depth=2)],
+    build=build,
+    paper="2211.17192",
+    systems=("Speculative decoding (draft model)",),
+    needs=(DRAFT,),
+)
+@dataclass(frozen=True)
+class Chain:
+    """Draw `depth` tokens one after the other from a draft model, under the request's own warps.
+
+    Claim: LAW under rejection. Cost: `depth` forwards of the draft model per round.
+    """
+
+    depth: int = 4
+
+    def begin(self, prefix: Prefix) -> Source:
+        """Itself: the draft model's session is the runner's business."""
+        return self
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The drawn chain, each token with the law it was drawn from."""
+        tree, node, start = NOTHING, ROOT, len(prefix)
+        for i in range(min(self.depth, budget)):
+            scores: Scores = yield Score(tree, by=DRAFT)
+            drawn = prefix.shape(scores.law(node)).draw(chance, At(start + i, Role.DRAFT, round=start))
+            tree, node = tree.grow(drawn, node)
+            prefix = prefix.then((drawn.token,))
+        return tree
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Nothing to learn."""

@@ -1,0 +1,33 @@
+"""What a drafter is: a small setting that begins one source of trees per request."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Protocol, TypeAlias
+
+from ..asks import Ask, Scores
+from ..chance import Chance
+from ..tree import Tree
+from ..warp.warp import Prefix
+
+Proposing: TypeAlias = Generator[Ask, Any, Tree]
+
+
+class Source(Protocol):
+    """Proposes trees for one text, and may learn from what the target said of them."""
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """A tree of at most `budget` nodes to follow this prefix; may ask a draft model on the way."""
+        ...
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Take note of the text as it is now and of the scores of the last tree."""
+        ...
+
+
+class Draft(Protocol):
+    """A way to draft: begins a source that knows one request and no other."""
+
+    def begin(self, prefix: Prefix) -> Source:
+        """A fresh source for this prompt."""
+        ...

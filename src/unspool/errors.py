@@ -1,0 +1,40 @@
+"""What can go wrong, as the user sees it: every error says what was given, what was expected, and what to do."""
+
+from __future__ import annotations
+
+
+class UnspoolError(Exception):
+    """A mistake a user can act on; the command line prints its message without a traceback."""
+
+
+class BadModel(UnspoolError):
+    """A model file or folder that cannot be read, or an architecture that is not known."""
+
+
+class FetchFailed(UnspoolError):
+    """A download that did not finish; nothing half-written is left behind."""
+
+
+class BadRequest(UnspoolError):
+    """A prompt, method or option that cannot be used."""
+
+
+class EmptyLaw(UnspoolError):
+    """Every token has been forbidden, so there is nothing left to draw."""
+
+
+class BadScores(UnspoolError):
+    """A model returned NaN, or nothing but -inf."""
+
+
+class OutOfRoom(UnspoolError):
+    """A text does not fit the context or the cache; raised before any work is done."""
+
+
+class MissingExtra(UnspoolError):
+    """An optional package is needed for this."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed. Run: pip install 'unspool[{extra}]'"
+        )

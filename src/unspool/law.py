@@ -1,0 +1,203 @@
+"""Categorical laws over the vocabulary: the one currency that models, warps, drafters and verifiers trade in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .errors import BadScores, EmptyLaw
+
+if TYPE_CHECKING:
+    from .chance import At, Chance
+
+NEVER = -math.inf
+
+
+class Law:
+    """A probability law over token ids, held as unnormalised log-weights on the device where the model left them.
+
+    p(x) = exp(scores[x]) / Σ exp(scores). Nothing is normalised, sorted or moved to the host before somebody asks:
+    the greedy token costs one max, a probability one log-sum-exp, a draw one cumulative sum.
+    """
+
+    def __init__(self, scores: Tensor) -> None:
+        self.scores = scores
+
+    @staticmethod
+    def of(weights: Sequence[float]) -> Law:
+        """The law proportional to the given weights, in float64."""
+        return Law(torch.tensor(weights, dtype=torch.float64).log())
+
+    @staticmethod
+    def point(token: int, like: Law | None = None) -> Law:
+        """The law that always gives `token`; `like` tells its vocabulary and device, where they are known."""
+        return Point(token, like)
+
+    @property
+    def size(self) -> int:
+        """Number of tokens in the vocabulary."""
+        return self.scores.shape[0]
+
+    # ---- what can be asked of a law
+
+    @cached_property
+    def best(self) -> int:
+        """The most probable token; of several, the one with the lowest id."""
+        value, token = self.scores.max(0)
+        self._refuse_unusable(float(value))
+        return int(token)
+
+    @cached_property
+    def log_z(self) -> float:
+        """log Σ exp(scores): what normalises this law."""
+        total = float(torch.logsumexp(self.scores, 0))
+        self._refuse_unusable(total)
+        return total
+
+    @cached_property
+    def p(self) -> Tensor:
+        """All probabilities."""
+        total = self.log_z  # refuses NaN and empty laws first
+        return (self.scores - total).exp()
+
+    def spread(self, like: Law) -> Tensor:
+        """All probabilities, over the vocabulary and on the device of `like`."""
+        return self.p
+
+    def logprob(self, token: int) -> float:
+        """log p(token)."""
+        return float(self.scores[token]) - self.log_z
+
+    def __getitem__(self, token: int) -> float:
+        return math.exp(self.logprob(token))
+
+    @cached_property
+    def cdf(self) -> Tensor:
+        """Cumulative probabilities in id order, in float64 so that a large vocabulary does not round mass away."""
+        return self.p.cumsum(0, dtype=torch.float64)
+
+    @cached_property
+    def steps(self) -> list[tuple[int, float]]:
+        """Every possible token with the upper end of its interval of [0, 1): what enumeration walks over."""
+        ends: list[float] = (self.cdf / self.cdf[-1]).tolist()  # in float32 the sum is not quite 1; `invert` scales too
+        return [(x, end) for x, (mass, end) in enumerate(zip(self.p.tolist(), ends, strict=True)) if mass > 0]
+
+    def invert(self, uniform: float) -> int:
+        """The token whose interval of the cumulative law holds `uniform` in [0, 1)."""
+        cdf = self.cdf
+        at = torch.searchsorted(cdf, cdf[-1] * uniform, right=True)
+        return min(int(at), self.steps[-1][0]) if int(at) >= self.size else int(at)
+
+    def draw(self, chance: Chance, at: At) -> Drawn:
+        """A token drawn from this law, with the law it was drawn from."""
+        return Drawn(chance.choose(self, at), self)
+
+    def is_empty(self) -> bool:
+        """True if no token is possible."""
+        return bool((self.scores == NEVER).all())
+
+    # ---- how laws are made from laws
+
+    def only(self, allowed: Tensor) -> Law:
+        """This law given that the token is among `allowed` (a boolean mask)."""
+        return Law(self.scores.masked_fill(~allowed, NEVER))
+
+    def without(self, *tokens: int) -> Law:
+        """This law given that the token is none of these."""
+        scores = self.scores.clone()
+        scores[list(tokens)] = NEVER
+        return Law(scores)
+
+    def minus(self, q: Law, scale: float = 1.0) -> Law:
+        """The residual, normalised [scale·p − q]₊; p itself if nothing is left (then p = q up to rounding)."""
+        weights = scale * self.p - q.spread(self)
+        rest = Law(weights.clamp_min(0).log())
+        return self if rest.is_empty() else rest
+
+    def temper(self, temperature: float) -> Law:
+        """p(x)^(1/temperature), normalised; at 0 the greedy token."""
+        if temperature == 0:
+            return Law.point(self.best, self)
+        return Law(self.scores / temperature)
+
+    def mix(self, other: Law, weight: float) -> Law:
+        """(1 − weight)·p + weight·other."""
+        return Law(((1 - weight) * self.p + weight * other.spread(self)).log())
+
+    def top(self, k: int) -> list[int]:
+        """The k most probable tokens, best first."""
+        tokens: list[int] = self.scores.topk(min(k, self.size)).indices.tolist()
+        return tokens
+
+    def _refuse_unusable(self, value: float) -> None:
+        if math.isnan(value) or value == math.inf:
+            raise BadScores(
+                "the model returned NaN or infinite scores. Its weights or its precision are broken: "
+                "try dtype fp32, and check the file with `unspool pull --check`."
+            )
+        if value == NEVER:
+            raise EmptyLaw(
+                "every token is forbidden here, so no text can follow. "
+                "Loosen the warps or constraints that together exclude the whole vocabulary."
+            )
+
+    def __repr__(self) -> str:
+        p = self.scores.softmax(0)  # not self[x]: even a law that is empty or broken can be shown
+        shown = ", ".join(f"{x}: {float(p[x]):.3g}" for x in self.top(5))
+        return f"Law({{{shown}{', …' if self.size > 5 else ''}}})"
+
+
+class Point(Law):
+    """The law of a token that was not drawn but chosen: by argmax, by lookup, by force."""
+
+    def __init__(self, token: int, like: Law | None = None) -> None:
+        self.best, self._like = token, like
+
+    @cached_property
+    def scores(self) -> Tensor:
+        """Log-weights, made only if a warp insists on seeing them."""
+        if self._like is None:
+            raise TypeError("this point law does not know its vocabulary; use spread(like)")
+        return self.spread(self._like).log()
+
+    def spread(self, like: Law) -> Tensor:
+        """All probabilities: one 1 among zeros."""
+        p = torch.zeros_like(like.scores)
+        p[self.best] = 1.0
+        return p
+
+    def logprob(self, token: int) -> float:
+        """0 for the token itself, −∞ for all others."""
+        return 0.0 if token == self.best else NEVER
+
+    @property
+    def steps(self) -> list[tuple[int, float]]:
+        """The one token, with the whole of [0, 1)."""
+        return [(self.best, 1.0)]
+
+    def invert(self, uniform: float) -> int:
+        """The one token."""
+        return self.best
+
+    def temper(self, temperature: float) -> Law:
+        """A point stays a point at any temperature."""
+        return self
+
+    def is_empty(self) -> bool:
+        """Never."""
+        return False
+
+    def __repr__(self) -> str:
+        return f"Point({self.best})"
+
+
+class Drawn(NamedTuple):
+    """A token together with the law it came from: a drafter cannot report any other q."""
+
+    token: int
+    law: Law

@@ -1,0 +1,71 @@
+"""Methods by name: `plain`, `lookup`, `lookup:ngram=2,depth=8`."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from .claim import Entry, Method, entries
+from .errors import BadRequest
+
+
+def method(spec: str | Method) -> Method:
+    """The method that a spec names, with its options; a method is returned as it is."""
+    if not isinstance(spec, str):
+        return spec
+    entry, options = _parsed(spec)
+    build = _builder(entry)
+    known = inspect.signature(build, eval_str=True).parameters
+    for option in options:
+        if option not in known:
+            listed = ", ".join(f"{p.name}={p.default}" for p in known.values()) or "none"
+            raise BadRequest(f"the method {entry.name!r} has no option {option!r}; its options are: {listed}")
+    return build(**{name: _value(entry.name, known[name], text) for name, text in options.items()})
+
+
+def needs(spec: str | Method) -> tuple[str, ...]:
+    """The models besides the target that a named method asks; nothing is known of a method given as an object."""
+    return _parsed(spec)[0].needs if isinstance(spec, str) else ()
+
+
+def runnable() -> list[Entry]:
+    """The registered rules that can be run by name."""
+    return [entry for entry in entries().values() if entry.build is not None]
+
+
+def _parsed(spec: str) -> tuple[Entry, dict[str, str]]:
+    name, _, rest = spec.partition(":")
+    known = {entry.name: entry for entry in runnable()}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise BadRequest(f"no method is called {name!r}.{hint} There are: {', '.join(known)}")
+    options: dict[str, str] = {}
+    for part in filter(None, rest.split(",")):
+        option, equals, value = part.partition("=")
+        if not equals:
+            raise BadRequest(f"{part!r} in {spec!r} is not an option: write {name}:option=value,option=value")
+        options[option.strip()] = value.strip()
+    return known[name], options
+
+
+def _builder(entry: Entry) -> Callable[..., Method]:
+    assert entry.build is not None
+    return entry.build
+
+
+def _value(method_name: str, parameter: inspect.Parameter, text: str) -> Any:
+    kind = parameter.annotation
+    readers: dict[Any, Callable[[str], Any]] = {
+        int: int,
+        float: float,
+        str: str,
+        tuple[int, ...]: lambda s: tuple(int(x) for x in s.split("+")),  # widths=3+2+1
+    }
+    try:
+        return readers[kind](text)
+    except ValueError:
+        wanted = getattr(kind, "__name__", str(kind))
+        raise BadRequest(f"{method_name}:{parameter.name}={text} is not a valid {wanted}") from None

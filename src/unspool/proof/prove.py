@@ -1,0 +1,199 @@
+"""Prove a claim: enumerate the method on drawn cases and compare the joint law of whole texts with the truth."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, assume, given, settings
+
+from ..asks import Done
+from ..chance import Chance, Every, TooManyBranches, total_variation
+from ..claim import ARGMAX, BOUND, HEURISTIC, LAW, SEED, Claim, Entry, Method, entries
+from ..errors import BadRequest, EmptyLaw
+from ..run.engine import Engine
+from ..warp import Temperature
+from .case import PLAIN, WARPS, Case, cases
+from .truth import law_of_text, text_of_seed
+
+TOLERANCE = 1e-12
+MOST_BRANCHES = 4000
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What enumeration found of one claim: the largest total variation from what was promised, over all cases.
+
+    For SEED and ARGMAX, `tv` also counts the probability of any text other than the promised one.
+    """
+
+    method: str
+    claim: str
+    tv: float
+    branches: int
+    ok: bool
+    seconds: float
+    cases: int = 0
+    counterexample: str | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The proof as plain data."""
+        data: dict[str, Any] = {
+            k: getattr(self, k) for k in ("method", "claim", "tv", "branches", "ok", "seconds", "cases")
+        }
+        if self.counterexample:
+            data["counterexample"] = self.counterexample
+        return data
+
+
+@dataclass
+class _Tally:
+    tv: float = 0.0
+    branches: int = 0
+    cases: int = 0
+
+
+class _Broken(AssertionError):
+    """A case in which the claim does not hold."""
+
+
+def prove(
+    method: Method | str,
+    claim: Claim = LAW,
+    *,
+    quick: bool = False,
+    name: str | None = None,
+    bound: Callable[[Case], float] | None = None,
+    shaped: bool = True,
+) -> Proof:
+    """Enumerate a method, or a registered rule by name, against what it claims.
+
+    Any callable (text, chance, warp, stop) -> generator of asks can be proved; it may use the models "target" and
+    "draft". `shaped=False` leaves warps out, `bound` is what BOUND claims of the total variation in a case.
+    """
+    if isinstance(method, str):
+        return prove_entry(_entry(method), quick=quick)
+    label = name or getattr(method, "__name__", type(method).__name__)
+    return _prove(label, claim, [method], quick, bound, shaped)
+
+
+def prove_entry(entry: Entry, quick: bool = False) -> Proof:
+    """Enumerate all trials of a registered rule."""
+    return _prove(entry.name, entry.claim, list(entry.trials(entry.rule)), quick, entry.bound, entry.shaped)
+
+
+def prove_all(names: tuple[str, ...] = (), quick: bool = False) -> Iterator[Proof]:
+    """Enumerate the named rules, or every registered one."""
+    chosen = [_entry(name) for name in names] if names else list(entries().values())
+    for entry in chosen:
+        yield prove_entry(entry, quick)
+
+
+def _entry(name: str) -> Entry:
+    known = entries()
+    if name not in known:
+        raise BadRequest(f"no method is called {name!r}; there are: {', '.join(known)}")
+    return known[name]
+
+
+def _prove(
+    label: str, claim: Claim, trials: list[Method], quick: bool, bound: Callable[[Case], float] | None, shaped: bool
+) -> Proof:
+    if claim is BOUND and bound is None:
+        raise BadRequest(f"{label} claims a bound but does not say which: give bound=, a function of the case")
+    tally, began, broken = _Tally(), perf_counter(), None
+    for method in trials:
+        try:
+            _search(method, claim, tally, 12 if quick else 60, bound, shaped)
+        except _Broken as found:
+            broken = f"{method}\n{found}"
+            break
+    ok = broken is None
+    return Proof(label, claim.name, tally.tv, tally.branches, ok, perf_counter() - began, tally.cases, broken)
+
+
+def _search(
+    method: Method, claim: Claim, tally: _Tally, examples: int, bound: Callable[[Case], float] | None, shaped: bool
+) -> None:
+    """Let Hypothesis look for a case in which the claim fails; it reports the smallest one it finds."""
+    drawn = cases() if shaped else cases(warps=(PLAIN,))
+
+    @given(drawn)
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
+        print_blob=False,
+    )
+    def check(case: Case) -> None:
+        try:
+            tv, branches, difference = _distance(method, claim, case)
+        except (TooManyBranches, EmptyLaw):
+            assume(False)
+            return
+        except _Broken:
+            raise
+        except Exception as error:
+            raise _Broken(f"{case}\nthe method failed: {type(error).__name__}: {error}") from error
+        tally.branches += branches
+        tally.cases += 1
+        if claim is HEURISTIC:
+            tally.tv = max(tally.tv, tv)
+            return
+        limit = max(TOLERANCE, bound(case)) if claim is BOUND and bound is not None else TOLERANCE
+        if tv > limit:
+            tally.tv = tv
+            raise _Broken(f"{case}\ntotal variation {tv:.3g}, promised ≤ {limit:.3g}\n{difference}")
+        tally.tv = max(tally.tv, tv)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check()
+
+
+def _distance(method: Method, claim: Claim, case: Case) -> tuple[float, int, str]:
+    """Total variation from the promise, branches visited, and the texts that differ most."""
+    tables, stop = case.tables(), case.stop()
+    warp = WARPS[case.warp] | Temperature(0.0) if claim is ARGMAX else WARPS[case.warp]
+    every = Every(most=MOST_BRANCHES)
+
+    def decoded(chance: Chance) -> Done:
+        engine = Engine(tables)
+        job = engine.submit(method, case.prompt, chance, warp, stop)
+        engine.run()
+        done = job.result()
+        emitted = tuple(x for emit in job.emitted for x in emit.tokens)
+        if emitted != done.tokens:
+            raise _Broken(f"{case}\nemitted {emitted}, but ended with {done.tokens}")
+        return done
+
+    def both(chance: Chance) -> tuple[Done, Done]:
+        return decoded(chance), text_of_seed(tables["target"], case.prompt, warp, stop, chance)
+
+    truth = law_of_text(tables["target"], case.prompt, warp, stop)
+    if claim in (SEED, ARGMAX):
+        pairs = every.law(both)
+        got = _marginal(pairs)
+        other = sum(mass for (mine, plain), mass in pairs.items() if mine != plain)
+        return max(other, total_variation(got, truth)), every.branches, _difference(got, truth)
+    got = every.law(decoded)
+    return total_variation(got, truth), every.branches, _difference(got, truth)
+
+
+def _marginal(pairs: dict[tuple[Done, Done], float]) -> dict[Done, float]:
+    law: dict[Done, float] = {}
+    for (mine, _), mass in pairs.items():
+        law[mine] = law.get(mine, 0.0) + mass
+    return law
+
+
+def _difference(got: dict[Done, float], truth: dict[Done, float]) -> str:
+    texts = sorted({*got, *truth}, key=lambda t: -abs(got.get(t, 0) - truth.get(t, 0)))[:4]
+    rows = [f"  {list(t.tokens)!s:16} {t.reason:8} got {got.get(t, 0):.6f}  truth {truth.get(t, 0):.6f}" for t in texts]
+    return "texts that differ most:\n" + "\n".join(rows)

@@ -1,0 +1,88 @@
+"""The contracts between the engine and whatever owns tensors.
+
+A causal model opens sessions and scores many of them in one forward. Every implementation passes the same property
+tests: tree = each path scored as a chain; keep = recompute from scratch; batch = alone; warm prefix = cold prefix;
+fork = copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from ..asks import Field, Scores
+from ..canvas import Canvas
+from ..tree import Tree
+
+
+class Session(Protocol):
+    """One request's texts inside a model: the kept leaves, and what is cached of them."""
+
+    def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
+        """Make the texts that end in these nodes (each with its extra token, if any) the new leaves."""
+        ...
+
+    def fork(self) -> Session:
+        """Another session with the same leaves, sharing whatever is stored."""
+        ...
+
+    def close(self) -> None:
+        """Free everything that no other session uses. Closing twice is fine."""
+        ...
+
+
+class Asked(NamedTuple):
+    """One session's question to a causal model."""
+
+    session: Session
+    tree: Tree
+    want: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Causal(Protocol):
+    """A model that reads left to right."""
+
+    @property
+    def vocab(self) -> int:
+        """Number of tokens it gives scores to."""
+        ...
+
+    @property
+    def context(self) -> int | None:
+        """The longest text it can read; None if there is no limit."""
+        ...
+
+    @property
+    def room(self) -> int | None:
+        """How many tokens can be stored for all sessions together; None if there is no limit."""
+        ...
+
+    def open(self, text: Sequence[int]) -> Session:
+        """A session whose only leaf is `text`, which must not be empty. Nothing is computed before it is scored."""
+        ...
+
+    def forget(self) -> None:
+        """Drop whatever is still cached of closed sessions."""
+        ...
+
+    def score(self, asked: Sequence[Asked]) -> list[Scores]:
+        """Answer all these in one forward: the law after every node and every leaf of each."""
+        ...
+
+
+@runtime_checkable
+class Infill(Protocol):
+    """A model that sees a canvas as a whole."""
+
+    @property
+    def vocab(self) -> int:
+        """Number of tokens it gives scores to."""
+        ...
+
+    def look(self, canvases: Sequence[Canvas]) -> list[Field]:
+        """Answer all these in one forward: the law of every hole of each."""
+        ...
+
+
+Model = Causal | Infill

@@ -1,0 +1,252 @@
+"""The causal contract on top of any network: texts, drafts and forks as bookkeeping over a pool of slots."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from ..asks import Scores
+from ..errors import BadRequest, OutOfRoom
+from ..tree import Tree
+from .growth import Growth, grown, harvest, row_of
+from .leaf import Leaf, Node
+from .network import Batch, Network
+from .session import Asked
+
+
+class Slotted:
+    """A causal model: a network, its pool of slots, and the sessions that share it.
+
+    A new text starts from the longest computed prefix that another open text, or one of the last `shelf` closed ones,
+    has in common with it. Shelved texts give way as soon as their slots are needed.
+    """
+
+    def __init__(self, network: Network, shelf: int = 0) -> None:
+        self.network, self.slots = network, network.slots
+        self.vocab, self.context, self.room = network.vocab, network.context, network.slots.room
+        self._open: list[SlottedSession] = []
+        self._shelf: deque[Leaf] = deque()
+        self._shelf_size = shelf
+
+    def open(self, text: Sequence[int]) -> SlottedSession:
+        """A session at `text`, with every slot that can be shared."""
+        tokens = list(text)
+        if not tokens:
+            raise BadRequest("a text needs at least one token to go on from")
+        shared = self._longest_common(tokens)
+        self.slots.share(shared)
+        session = SlottedSession(self, [Leaf(tokens, shared)])
+        self._open.append(session)
+        return session
+
+    def forget(self) -> None:
+        """Clear the shelf."""
+        while self._shelf:
+            self.slots.drop(self._shelf.popleft().slots)
+
+    def score(self, asked: Sequence[Asked]) -> list[Scores]:
+        """Answer all these with one forward; nothing is changed if it cannot be done."""
+        growths: list[list[Growth]] = []
+        wants = sorted({_layer(name) for ask in asked for name in ask.want})
+        for ask in asked:
+            session = ask.session
+            assert isinstance(session, SlottedSession)
+            layers = [_layer(name) for name in ask.want]
+            for leaf in session.leaves:
+                self._forget_without(leaf, layers)
+            growths.append([grown(leaf, r, ask.tree) for r, leaf in enumerate(session.leaves)])
+        flat = [growth for group in growths for growth in group]
+        self._refuse_overlong(flat)
+        busy = [growth for growth in flat if len(growth)]
+        if busy:
+            self._take(busy)
+            try:
+                self._forward(busy, tuple(wants))
+            except BaseException:
+                for growth in busy:
+                    self.slots.drop(growth.slots)
+                raise
+        return [_scores(ask, group) for ask, group in zip(asked, growths, strict=True)]
+
+    # ---- the forward
+
+    def _forward(self, growths: list[Growth], wants: tuple[int, ...]) -> None:
+        tokens: list[int] = []
+        places: list[int] = []
+        rows, read = [], []
+        for growth in growths:
+            first = len(tokens)
+            row_tokens, row_places, row = row_of(growth, first)
+            tokens += row_tokens
+            places += row_places
+            rows.append(row)
+            if growth.owed:
+                read.append(first + len(growth.owed) - 1)
+            read += range(first + len(growth.owed), first + len(growth))
+        slots = [slot for growth in growths for slot in growth.slots]
+        batch = Batch(torch.tensor(tokens), torch.tensor(places), slots, rows, torch.tensor(read), wants)
+        logits, hidden = self.network.forward(batch)
+        at = 0
+        for growth in growths:
+            at = harvest(growth, logits, hidden, at)
+
+    def _take(self, growths: list[Growth]) -> None:
+        try:
+            for growth in growths:
+                leaf = growth.leaf
+                last = leaf.drafts[-1].slot if leaf.drafts else leaf.slots[-1] if leaf.slots else None
+                growth.slots = self._taken(len(growth), last)
+        except OutOfRoom:
+            for growth in growths:
+                self.slots.drop(growth.slots)
+                growth.slots = []
+            raise
+
+    def _taken(self, count: int, after: int | None) -> list[int]:
+        while True:
+            try:
+                return self.slots.take(count, after)
+            except OutOfRoom:
+                if not self._shelf:
+                    raise
+                self.slots.drop(self._shelf.popleft().slots)
+
+    def _refuse_overlong(self, growths: list[Growth]) -> None:
+        if self.context is None:
+            return
+        longest = max((len(g.leaf.tokens) + (1 if g.added else 0) for g in growths), default=0)
+        if longest > self.context:
+            raise OutOfRoom(f"a text of {longest} tokens is longer than the {self.context} that this model reads")
+
+    def _forget_without(self, leaf: Leaf, layers: list[int]) -> None:
+        """Drop drafts, and the last token, if they were computed without hidden states that are wanted now."""
+        if any(layer not in node.hidden for node in leaf.drafts for layer in layers):
+            self._drop_drafts(leaf)
+        if leaf.law is not None and any(layer not in leaf.hidden for layer in layers):
+            self._drop_drafts(leaf)  # their keys stand behind the one that goes
+            self.slots.drop([leaf.slots.pop()])
+            leaf.law = None
+
+    def _drop_drafts(self, leaf: Leaf) -> None:
+        self.slots.drop([node.slot for node in leaf.drafts])
+        leaf.drafts, leaf.kids = [], {}
+
+    # ---- sharing
+
+    def _longest_common(self, tokens: list[int]) -> list[int]:
+        best: list[int] = []
+        leaves: Iterable[Leaf] = [leaf for session in self._open for leaf in session.leaves]
+        for leaf in (*leaves, *self._shelf):
+            # The last token is computed anew, because its law is what the text is opened for.
+            common = _common(leaf.tokens, tokens, min(len(leaf.slots), len(tokens) - 1))
+            if common > len(best):
+                best = leaf.slots[:common]
+        return list(best)
+
+    def closed(self, session: SlottedSession) -> None:
+        """Forget a session; its first text goes to the shelf."""
+        self._open.remove(session)
+        for leaf in session.leaves:
+            self._drop_drafts(leaf)
+        first, *others = session.leaves
+        for leaf in others:
+            self.slots.drop(leaf.slots)
+        self._shelf.append(first)
+        while len(self._shelf) > self._shelf_size:
+            self.slots.drop(self._shelf.popleft().slots)
+
+
+class SlottedSession:
+    """The kept leaves of one request."""
+
+    def __init__(self, model: Slotted, leaves: list[Leaf]) -> None:
+        self._model, self.leaves = model, leaves
+        self._closed = False
+
+    def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
+        """Make these texts the leaves; a single text is extended in place, several share their slots."""
+        if len(nodes) == 1 and len(self.leaves) == 1:
+            self._extend(tree.tokens(tree.path(nodes[0])), extra[0])
+            return
+        slots = self._model.slots
+        new = [self._branch(tree, node, token) for node, token in zip(nodes, extra, strict=True)]
+        for leaf in new:
+            slots.share(leaf.slots)
+        for leaf in self.leaves:
+            slots.drop([node.slot for node in leaf.drafts])
+            slots.drop(leaf.slots)
+        self.leaves = new
+
+    def _extend(self, path: tuple[int, ...], extra: int | None) -> None:
+        (leaf,), slots = self.leaves, self._model.slots
+        computed = list(leaf.descend(path))
+        kept = [node.slot for node in computed]
+        if kept:
+            # Neighbouring slots are read without a copy, so accepted tokens move down to where the text ends.
+            target = list(range(leaf.slots[-1] + 1, leaf.slots[-1] + 1 + len(kept)))
+            if kept != target and set(target) <= {node.slot for node in leaf.drafts}:
+                slots.move(kept, target)
+                kept = target
+        slots.drop([node.slot for node in leaf.drafts if node.slot not in kept])
+        if path or extra is not None:
+            ends = len(computed) == len(path) and extra is None
+            leaf.law, leaf.hidden = (computed[-1].law, computed[-1].hidden) if ends else (None, {})
+        leaf.tokens += path if extra is None else (*path, extra)
+        leaf.slots += kept
+        leaf.kids, leaf.drafts = {}, []
+
+    def _branch(self, tree: Tree, node: int, extra: int | None) -> Leaf:
+        leaf, path = self.leaves[tree.leaf(node)], tree.tokens(tree.path(node))
+        computed = list(leaf.descend(path))
+        new = Leaf([*leaf.tokens, *path], [*leaf.slots, *(n.slot for n in computed)])
+        if extra is not None:
+            new.tokens.append(extra)
+        elif len(computed) == len(path):
+            last = computed[-1] if computed else leaf
+            new.law, new.hidden = last.law, last.hidden
+        return new
+
+    def fork(self) -> SlottedSession:
+        """The same leaves again; only counts change."""
+        leaves = [Leaf(list(x.tokens), list(x.slots), x.law, x.hidden) for x in self.leaves]
+        for leaf in leaves:
+            self._model.slots.share(leaf.slots)
+        session = SlottedSession(self._model, leaves)
+        self._model._open.append(session)
+        return session
+
+    def close(self) -> None:
+        """Give all slots back."""
+        if not self._closed:
+            self._closed = True
+            self._model.closed(self)
+
+
+def _scores(ask: Asked, growths: list[Growth]) -> Scores:
+    found: dict[int, Node] = {}
+    for growth in growths:
+        found.update({n: a for n, a in growth.answers.items() if isinstance(a, Node)})
+    nodes = [found[n] for n in range(len(ask.tree))]
+    leaves = [growth.leaf for growth in growths]
+    laws = [leaf.law for leaf in leaves if leaf.law is not None]
+    ends: list[Node | Leaf] = [*nodes, *leaves]
+    hidden = {name: torch.stack([x.hidden[_layer(name)] for x in ends]) for name in ask.want}
+    return Scores([node.law for node in nodes], laws, hidden, rows=sum(len(growth) for growth in growths))
+
+
+def _layer(name: str) -> int:
+    kind, _, number = name.partition(":")
+    if kind != "hidden" or not number.lstrip("-").isdigit():
+        raise BadRequest(
+            f"cannot give {name!r}: hidden states are named 'hidden:LAYER', as in 'hidden:12' or 'hidden:-1'"
+        )
+    return int(number)
+
+
+def _common(a: list[int], b: list[int], most: int) -> int:
+    """How many of the first `most` tokens are the same."""
+    if a[:most] == b[:most]:
+        return most
+    return next(i for i in range(most) if a[i] != b[i])

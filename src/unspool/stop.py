@@ -1,0 +1,81 @@
+"""Where a text ends: tokens, strings, lengths and time, cut once, at the first, wherever in a block it stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Tail(NamedTuple):
+    """What a stop remembers of the text so far: how many tokens, its last bytes, and when it must end."""
+
+    tokens: int
+    bytes: bytes
+    deadline: float | None
+
+
+class Cut(NamedTuple):
+    """The tokens that stay, the reason to stop after them if any, and the bytes that a stop string takes back."""
+
+    kept: tuple[int, ...]
+    reason: str | None
+    tail: Tail
+    trim: int = 0
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When to stop.
+
+    `tokens`: after any of these ids (they stay in the tokens). `strings`: when the text contains one of these, however
+    the tokens split it; the text then ends before it. `most`: after this many tokens. `seconds`: at the first token
+    after this much time. `piece` gives the bytes of a token, and is needed for strings.
+    """
+
+    tokens: frozenset[int] = frozenset()
+    strings: tuple[str, ...] = ()
+    most: int | None = None
+    seconds: float | None = None
+    piece: Callable[[int], bytes] | None = None
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        if self.strings and self.piece is None:
+            raise ValueError("stop strings need `piece`, which gives the bytes of a token (vocabulary.piece)")
+        if "" in self.strings:
+            raise ValueError("a stop string must not be empty")
+
+    def start(self) -> Tail:
+        """Nothing written yet; the clock starts."""
+        return Tail(0, b"", None if self.seconds is None else self.clock() + self.seconds)
+
+    def cut(self, tail: Tail, new: Sequence[int]) -> Cut:
+        """The part of `new` up to and including the first token that ends the text."""
+        needles = [s.encode() for s in self.strings]
+        reach = max((len(n) for n in needles), default=1) - 1  # bytes that may begin a stop string
+        for i, token in enumerate(new, 1):
+            count, text, trim = tail.tokens + 1, tail.bytes, 0
+            if needles and self.piece is not None:
+                text += self.piece(token)
+                # the first to be complete wins, then the longest: so the text does not depend on how tokens split it
+                found = [(at + len(n), at) for n in needles if (at := text.find(n)) >= 0]
+                trim = len(text) - min(found)[1] if found else 0
+                text = text[len(text) - reach :] if len(text) > reach else text
+            tail = Tail(count, text, tail.deadline)
+            reason = self._reason(token, trim, tail)
+            if reason:
+                return Cut(tuple(new[:i]), reason, tail, trim)
+        return Cut(tuple(new), None, tail)
+
+    def _reason(self, token: int, trim: int, tail: Tail) -> str | None:
+        if token in self.tokens:
+            return "token"
+        if trim:
+            return "string"
+        if self.most is not None and tail.tokens >= self.most:
+            return "length"
+        if tail.deadline is not None and self.clock() >= tail.deadline:
+            return "time"
+        return None

@@ -1,0 +1,77 @@
+"""Drafts as trees: tokens with parents and the laws they came from. A chain is a tree; no draft is the empty tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from .law import Drawn
+
+ROOT = ~0  # the only leaf of a text that has not been forked
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Drafted tokens below the kept leaves of a text.
+
+    `parent[i] < i` is a node, or `~r` for the r-th kept leaf. Siblings stand in the order in which they were drawn.
+    """
+
+    drawn: tuple[Drawn, ...] = ()
+    parent: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.drawn)
+
+    def grow(self, drawn: Drawn, under: int = ROOT) -> tuple[Tree, int]:
+        """This tree with one more node below `under`, and the number of that node."""
+        return Tree((*self.drawn, drawn), (*self.parent, under)), len(self.drawn)
+
+    @staticmethod
+    def chain(drawn: Sequence[Drawn]) -> Tree:
+        """The tree that is one path below the root."""
+        return Tree(tuple(drawn), tuple(range(-1, len(drawn) - 1)))
+
+    @cached_property
+    def _kids(self) -> dict[int, list[int]]:
+        kids: dict[int, list[int]] = {}
+        for node, parent in enumerate(self.parent):
+            kids.setdefault(parent, []).append(node)
+        return kids
+
+    def kids(self, node: int) -> list[int]:
+        """The nodes directly below `node`, in draft order."""
+        return self._kids.get(node, [])
+
+    @cached_property
+    def _depths(self) -> list[int]:
+        depths: list[int] = []
+        for parent in self.parent:
+            depths.append(1 if parent < 0 else depths[parent] + 1)
+        return depths
+
+    def depth(self, node: int) -> int:
+        """How many drafted tokens lead to `node`, itself included; 0 for a leaf."""
+        return 0 if node < 0 else self._depths[node]
+
+    def path(self, node: int) -> list[int]:
+        """The nodes from below the leaf down to `node`."""
+        path = []
+        while node >= 0:
+            path.append(node)
+            node = self.parent[node]
+        return path[::-1]
+
+    def leaf(self, node: int) -> int:
+        """The number r of the kept leaf that `node` hangs from."""
+        while node >= 0:
+            node = self.parent[node]
+        return ~node
+
+    def tokens(self, nodes: Iterable[int]) -> tuple[int, ...]:
+        """The tokens of these nodes."""
+        return tuple(self.drawn[node].token for node in nodes)
+
+
+NOTHING = Tree()

@@ -1,0 +1,30 @@
+"""The walk: draw what plain decoding would draw, and follow it down the tree as far as it was foreseen."""
+
+from __future__ import annotations
+
+from ..asks import Verdict
+from ..chance import Chance, Role
+from ..claim import SEED, claims
+from ..tree import ROOT
+from ..warp.warp import Scored
+from .trials import drafted
+
+
+@claims(SEED, trials=drafted, systems=("sampler match (llama.cpp, mlx-lm)",))
+def walk(scored: Scored, chance: Chance) -> Verdict:
+    """Draw y ~ P at each node from plain decoding's own noise; if y was drafted go there, else stop with y.
+
+    Pr(accept x) = P(x), which is optimal for any deterministic tree: E[accepted] = Σ over nodes of P(path).
+
+    Claim: SEED. The text is the one plain decoding gives for this seed, whatever was drafted.
+    Cost: one draw per accepted token and one more.
+    """
+    node = ROOT
+    while True:
+        token = scored.law(node).draw(chance, scored.at(Role.PICK, node)).token
+        for kid in scored.tree.kids(node):
+            if scored.tree.drawn[kid].token == token:
+                node = kid
+                break
+        else:
+            return Verdict(node, token)

@@ -1,0 +1,31 @@
+"""Shared by all tests: the default model, fetched once into the user's own cache and loaded once."""
+
+import os
+
+import pytest
+import torch
+
+from unspool.errors import FetchFailed
+
+torch.set_num_threads(2)
+
+
+@pytest.fixture(scope="session")
+def smollm2_path():
+    """The default model's file; tests that need it are skipped where it cannot be had, except in CI."""
+    from unspool.models.address import path
+
+    try:
+        return path("smollm2")
+    except FetchFailed as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"the default model is not here and cannot be fetched: {error}")
+
+
+@pytest.fixture(scope="session")
+def smollm2(smollm2_path):
+    """The default model, loaded natively in fp32."""
+    import unspool
+
+    return unspool.load(str(smollm2_path), dtype="fp32", device="cpu")
