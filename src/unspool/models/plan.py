@@ -1,0 +1,106 @@
+"""What a model will need before it is loaded: bytes of weights, cache and buffers, beside what the machine has."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from unspool.errors import BadRequest
+from unspool.models.shape import Shape
+from unspool.models.weights import Checkpoint
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A memory budget in bytes; `available` is what the device has free, or None if it does not say."""
+
+    weights: int
+    kv: int
+    logits: int
+    activations: int
+    available: int | None
+    device: str
+    note: str
+
+    @property
+    def total(self) -> int:
+        """Everything together."""
+        return self.weights + self.kv + self.logits + self.activations
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits, or None if that cannot be known."""
+        return None if self.available is None else self.total <= self.available
+
+    def table(self) -> str:
+        """Write the plan as aligned lines."""
+        rows = [
+            ("weights", self.weights),
+            ("keys and values", self.kv),
+            ("logits", self.logits),
+            ("activations", self.activations),
+            ("total", self.total),
+        ]
+        if self.available is not None:
+            rows.append((f"free on {self.device}", self.available))
+        wide = max(len(label) for label, _ in rows)
+        amounts = [f"{count / 1e6:,.1f} MB" for _, count in rows]
+        far = max(map(len, amounts))
+        lines = [f"{label:<{wide}}  {amount:>{far}}" for (label, _), amount in zip(rows, amounts, strict=True)]
+        verdict = {None: "", True: "It fits.", False: "It does not fit: use a smaller context, batch or dtype."}[
+            self.fits
+        ]
+        return "\n".join([self.note, *lines, *([verdict] if verdict else [])])
+
+
+def plan(
+    model: Checkpoint | Shape,
+    dtype: torch.dtype,
+    context: int | None = None,
+    rows: int = 1,
+    tree: int = 64,
+    device: torch.device | str = "cpu",
+) -> Plan:
+    """Budget `rows` texts of `context` tokens with drafts of up to `tree` nodes, for a model in `dtype`; loads nothing.
+
+    Keys and values are counted for every token of every layer (windows save time, not slots); logits for one tree a
+    row in float32, twice, since the law is made beside them; activations for the widest layer of such a step.
+    """
+    shape = model if isinstance(model, Shape) else model.shape
+    context = shape.context if context is None else context
+    for what, value in (("context", context), ("rows", rows), ("tree", tree)):
+        if value < 1:
+            raise BadRequest(f"{what} is {value}; expected at least 1.")
+    nodes = rows * (tree + 1)
+    widest = 2 * shape.hidden + 4 * shape.dim + (shape.heads + 2 * shape.kv_heads) * shape.head_dim
+    scores = rows * shape.heads * (tree + 1) * (context + tree + 1) * 4
+    place = torch.device(device)
+    return Plan(
+        weights=shape.parameters * dtype.itemsize,
+        kv=rows * (context + tree + 1) * shape.kv_bytes(dtype),
+        logits=2 * nodes * shape.vocab * 4,
+        activations=nodes * widest * dtype.itemsize + scores,
+        available=available_bytes(place),
+        device=str(place),
+        note=f"{shape.family}, {shape.parameters / 1e6:,.0f} M parameters in {str(dtype).removeprefix('torch.')}, "
+        f"{rows} x {context:,} tokens, trees of {tree}",
+    )
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """Return the memory that is free on a device, or None if it does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0]) if torch.cuda.is_available() else None
+    if device.type != "cpu":
+        return None
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -1,0 +1,182 @@
+"""Block-quantised numbers: how the GGUF block formats spell float32, decoded exactly and in bulk.
+
+Every decoder maps raw bytes [blocks, block bytes] to float32 [blocks, block size] with the operations in the order the
+format defines them, one rounding per operation, so that the result is the same bit for bit on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a GGUF type is stored: `size` numbers in `width` bytes, and the function that decodes blocks of them."""
+
+    name: str
+    size: int
+    width: int
+    decode: Callable[[Tensor], Tensor]
+
+
+def _halves(blocks: Tensor, start: int, count: int = 1) -> Tensor:
+    """Read `count` float16 numbers at byte `start` of every block, as float32."""
+    return blocks[:, start : start + 2 * count].contiguous().view(torch.float16).float()
+
+
+def _nibbles(packed: Tensor) -> Tensor:
+    """Split bytes [n, k] into their low halves followed by their high halves, [n, 2k]."""
+    return torch.cat((packed & 15, packed >> 4), dim=-1)
+
+
+def _fifth_bits(packed: Tensor) -> Tensor:
+    """Spread 4 bytes [n, 4] into 32 bits [n, 32], each shifted to the place of a fifth bit."""
+    shifts = torch.arange(8, dtype=torch.uint8)
+    return ((packed.unsqueeze(-1) >> shifts) & 1).reshape(packed.shape[0], 32) << 4
+
+
+def f32(blocks: Tensor) -> Tensor:
+    """Decode IEEE single precision: the bytes themselves."""
+    return blocks.contiguous().view(torch.float32)
+
+
+def f16(blocks: Tensor) -> Tensor:
+    """Decode IEEE half precision."""
+    return blocks.contiguous().view(torch.float16).float()
+
+
+def bf16(blocks: Tensor) -> Tensor:
+    """Decode bfloat16: the upper half of a float32."""
+    return blocks.contiguous().view(torch.bfloat16).float()
+
+
+def q8_0(blocks: Tensor) -> Tensor:
+    """Decode x = d·q with q in int8, 32 numbers a block."""
+    return blocks[:, 2:].view(torch.int8).float().mul_(_halves(blocks, 0))
+
+
+def q4_0(blocks: Tensor) -> Tensor:
+    """Decode x = d·(q − 8) with 4-bit q, 32 numbers a block."""
+    return _nibbles(blocks[:, 2:]).float().sub_(8).mul_(_halves(blocks, 0))
+
+
+def q4_1(blocks: Tensor) -> Tensor:
+    """Decode x = d·q + m with 4-bit q, 32 numbers a block."""
+    return _nibbles(blocks[:, 4:]).float().mul_(_halves(blocks, 0)).add_(_halves(blocks, 2))
+
+
+def q5_0(blocks: Tensor) -> Tensor:
+    """Decode x = d·(q − 16) with 5-bit q whose top bits lie apart, 32 numbers a block."""
+    q = _nibbles(blocks[:, 6:]) | _fifth_bits(blocks[:, 2:6])
+    return q.float().sub_(16).mul_(_halves(blocks, 0))
+
+
+def q5_1(blocks: Tensor) -> Tensor:
+    """Decode x = d·q + m with 5-bit q whose top bits lie apart, 32 numbers a block."""
+    q = _nibbles(blocks[:, 8:]) | _fifth_bits(blocks[:, 4:8])
+    return q.float().mul_(_halves(blocks, 0)).add_(_halves(blocks, 2))
+
+
+def _scales(packed: Tensor) -> tuple[Tensor, Tensor]:
+    """Unpack 12 bytes into eight 6-bit scales and eight 6-bit minima."""
+    low, mid, high = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
+    scale = torch.cat((low & 63, (high & 15) | ((low >> 2) & 48)), dim=1)
+    minimum = torch.cat((mid & 63, (high >> 4) | ((mid >> 2) & 48)), dim=1)
+    return scale.float(), minimum.float()
+
+
+def _affine_k(blocks: Tensor, q: Tensor) -> Tensor:
+    """Apply x = (d·scale)·q − (dmin·minimum) to q [n, 8, 32]; d, dmin and the scales lead the block."""
+    scale, minimum = _scales(blocks[:, 4:16])
+    scale, minimum = scale.mul_(_halves(blocks, 0)), minimum.mul_(_halves(blocks, 2))
+    return q.float().mul_(scale.unsqueeze(-1)).sub_(minimum.unsqueeze(-1)).flatten(1)
+
+
+def q4_k(blocks: Tensor) -> Tensor:
+    """Decode 256 numbers in eight groups of 4-bit q, each with its own 6-bit scale and minimum."""
+    packed = blocks[:, 16:].reshape(-1, 4, 1, 32)
+    return _affine_k(blocks, torch.cat((packed & 15, packed >> 4), dim=2).reshape(-1, 8, 32))
+
+
+def q5_k(blocks: Tensor) -> Tensor:
+    """Decode 256 numbers in eight groups of 5-bit q, each with its own 6-bit scale and minimum."""
+    packed = blocks[:, 48:].reshape(-1, 4, 1, 32)
+    low = torch.cat((packed & 15, packed >> 4), dim=2).reshape(-1, 8, 32)
+    # Bit g of byte j is the fifth bit of number j in group g.
+    shifts = torch.arange(8, dtype=torch.uint8).reshape(8, 1)
+    high = ((blocks[:, 16:48].unsqueeze(1) >> shifts) & 1) << 4
+    return _affine_k(blocks, low | high)
+
+
+def q6_k(blocks: Tensor) -> Tensor:
+    """Decode 256 numbers x = (d·scale)·(q − 32) in sixteen groups of 6-bit q with int8 scales."""
+    low = blocks[:, :128].reshape(-1, 2, 1, 64)
+    low = torch.cat((low & 15, low >> 4), dim=2).reshape(-1, 8, 32)
+    high = blocks[:, 128:192].reshape(-1, 2, 1, 32)
+    shifts = torch.tensor((0, 2, 4, 6), dtype=torch.uint8).reshape(4, 1)
+    q = low | (((high >> shifts) & 3) << 4).reshape(-1, 8, 32)
+    scale = blocks[:, 192:208].view(torch.int8).float().mul_(_halves(blocks, 208))
+    return q.reshape(-1, 16, 16).float().sub_(32).mul_(scale.unsqueeze(-1)).flatten(1)
+
+
+FORMATS: Mapping[int, Format] = {
+    0: Format("F32", 1, 4, f32),
+    1: Format("F16", 1, 2, f16),
+    2: Format("Q4_0", 32, 18, q4_0),
+    3: Format("Q4_1", 32, 20, q4_1),
+    6: Format("Q5_0", 32, 22, q5_0),
+    7: Format("Q5_1", 32, 24, q5_1),
+    8: Format("Q8_0", 32, 34, q8_0),
+    12: Format("Q4_K", 256, 144, q4_k),
+    13: Format("Q5_K", 256, 176, q5_k),
+    14: Format("Q6_K", 256, 210, q6_k),
+    30: Format("BF16", 1, 2, bf16),
+}
+"""The formats that can be read, by their number in the file."""
+
+UNREADABLE: Mapping[int, str] = {
+    10: "Q2_K",
+    11: "Q3_K",
+    15: "Q8_K",
+    16: "IQ2_XXS",
+    17: "IQ2_XS",
+    18: "IQ3_XXS",
+    19: "IQ1_S",
+    20: "IQ4_NL",
+    21: "IQ3_S",
+    22: "IQ2_S",
+    23: "IQ4_XS",
+    24: "I8",
+    25: "I16",
+    26: "I32",
+    27: "I64",
+    28: "F64",
+    29: "IQ1_M",
+    34: "TQ1_0",
+    35: "TQ2_0",
+    39: "MXFP4",
+}
+"""Formats that exist but are not read here; named so that the error can say which one it met."""
+
+CHUNK = 1 << 21
+"""Numbers decoded at a time: large enough to be fast, small enough that temporaries stay a few tens of MB."""
+
+
+def dequantise(blocks: Tensor, form: Format, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Decode raw bytes [blocks, form.width] into a flat tensor of blocks·form.size numbers of `dtype`.
+
+    Decoding is exact in float32; any other dtype is one rounding of that.
+    """
+    count = blocks.shape[0]
+    if count * form.size <= CHUNK:
+        return form.decode(blocks).reshape(-1).to(dtype)
+    out = torch.empty(count * form.size, dtype=dtype)
+    step = CHUNK // form.size
+    for start in range(0, count, step):
+        part = form.decode(blocks[start : start + step]).reshape(-1)
+        out[start * form.size : start * form.size + part.numel()] = part
+    return out

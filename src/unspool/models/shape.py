@@ -1,0 +1,156 @@
+"""The shape of a Llama-family model: every number that fixes its tensors and its arithmetic, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+import torch
+
+from unspool.errors import BadModel
+
+RopeKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
+Activation = Literal["silu", "gelu_tanh"]
+_LISTED = 8
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """How rotary frequencies are stretched beyond the context of pre-training; fields a kind does not use stay None."""
+
+    kind: RopeKind
+    factor: float
+    original_context: int
+    low_frequency: float | None = None
+    high_frequency: float | None = None
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    attention_factor: float | None = None
+    mscale: float | None = None
+    mscale_all: float | None = None
+    short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder of the Llama family: Llama, Mistral, SmolLM, Qwen2/2.5, Qwen3 and Gemma 3 differ only in these fields.
+
+    `windows[i]` is how many tokens layer i sees (itself included), or None for all. Windowed layers turn with
+    `local_rope_theta` where it is given. `query_scale` multiplies q·k; `embed_scale` multiplies token embeddings.
+    Norm weights are always loaded as plain factors, whatever offset the file stores them with.
+    """
+
+    family: str
+    layers: int
+    dim: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    hidden: int
+    vocab: int
+    context: int
+    norm_eps: float
+    rope_theta: float
+    rope_scaling: RopeScaling | None = None
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    tied: bool = False
+    windows: tuple[int | None, ...] = ()
+    post_norms: bool = False
+    embed_scale: float = 1.0
+    activation: Activation = "silu"
+    local_rope_theta: float | None = None
+    query_scale: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.windows:
+            object.__setattr__(self, "windows", (None,) * self.layers)
+        if not self.query_scale:
+            object.__setattr__(self, "query_scale", self.head_dim**-0.5)
+        problems = (
+            (self.heads % self.kv_heads, f"{self.heads} query heads cannot share {self.kv_heads} key-value heads"),
+            (self.head_dim % 2, f"head_dim is {self.head_dim}, but rotary embeddings need an even number"),
+            (len(self.windows) - self.layers, f"{len(self.windows)} layer windows for {self.layers} layers"),
+        )
+        for wrong, problem in problems:
+            if wrong:
+                raise BadModel(f"This {self.family} model cannot be built: {problem}. Its configuration is damaged.")
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, object], source: str = "config.json") -> Shape:
+        """Read the settings of a Hugging Face config.json."""
+        from unspool.models.config import read_config
+
+        return read_config(config, source)
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, object], tensors: Collection[str] = (), source: str = "GGUF") -> Shape:
+        """Read the settings of a GGUF file; `tensors` names what the file holds (ties show by absence)."""
+        from unspool.models.architecture import read_architecture
+
+        return read_architecture(metadata, tensors, source)
+
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Return the name and the shape of every tensor of this model, embeddings first."""
+        found: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab, self.dim)}
+        for layer in range(self.layers):
+            found.update((f"model.layers.{layer}.{name}", size) for name, size in self.layer_tensors().items())
+        found["model.norm.weight"] = (self.dim,)
+        if not self.tied:
+            found["lm_head.weight"] = (self.vocab, self.dim)
+        return found
+
+    def layer_tensors(self) -> dict[str, tuple[int, ...]]:
+        """Return the name (within its layer) and the shape of every tensor of one layer."""
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        linear = {
+            "self_attn.q_proj": (q, self.dim, self.qkv_bias),
+            "self_attn.k_proj": (kv, self.dim, self.qkv_bias),
+            "self_attn.v_proj": (kv, self.dim, self.qkv_bias),
+            "self_attn.o_proj": (self.dim, q, self.out_bias),
+            "mlp.gate_proj": (self.hidden, self.dim, self.mlp_bias),
+            "mlp.up_proj": (self.hidden, self.dim, self.mlp_bias),
+            "mlp.down_proj": (self.dim, self.hidden, self.mlp_bias),
+        }
+        norms = ["input_layernorm", "post_attention_layernorm"]
+        if self.post_norms:
+            norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
+        found: dict[str, tuple[int, ...]] = {f"{name}.weight": (self.dim,) for name in norms}
+        for name, (rows, columns, bias) in linear.items():
+            found[f"{name}.weight"] = (rows, columns)
+            if bias:
+                found[f"{name}.bias"] = (rows,)
+        if self.qk_norm:
+            found["self_attn.q_norm.weight"] = found["self_attn.k_norm.weight"] = (self.head_dim,)
+        return found
+
+    def check(self, source: str, sizes: Mapping[str, tuple[int, ...]]) -> None:
+        """Compare the tensors a file holds with those this model needs, and list every difference at once."""
+        needed = self.tensors()
+        missing = [name for name in needed if name not in sizes]
+        wrong = [
+            f"{name} {sizes[name]} (expected {size})" for name, size in needed.items() if sizes.get(name, size) != size
+        ]
+        for problems, what in ((missing, "misses"), (wrong, "has the wrong shape for")):
+            if problems:
+                listed = ", ".join(problems[:_LISTED]) + (", ..." if len(problems) > _LISTED else "")
+                raise BadModel(
+                    f"{source}: {what} {len(problems)} of {len(needed)} tensors of a {self.family} model: {listed}. "
+                    "The file is incomplete, or its settings belong to another; download both again."
+                )
+
+    @property
+    def parameters(self) -> int:
+        """The number of distinct parameters; tied embeddings count once."""
+        outside = self.vocab * self.dim * (1 if self.tied else 2) + self.dim
+        return outside + self.layers * sum(prod(size) for size in self.layer_tensors().values())
+
+    def kv_bytes(self, dtype: torch.dtype) -> int:
+        """Return the bytes of keys and values that one token leaves in the cache."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * dtype.itemsize

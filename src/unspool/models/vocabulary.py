@@ -1,0 +1,135 @@
+"""The tokens of a model: text to tokens, tokens to exact bytes, and which tokens end a text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from tokenizers import Tokenizer
+
+from unspool.errors import BadRequest
+from unspool.models.chat import render_chat
+from unspool.models.text import TextStream
+
+ENDINGS = frozenset(
+    (
+        "<|endoftext|>",
+        "<|im_end|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|end_of_text|>",
+        "<end_of_turn>",
+        "<|end|>",
+        "<|eot|>",
+        "<eos>",
+        "</s>",
+    )
+)
+"""Control tokens that end a reply, by the names that models give them."""
+
+
+class Vocabulary:
+    """Every token of a model: `encode`, `decode`, the exact bytes of each token, its endings and its chat template.
+
+    `size` is the number of logits; ids the tokenizer does not know (padding of the output layer) have no bytes.
+    `pieces[i]` is the byte string that token i adds to a text, b"" for control tokens; `decode` joins them, so decoding
+    is additive: decode(a + b) has the bytes of decode(a) followed by those of decode(b).
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        pieces: Sequence[bytes],
+        *,
+        special: Iterable[int],
+        eos: Iterable[int],
+        bos: int | None = None,
+        add_bos: bool = False,
+        chat_template: str | None = None,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._pieces = tuple(pieces)
+        self.size = len(self._pieces)
+        self.special = frozenset(special)
+        self.eos = frozenset(eos)
+        self.bos = bos
+        self.add_bos = add_bos and bos is not None
+        self.chat_template = chat_template
+        self._names = dict(names or {})
+
+    def encode(self, text: str, special: bool = True) -> tuple[int, ...]:
+        """Return the tokens of a text.
+
+        `special` says whether the names of control tokens inside the text stand for those tokens; give False for text
+        from strangers. The beginning-of-text token is put first where the model wants it and the text has none.
+        """
+        if not isinstance(text, str):
+            raise BadRequest(
+                f"The text to encode is a {type(text).__name__}; expected str. Decode bytes as UTF-8 first."
+            )
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise BadRequest(
+                f"The text holds the lone surrogate {text[error.start]!r} at character {error.start}, which is no "
+                "Unicode text and has no tokens. Read the input as UTF-8, or replace such characters."
+            ) from error
+        tokenizer = self._tokenizer if special else self._literal
+        found = tuple(tokenizer.encode(text, add_special_tokens=False).ids)
+        if self.add_bos and self.bos is not None and found[:1] != (self.bos,):
+            return (self.bos, *found)
+        return found
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Return the text of some tokens; control tokens are silent, broken characters become U+FFFD."""
+        return b"".join(map(self.piece, tokens)).decode("utf-8", "replace")
+
+    def piece(self, token: int) -> bytes:
+        """Return the exact bytes that a token adds to a text, b"" for control tokens."""
+        if not 0 <= token < self.size:
+            raise BadRequest(f"Token {token} does not exist: this vocabulary has the tokens 0 to {self.size - 1}.")
+        return self._pieces[token]
+
+    def stream(self, stops: Sequence[str] = ()) -> TextStream:
+        """Start a text that arrives token by token and may end before one of `stops`."""
+        return TextStream(self.piece, stops)
+
+    def token(self, text: str) -> int | None:
+        """Return the one token that is this text or bears this name, or None."""
+        named = self._tokenizer.token_to_id(text)
+        if named is not None and (named in self.special or self._pieces[named] == text.encode("utf-8", "replace")):
+            return int(named)
+        return self._by_piece.get(text.encode("utf-8", "replace"))
+
+    def name(self, token: int) -> str:
+        """Return how the vocabulary itself spells a token: the name of a control token, else its text."""
+        if token in self.special:
+            return str(self._tokenizer.id_to_token(token))
+        return self.piece(token).decode("utf-8", "backslashreplace")
+
+    def chat(self, messages: Sequence[Mapping[str, str]], reply: bool = True) -> str:
+        """Write messages of {role, content} as the text the model was tuned on; `reply` opens the model's answer."""
+        if self.chat_template is None:
+            raise BadRequest("This model has no chat template: it continues text. Give it a plain prompt instead.")
+        return render_chat(self.chat_template, messages, reply=reply, names=self._names)
+
+    @cached_property
+    def _literal(self) -> Tokenizer:
+        """The same tokenizer, but names of control tokens are plain text; apart, because the switch is global state."""
+        # Through JSON, as the object cannot be copied while a pre-tokenizer is attached.
+        other = Tokenizer.from_str(self._tokenizer.to_str())
+        other.encode_special_tokens = True
+        return other
+
+    @cached_property
+    def _by_piece(self) -> dict[bytes, int]:
+        found: dict[bytes, int] = {}
+        for token, piece in enumerate(self._pieces):
+            if piece:
+                found.setdefault(piece, token)
+        return found
+
+    def __repr__(self) -> str:
+        return f"Vocabulary(size={self.size}, eos={json.dumps(sorted(self.eos))}, bos={self.bos})"

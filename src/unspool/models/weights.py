@@ -1,0 +1,175 @@
+"""A model on disk: its shape, its vocabulary and its tensors under one set of names, whatever the file format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from unspool.errors import BadModel
+from unspool.models.folder import SafetensorsCheckpoint
+from unspool.models.gguf import GGUF
+from unspool.models.shape import Shape
+from unspool.models.vocabulary import Vocabulary
+
+_LISTED = 8
+
+_GGUF_OUTSIDE: Mapping[str, str] = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+_GGUF_LAYER: Mapping[str, str] = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+_GGUF_POST_NORMS: Mapping[str, str] = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+
+
+class Checkpoint(Protocol):
+    """A model that can be loaded: names are those of Hugging Face, rotary halves are split, norms are plain factors."""
+
+    @property
+    def shape(self) -> Shape:
+        """The numbers that fix the model."""
+
+    @property
+    def title(self) -> str:
+        """What the model calls itself."""
+
+    @property
+    def bytes(self) -> int:
+        """The size of the weights on disk."""
+
+    @property
+    def rope_factors(self) -> Tensor | None:
+        """Divisors of the rotary frequencies [head_dim/2] where the file carries them, else None."""
+
+    def vocabulary(self) -> Vocabulary:
+        """Return the model's tokens."""
+
+    def names(self) -> frozenset[str]:
+        """Return the names that `tensor` answers to."""
+
+    def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
+        """Return one tensor, rounded once to `dtype`; None means as exact as the file has it."""
+
+
+def open_checkpoint(path: Path | str) -> Checkpoint:
+    """Open a .gguf file, a .safetensors file, or a folder with either; tensors are checked by name and shape here."""
+    path = Path(path)
+    if path.is_file() and path.suffix == ".safetensors":
+        return SafetensorsCheckpoint(path.parent, (path,))
+    if path.is_file():
+        return GGUFCheckpoint(path)
+    if not path.is_dir():
+        raise BadModel(f"{path}: there is no such file or folder. Give a .gguf file, a folder, or a known model name.")
+    if (path / "config.json").is_file():
+        return SafetensorsCheckpoint(path)
+    found = sorted(path.glob("*.gguf"))
+    if len(found) == 1:
+        return GGUFCheckpoint(found[0])
+    listed = ", ".join(file.name for file in found[:_LISTED]) or "none"
+    raise BadModel(
+        f"{path}: holds no config.json, and {len(found)} .gguf files ({listed}) where one was expected. "
+        "Name the .gguf file itself, or give a folder with config.json and *.safetensors."
+    )
+
+
+class GGUFCheckpoint:
+    """A model in one GGUF file; quantised tensors are decoded exactly."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.file = GGUF(path)
+        source, directory = str(path), self.file.directory
+        if self.file.metadata.get("split.count", 1) not in (0, 1):
+            raise BadModel(f"{source}: is one part of a split model. Merge the parts into one .gguf file first.")
+        shape = Shape.from_gguf(self.file.metadata, directory.keys(), source)
+        if "token_embd.weight" in directory:
+            shape = replace(shape, vocab=directory["token_embd.weight"].shape[0])
+        self.shape = shape
+        self._names = {name: self._stored_name(name) for name in shape.tensors()}
+        sizes = {name: directory[old].shape for name, old in self._names.items() if old in directory}
+        shape.check(source, sizes)
+
+    @property
+    def title(self) -> str:
+        """The name in the metadata, or else the file's."""
+        name = self.file.metadata.get("general.name")
+        return name if isinstance(name, str) and name else self.file.path.stem
+
+    @property
+    def bytes(self) -> int:
+        """The size of the file."""
+        return self.file.bytes
+
+    @property
+    def rope_factors(self) -> Tensor | None:
+        """The Llama 3 scaling, which this format stores as a tensor."""
+        if "rope_freqs.weight" not in self.file.directory:
+            return None
+        factors = self.file.tensor("rope_freqs.weight")
+        if factors.shape != (self.shape.head_dim // 2,):
+            raise BadModel(
+                f"{self.file.path}: rope_freqs.weight has shape {tuple(factors.shape)}; expected one per pair."
+            )
+        return factors
+
+    def vocabulary(self) -> Vocabulary:
+        """Return the tokens, built from the metadata."""
+        return self._vocabulary
+
+    def names(self) -> frozenset[str]:
+        """Return the names that `tensor` answers to."""
+        return frozenset(self._names)
+
+    def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
+        """Return one tensor, decoded exactly and rounded once to `dtype` (None: float32)."""
+        if name not in self._names:
+            raise BadModel(f"{self.file.path}: this {self.shape.family} model has no tensor {name!r}.")
+        found = self.file.tensor(self._names[name], dtype or torch.float32)
+        if self.shape.family != "llama":
+            return found
+        if ".q_proj." in name:
+            return _split_halves(found, self.shape.heads)
+        if ".k_proj." in name:
+            return _split_halves(found, self.shape.kv_heads)
+        return found
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        from unspool.models.gguf_vocabulary import read_vocabulary
+
+        return read_vocabulary(self.file.metadata, self.shape.vocab, str(self.file.path))
+
+    def _stored_name(self, name: str) -> str:
+        if name in _GGUF_OUTSIDE:
+            return _GGUF_OUTSIDE[name]
+        _, _, layer, inner = name.split(".", 3)
+        part, ending = inner.rsplit(".", 1)
+        norms = _GGUF_POST_NORMS if self.shape.post_norms else {}
+        return f"blk.{layer}.{norms.get(part) or _GGUF_LAYER[part]}.{ending}"
+
+
+def _split_halves(stored: Tensor, heads: int) -> Tensor:
+    """Undo llama.cpp's order of rotary rows: pairs (2i, 2i+1) go back to (i, i + head_dim/2)."""
+    rest = stored.shape[1:]
+    return stored.reshape(heads, -1, 2, *rest).transpose(1, 2).reshape(stored.shape)
