@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from .claim import Method as Method
     from .claim import claims as claims
     from .compare import compare as compare
-    from .decode import Denoise as Denoise
-    from .decode import Speculate as Speculate
-    from .decode import plain as plain
+    from .decode.denoise import Denoise as Denoise
+    from .decode.plain import plain as plain
+    from .decode.speculate import Speculate as Speculate
     from .divergence import divergence as divergence
     from .errors import UnspoolError as UnspoolError
     from .law import Drawn as Drawn
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from .lm import Output as Output
     from .load import load as load
     from .methods import method as method
-    from .proof import Proof as Proof
-    from .proof import prove as prove
+    from .proof.prove import Proof as Proof
+    from .proof.prove import prove as prove
     from .run.engine import Engine as Engine
     from .run.table import Joint as Joint
     from .run.table import Table as Table

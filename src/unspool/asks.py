@@ -23,7 +23,10 @@ TARGET = "target"
 
 @dataclass(frozen=True)
 class Score:
-    """Score a tree → `Scores`. `want` names hidden states, as in ("hidden:12", "hidden:-1")."""
+    """Score a tree → `Scores`.
+
+    `want` names hidden states: "hidden:i" is what enters layer i, "hidden:-1" what leaves the last norm.
+    """
 
     tree: Tree = NOTHING
     by: str = TARGET

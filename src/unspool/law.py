@@ -26,7 +26,12 @@ class Law:
     """
 
     def __init__(self, scores: Tensor) -> None:
-        self.scores = scores
+        self._scores = scores
+
+    @property
+    def scores(self) -> Tensor:
+        """The log-weights."""
+        return self._scores
 
     @staticmethod
     def of(weights: Sequence[float]) -> Law:
@@ -55,15 +60,20 @@ class Law:
     @cached_property
     def log_z(self) -> float:
         """log Σ exp(scores): what normalises this law."""
-        total = float(torch.logsumexp(self.scores, 0))
-        self._refuse_unusable(total)
-        return total
+        top = self.scores.amax()
+        # in float64 from the best on: a float32 sum of scores near 100 would be off by 1e-5, and every p with it
+        rest = (self.scores - top).exp().sum(dtype=torch.float64)
+        best, total = torch.stack((top.double(), rest)).tolist()
+        self._refuse_unusable(best)
+        return float(best + math.log(total))
 
     @cached_property
     def p(self) -> Tensor:
         """All probabilities."""
-        total = self.log_z  # refuses NaN and empty laws first
-        return (self.scores - total).exp()
+        p = self.scores.softmax(0)
+        if math.isnan(float(p[0])):  # then all are: some score is NaN or infinite, or every token is forbidden
+            self._refuse_unusable(float(self.scores.amax()))
+        return p
 
     def spread(self, like: Law) -> Tensor:
         """All probabilities, over the vocabulary and on the device of `like`."""
@@ -158,7 +168,7 @@ class Point(Law):
     def __init__(self, token: int, like: Law | None = None) -> None:
         self.best, self._like = token, like
 
-    @cached_property
+    @property
     def scores(self) -> Tensor:
         """Log-weights, made only if a warp insists on seeing them."""
         if self._like is None:

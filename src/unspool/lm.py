@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -107,7 +107,7 @@ class LM:
         prompt: Prompt,
         settings: Settings = Settings(),  # noqa: B008
         method: str | Method = "plain",
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, Output]:
         """One text, event by event; the generator's return value is the `Output`. Closing it frees everything."""
         engine = Engine(self.models())
         (writer,) = self._writers(engine, prompt, replace(settings, n=1), method)

@@ -37,12 +37,12 @@ def load(
     known = {"auto", NATIVE, TRANSFORMERS}
     if runtime not in known:
         raise BadRequest(f"the runtime {runtime!r} is not known; choose one of: {', '.join(sorted(known))}")
-    if runtime == TRANSFORMERS or (runtime == "auto" and is_hub_id(str(name)) and not Path(name).exists()):
-        from .run.hf import load_hf
+    if runtime == TRANSFORMERS or (runtime == "auto" and is_hub_id(str(name))):
+        from .run.hf import hf_vocabulary, load_hf
 
-        source = str(name) if is_hub_id(str(name)) and not Path(name).exists() else str(path(str(name)))
-        model, vocabulary = load_hf(source, kind, where, room)
-        return LM(str(name), model, vocabulary, draft)
+        source = str(name) if is_hub_id(str(name)) else str(path(str(name)))
+        model = load_hf(source, kind, where, room, shelf=SHELF)
+        return LM(str(name), model, hf_vocabulary(source, model.vocab), draft)
     checkpoint = open_checkpoint(path(str(name)))
     network = Llama.load(checkpoint, kind, where, room)
     return LM(str(name), Slotted(network, shelf=SHELF), checkpoint.vocabulary(), draft)

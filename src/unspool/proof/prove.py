@@ -76,7 +76,7 @@ def prove(
     """
     if isinstance(method, str):
         return prove_entry(_entry(method), quick=quick)
-    label = name or getattr(method, "__name__", type(method).__name__)
+    label = name or str(getattr(method, "__name__", type(method).__name__))
     return _prove(label, claim, [method], quick, bound, shaped)
 
 

@@ -37,7 +37,7 @@ class Batch:
     slots: Sequence[int]  # where each one's keys and values go
     rows: Sequence[Row]
     read: Tensor  # int64 [m], the tokens whose logits are wanted
-    want: tuple[int, ...] = ()  # layers whose hidden states are wanted at those tokens; −1 is the last, after its norm
+    want: tuple[int, ...] = ()  # hidden states wanted at those tokens: i enters layer i, −1 leaves the last norm
 
 
 class Outputs(NamedTuple):

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from ..asks import Field, Scores
 from ..canvas import Canvas
+from ..errors import BadRequest
 from ..tree import Tree
 
 
@@ -37,6 +38,16 @@ class Asked(NamedTuple):
     session: Session
     tree: Tree
     want: tuple[str, ...] = ()
+
+
+def layer_of(name: str) -> int:
+    """The number in "hidden:i", which names what enters layer i; −1 names what leaves the last norm."""
+    kind, _, number = name.partition(":")
+    if kind != "hidden" or not number.removeprefix("-").isdigit():
+        raise BadRequest(
+            f"cannot give {name!r}: hidden states are named 'hidden:LAYER', as in 'hidden:12' or 'hidden:-1'"
+        )
+    return int(number)
 
 
 @runtime_checkable

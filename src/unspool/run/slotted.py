@@ -13,7 +13,7 @@ from ..tree import Tree
 from .growth import Growth, grown, harvest, row_of
 from .leaf import Leaf, Node
 from .network import Batch, Network
-from .session import Asked
+from .session import Asked, layer_of
 
 
 class Slotted:
@@ -49,11 +49,11 @@ class Slotted:
     def score(self, asked: Sequence[Asked]) -> list[Scores]:
         """Answer all these with one forward; nothing is changed if it cannot be done."""
         growths: list[list[Growth]] = []
-        wants = sorted({_layer(name) for ask in asked for name in ask.want})
+        wants = sorted({layer_of(name) for ask in asked for name in ask.want})
         for ask in asked:
             session = ask.session
             assert isinstance(session, SlottedSession)
-            layers = [_layer(name) for name in ask.want]
+            layers = [layer_of(name) for name in ask.want]
             for leaf in session.leaves:
                 self._forget_without(leaf, layers)
             growths.append([grown(leaf, r, ask.tree) for r, leaf in enumerate(session.leaves)])
@@ -232,17 +232,8 @@ def _scores(ask: Asked, growths: list[Growth]) -> Scores:
     leaves = [growth.leaf for growth in growths]
     laws = [leaf.law for leaf in leaves if leaf.law is not None]
     ends: list[Node | Leaf] = [*nodes, *leaves]
-    hidden = {name: torch.stack([x.hidden[_layer(name)] for x in ends]) for name in ask.want}
+    hidden = {name: torch.stack([x.hidden[layer_of(name)] for x in ends]) for name in ask.want}
     return Scores([node.law for node in nodes], laws, hidden, rows=sum(len(growth) for growth in growths))
-
-
-def _layer(name: str) -> int:
-    kind, _, number = name.partition(":")
-    if kind != "hidden" or not number.lstrip("-").isdigit():
-        raise BadRequest(
-            f"cannot give {name!r}: hidden states are named 'hidden:LAYER', as in 'hidden:12' or 'hidden:-1'"
-        )
-    return int(number)
 
 
 def _common(a: list[int], b: list[int], most: int) -> int:

@@ -1,0 +1,184 @@
+"""Time one forward of the native network against transformers with the same weights, turn by turn in one run.
+
+    python bench/step.py [--model FILE] [--repeats 15] [--threads N] [--json FILE]
+
+Every number is a median in milliseconds. `step` reads some new tokens behind a cached text and gives all their logits;
+`token` is greedy decoding, per token: our loop of one-token forwards against `generate`, the prompt not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import torch
+import transformers
+
+from unspool.models.weights import Checkpoint, open_checkpoint
+from unspool.run.llama import Llama
+from unspool.run.network import Batch, Row
+
+STEPS = ((1, 128), (1, 1024), (8, 128), (64, 128))  # (new tokens, tokens before them)
+DECODED, PROMPT = 16, 128
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def mirror(checkpoint: Checkpoint, dtype: torch.dtype) -> transformers.PreTrainedModel:
+    """Give the checkpoint's own tensors to transformers."""
+    shape = checkpoint.shape
+    if shape.family != "llama" or shape.rope_scaling or checkpoint.rope_factors is not None:
+        raise SystemExit(f"{checkpoint.title}: this benchmark needs a plain Llama model, not {shape.family}.")
+    config = transformers.LlamaConfig(
+        vocab_size=shape.vocab,
+        hidden_size=shape.dim,
+        intermediate_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        max_position_embeddings=shape.context,
+        rms_norm_eps=shape.norm_eps,
+        tie_word_embeddings=shape.tied,
+        rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
+        dtype=dtype,
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model.load_state_dict(
+        {name: checkpoint.tensor(name, dtype) for name in checkpoint.names()}, strict=shape.tied is False
+    )
+    model.generation_config.eos_token_id = None
+    return model.eval()
+
+
+class Ours:
+    """The native network with one text in its slots."""
+
+    def __init__(self, net: Llama, text: torch.Tensor, room: int) -> None:
+        self.net, self.slots = net, net.slots.take(len(text) + room)
+        self.read(text, 0, read=torch.tensor([len(text) - 1]))
+
+    def read(self, tokens: torch.Tensor, past: int, read: torch.Tensor | None = None) -> torch.Tensor:
+        count, end = len(tokens), past + len(tokens)
+        row = Row(0, count, self.slots[:end], range(end))
+        read = torch.arange(count) if read is None else read
+        return self.net.forward(Batch(tokens, torch.arange(past, end), self.slots[past:end], [row], read)).logits
+
+    def decode(self, token: torch.Tensor, past: int, count: int) -> list[int]:
+        out = []
+        for place in range(past, past + count):
+            token = self.read(token, place)[-1].argmax().view(1)
+            out.append(int(token))
+        return out
+
+
+def time_of(act: Callable[[], object]) -> float:
+    start = perf_counter()
+    act()
+    return 1e3 * (perf_counter() - start)
+
+
+def race(ours: Callable[[], float], theirs: Callable[[], float], repeats: int) -> dict[str, float]:
+    """Time both in turns, so that whatever else the machine does meets both."""
+    ours(), theirs()
+    pairs = [(ours(), theirs()) for _ in range(repeats)]
+    a, b = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+    return {"ours_ms": round(a, 2), "transformers_ms": round(b, 2), "times_faster": round(b / a, 2)}
+
+
+@torch.no_grad()
+def measure(checkpoint: Checkpoint, dtype: torch.dtype, repeats: int) -> dict[str, dict[str, float]]:
+    net, model = Llama.load(checkpoint, dtype), mirror(checkpoint, dtype)
+    found: dict[str, dict[str, float]] = {}
+    longest = max(past for _, past in STEPS)
+    text = torch.randint(100, checkpoint.shape.vocab, (longest + 64,), generator=torch.Generator().manual_seed(0))
+    for past in sorted({past for _, past in STEPS}):
+        ours = Ours(net, text[:past], 64)
+        cache = transformers.DynamicCache(config=model.config)
+        model(text[None, :past], past_key_values=cache, logits_to_keep=1)
+        for count in sorted(count for count, behind in STEPS if behind == past):
+            new = text[past : past + count]
+
+            def their_step(new: torch.Tensor = new, past: int = past, cache: object = cache) -> float:
+                spent = time_of(lambda: model(new[None], past_key_values=cache))
+                cache.crop(past - cache.get_seq_length())  # a negative number is how many to forget
+                return spent
+
+            def our_step(new: torch.Tensor = new, past: int = past, ours: Ours = ours) -> float:
+                return time_of(lambda: ours.read(new, past))
+
+            found[f"step {count} @ {past}"] = show(dtype, f"step {count} @ {past}", race(our_step, their_step, repeats))
+        net.slots.drop(ours.slots)
+    ours, prompt = Ours(net, text[:PROMPT], DECODED), text[None, :PROMPT]
+
+    def generate(count: int) -> float:
+        return time_of(lambda: model.generate(prompt, do_sample=False, min_new_tokens=count, max_new_tokens=count))
+
+    decoded = race(
+        lambda: time_of(lambda: ours.decode(text[PROMPT - 1 : PROMPT], PROMPT - 1, DECODED)) / DECODED,
+        lambda: (generate(DECODED + 1) - generate(1)) / DECODED,
+        max(3, repeats // 3),
+    )
+    found[f"token @ {PROMPT}"] = show(dtype, f"token @ {PROMPT}", decoded)
+    return found
+
+
+def show(dtype: torch.dtype, case: str, r: dict[str, float]) -> dict[str, float]:
+    line = f"{str(dtype)[6:]:10}{case:16}{r['ours_ms']:>10}{r['transformers_ms']:>14}{r['times_faster']:>8}x"
+    print(line, flush=True)
+    return r
+
+
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", help="a .gguf file or a folder; the default model if left out")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--threads", type=int, help="one per free core: a busy core stalls both sides")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    given = args.model or os.environ.get("UNSPOOL_TEST_GGUF")
+    if given is None:
+        from unspool.models.address import path
+
+        given = path("smollm2")
+    checkpoint = open_checkpoint(given)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
+    about = {
+        "model": checkpoint.title,
+        "machine": f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "commit": commit.stdout.strip() if commit.returncode == 0 else "none",
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+    print(", ".join(f"{name} {value}" for name, value in about.items()))
+    results = {}
+    print(f"{'':10}{'':16}{'ours':>10}{'transformers':>14}{'faster':>9}")
+    for name, dtype in DTYPES.items():
+        results[name] = measure(checkpoint, dtype, args.repeats)
+    if args.json:
+        args.json.write_text(json.dumps({**about, "median_ms": results}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

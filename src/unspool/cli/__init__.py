@@ -1,0 +1,3 @@
+"""The command line: `unspool run`, `chat`, `methods`, `prove`, `compare`, `plan`, `pull`."""
+
+from .root import main as main

@@ -1,0 +1,107 @@
+"""`unspool run`: one prompt, one text (or several), token by token."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .drawing import Drawing
+from .group import option, options
+from .loading import Loading
+from .reading import read_prompt
+from .record import dump
+from .terminal import note, write
+
+if TYPE_CHECKING:
+    from ..lm import Event, Output
+    from ..settings import Settings
+
+
+@dataclass(frozen=True)
+class Reporting:
+    """What to report of the texts, and in which form."""
+
+    samples: int | None = option("-n", "--samples", type=int, metavar="N", help="N texts; the prompt is read once.")
+    logprobs: int | None = option(
+        "--logprobs", type=int, metavar="K", help="Report every token's logprob and K alternatives (with --json)."
+    )
+    json: bool = option("--json", is_flag=True, help='One JSON object; with -n above 1 the texts are in "samples".')
+    quiet: bool = option("-q", "--quiet", is_flag=True, help="No trace on stderr.")
+
+
+@click.command(short_help="Continue or answer a prompt.")
+@click.argument("prompt", required=False)
+@click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file; - is stdin.")
+@click.option("--method", default="plain", show_default=True, help="A name of `unspool methods`, as in lookup:ngram=2.")
+@click.option("--system", metavar="TEXT", help="A system message before the prompt.")
+@options(Reporting, "reporting")
+@options(Loading, "loading")
+@options(Drawing, "drawing")
+def run(
+    prompt: str | None,
+    file: str | None,
+    method: str,
+    system: str | None,
+    reporting: Reporting,
+    loading: Loading,
+    drawing: Drawing,
+) -> None:
+    """Continue or answer PROMPT.
+
+    Without PROMPT and --file, or where PROMPT is -, the prompt is read from stdin. If the model has a chat template the
+    prompt is a user's message, unless --raw. The text goes to stdout as it arrives, a short trace to stderr.
+    """
+    if reporting.logprobs is not None and not reporting.json:
+        raise click.UsageError("--logprobs are reported in JSON; add --json")
+    text = read_prompt(prompt, file, loading.raw)
+    settings = drawing.settings(n=reporting.samples, logprobs=reporting.logprobs)
+    loading.check((method,))
+    lm = loading.load()
+    asked = loading.prompt(lm, text, system)
+    if reporting.json:
+        outputs = lm.samples(asked, settings, method)
+        about = {"model": loading.model, "draft": loading.draft, "method": method}
+        dump({**about, **_record(outputs), "seed": settings.seed, "settings": _plain(settings)})
+        return
+    if settings.n == 1:
+        outputs = [stream(lm.stream(asked, settings, method))]
+        if sys.stdout.isatty() or not reporting.quiet:
+            _end_line(outputs[0].text)
+    else:
+        outputs = lm.samples(asked, settings, method)
+        for number, output in enumerate(outputs, 1):
+            write(f"--- sample {number} of {settings.n} ---\n{output.text}\n")
+    for number, output in enumerate(outputs if not reporting.quiet else [], 1):
+        which = "" if settings.n == 1 else f"sample {number}: "
+        note(f"{which}[{output.reason}] {output.trace}")
+
+
+def stream(events: Iterator[Event]) -> Output:
+    """Print a text as it arrives and return all of it."""
+    while True:
+        try:
+            event = next(events)
+        except StopIteration as end:
+            output: Output = end.value
+            return output
+        if event.text:
+            write(event.text)
+
+
+def _end_line(text: str) -> None:
+    """Let the trace begin on a line of its own; stdout gets a newline only if it is a terminal, else just the text."""
+    if not text.endswith("\n"):
+        print(file=sys.stdout if sys.stdout.isatty() else sys.stderr, flush=True)
+
+
+def _record(outputs: list[Output]) -> dict[str, Any]:
+    records = [output.record() for output in outputs]
+    return records[0] if len(records) == 1 else {"samples": records}
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    return {**asdict(settings), "logit_bias": {str(token): bias for token, bias in settings.logit_bias.items()}}

@@ -1,0 +1,173 @@
+"""The Llama family as one network: every difference between its members is a number of the Shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import Tensor
+
+from ..errors import BadRequest, OutOfRoom
+from ..models.rope import rope_frequencies
+from ..models.shape import Shape
+from ..models.weights import Checkpoint
+from .attention import Planner, Span, attend
+from .layer import Layer, Loader
+from .linear import Linear, MakeLinear, dense
+from .network import Batch, Outputs
+from .norm import rms
+from .rotary import Rotary, turn
+from .slots import Slots, Where
+
+MOST_ROOM = 8192  # tokens by default; memory is laid out for all of them, though only touched where written
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+STRETCHED = ("dynamic", "longrope")  # scalings that turn old keys anew when a text outgrows the original context
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What stands before the first layer and behind the last."""
+
+    embedding: Tensor  # [vocab, dim]
+    scale: Tensor | None
+    norm: Tensor
+    head: Linear
+
+
+class Llama:
+    """Llama, Mistral, SmolLM, Qwen2/2.5, Qwen3 and Gemma 3, over packed tokens and a pool of slots.
+
+    Everything but attention works on all tokens of a batch as one matrix [n, dim], without padding. Tokens meet only in
+    attention, which reads slots, so that rows may have any length and share any prefix. `Batch.want` counts layers from
+    0: the state is that of the residual stream behind the layer.
+    """
+
+    def __init__(self, shape: Shape, ends: Ends, stack: list[Layer], rotaries: dict[float, Rotary], room: int) -> None:
+        self.shape = shape
+        self._ends, self._stack, self._rotaries = ends, stack, rotaries
+        self._slots = Slots(room)
+        self._gate: Callable[[Tensor], Tensor] = F.silu if shape.activation == "silu" else _gelu
+        self._planner = Planner(self._slots, shape.heads // shape.kv_heads, ends.embedding.dtype, ends.embedding.device)
+
+    @classmethod
+    @torch.no_grad()
+    def load(
+        cls,
+        checkpoint: Checkpoint,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        room: int | None = None,
+        linear: MakeLinear = dense,
+    ) -> Llama:
+        """Read all weights, each rounded once to `dtype`; `room` is how many tokens all texts together may hold.
+
+        `linear` lays out the matrices. The default leaves them as they are, and a tied head is the embedding itself; a
+        layout of its own gives a tied head a second copy.
+        """
+        if dtype not in DTYPES:
+            raise BadRequest(f"dtype is {dtype}; expected one of {', '.join(map(str, DTYPES))}.")
+        if room is not None and room < 1:
+            raise BadRequest(f"room is {room} tokens; expected at least 1, or None for the model's context.")
+        shape, loader = checkpoint.shape, Loader(checkpoint, dtype, torch.device(device), linear)
+        embedding = loader.tensor("model.embed_tokens.weight")
+        head = embedding if shape.tied else loader.tensor("lm_head.weight")
+        scale = torch.tensor(shape.embed_scale, dtype=torch.float64).to(embedding) if shape.embed_scale != 1 else None
+        ends = Ends(embedding, scale, loader.norm("model.norm"), linear(head, None))
+        stack = [loader.layer(index) for index in range(shape.layers)]
+        rotaries = {}
+        for theta in {layer.theta for layer in stack}:
+            frequencies, grown = rope_frequencies(shape, theta, device, checkpoint.rope_factors)
+            rotaries[theta] = Rotary(frequencies, grown, dtype)
+        return cls(shape, ends, stack, rotaries, room or min(shape.context, MOST_ROOM))
+
+    @property
+    def vocab(self) -> int:
+        """Number of logits."""
+        return self.shape.vocab
+
+    @property
+    def context(self) -> int:
+        """The longest text it can read; where stretching would turn cached keys anew, the context before stretching."""
+        scaling = self.shape.rope_scaling
+        return scaling.original_context if scaling and scaling.kind in STRETCHED else self.shape.context
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return self.shape.layers
+
+    @property
+    def slots(self) -> Slots:
+        """Where keys and values live."""
+        return self._slots
+
+    @torch.no_grad()
+    def forward(self, batch: Batch) -> Outputs:
+        """Run all tokens, store their keys and values in their slots, and read out the wanted ones."""
+        furthest = self._check(batch)
+        turns = {theta: rotary.at(batch.places, furthest) for theta, rotary in self._rotaries.items()}
+        plans = {window: self._planner.plan(batch.rows, window) for window in dict.fromkeys(self.shape.windows)}
+        into = self._slots.where(batch.slots, self._ends.embedding.device)
+        hidden: dict[int, Tensor] = {}
+        last = self.layers - 1
+        x = F.embedding(batch.tokens, self._ends.embedding)
+        if self._ends.scale is not None:
+            x = x * self._ends.scale
+        for index, layer in enumerate(self._stack):
+            seen = self._attention(layer, index, x, turns[layer.theta], into, plans[layer.window])
+            if index == last:
+                x, seen = x[batch.read], seen[batch.read]  # nothing more is asked of the other tokens
+            x = self._finish(layer, x, seen)
+            if index in batch.want:
+                hidden[index] = x if index == last else x[batch.read]
+        x = rms(x, self._ends.norm, self.shape.norm_eps)
+        if -1 in batch.want:
+            hidden[-1] = x
+        logits = self._ends.head(x)
+        return Outputs(logits if logits.dtype == torch.float64 else logits.float(), hidden)
+
+    def _attention(
+        self, layer: Layer, index: int, x: Tensor, turns: tuple[Tensor, Tensor], into: Where, plan: list[Span]
+    ) -> Tensor:
+        """Store the keys and values of all tokens, and return what each gathers [n, heads * head_dim]."""
+        shape = self.shape
+        heads, turned = shape.heads, shape.heads + shape.kv_heads
+        qkv = layer.qkv(rms(x, layer.before_attention, shape.norm_eps))
+        qkv = qkv.reshape(x.shape[0], turned + shape.kv_heads, shape.head_dim)
+        qk = qkv[:, :turned]
+        if layer.qk_norm is not None:
+            qk = rms(qk, layer.qk_norm, shape.norm_eps)
+        qk = turn(qk, *turns)
+        self._slots.write(index, into, qk[:, heads:].transpose(0, 1), qkv[:, turned:].transpose(0, 1))
+        return attend(qk[:, :heads], index, plan, self._slots, shape.query_scale)
+
+    def _finish(self, layer: Layer, x: Tensor, seen: Tensor) -> Tensor:
+        """Add what was gathered to the residual stream, and then what the gated perceptron makes of it."""
+        eps = self.shape.norm_eps
+        added = layer.out(seen)
+        x = x + (added if layer.after_attention is None else rms(added, layer.after_attention, eps))
+        both, width = layer.gate_up(rms(x, layer.before_mlp, eps)), self.shape.hidden
+        added = layer.down(self._gate(both[:, :width]).mul_(both[:, width:]))
+        return x + (added if layer.after_mlp is None else rms(added, layer.after_mlp, eps))
+
+    def _check(self, batch: Batch) -> int:
+        """Return the furthest place, before any work is done."""
+        furthest = max(max(row.places[-row.count :]) for row in batch.rows)
+        if furthest >= self.context:
+            raise OutOfRoom(
+                f"a token stands at position {furthest}, but this model reads at most {self.context} tokens. "
+                "Shorten the text or choose a model with a longer context."
+            )
+        unknown = [index for index in batch.want if not -1 <= index < self.layers]
+        if unknown:
+            raise BadRequest(
+                f"hidden states of layer {unknown[0]} were asked for; expected 0 to {self.layers - 1}, or -1 for those "
+                "behind the last norm."
+            )
+        return furthest
+
+
+def _gelu(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")

@@ -1,0 +1,25 @@
+"""What a parameter may be: one refusal for all that lies outside its range, so that every message reads alike."""
+
+from __future__ import annotations
+
+import math
+
+from ..errors import BadRequest
+
+
+def expect(fits: bool, name: str, given: object, expected: str) -> None:
+    """Refuse a parameter unless it fits, saying what was given and what was expected."""
+    if not fits:
+        raise BadRequest(f"{name} is {given!r}; expected {expected}.")
+
+
+def real(given: object, low: float = -math.inf, high: float = math.inf) -> bool:
+    """True for a finite number in [low, high]; False for NaN, booleans and everything that is no number."""
+    if isinstance(given, bool) or not isinstance(given, (int, float)):
+        return False
+    return math.isfinite(given) and low <= given <= high
+
+
+def whole(given: object, low: int, high: float = math.inf) -> bool:
+    """True for an integer in [low, high]."""
+    return isinstance(given, int) and not isinstance(given, bool) and low <= given <= high

@@ -1,0 +1,30 @@
+"""Temperature: how much the likely tokens are favoured over the unlikely ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..law import Law
+from .limits import expect, real
+from .warp import Warp
+
+COLDEST = 1e-5  # below this, ordinary logits divided by the temperature overflow; 0 is the exact limit
+
+
+@dataclass(frozen=True)
+class Temperature(Warp):
+    """p(x) ← p(x)^(1/t), normalised; t = 0 is greedy decoding, the point law of the most probable token.
+
+    Cost: one division; at 0 one max.
+    """
+
+    t: float
+
+    def __post_init__(self) -> None:
+        fits = real(self.t, 0) and (self.t == 0 or self.t >= COLDEST)
+        expect(fits, "temperature", self.t, f"0 (greedy) or a finite number from {COLDEST} on (1 leaves the law alone)")
+
+    def __call__(self, state: Any, law: Law) -> Law:
+        """The tempered law."""
+        return law if self.t == 1 else law.temper(self.t)

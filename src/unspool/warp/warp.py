@@ -1,0 +1,126 @@
+"""Warps: what shapes a law before a token is drawn from it, with a state of their own for every prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from ..chance import At, Role
+from ..law import Law
+from ..tree import ROOT, Tree
+
+
+class Warp(Protocol):
+    """A map from laws to laws that may depend on the text so far, through an immutable state.
+
+    Because `step` returns a new state and never changes the old one, every tree node, beam and particle has its own.
+    A warp without memory keeps the defaults: its state is None. `a | b` applies a first, then b.
+    """
+
+    def start(self, text: Sequence[int]) -> Any:
+        """The state after the prompt."""
+        return None
+
+    def step(self, state: Any, token: int) -> Any:
+        """The state after one more token."""
+        return state
+
+    def __call__(self, state: Any, law: Law) -> Law:
+        """The shaped law."""
+        ...
+
+    def __or__(self, other: Warp) -> Warp:
+        return Both(self, other)
+
+
+@dataclass(frozen=True)
+class Same(Warp):
+    """Leaves every law as it is."""
+
+    def __call__(self, state: Any, law: Law) -> Law:
+        """The same law."""
+        return law
+
+    def __or__(self, other: Warp) -> Warp:
+        return other
+
+
+@dataclass(frozen=True)
+class Both(Warp):
+    """Two warps, one after the other."""
+
+    first: Warp
+    second: Warp
+
+    def start(self, text: Sequence[int]) -> Any:
+        """Both states."""
+        return self.first.start(text), self.second.start(text)
+
+    def step(self, state: Any, token: int) -> Any:
+        """Both states after one more token."""
+        return self.first.step(state[0], token), self.second.step(state[1], token)
+
+    def __call__(self, state: Any, law: Law) -> Law:
+        """The second applied to the first's law."""
+        return self.second(state[1], self.first(state[0], law))
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """A text with the warp that shapes what follows it: all that drafters and verifiers may know of a request."""
+
+    text: tuple[int, ...]
+    warp: Warp
+    state: Any
+
+    @staticmethod
+    def of(text: tuple[int, ...], warp: Warp) -> Prefix:
+        """The prefix that is a whole prompt."""
+        return Prefix(text, warp, warp.start(text))
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def then(self, tokens: Sequence[int]) -> Prefix:
+        """This prefix with more tokens."""
+        state = self.state
+        for token in tokens:
+            state = self.warp.step(state, token)
+        return replace(self, text=self.text + tuple(tokens), state=state)
+
+    def shape(self, law: Law) -> Law:
+        """The law that really follows this prefix, given the model's."""
+        return self.warp(self.state, law)
+
+
+class Scored:
+    """A drafted tree with the target's laws, each shaped at its own prefix and only when it is looked at."""
+
+    def __init__(self, tree: Tree, prefix: Prefix, root: Law, after: Sequence[Law]) -> None:
+        self.tree, self.prefix = tree, prefix
+        self.raw_root, self.raw_after = root, after
+        self._states: dict[int, Any] = {ROOT: prefix.state}
+        self._laws: dict[int, Law] = {}
+
+    def raw(self, node: int) -> Law:
+        """The model's own law after `node`, before any warp."""
+        return self.raw_root if node < 0 else self.raw_after[node]
+
+    def law(self, node: int) -> Law:
+        """The target's law of the token after `node`, after all warps at that node's own prefix."""
+        if node not in self._laws:
+            self._laws[node] = self.prefix.warp(self._state(node), self.raw(node))
+        return self._laws[node]
+
+    def _state(self, node: int) -> Any:
+        if node not in self._states:
+            above = self._state(self.tree.parent[node])
+            self._states[node] = self.prefix.warp.step(above, self.tree.drawn[node].token)
+        return self._states[node]
+
+    def at(self, role: Role, node: int, k: int = 0) -> At:
+        """The address of a choice about the token after `node`."""
+        start = len(self.prefix)
+        position = start + self.tree.depth(node)
+        return At(position, role, k, 0 if role == Role.PICK else start)

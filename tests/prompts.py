@@ -1,0 +1,28 @@
+"""Twenty-four prompts of different kinds, as people type them."""
+
+PROMPTS = [
+    "Why is the sky blue?",
+    "Write a haiku about queues.",
+    "Explain what a key-value cache is to a new colleague.",
+    "List the planets of the solar system in order.",
+    "Translate to French: Where is the nearest train station?",
+    "def fibonacci(n):",
+    "Write a Python function that reverses a linked list.",
+    "What is 17 times 23? Show your work.",
+    "Summarise: The committee met on Tuesday. It discussed the budget. It adjourned without a decision.",
+    "Repeat this sentence three times: The quick brown fox jumps over the lazy dog.",
+    "Give me a JSON object with the fields name, age and city for Ada Lovelace.",
+    "Correct the grammar: He go to school every days and like it very much.",
+    "Name three rivers in Africa and one fact about each.",
+    "Write a short email asking for a day off next Friday.",
+    "What are the pros and cons of remote work?",
+    "Continue the story: The lighthouse keeper opened the door and saw",
+    "Write a SQL query that counts orders per customer.",
+    "Explain the difference between a list and a tuple in Python.",
+    "Who wrote Don Quixote, and when?",
+    "Give step-by-step instructions for making tea.",
+    "Convert 100 degrees Fahrenheit to Celsius.",
+    "Write a limerick about a cat named Oliver.",
+    "What should I pack for a weekend in the mountains?",
+    "Extract the dates: The war began on 28 July 1914 and ended on 11 November 1918.",
+]
