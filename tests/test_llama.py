@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 
 from unspool.errors import BadRequest, OutOfRoom
 from unspool.models.weights import Checkpoint, open_checkpoint
+from unspool.run.linear import dense
 from unspool.run.llama import Llama
 from unspool.run.network import Batch, Outputs, Row
 
@@ -56,6 +57,15 @@ FAMILIES: dict[str, Callable[[], object]] = {
         layer_types=["sliding_attention", "full_attention", "sliding_attention"],
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny products gain nothing from a second thread and stall where its core is busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +233,23 @@ def test_a_long_prefill_is_cut_into_blocks(saved: Callable[[str], Path]) -> None
         run(net, tokens[:3], slots, 0)
         assert far(whole, expected) < 1e-9
         assert far(run(net, tokens[3:], slots, 3).logits, expected[3:]) < 1e-9
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2), (torch.float64, 1e-13)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_kernel_is_the_same_product(dtype: torch.dtype, bound: float, threads: int) -> None:
+    torch.set_num_threads(threads)
+    make = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(80, 64, generator=make) / 8, torch.randn(80, generator=make)
+    weight, bias = weight.to(dtype), bias.to(dtype)
+    for count in (0, 1, 2, 3, 8, 12, 16, 70):
+        x = torch.randn(count, 64, generator=make).to(dtype)
+        for b in (None, bias):
+            expected = x.double() @ weight.double().T + (0 if b is None else b.double())
+            found = dense(weight, b)(x)
+            assert found.shape == (count, 80)
+            assert torch.allclose(found.double(), expected, rtol=bound, atol=bound)
+    assert torch.backends.mkldnn.enabled
 
 
 def test_a_tied_head_is_the_embedding(saved: Callable[[str], Path]) -> None:

@@ -76,6 +76,15 @@ class LM:
     vocabulary: Vocabulary
     draft: LM | None = None
 
+    def __post_init__(self) -> None:
+        other = self.draft.vocabulary if self.draft is not None else self.vocabulary
+        token = self.vocabulary.first_difference(other)
+        if self.draft is not None and token is not None:
+            raise BadRequest(
+                f"{self.draft.name} cannot draft for {self.name}: token {token} is {other.name(token)!r} in one and "
+                f"{self.vocabulary.name(token)!r} in the other. Choose a draft model with the same tokenizer."
+            )
+
     def generate(self, prompt: Prompt, settings: Settings = Settings(), method: str | Method = "plain") -> Output:  # noqa: B008
         """One text."""
         return self.batch([prompt], replace(settings, n=1), method)[0]

@@ -32,8 +32,8 @@ def load(
     `dtype` is fp32, bf16 or fp16; auto is fp32 on the CPU and bf16 on a GPU. `runtime` is native or transformers; auto
     is transformers for Hub ids and native for the rest. `room` is how many tokens the cache holds for all texts.
     """
-    where = _device(device)
-    kind = _dtype(dtype, where)
+    where = device_of(device)
+    kind = dtype_of(dtype, where)
     known = {"auto", NATIVE, TRANSFORMERS}
     if runtime not in known:
         raise BadRequest(f"the runtime {runtime!r} is not known; choose one of: {', '.join(sorted(known))}")
@@ -48,15 +48,20 @@ def load(
     return LM(str(name), Slotted(network, shelf=SHELF), checkpoint.vocabulary(), draft)
 
 
-def _device(name: str) -> str:
+def device_of(name: str) -> str:
+    """The device that a name means on this machine."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise BadRequest(f"the device {name!r} was asked for, but this machine has no usable GPU; use --device cpu")
+    try:
+        torch.empty(0, device=name)  # unknown names and devices that this torch or machine lacks all fail here
+    except (RuntimeError, AssertionError, NotImplementedError):
+        have = "cpu and cuda" if torch.cuda.is_available() else "cpu only"
+        raise BadRequest(f"the device {name!r} cannot be used; this machine has {have}.") from None
     return name
 
 
-def _dtype(name: str, device: str) -> torch.dtype:
+def dtype_of(name: str, device: str) -> torch.dtype:
+    """The precision that a name means on a device."""
     if name == "auto":
         return torch.float32 if device == "cpu" else torch.bfloat16
     if name not in DTYPES:

@@ -56,7 +56,7 @@ class Talk:
         except KeyboardInterrupt:
             report = "[stopped]"
         finally:
-            events.close()  # type: ignore[attr-defined]
+            events.close()
         write("\n")
         self.messages += [user, {"role": "assistant", "content": "".join(said)}]
         if trace or not done:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import BadRequest
-from .device import expect_device
 from .group import option
 from .terminal import status
 
@@ -36,9 +35,10 @@ class Loading:
 
     def check(self, methods: tuple[str, ...]) -> None:
         """Refuse methods that are not known or lack a model, and devices that do not exist, before a model is read."""
+        from ..load import device_of, dtype_of
         from ..methods import method, needs
 
-        expect_device(self.device)
+        dtype_of(self.dtype, device_of(self.device))
         if self.room is not None and self.room < 1:
             raise BadRequest(f"--room is {self.room}; expected a whole number of tokens from 1 on.")
         for spec in methods:
@@ -52,9 +52,7 @@ class Loading:
 
         with status(f"loading {self.model} …"):
             with_same = partial(load, dtype=self.dtype, device=self.device, runtime=self.runtime, room=self.room)
-            lm = with_same(self.model, draft=None if self.draft is None else with_same(self.draft))
-        _expect_same_tokens(lm)
-        return lm
+            return with_same(self.model, draft=None if self.draft is None else with_same(self.draft))
 
     def prompt(self, lm: LM, text: str, system: str | None = None) -> Prompt:
         """The text as the model wants it: a user's message if it has a chat template, else the text itself."""
@@ -65,17 +63,3 @@ class Loading:
             why = "--raw leaves the chat template out" if self.raw else f"{self.model} has no chat template"
             raise BadRequest(f"--system needs a chat template, but {why}; put the text into the prompt instead.")
         return text
-
-
-def _expect_same_tokens(lm: LM) -> None:
-    """Refuse a draft model whose tokens mean something else: its drafts would be noise, silently."""
-    if lm.draft is None:
-        return
-    ours, theirs = lm.vocabulary, lm.draft.vocabulary
-    shared = min(ours.size, theirs.size)
-    other = next((token for token in range(shared) if ours.name(token) != theirs.name(token)), None)
-    if other is not None:
-        raise BadRequest(
-            f"{lm.draft.name} cannot draft for {lm.name}: token {other} is {theirs.name(other)!r} in one and "
-            f"{ours.name(other)!r} in the other. Choose a draft model with the same tokenizer."
-        )

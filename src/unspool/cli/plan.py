@@ -8,14 +8,11 @@ import click
 
 from ..errors import BadRequest
 from . import catalogue
-from .device import expect_device
 from .record import dump
 from .table import size
 from .terminal import write
 
 if TYPE_CHECKING:
-    import torch
-
     from ..models.plan import Plan
 
 
@@ -44,10 +41,12 @@ def plan(
 
     Only the head of the file is read. The exit status is 0 whether it fits or not; ask --json for "fits".
     """
+    from ..load import device_of, dtype_of
     from ..models.plan import plan as planned
     from ..models.weights import open_checkpoint
 
-    place, kind = _place(device, dtype)
+    place = device_of(device)
+    kind = dtype_of(dtype, place)
     names = [model] if draft is None else [model, draft]
     plans = [planned(open_checkpoint(_path(name, pull)), kind, context, rows, tree, place) for name in names]
     together = _together(names, plans)
@@ -73,19 +72,6 @@ def _path(name: str, pull: bool) -> Any:
             f"Fetch it with `unspool pull {name}`, or add --pull."
         )
     return path(name)
-
-
-def _place(device: str, dtype: str) -> tuple[str, torch.dtype]:
-    import torch
-
-    from ..load import DTYPES
-
-    expect_device(device)
-    place = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    name = dtype if dtype != "auto" else "fp32" if place == "cpu" else "bf16"
-    if name not in DTYPES:
-        raise BadRequest(f"the precision {dtype!r} is not known; choose one of: auto, {', '.join(DTYPES)}.")
-    return place, DTYPES[name]
 
 
 def _record(found: Plan) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,7 @@ def run(
         note(f"{which}[{output.reason}] {output.trace}")
 
 
-def stream(events: Iterator[Event]) -> Output:
+def stream(events: Generator[Event, None, Output]) -> Output:
     """Print a text as it arrives and return all of it."""
     while True:
         try:

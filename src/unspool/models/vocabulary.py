@@ -109,6 +109,13 @@ class Vocabulary:
             return str(self._tokenizer.id_to_token(token))
         return self.piece(token).decode("utf-8", "backslashreplace")
 
+    def first_difference(self, other: Vocabulary) -> int | None:
+        """Return the first token that is not the same in both, or None; one may be padded with more tokens."""
+        if self is other:
+            return None
+        shared = range(min(self.size, other.size))
+        return next((token for token in shared if self.name(token) != other.name(token)), None)
+
     def chat(self, messages: Sequence[Mapping[str, str]], reply: bool = True) -> str:
         """Write messages of {role, content} as the text the model was tuned on; `reply` opens the model's answer."""
         if self.chat_template is None:

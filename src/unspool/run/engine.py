@@ -224,8 +224,11 @@ class Engine:
         canvases = [ask.canvas for ask in asks if isinstance(ask, Look)]
         if isinstance(model, Infill) and len(canvases) == len(asks):
             return model.look(canvases)
-        kinds = " and ".join(sorted({type(ask).__name__ for ask in asks}))
-        raise BadRequest(f"the {name} model ({type(model).__name__}) cannot answer {kinds}")
+        if canvases:
+            raise BadRequest(
+                f"the method fills holes, but the {name} model reads left to right; it needs an infilling one"
+            )
+        raise BadRequest(f"the method reads left to right, but the {name} model only fills holes")
 
     def _reply(self, job: Job, name: str, reply: Any) -> None:
         if isinstance(reply, Scores):
