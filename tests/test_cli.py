@@ -183,7 +183,7 @@ REFUSED = {
     "no number at all": (["run", "x", "--top-k", "many"], "'many' is not a valid integer"),
     "a bias without number": (["run", "x", "--logit-bias", "3"], "as in 42=-1.5"),
     "logprobs in a text": (["run", "x", "--logprobs", "2"], "add --json"),
-    "an unknown device": (["run", "x", "--device", "abacus"], "the device 'abacus' is not known"),
+    "an unknown device": (["run", "x", "--device", "abacus"], "the device 'abacus' cannot be used"),
     "an unknown command": (["rum"], "Did you mean 'run'?"),
     "an unknown option": (["run", "x", "--top-j", "1"], "'--top-k'"),
     "an unknown rule to prove": (["prove", "wlak"], "Did you mean 'walk'?"),

@@ -145,7 +145,7 @@ def test_logits_and_hidden_states_are_those_of_transformers(family: str, saved: 
     assert expected.abs().max() > 1
     assert far(found.logits, expected) < 1e-9
     assert found.logits.dtype == torch.float64
-    for layer, state in ((0, states[1]), (1, states[2]), (-1, states[-1])):
+    for layer, state in ((0, states[0]), (1, states[1]), (-1, states[-1])):
         assert far(found.hidden[layer], state) < 1e-9
 
 
@@ -268,7 +268,7 @@ def test_what_cannot_be_run_says_why(saved: Callable[[str], Path]) -> None:
     one = torch.tensor([3])
     with pytest.raises(OutOfRoom, match="position 256"):
         net.forward(Batch(one, torch.tensor([256]), [0], [Row(0, 1, [0], [256])], torch.tensor([0])))
-    with pytest.raises(BadRequest, match="layer 3"):
+    with pytest.raises(BadRequest, match="hidden:3 was asked for"):
         net.forward(Batch(one, torch.tensor([0]), [0], [Row(0, 1, [0], [0])], torch.tensor([0]), want=(3,)))
 
 

@@ -40,8 +40,7 @@ class Llama:
     """Llama, Mistral, SmolLM, Qwen2/2.5, Qwen3 and Gemma 3, over packed tokens and a pool of slots.
 
     Everything but attention works on all tokens of a batch as one matrix [n, dim], without padding. Tokens meet only in
-    attention, which reads slots, so that rows may have any length and share any prefix. `Batch.want` counts layers from
-    0: the state is that of the residual stream behind the layer.
+    attention, which reads slots, so that rows may have any length and share any prefix.
     """
 
     def __init__(self, shape: Shape, ends: Ends, stack: list[Layer], rotaries: dict[float, Rotary], room: int) -> None:
@@ -116,12 +115,12 @@ class Llama:
         if self._ends.scale is not None:
             x = x * self._ends.scale
         for index, layer in enumerate(self._stack):
+            if index in batch.want:
+                hidden[index] = x[batch.read]
             seen = self._attention(layer, index, x, turns[layer.theta], into, plans[layer.window])
             if index == last:
                 x, seen = x[batch.read], seen[batch.read]  # nothing more is asked of the other tokens
             x = self._finish(layer, x, seen)
-            if index in batch.want:
-                hidden[index] = x if index == last else x[batch.read]
         x = rms(x, self._ends.norm, self.shape.norm_eps)
         if -1 in batch.want:
             hidden[-1] = x
@@ -163,8 +162,8 @@ class Llama:
         unknown = [index for index in batch.want if not -1 <= index < self.layers]
         if unknown:
             raise BadRequest(
-                f"hidden states of layer {unknown[0]} were asked for; expected 0 to {self.layers - 1}, or -1 for those "
-                "behind the last norm."
+                f"hidden:{unknown[0]} was asked for; expected 0 to {self.layers - 1} for what enters that layer, or -1 "
+                "for what leaves the last norm."
             )
         return furthest
 
