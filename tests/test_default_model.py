@@ -125,7 +125,7 @@ def test_native_greedy_text_is_that_of_transformers_generate(smollm2, reference)
 
 
 def test_a_mixed_batch_gives_the_same_texts_as_alone(smollm2):
-    methods = [plain(), Speculate(Lookup(2, 6)), Beam(2, 12), plain()]
+    methods = [plain(), Speculate(Lookup(2, 1, 6)), Beam(2, 12), plain()]
     warps = [Temperature(0.0), Temperature(0.0), Temperature(0.0), Temperature(0.8)]
     texts = [smollm2.encode(chat(p)) for p in (PROMPTS[9], PROMPTS[9], PROMPTS[3], PROMPTS[1])]
 

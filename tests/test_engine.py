@@ -40,7 +40,7 @@ JOBS = [
     (plain(), (0,)),
     (Speculate(Chain(3), rejection), (0, 1)),
     (Speculate(Bush((2, 2)), rejection), (2, 1, 0)),
-    (Speculate(Lookup(1, 4)), (0, 1, 0, 1)),
+    (Speculate(Lookup(1, 1, 4)), (0, 1, 0, 1)),
     (Beam(3, 6), (1,)),
     (Particles(4, 5), (2, 2)),
 ]

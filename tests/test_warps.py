@@ -399,11 +399,18 @@ def test_the_prompt_does_not_count_where_only_the_output_does(warp):
 def test_a_pipe_is_one_warp_after_the_other(scores, text, new, data):
     parts = data.draw(st.lists(st.sampled_from(EVERY), min_size=2, max_size=4))
     pipe = Same()
-    expected: Law = Law(scores)
     for part in parts:
         pipe = pipe | part
-        expected = part(reached(part, text, new), expected)
-    law = Prefix.of(tuple(text), pipe).then(new).shape(Law(scores))
+    prefix = Prefix.of(tuple(text), pipe).then(new)
+    expected: Law = Law(scores)
+    try:
+        for part in parts:
+            expected = part(reached(part, text, new), expected)
+    except EmptyLaw:  # together they forbid everything, and a truncation after that has nothing to keep
+        with pytest.raises(EmptyLaw):
+            prefix.shape(Law(scores))
+        return
+    law = prefix.shape(Law(scores))
     if isinstance(expected, Point):
         assert isinstance(law, Point)
         assert law.best == expected.best

@@ -109,7 +109,7 @@ class Law:
 
     def is_empty(self) -> bool:
         """True if no token is possible."""
-        return bool((self.scores == NEVER).all())
+        return float(self.scores.amax()) == NEVER
 
     # ---- how laws are made from laws
 
@@ -120,7 +120,7 @@ class Law:
     def without(self, *tokens: int) -> Law:
         """This law given that the token is none of these."""
         scores = self.scores.clone()
-        scores[list(tokens)] = NEVER
+        scores[tokens[0] if len(tokens) == 1 else list(tokens)] = NEVER
         return Law(scores)
 
     def minus(self, q: Law, scale: float = 1.0) -> Law:

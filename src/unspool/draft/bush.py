@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..asks import Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
+from ..errors import BadRequest
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
@@ -39,6 +40,11 @@ class Bush:
     """
 
     widths: tuple[int, ...] = (3, 2, 1)
+
+    def __post_init__(self) -> None:
+        if not self.widths or min(self.widths) < 1:
+            shown = "+".join(map(str, self.widths))
+            raise BadRequest(f"bush:widths={shown} cannot be used; expected a width from 1 on for each level, as 3+2+1")
 
     def begin(self, prefix: Prefix) -> Source:
         """Itself: the draft model's session is the runner's business."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..asks import Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
+from ..errors import BadRequest
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -38,6 +39,10 @@ class Chain:
     """
 
     depth: int = 4
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise BadRequest(f"chain:depth={self.depth} cannot be used; expected a depth from 1 on")
 
     def begin(self, prefix: Prefix) -> Source:
         """Itself: the draft model's session is the runner's business."""

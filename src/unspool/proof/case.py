@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -73,18 +73,35 @@ def _table(vocab: int, rows: tuple[tuple[int, ...], ...], mixer: int) -> Table:
 
 @st.composite
 def cases(draw: st.DrawFn, warps: tuple[str, ...] = tuple(WARPS)) -> Case:
-    """Any small case."""
-    vocab = draw(st.integers(2, 3))
-    row = st.tuples(*[st.integers(0, 3)] * vocab).filter(any)
-    rows = st.lists(row, min_size=1, max_size=4).map(tuple)
+    """Any small case: half of all rows give every token a chance, and half of all cases have no warp."""
+    vocab = draw(st.sampled_from([3, 2]))
+    full = st.tuples(*[st.integers(1, 7)] * vocab)
+    sparse = st.tuples(*[st.integers(0, 2)] * vocab).filter(any)
+    rows = st.lists(full | sparse, min_size=1, max_size=4).map(tuple)
     target = draw(rows)
     return Case(
         vocab=vocab,
         target=target,
-        draft=draw(st.just(target) | rows),
+        draft=draw(rows | rows | st.just(target)),
         prompt=tuple(draw(st.lists(st.integers(0, vocab - 1), min_size=1, max_size=3))),
-        warp=draw(st.sampled_from(warps)),
-        end=draw(st.none() | st.integers(0, vocab - 1)),
-        until=draw(st.none() | st.text("abc"[:vocab], min_size=1, max_size=2)),
-        most=draw(st.integers(1, 3)),
+        warp=draw(st.just(PLAIN) | st.sampled_from(warps)),
+        end=draw(st.none() | st.none() | st.integers(0, vocab - 1)),
+        until=draw(st.none() | st.none() | st.text("abc"[:vocab], min_size=1, max_size=2)),
+        most=draw(st.sampled_from([2, 3, 1])),
     )
+
+
+_BASE = Case(2, ((3, 1), (1, 2), (2, 5)), ((1, 2), (4, 1), (1, 1)), (0,), PLAIN, None, None, 3)
+_WIDE = Case(3, ((3, 2, 1), (1, 4, 2), (2, 1, 5)), ((1, 2, 3), (4, 1, 1)), (0, 1), PLAIN, None, None, 2)
+
+STANDING: tuple[Case, ...] = (
+    _BASE,
+    _WIDE,
+    replace(_WIDE, draft=_WIDE.target),
+    replace(_WIDE, target=((0, 2, 1), (1, 0, 2)), draft=((2, 1, 0), (0, 1, 1))),
+    replace(_BASE, end=1),
+    replace(_BASE, until="ab"),
+    *(replace(_BASE, warp=warp) for warp in WARPS if warp != PLAIN),
+    *(replace(_WIDE, warp=warp) for warp in WARPS if warp != PLAIN),
+)
+"""Cases that every proof includes, whatever is drawn: full support, p = q, crossed zeros, stops, every warp."""

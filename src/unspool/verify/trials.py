@@ -14,7 +14,7 @@ def drafted(verify: Verify) -> Iterator[Method]:
     from ..draft import Bush, Chain, Lookup, Nothing
 
     yield Speculate(Nothing(), verify)
-    yield Speculate(Lookup(ngram=1, depth=2), verify)
+    yield Speculate(Lookup(ngram=1, least=1, depth=2), verify)
     yield Speculate(Chain(depth=2), verify)
     yield Speculate(Bush(widths=(2,)), verify)
     yield Speculate(Bush(widths=(2, 1)), verify)
