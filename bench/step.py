@@ -3,31 +3,31 @@
     python bench/step.py [--model FILE] [--repeats 15] [--threads N] [--json FILE]
 
 Every number is a median in milliseconds. `step` reads some new tokens behind a cached text and gives all their logits;
-`token` is greedy decoding, per token: our loop of one-token forwards against `generate`, the prompt not counted.
+`token` is greedy decoding, per token: `LM.generate` with all its machinery against `generate`, the prompt not counted.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import subprocess
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 import torch
 import transformers
+from record import save
 
+from unspool.lm import LM
+from unspool.models.address import path
 from unspool.models.weights import Checkpoint, open_checkpoint
 from unspool.run.llama import Llama
 from unspool.run.network import Batch, Row
+from unspool.run.slotted import Slotted
+from unspool.settings import Settings
 
 STEPS = ((1, 128), (1, 1024), (8, 128), (64, 128))  # (new tokens, tokens before them)
-DECODED, PROMPT = 16, 128
+DECODED, PROMPT = 32, 128
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -71,13 +71,6 @@ class Ours:
         read = torch.arange(count) if read is None else read
         return self.net.forward(Batch(tokens, torch.arange(past, end), self.slots[past:end], [row], read)).logits
 
-    def decode(self, token: torch.Tensor, past: int, count: int) -> list[int]:
-        out = []
-        for place in range(past, past + count):
-            token = self.read(token, place)[-1].argmax().view(1)
-            out.append(int(token))
-        return out
-
 
 def time_of(act: Callable[[], object]) -> float:
     start = perf_counter()
@@ -116,15 +109,20 @@ def measure(checkpoint: Checkpoint, dtype: torch.dtype, repeats: int) -> dict[st
 
             found[f"step {count} @ {past}"] = show(dtype, f"step {count} @ {past}", race(our_step, their_step, repeats))
         net.slots.drop(ours.slots)
-    ours, prompt = Ours(net, text[:PROMPT], DECODED), text[None, :PROMPT]
+    lm, prompt = LM("ours", Slotted(net), checkpoint.vocabulary()), text[:PROMPT]
 
-    def generate(count: int) -> float:
-        return time_of(lambda: model.generate(prompt, do_sample=False, min_new_tokens=count, max_new_tokens=count))
+    def ours_of(count: int) -> float:
+        return time_of(lambda: lm.generate(prompt.tolist(), Settings(max_tokens=count, ignore_eos=True)))
+
+    def theirs_of(count: int) -> float:
+        return time_of(
+            lambda: model.generate(prompt[None], do_sample=False, min_new_tokens=count, max_new_tokens=count)
+        )
 
     decoded = race(
-        lambda: time_of(lambda: ours.decode(text[PROMPT - 1 : PROMPT], PROMPT - 1, DECODED)) / DECODED,
-        lambda: (generate(DECODED + 1) - generate(1)) / DECODED,
-        max(3, repeats // 3),
+        lambda: (ours_of(DECODED + 1) - ours_of(1)) / DECODED,
+        lambda: (theirs_of(DECODED + 1) - theirs_of(1)) / DECODED,
+        max(5, repeats // 2),
     )
     found[f"token @ {PROMPT}"] = show(dtype, f"token @ {PROMPT}", decoded)
     return found
@@ -136,48 +134,24 @@ def show(dtype: torch.dtype, case: str, r: dict[str, float]) -> dict[str, float]
     return r
 
 
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", help="a .gguf file or a folder; the default model if left out")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, help="one per free core: a busy core stalls both sides")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
-    given = args.model or os.environ.get("UNSPOOL_TEST_GGUF")
-    if given is None:
-        from unspool.models.address import path
-
-        given = path("smollm2")
-    checkpoint = open_checkpoint(given)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
-    about = {
-        "model": checkpoint.title,
-        "machine": f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "commit": commit.stdout.strip() if commit.returncode == 0 else "none",
-        "load_average": [round(load, 2) for load in os.getloadavg()],
-    }
-    print(", ".join(f"{name} {value}" for name, value in about.items()))
+    checkpoint = open_checkpoint(path(args.model or "smollm2"))
     results = {}
     print(f"{'':10}{'':16}{'ours':>10}{'transformers':>14}{'faster':>9}")
     for name, dtype in DTYPES.items():
         results[name] = measure(checkpoint, dtype, args.repeats)
     if args.json:
-        args.json.write_text(json.dumps({**about, "median_ms": results}, indent=1) + "\n")
+        save(args.json, {"model": checkpoint.title, "median_ms": results})
 
 
 if __name__ == "__main__":
