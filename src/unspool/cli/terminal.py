@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
@@ -13,11 +14,13 @@ BROKEN_PIPE = 141  # what shells report of a program whose reader has left: 128 
 
 
 def prepare() -> None:
-    """Make the standard streams speak UTF-8 whatever the locale says, unless PYTHONIOENCODING asks for another."""
+    """Make the standard streams speak UTF-8 unless PYTHONIOENCODING asks for another, and keep noise off them."""
     # A shell can close them (`<&-`); then there is nothing to read and nowhere to write, which is no reason to fail.
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    # torch says so when numpy is not there, which nothing here needs.
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     if not sys.stderr.isatty():  # bars of the packages below us would fill a log
         os.environ.setdefault("TQDM_DISABLE", "1")
     for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace"), (sys.stdin, "surrogateescape")):
