@@ -106,20 +106,22 @@ class Llama:
     def forward(self, batch: Batch) -> Outputs:
         """Run all tokens, store their keys and values in their slots, and read out the wanted ones."""
         furthest = self._check(batch)
-        turns = {theta: rotary.at(batch.places, furthest) for theta, rotary in self._rotaries.items()}
+        device = self._ends.embedding.device
+        tokens, places, read = (part.to(device) for part in (batch.tokens, batch.places, batch.read))
+        turns = {theta: rotary.at(places, furthest) for theta, rotary in self._rotaries.items()}
         plans = {window: self._planner.plan(batch.rows, window) for window in dict.fromkeys(self.shape.windows)}
-        into = self._slots.where(batch.slots, self._ends.embedding.device)
+        into = self._slots.where(batch.slots, device)
         hidden: dict[int, Tensor] = {}
         last = self.layers - 1
-        x = F.embedding(batch.tokens, self._ends.embedding)
+        x = F.embedding(tokens, self._ends.embedding)
         if self._ends.scale is not None:
             x = x * self._ends.scale
         for index, layer in enumerate(self._stack):
             if index in batch.want:
-                hidden[index] = x[batch.read]
+                hidden[index] = x[read]
             seen = self._attention(layer, index, x, turns[layer.theta], into, plans[layer.window])
             if index == last:
-                x, seen = x[batch.read], seen[batch.read]  # nothing more is asked of the other tokens
+                x, seen = x[read], seen[read]  # nothing more is asked of the other tokens
             x = self._finish(layer, x, seen)
         x = rms(x, self._ends.norm, self.shape.norm_eps)
         if -1 in batch.want:
