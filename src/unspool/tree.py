@@ -44,6 +44,10 @@ class Tree:
         """The nodes directly below `node`, in draft order."""
         return self._kids.get(node, [])
 
+    def child(self, node: int, token: int) -> int | None:
+        """The first node directly below `node` that has this token, if there is one."""
+        return next((kid for kid in self.kids(node) if self.drawn[kid].token == token), None)
+
     @cached_property
     def _depths(self) -> list[int]:
         depths: list[int] = []

@@ -25,9 +25,7 @@ def greedy(scored: Scored, chance: Chance) -> Verdict:
     node = ROOT
     while True:
         token = scored.law(node).best
-        for kid in scored.tree.kids(node):
-            if scored.tree.drawn[kid].token == token:
-                node = kid
-                break
-        else:
+        kid = scored.tree.child(node, token)
+        if kid is None:
             return Verdict(node, token)
+        node = kid

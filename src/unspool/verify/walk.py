@@ -22,9 +22,7 @@ def walk(scored: Scored, chance: Chance) -> Verdict:
     node = ROOT
     while True:
         token = scored.law(node).draw(chance, scored.at(Role.PICK, node)).token
-        for kid in scored.tree.kids(node):
-            if scored.tree.drawn[kid].token == token:
-                node = kid
-                break
-        else:
+        kid = scored.tree.child(node, token)
+        if kid is None:
             return Verdict(node, token)
+        node = kid

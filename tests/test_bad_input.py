@@ -1,0 +1,98 @@
+"""Bad input on the command line ends in one line that says what to do, without a traceback or anything left behind."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel
+
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 49152,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+}
+
+
+def refused(*arguments: str, **environment: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-m", "unspool", *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert ran.returncode in (1, 2)
+    assert ran.stdout == ""
+    assert "Traceback" not in ran.stderr
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("unspool: ")
+    return line
+
+
+@pytest.fixture
+def broken_model(tmp_path, smollm2):
+    """A tiny model whose last norm is NaN."""
+    shapes = {
+        "model.embed_tokens.weight": (49152, 16),
+        "model.norm.weight": (16,),
+        "model.layers.0.input_layernorm.weight": (16,),
+        "model.layers.0.post_attention_layernorm.weight": (16,),
+        "model.layers.0.self_attn.q_proj.weight": (16, 16),
+        "model.layers.0.self_attn.k_proj.weight": (8, 16),
+        "model.layers.0.self_attn.v_proj.weight": (8, 16),
+        "model.layers.0.self_attn.o_proj.weight": (16, 16),
+        "model.layers.0.mlp.gate_proj.weight": (16, 16),
+        "model.layers.0.mlp.up_proj.weight": (16, 16),
+        "model.layers.0.mlp.down_proj.weight": (16, 16),
+    }
+    tensors = {name: torch.ones(shape) for name, shape in shapes.items()}
+    tensors["model.norm.weight"].fill_(float("nan"))
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    tokenizer = Tokenizer.from_str(smollm2.vocabulary._tokenizer.to_str())
+    tokenizer.decoder = ByteLevel()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("options", [(), ("--temperature", "1"), ("--method", "lookup")])
+def test_nan_logits(broken_model, options):
+    line = refused("run", "hello", "--raw", "--model", str(broken_model), "--max-tokens", "4", *options)
+    assert "NaN" in line
+    assert "fp32" in line
+
+
+def test_a_truncated_and_a_corrupted_model_file(tmp_path, smollm2_path):
+    whole = smollm2_path.read_bytes()
+    (tmp_path / "short.gguf").write_bytes(whole[: len(whole) // 2])
+    assert "cut short" in refused("run", "hello", "--model", str(tmp_path / "short.gguf"))
+    (tmp_path / "wrong.gguf").write_bytes(whole[:300] + b"\xff" * 2000 + whole[2300:5000])
+    assert "download it again" in refused("run", "hello", "--model", str(tmp_path / "wrong.gguf"))
+
+
+def test_no_network(tmp_path):
+    away = {"PIP_INDEX_URL": "http://127.0.0.1:9", "PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": "", "PIP_RETRIES": "0"}
+    line = refused("run", "hello", UNSPOOL_HOME=str(tmp_path), PIP_CONFIG_FILE=os.devnull, **away)
+    assert "Check the network" in line
+    assert "unspool pull smollm2 --from" in line
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and file.suffix != ".lock"]
+
+
+def test_offline(tmp_path):
+    line = refused("run", "hello", UNSPOOL_HOME=str(tmp_path), UNSPOOL_OFFLINE="1")
+    assert "UNSPOOL_OFFLINE is set" in line
+    assert "pip download" in line
