@@ -197,6 +197,9 @@ class OnlyTheLastToken:
     def start(self):
         return self.stop.start()
 
+    def left(self, tail):
+        return self.stop.left(tail)
+
     def cut(self, tail, new):
         cut = self.stop.cut(tail, new)
         if cut.reason != "token" or new[-1] in self.stop.tokens:
@@ -214,6 +217,9 @@ def stop_not_cut(text, chance, warp, stop):
     class Uncut:
         def start(self):
             return stop.start()
+
+        def left(self, tail):
+            return stop.left(tail)
 
         def cut(self, tail, new):
             cut = stop.cut(tail, new)

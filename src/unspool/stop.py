@@ -51,6 +51,10 @@ class Stop:
         """Nothing written yet; the clock starts."""
         return Tail(0, b"", None if self.seconds is None else self.clock() + self.seconds)
 
+    def left(self, tail: Tail) -> float:
+        """How many tokens may still follow."""
+        return float("inf") if self.most is None else self.most - tail.tokens
+
     def cut(self, tail: Tail, new: Sequence[int]) -> Cut:
         """The part of `new` up to and including the first token that ends the text."""
         needles = [s.encode() for s in self.strings]

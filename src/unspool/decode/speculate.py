@@ -9,7 +9,7 @@ from ..chance import Chance
 from ..draft.draft import Draft
 from ..draft.nothing import Nothing
 from ..stop import Stop
-from ..tree import ROOT
+from ..tree import NOTHING, ROOT
 from ..verify.walk import walk
 from ..warp.warp import Prefix, Warp
 
@@ -32,7 +32,8 @@ class Speculate:
         prefix, tail = Prefix.of(text, warp), stop.start()
         source = self.draft.begin(prefix)
         while True:
-            tree = yield from source.propose(prefix, self.budget, chance)
+            room = int(min(self.budget, stop.left(tail) - 1))  # a draft past the end would be for nothing
+            tree = (yield from source.propose(prefix, room, chance)) if room > 0 else NOTHING
             checked: Checked = yield Check(tree, prefix, self.verify, chance)
             (node, token), scored, scores = checked
             path = tree.path(node)

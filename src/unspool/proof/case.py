@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 
 from ..run.table import Table
-from ..stop import Stop
+from ..stop import Stop, Tail
 from ..warp import Frequency, NoRepeatNgram, Repetition, Same, Temperature, TopK, TopP, Warp
 
 PLAIN = "none"
@@ -21,6 +21,15 @@ WARPS: dict[str, Warp] = {
     "no bigram twice": NoRepeatNgram(2),
     "greedy": Temperature(0.0),
 }
+
+
+@dataclass(frozen=True)
+class Blind(Stop):
+    """A stop that does not say how many tokens may still follow, so that drafts run past it and must be cut."""
+
+    def left(self, tail: Tail) -> float:
+        """Unknown."""
+        return float("inf")
 
 
 @dataclass(frozen=True)
@@ -39,23 +48,29 @@ class Case:
     end: int | None  # a token that stops
     until: str | None  # a string that stops; token 0 is spelt "a", 1 "b", 2 "c"
     most: int
+    blind: bool = True  # whether drafts may run past the last token
 
     def tables(self) -> dict[str, Table]:
-        """The two models."""
-        return {"target": _table(self.vocab, self.target, 7), "draft": _table(self.vocab, self.draft, 5)}
+        """The two models, and a third for cascades: the draft's rows in another order."""
+        return {
+            "target": _table(self.vocab, self.target, 7),
+            "draft": _table(self.vocab, self.draft, 5),
+            "small": _table(self.vocab, self.draft[::-1], 3),
+        }
 
     def stop(self) -> Stop:
         """Stop after `most` tokens, at the end token, or when the string appears."""
         tokens = frozenset() if self.end is None else frozenset({self.end})
         strings = () if self.until is None else (self.until,)
-        return Stop(tokens, strings, self.most, piece=lambda token: b"abc"[token : token + 1])
+        kind = Blind if self.blind else Stop
+        return kind(tokens, strings, self.most, piece=lambda token: b"abc"[token : token + 1])
 
     def __str__(self) -> str:
         lines = [f"vocabulary 0..{self.vocab - 1}, prompt {list(self.prompt)}, warp: {self.warp}"]
         stops = [f"after {self.most} tokens"]
         stops += [] if self.end is None else [f"at token {self.end}"]
         stops += [] if self.until is None else [f"at {self.until!r} (tokens are spelt a, b, c)"]
-        lines.append("stop " + " or ".join(stops))
+        lines.append("stop " + " or ".join(stops) + ("" if self.blind else "; drafts go no further"))
         lines.append("target weights: " + "  ".join(map(str, map(list, self.target))) + "  (row by a hash of the text)")
         lines.append("draft weights:  " + "  ".join(map(str, map(list, self.draft))))
         return "\n".join(lines)
@@ -88,6 +103,7 @@ def cases(draw: st.DrawFn, warps: tuple[str, ...] = tuple(WARPS)) -> Case:
         end=draw(st.none() | st.none() | st.integers(0, vocab - 1)),
         until=draw(st.none() | st.none() | st.text("abc"[:vocab], min_size=1, max_size=2)),
         most=draw(st.sampled_from([2, 3, 1])),
+        blind=draw(st.sampled_from([True, True, False])),
     )
 
 
@@ -101,6 +117,7 @@ STANDING: tuple[Case, ...] = (
     replace(_WIDE, target=((0, 2, 1), (1, 0, 2)), draft=((2, 1, 0), (0, 1, 1))),
     replace(_BASE, end=1),
     replace(_BASE, until="ab"),
+    replace(_WIDE, blind=False),
     *(replace(_BASE, warp=warp) for warp in WARPS if warp != PLAIN),
     *(replace(_WIDE, warp=warp) for warp in WARPS if warp != PLAIN),
 )

@@ -143,7 +143,7 @@ def _search(
     def hold(case: Case) -> None:
         tv, branches, difference, case = _followed(method, claim, case, effort.each)
         tally.branches += branches
-        tally.cases += 1
+        tally.cases += branches > 0
         limit = max(TOLERANCE, bound(case)) if claim is BOUND and bound is not None else TOLERANCE
         if tv > limit and claim is not HEURISTIC:
             tally.tv, tally.broken = tv, True
