@@ -74,7 +74,7 @@ def here(capsys, monkeypatch, tmp_path_factory):
 @pytest.fixture
 def loaded(here, smollm2, monkeypatch):
     """The same with the default model already loaded, so that a run takes no time to load it."""
-    monkeypatch.setattr(sys.modules["unspool.load"], "load", lambda name, **options: smollm2)
+    monkeypatch.setattr(sys.modules["unspool.loader"], "load", lambda name, **options: smollm2)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield here
@@ -360,8 +360,8 @@ def test_prove_a_rule_of_ones_own(here, tmp_path):
 def test_compare(loaded, tmp_path):
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "Say: one two one two"}\n\n{"turns": ["Say: hello", "Again"]}\n')
-    rows = json.loads(loaded("compare", "--prompts", str(file), "--max-tokens", "4", "--json")[1])
-    assert [row["method"] for row in rows] == ["plain", "lookup"]
+    rows = json.loads(loaded("compare", "lookup:least=1", "--prompts", str(file), "--max-tokens", "4", "--json")[1])
+    assert [row["method"] for row in rows] == ["plain", "lookup:least=1"]
     assert rows[0]["speed_up"] == 1
     assert rows[1]["prompts"] == rows[1]["same_text"] + len(rows[1]["divergences"]) == 2
     assert rows[1]["drafted"] > 0

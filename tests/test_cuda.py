@@ -5,7 +5,7 @@ import torch
 from prompts import PROMPTS
 
 import unspool
-from unspool.divergence import divergence, passes_of
+from unspool.diverge import divergence, passes_of
 from unspool.run.session import Asked
 from unspool.settings import Settings
 from unspool.tree import NOTHING

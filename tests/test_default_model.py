@@ -10,7 +10,7 @@ from prompts import PROMPTS
 
 from unspool.chance import Philox
 from unspool.decode import Speculate, plain
-from unspool.divergence import divergence, passes_of
+from unspool.diverge import divergence, passes_of
 from unspool.draft import Lookup
 from unspool.lm import LM
 from unspool.run.engine import Engine

@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from .claim import Claim as Claim
     from .claim import Method as Method
     from .claim import claims as claims
-    from .compare import compare as compare
+    from .comparison import compare as compare
     from .decode.denoise import Denoise as Denoise
     from .decode.plain import plain as plain
     from .decode.speculate import Speculate as Speculate
-    from .divergence import divergence as divergence
+    from .diverge import divergence as divergence
     from .errors import UnspoolError as UnspoolError
     from .law import Drawn as Drawn
     from .law import Law as Law
     from .lm import LM as LM
     from .lm import Event as Event
     from .lm import Output as Output
-    from .load import load as load
+    from .loader import load as load
     from .methods import method as method
     from .proof.prove import Proof as Proof
     from .proof.prove import prove as prove
@@ -62,13 +62,13 @@ _HOMES = {
     "canvas": "Canvas",
     "chance": "At Every Philox Role Tape",
     "claim": "ARGMAX BOUND HEURISTIC LAW SEED Claim Method claims",
-    "compare": "compare",
+    "comparison": "compare",
     "decode": "Denoise Speculate plain",
-    "divergence": "divergence",
+    "diverge": "divergence",
     "errors": "UnspoolError",
     "law": "Drawn Law",
     "lm": "LM Event Output",
-    "load": "load",
+    "loader": "load",
     "methods": "method",
     "proof": "Proof prove",
     "run.engine": "Engine",
@@ -87,7 +87,6 @@ __all__ = ["__version__", *sorted(_HOME)]
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'unspool' has no attribute {name!r}")
-    # The name must win over a submodule of the same name (compare, divergence, load), which the import would bind.
     value = getattr(import_module(f".{_HOME[name]}", __name__), name)
     globals()[name] = value
     return value

@@ -12,10 +12,12 @@ from .claim import Method
 from .errors import BadRequest, OutOfRoom
 from .law import Law
 from .methods import method as named
+from .models.align import Alignment, Kinship, align
 from .models.text import TextStream
 from .models.vocabulary import Vocabulary
 from .run.engine import ENDED, Engine, Job
 from .run.session import Asked, Causal, Session
+from .run.translated import Translated
 from .settings import Settings
 from .trace import Trace
 from .tree import NOTHING
@@ -68,7 +70,8 @@ class LM:
     """A model with its vocabulary.
 
     A prompt is a text, a list of messages {role, content} for the chat template, or tokens. `draft` is another model
-    for methods that ask one; it must have the same vocabulary.
+    for methods that ask one; the draft's own draft is what cascades call the small model. Where tokens differ, drafts
+    are made of those that both have: `alignments` tells how many, by the names of the models.
     """
 
     name: str
@@ -76,14 +79,20 @@ class LM:
     vocabulary: Vocabulary
     draft: LM | None = None
 
+    alignments: dict[str, Alignment] = field(init=False, default_factory=dict)
+    _drafts: dict[str, Causal] = field(init=False, default_factory=dict)
+
     def __post_init__(self) -> None:
-        other = self.draft.vocabulary if self.draft is not None else self.vocabulary
-        token = self.vocabulary.first_difference(other)
-        if self.draft is not None and token is not None:
-            raise BadRequest(
-                f"{self.draft.name} cannot draft for {self.name}: token {token} is {other.name(token)!r} in one and "
-                f"{self.vocabulary.name(token)!r} in the other. Choose a draft model with the same tokenizer."
-            )
+        small = None if self.draft is None else self.draft.draft
+        for name, lm in (("draft", self.draft), ("small", small)):
+            if lm is None:
+                continue
+            try:
+                found = self.alignments[name] = align(self.vocabulary, lm.vocabulary)
+            except BadRequest as error:
+                raise BadRequest(f"{lm.name} cannot draft for {self.name}: {error}") from None
+            same = found.kinship is Kinship.SAME
+            self._drafts[name] = lm.model if same else Translated(lm.model, found)
 
     def generate(self, prompt: Prompt, settings: Settings = Settings(), method: str | Method = "plain") -> Output:  # noqa: B008
         """One text."""
@@ -143,7 +152,7 @@ class LM:
 
     def models(self) -> dict[str, Causal]:
         """The models by the names that methods ask for."""
-        return {TARGET: self.model} if self.draft is None else {TARGET: self.model, "draft": self.draft.model}
+        return {TARGET: self.model, **self._drafts}
 
     def _writers(self, engine: Engine, prompt: Prompt, settings: Settings, spec: str | Method) -> list[Writer]:
         settings.validate()

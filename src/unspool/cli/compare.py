@@ -50,7 +50,7 @@ def compare(
     settings = drawing.settings(max_tokens=_MOST)
     loading.check(methods)
     lm = loading.load()
-    from ..compare import compare as compared
+    from ..comparison import compare as compared
 
     steps = len(texts) * (1 + len(methods))
     with tqdm(total=steps, unit="text", leave=False, disable=not sys.stderr.isatty()) as bar:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .table import table
 
 if TYPE_CHECKING:
-    from ..compare import Comparison, Row
+    from ..comparison import Comparison, Row
 
 _HEADS = (
     "method",

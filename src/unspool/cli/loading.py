@@ -35,7 +35,7 @@ class Loading:
 
     def check(self, methods: tuple[str, ...]) -> None:
         """Refuse methods that are not known or lack a model, and devices that do not exist, before a model is read."""
-        from ..load import device_of, dtype_of
+        from ..loader import device_of, dtype_of
         from ..methods import method, needs
 
         dtype_of(self.dtype, device_of(self.device))
@@ -48,7 +48,7 @@ class Loading:
 
     def load(self) -> LM:
         """The model, with its draft model if one was named."""
-        from ..load import load
+        from ..loader import load
 
         with status(f"loading {self.model} …"):
             with_same = partial(load, dtype=self.dtype, device=self.device, runtime=self.runtime, room=self.room)

@@ -41,7 +41,7 @@ def plan(
 
     Only the head of the file is read. The exit status is 0 whether it fits or not; ask --json for "fits".
     """
-    from ..load import device_of, dtype_of
+    from ..loader import device_of, dtype_of
     from ..models.plan import plan as planned
     from ..models.weights import open_checkpoint
 

@@ -50,13 +50,19 @@ class Chain:
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The drawn chain, each token with the law it was drawn from."""
-        tree, node, start = NOTHING, ROOT, len(prefix)
-        for i in range(min(self.depth, budget)):
-            scores: Scores = yield Score(tree, by=DRAFT)
-            drawn = prefix.shape(scores.law(node)).draw(chance, At(start + i, Role.DRAFT, round=start))
-            tree, node = tree.grow(drawn, node)
-            prefix = prefix.then((drawn.token,))
-        return tree
+        start = len(prefix)
+        return (yield from drawn_chain(prefix, min(self.depth, budget), chance, At(start, Role.DRAFT, round=start)))
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
         """Nothing to learn."""
+
+
+def drawn_chain(prefix: Prefix, depth: int, chance: Chance, first: At) -> Proposing:
+    """A chain that the draft model draws, the first token at address `first` and each next one a position further."""
+    tree, node = NOTHING, ROOT
+    for i in range(depth):
+        scores: Scores = yield Score(tree, by=DRAFT)
+        drawn = prefix.shape(scores.law(node)).draw(chance, first._replace(position=first.position + i))
+        tree, node = tree.grow(drawn, node)
+        prefix = prefix.then((drawn.token,))
+    return tree

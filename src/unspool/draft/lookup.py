@@ -34,7 +34,7 @@ class Lookup:
 
     The tokens were chosen, not drawn, so their laws are point masses.
 
-    Claim: SEED under the walk. Cost: no model; a backward scan of the text per round.
+    Claim: SEED under the walk. Cost: no model; per token and length one entry of a dictionary, per round one look-up.
     """
 
     ngram: int = 3
@@ -49,22 +49,38 @@ class Lookup:
             )
 
     def begin(self, prefix: Prefix) -> Source:
-        """Itself: the text is all the memory it needs."""
-        return self
+        """An index of this request's n-grams."""
+        return Places(self)
+
+
+class Places:
+    """Where each n-gram of one text ended last, the one at the very end of the text left out."""
+
+    def __init__(self, rule: Lookup) -> None:
+        self.rule, self.seen = rule, 0
+        self.ends: list[dict[tuple[int, ...], int]] = [{} for _ in range(rule.least, rule.ngram + 1)]
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The continuation of the latest match, as a chain."""
         yield from ()
-        copied = self._copied(prefix.text, min(self.depth, budget))
+        self.read(prefix.text)
+        copied = self.copied(prefix.text, min(self.rule.depth, budget))
         return Tree.chain([Drawn(x, Law.point(x)) for x in copied]) if copied else NOTHING
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn: the next scan sees the new text."""
+        """Nothing to learn: what is new is read before the next draft."""
 
-    def _copied(self, text: tuple[int, ...], depth: int) -> tuple[int, ...]:
-        for n in range(min(self.ngram, len(text) - 1), self.least - 1, -1):
-            key, last = text[-n:], text[-1]
-            for start in range(len(text) - n - 1, -1, -1):
-                if text[start + n - 1] == last and text[start : start + n] == key:
-                    return text[start + n : start + n + depth]
+    def read(self, text: tuple[int, ...]) -> None:
+        """Note where the new n-grams end; what ends with the text itself waits, for it is no earlier place."""
+        for n, ends in enumerate(self.ends, self.rule.least):
+            for end in range(max(self.seen + 1, n), len(text)):
+                ends[text[end - n : end]] = end
+        self.seen = max(self.seen, len(text) - 1)
+
+    def copied(self, text: tuple[int, ...], depth: int) -> tuple[int, ...]:
+        """What followed the latest earlier place of the longest n-gram that has one."""
+        for n in range(min(self.rule.ngram, len(text) - 1), self.rule.least - 1, -1):
+            end = self.ends[n - self.rule.least].get(text[-n:])
+            if end is not None:
+                return text[end : end + depth]
         return ()

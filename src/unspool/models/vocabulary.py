@@ -103,6 +103,10 @@ class Vocabulary:
             return int(named)
         return self._by_piece.get(text.encode("utf-8", "replace"))
 
+    def token_of(self, piece: bytes) -> int | None:
+        """Return the first token that adds exactly these bytes to a text, or None."""
+        return self._by_piece.get(piece)
+
     def name(self, token: int) -> str:
         """Return how the vocabulary itself spells a token: the name of a control token, else its text."""
         if token in self.special:

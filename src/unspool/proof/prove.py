@@ -31,7 +31,7 @@ class Effort(NamedTuple):
     each: int
 
 
-QUICK, THOROUGH = Effort(20, 1500, 500), Effort(80, 20000, 3000)
+QUICK, THOROUGH = Effort(15, 800, 250), Effort(80, 20000, 3000)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .claim import Method
-from .divergence import Divergence, divergence, passes_of
+from .diverge import Divergence, divergence, passes_of
 from .lm import LM, Output, Prompt
 from .methods import method as named
 from .settings import Settings

@@ -1,0 +1,135 @@
+"""A cascade: the draft model is itself sped up by speculation, exactly, so that its drafts cost less."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..asks import Ask, Score, Scores, Verify
+from ..chance import At, Chance
+from ..claim import LAW, Method, claims
+from ..errors import BadRequest
+from ..law import Drawn, Law
+from ..tree import ROOT, Tree
+from ..verify.rejection import rejection
+from ..verify.walk import walk
+from ..warp.warp import Prefix, Scored
+from .chain import DRAFT, Chain
+from .draft import Draft, Proposing, Source
+from .lookup import Lookup
+
+SMALL = "small"  # the model that drafts for the draft model
+APART = 1 << 12  # more siblings than any draft has: keeps the noise of inner rounds apart
+
+
+def build(depth: int = 6, ngram: int = 3, copied: int = 5) -> Method:
+    """Prompt lookup drafts for the draft model, whose tokens the target verifies by rejection."""
+    from ..decode.speculate import Speculate
+
+    cascade = Cascade(Lookup(ngram, min(2, ngram), copied), walk, depth)
+    return Speculate(cascade, rejection, budget=depth + copied)
+
+
+def _trials(_: type[Cascade]) -> list[Method]:
+    from ..decode.speculate import Speculate
+
+    return [build(1, 1, 1), Speculate(Cascade(Chain(1), rejection, 1), rejection)]
+
+
+@claims(
+    LAW,
+    trials=_trials,
+    build=build,
+    paper="2505.22179",
+    systems=("SpecMQuant (hierarchical)", "exact cascades of several models"),
+    needs=(DRAFT,),
+)
+@dataclass(frozen=True)
+class Cascade:
+    """Let the draft model write until it has `depth` tokens, itself sped up by `draft` under the exact rule `verify`.
+
+    What an exact rule lets through has the draft model's law q, so the chain carries q and any outer rule stays exact.
+    The length is a stopping time: whether one more token is there is settled before that token is drawn. A drafter that
+    asks a model in here asks the one called "small", so three models make two levels; S2D's sorted depths are this with
+    the exits of one network as models (its escalation by confidence is not offered).
+
+    Claim: LAW under rejection, whatever drafts inside; the claim of `verify` must be LAW or SEED.
+    Cost: one forward of the draft model per inner round, over the inner drafts; the inner drafter begins anew in every
+    outer round, since the target may have taken back what it has seen.
+    """
+
+    draft: Draft = Lookup()  # noqa: RUF009  (frozen)
+    verify: Verify = walk
+    depth: int = 6
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise BadRequest(f"cascade:depth={self.depth} cannot be used; expected a depth from 1 on")
+
+    def begin(self, prefix: Prefix) -> Source:
+        """Itself: the models' sessions are the runner's business."""
+        return self
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The chain that the draft model writes, each token with that model's law."""
+        written: list[Drawn] = []
+        inner, here = self.draft.begin(prefix), prefix
+        while len(written) < min(self.depth, budget):
+            noise, trunk = _Apart(chance, len(prefix), len(written)), Tree.chain(written)
+            tree: Tree = yield from _below(trunk, inner.propose(here, budget, noise))
+            scores: Scores = yield from _score(trunk, Score(tree, by=DRAFT))
+            scored = Scored(tree, here, scores.leaf[0], scores.after)
+            node, token = self.verify(scored, noise)
+            path = tree.path(node)
+            tokens = (*tree.tokens(path), token)
+            written += [Drawn(x, scored.law(n)) for x, n in zip(tokens, [ROOT, *path], strict=True)]
+            here = here.then(tokens)
+            inner.learn(here, tree, scores)
+        return Tree.chain(written[:budget])
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Nothing to learn."""
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """Chance for one inner round: no address of it is used by the outer round, or by any other inner one."""
+
+    chance: Chance
+    round: int
+    written: int
+
+    def choose(self, law: Law, at: At) -> int:
+        return self.chance.choose(law, self._apart(at))
+
+    def coin(self, p: float, at: At) -> bool:
+        return self.chance.coin(p, self._apart(at))
+
+    def _apart(self, at: At) -> At:
+        if at.k >= APART:
+            raise BadRequest("a cascade inside a cascade cannot be run; expected one cascade of two levels")
+        return at._replace(k=(self.written + 1) * APART + at.k, round=self.round)
+
+
+def _below(trunk: Tree, proposing: Proposing) -> Proposing:
+    """What an inner drafter proposes to follow the trunk: it asks about its own tree, and is answered below it."""
+    reply: Scores | None = None
+    while True:
+        try:
+            ask = proposing.send(reply)
+        except StopIteration as end:
+            tree: Tree = end.value
+            return tree
+        assert isinstance(ask, Score), "a drafter scores, and asks nothing else"
+        reply = yield from _score(trunk, replace(ask, by=SMALL if ask.by == DRAFT else ask.by))
+
+
+def _score(trunk: Tree, ask: Score) -> Generator[Ask, Any, Scores]:
+    size, tree = len(trunk), ask.tree
+    end = size - 1 if size else ROOT
+    parents = (end if parent < 0 else parent + size for parent in tree.parent)
+    scores: Scores = yield replace(ask, tree=Tree(trunk.drawn + tree.drawn, (*trunk.parent, *parents)))
+    rows = [*range(size, size + len(tree)), end]  # the leaf's own row is the last, which is row ~0
+    hidden = {name: states[rows] for name, states in scores.hidden.items()}
+    return Scores(scores.after[size:], [scores.law(end)], hidden, scores.rows)

@@ -1,0 +1,61 @@
+"""A second model drafts a chain with plain decoding's own noise, so that both models tend to say the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..asks import Scores
+from ..chance import At, Chance, Role
+from ..claim import SEED, Method, claims
+from ..errors import BadRequest
+from ..tree import Tree
+from ..warp.warp import Prefix
+from .chain import DRAFT, drawn_chain
+from .draft import Proposing, Source
+
+
+def build(depth: int = 4) -> Method:
+    """A coupled chain under the walk."""
+    from ..decode.speculate import Speculate
+
+    return Speculate(Coupled(depth), budget=depth)
+
+
+@claims(
+    SEED,
+    trials=lambda _: [build(depth=1), build(depth=2)],
+    build=build,
+    paper="2408.07978",
+    systems=("Drafter-invariant speculation (shared uniforms)",),
+    needs=(DRAFT,),
+)
+@dataclass(frozen=True)
+class Coupled:
+    """Draw `depth` tokens from a draft model with the random numbers that plain decoding will use at those positions.
+
+    x = Q⁻¹(u), and the walk asks whether P⁻¹(u) = x: accepted with probability Σ over x of |I_P(x) ∩ I_Q(x)|, where
+    I(x) is the interval of x in the cumulative law by token id. This is the shared-uniform coupling, not the
+    exponential race of the papers: it has no bound like (1 − TV)/(1 + TV), since mass moved between low ids shifts all
+    intervals above. With P = Q everything stands.
+
+    Claim: SEED, and only under the walk: the tokens are not independent of plain decoding's noise, so a rule that
+    draws its own noise must not be told that they are.
+    Cost: `depth` forwards of the draft model per round.
+    """
+
+    depth: int = 4
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise BadRequest(f"coupled:depth={self.depth} cannot be used; expected a depth from 1 on")
+
+    def begin(self, prefix: Prefix) -> Source:
+        """Itself: the draft model's session is the runner's business."""
+        return self
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The chain that the draft model would decode with this seed."""
+        return (yield from drawn_chain(prefix, min(self.depth, budget), chance, At(len(prefix), Role.PICK)))
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Nothing to learn."""

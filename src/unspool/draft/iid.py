@@ -1,0 +1,74 @@
+"""A second model drafts a bunch: several paths, each drawn as if there were no other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..asks import Score, Scores
+from ..chance import At, Chance, Role
+from ..claim import LAW, Method, claims
+from ..errors import BadRequest
+from ..law import Law
+from ..tree import NOTHING, ROOT, Tree
+from ..warp.warp import Prefix
+from .chain import DRAFT
+from .draft import Proposing, Source
+
+
+def build(paths: int = 3, depth: int = 3) -> Method:
+    """A drafted bunch under rejection."""
+    from ..decode.speculate import Speculate
+    from ..verify.rejection import rejection
+
+    return Speculate(Bunch(paths, depth), rejection, budget=paths * depth)
+
+
+@claims(
+    LAW,
+    trials=lambda _: [build(paths=2, depth=1)],
+    build=build,
+    paper="2305.09781",
+    systems=("SpecInfer (multi-step speculative sampling)",),
+    needs=(DRAFT,),
+)
+@dataclass(frozen=True)
+class Bunch:
+    """Draw `paths` independent texts of `depth` tokens from a draft model, under the request's own warps.
+
+    Paths may coincide; duplicates stay, because removing them would change the law that a verifier is told. Paths that
+    have said the same so far carry the same law, the very object, which is how a verifier knows that they are
+    independent draws of one law.
+
+    Claim: LAW under rejection. Cost: `depth` forwards of the draft model per round; duplicates are scored again.
+    """
+
+    paths: int = 3
+    depth: int = 3
+
+    def __post_init__(self) -> None:
+        if min(self.paths, self.depth) < 1:
+            raise BadRequest(
+                f"bunch:paths={self.paths},depth={self.depth} cannot be used; "
+                "expected both from 1 on, as paths=3,depth=3"
+            )
+
+    def begin(self, prefix: Prefix) -> Source:
+        """Itself: the draft model's session is the runner's business."""
+        return self
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The paths, all of one length, level by level; a small budget makes fewer paths before shorter ones."""
+        tree, start = NOTHING, len(prefix)
+        ends = [ROOT] * min(self.paths, budget)
+        for i in range(min(self.depth, budget // max(1, len(ends)))):
+            scores: Scores = yield Score(tree, by=DRAFT)
+            laws: dict[tuple[int, ...], Law] = {}
+            for j, node in enumerate(ends):
+                said = tree.tokens(tree.path(node))
+                if said not in laws:
+                    laws[said] = prefix.then(said).shape(scores.law(node))
+                tree, ends[j] = tree.grow(laws[said].draw(chance, At(start + i, Role.DRAFT, j, start)), node)
+        return tree
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Nothing to learn."""

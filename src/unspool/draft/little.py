@@ -1,0 +1,69 @@
+"""A little model writes greedily for as long as it is sure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..asks import Score, Scores
+from ..chance import Chance
+from ..claim import SEED, Method, claims
+from ..law import Drawn, Law
+from ..tree import NOTHING, ROOT, Tree
+from ..warp.limits import expect, real, whole
+from ..warp.warp import Prefix
+from .chain import DRAFT
+from .draft import Proposing, Source
+
+
+def build(sure: float = 0.6, steps: int = 10) -> Method:
+    """A greedy chain of a draft model under the walk."""
+    from ..decode.speculate import Speculate
+
+    return Speculate(Little(sure, steps), budget=steps)
+
+
+@claims(
+    SEED,
+    trials=lambda _: [build(sure=0.5, steps=2)],
+    build=build,
+    paper="2302.07863",
+    systems=("BiLD (fallback)",),
+    needs=(DRAFT,),
+)
+@dataclass(frozen=True)
+class Little:
+    """Write a draft model's most probable token until it has less than `sure` or `steps` tokens stand.
+
+    The tokens were chosen, not drawn, so their laws are point masses, and the unsure one may be dropped: nothing was
+    sampled. How sure it is, is read from the draft's law before warps, which greedy decoding would hide.
+
+    Claim: SEED under the walk; `rollback` is the rule of its paper. Cost: one forward of the draft model per token and
+    one for the token that is dropped.
+    """
+
+    sure: float = 0.6
+    steps: int = 10
+
+    def __post_init__(self) -> None:
+        expect(real(self.sure, 0, 1), "little:sure", self.sure, "a probability; usual is 0.6")
+        expect(whole(self.steps, 1), "little:steps", self.steps, "a whole number from 1 on; usual is 10")
+
+    def begin(self, prefix: Prefix) -> Source:
+        """Itself: the draft model's session is the runner's business."""
+        return self
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The greedy chain up to the first unsure token."""
+        tree, node = NOTHING, ROOT
+        for _ in range(min(self.steps, budget)):
+            scores: Scores = yield Score(tree, by=DRAFT)
+            law = scores.law(node)
+            token = prefix.shape(law).best
+            if law[token] < self.sure:
+                break
+            tree, node = tree.grow(Drawn(token, Law.point(token)), node)
+            prefix = prefix.then((token,))
+        return tree
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Nothing to learn."""

@@ -1,0 +1,84 @@
+"""A second model fills a static shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..asks import Score, Scores
+from ..chance import At, Chance, Role
+from ..claim import LAW, Method, claims
+from ..errors import BadRequest
+from ..grow.sequoia import sequoia
+from ..grow.shape import Ranks, Shape
+from ..tree import NOTHING, ROOT, Tree
+from ..warp.warp import Prefix
+from .chain import DRAFT
+from .draft import Proposing, Source
+
+
+def build(nodes: int = 16, depth: int = 5, rate: float = 0.7) -> Method:
+    """Sequoia's shape for siblings that each stand with `rate` once they are tried, under rejection."""
+    from ..decode.speculate import Speculate
+    from ..verify.rejection import rejection
+
+    if not 0 < rate < 1:
+        raise BadRequest(f"shaped:rate={rate} cannot be used; expected a rate between 0 and 1")
+    rates = tuple(rate * (1 - rate) ** k for k in range(8))
+    return Speculate(Shaped(sequoia(rates, nodes, depth)), rejection, budget=nodes)
+
+
+def _trial(*paths: Ranks) -> Method:
+    from ..decode.speculate import Speculate
+    from ..verify.rejection import rejection
+
+    return Speculate(Shaped(Shape.of(paths)), rejection)
+
+
+@claims(
+    LAW,
+    trials=lambda _: [_trial((0,), (1,), (1, 0))],
+    build=build,
+    paper="2402.12374",
+    systems=("Sequoia",),
+    needs=(DRAFT,),
+)
+@dataclass(frozen=True)
+class Shaped:
+    """Below every node draw as many different tokens as the shape has children there, without replacement.
+
+    The k-th child of the shape is the k-th token drawn; each carries the draft's law without its elder siblings. With
+    `grow.sequoia` for the shape this is Sequoia; `Bush` is the case of equal widths on a level.
+
+    Claim: LAW under rejection. Cost: one forward of the draft model per level.
+    """
+
+    shape: Shape
+
+    def begin(self, prefix: Prefix) -> Source:
+        """Itself: the draft model's session is the runner's business."""
+        return self
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The filled shape, level by level, until the budget is spent."""
+        tree, start = NOTHING, len(prefix)
+        level: list[tuple[int, Ranks, Prefix]] = [(ROOT, (), prefix)]
+        for depth in range(self.shape.depth):
+            level = [(node, ranks, here) for node, ranks, here in level if self.shape.width(ranks)]
+            if not level or len(tree) >= budget:
+                break
+            scores: Scores = yield Score(tree, by=DRAFT)
+            below: list[tuple[int, Ranks, Prefix]] = []
+            for node, ranks, here in level:
+                law = here.shape(scores.law(node))
+                for k in range(self.shape.width(ranks)):
+                    if len(tree) >= budget or law.is_empty():
+                        break
+                    drawn = law.draw(chance, At(start + depth, Role.DRAFT, len(tree), start))
+                    tree, kid = tree.grow(drawn, node)
+                    below.append((kid, (*ranks, k), here.then((drawn.token,))))
+                    law = law.without(drawn.token)
+            level = below
+        return tree
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Nothing to learn."""

@@ -1,0 +1,49 @@
+"""What a forward costs, as a function of how many token rows it computes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from ..errors import BadRequest
+
+
+@dataclass(frozen=True)
+class Cost:
+    """t(n): the time of one forward over n rows, by straight lines between measured points.
+
+    Before the first point it is flat, after the last one it goes on with the last slope. `unspool.run.cost.measure`
+    makes one for a model; any unit of time will do, since only ratios decide.
+    """
+
+    rows: tuple[int, ...]
+    times: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        rising = all(a < b for a, b in zip(self.rows, self.rows[1:], strict=False))
+        if not self.rows or len(self.rows) != len(self.times) or not rising or min(self.times) <= 0:
+            raise BadRequest(
+                f"a cost with rows {self.rows} and times {self.times} cannot be used; "
+                "expected rising numbers of rows and a time above 0 for each"
+            )
+
+    def __call__(self, rows: int) -> float:
+        """The time of a forward over so many rows."""
+        if len(self.rows) == 1 or rows <= self.rows[0]:
+            return self.times[0]
+        right = min(bisect_left(self.rows, rows), len(self.rows) - 1)
+        a, b = self.rows[right - 1], self.rows[right]
+        slope = (self.times[right] - self.times[right - 1]) / (b - a)
+        return self.times[right - 1] + slope * (rows - a)
+
+    def among(self, requests: int) -> Cost:
+        """What one request's rows cost when so many alike share the forward: t(requests · n).
+
+        The fuller the batch, the sooner a node no longer pays: that switches speculation off by itself, which ReSpec
+        (2510.26475) does with a scheduler of two states.
+        """
+        return Cost(self.rows, tuple(self(requests * n) for n in self.rows))
+
+
+FREE = Cost((1,), (1.0,))
+"""The cost of a forward that does not care how many rows it has: the budget alone decides."""
