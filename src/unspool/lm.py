@@ -15,7 +15,7 @@ from .methods import method as named
 from .models.align import Alignment, Kinship, align
 from .models.text import TextStream
 from .models.vocabulary import Vocabulary
-from .run.engine import ENDED, Engine, Job
+from .run.engine import Engine, Job
 from .run.session import Asked, Causal, Session
 from .run.translated import Translated
 from .settings import Settings
@@ -194,19 +194,19 @@ class Writer:
     stream: TextStream
     logprobs: int | None
     events: list[Event] = field(default_factory=list)
-    tail: str = ""
+    rounds: int = 0
+    ended: bool = False
 
     def read(self) -> list[Event]:
-        """The events since the last time."""
+        """The events since the last time; when the text has ended, its last event brings what was still held back."""
         new: list[Event] = []
         while self.job.emitted:
-            emit, round_ = self.job.emitted.popleft(), self._round() + 1
-            new += self._written(emit, round_) if not new else self._written(emit, new[-1].round + 1)
-        if self.job.state == ENDED and self.job.done is not None and (new or self.events):
-            rest = self.stream.end(self.job.done.trim)
-            last = new or self.events
-            last[-1] = replace(last[-1], text=last[-1].text + rest)
-            self.stream = TextStream(lambda token: b"")
+            self.rounds += 1
+            new += self._written(self.job.emitted.popleft())
+        last = new or self.events
+        if last and self.job.done is not None and not self.ended:
+            last[-1] = replace(last[-1], text=last[-1].text + self.stream.end(self.job.done.trim))
+            self.ended = True
         self.events += new
         return new
 
@@ -217,18 +217,12 @@ class Writer:
         text = "".join(event.text for event in self.events)
         return Output(text, tuple(e.token for e in self.events), done.reason, tuple(self.events), self.job.trace)
 
-    def _round(self) -> int:
-        return self.events[-1].round if self.events else 0
-
-    def _written(self, emit: Emit, round_: int) -> list[Event]:
+    def _written(self, emit: Emit) -> list[Event]:
         laws = zip(emit.tokens, emit.before, emit.after, strict=True)
-        return [
-            self._event(token, before, after, round_, i < emit.accepted)
-            for i, (token, before, after) in enumerate(laws)
-        ]
+        return [self._event(token, before, after, i < emit.accepted) for i, (token, before, after) in enumerate(laws)]
 
-    def _event(self, token: int, before: Law, after: Law, round_: int, drafted: bool) -> Event:
-        event = Event(token, self.stream.push(token), round_, drafted)
+    def _event(self, token: int, before: Law, after: Law, drafted: bool) -> Event:
+        event = Event(token, self.stream.push(token), self.rounds, drafted)
         if self.logprobs is None:
             return event
         top = tuple((x, before.logprob(x)) for x in before.top(self.logprobs)) if self.logprobs else ()

@@ -16,7 +16,8 @@ def method(spec: str | Method) -> Method:
     if not isinstance(spec, str):
         return spec
     entry, options = _parsed(spec)
-    build = _builder(entry)
+    build = entry.build
+    assert build is not None  # only such entries are parsed
     known = inspect.signature(build, eval_str=True).parameters
     for option in options:
         if option not in known:
@@ -49,11 +50,6 @@ def _parsed(spec: str) -> tuple[Entry, dict[str, str]]:
             raise BadRequest(f"{part!r} in {spec!r} is not an option: write {name}:option=value,option=value")
         options[option.strip()] = value.strip()
     return known[name], options
-
-
-def _builder(entry: Entry) -> Callable[..., Method]:
-    assert entry.build is not None
-    return entry.build
 
 
 def _value(method_name: str, parameter: inspect.Parameter, text: str) -> Any:

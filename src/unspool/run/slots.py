@@ -24,7 +24,6 @@ class Slots:
         self.room = room
         self._users = [0] * room
         self._free = room
-        self._next = 0
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
 
@@ -121,9 +120,3 @@ class Slots:
         for stored in (self._keys, self._values):
             for tensor in stored.values():
                 tensor[:, list(new)] = tensor[:, list(old)]
-
-    @property
-    def bytes_per_slot(self) -> int:
-        """Bytes that one token takes over all layers."""
-        tensors = [*self._keys.values(), *self._values.values()]
-        return sum(t.shape[0] * t.shape[2] * t.element_size() for t in tensors)
