@@ -1,11 +1,14 @@
 """Drafters × families of prompts: tokens per forward and speed-up over plain decoding, on the prompts of Spec-Bench.
 
-    python bench/spec.py [--data FOLDER] [--limit 5] [--max-tokens 128] [--methods lookup recycle:nodes=8] [--json FILE]
+    python bench/spec.py [--data FOLDER] [--limit 5] [--max-tokens 128] [--methods lookup merge auto] [--json FILE]
+    python bench/spec.py --shapes fixed --methods merge suffix --no-peers     # texts must be plain decoding's
+    python bench/spec.py --model qwen2.5-coder-1.5b --draft smollm2 --methods chain auto    # a second model
 
-The prompts (question.jsonl of hemingkx/Spec-Bench) are not part of this repository; --data says where they are. Greedy,
-one text at a time, the first turn of each question, from a cold cache; every method reads a prompt before the next
-prompt comes, so that slow drifts of the machine hit all alike. Seconds are wall time with the prompt in it, as in
-Spec-Bench. `transformers` is plain `generate` with the same weights, and `prompt lookup` its own.
+The prompts (question.jsonl of hemingkx/Spec-Bench) are not part of this repository; --data says where they are. Greedy
+unless --temperature, one text at a time, the first turn of each question, from a cold cache; every method reads a
+prompt before the next prompt comes, so that slow drifts of the machine hit all alike. Seconds are wall time with the
+prompt in it, as in Spec-Bench. `transformers` is plain `generate` with the same weights, `prompt lookup` its own with
+10 tokens, and `assisted` its assisted generation with the same draft model, across tokenizers where they differ.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 import transformers
@@ -25,23 +29,32 @@ from record import save
 from step import mirror
 
 from unspool.claim import Method
-from unspool.decode import Speculate
-from unspool.draft import Merge, Recycle, Suffix
 from unspool.errors import BadRequest
+from unspool.grow.cost import Cost
 from unspool.lm import LM
 from unspool.loader import device_of, dtype_of, load
 from unspool.methods import method, runnable
 from unspool.models.address import path
+from unspool.models.align import Kinship
 from unspool.models.weights import open_checkpoint
-from unspool.run.cost import measure
 from unspool.settings import Settings
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "spec_bench"
 FAMILIES = ("translation", "summarization", "qa", "math_reasoning", "rag")  # all others are MT-bench's
 CHAT = "chat"
-BY_COST = "merge, by cost"  # `merge` with as many nodes as pay by this machine's measured forwards
-PLAIN, THEIRS, THEIR_LOOKUP = "plain", "transformers", "prompt lookup"
+PLAIN, THEIRS, THEIR_LOOKUP, ASSISTED = "plain", "transformers", "prompt lookup", "assisted"
 LOOKUP_TOKENS = 10  # what transformers' documentation suggests
+SINGLE = (
+    "lookup",
+    "suffix",
+    "suffixtree",
+    "recycle",
+    "recall",
+    "prefilled",
+    "trigram",
+    "stand",
+    "lookahead",
+)  # model-free
 
 
 @dataclass
@@ -85,7 +98,8 @@ def ours(lm: LM, chosen: Method, settings: Settings) -> Writes:
     return write
 
 
-def theirs(model: transformers.PreTrainedModel, most: int, lookup: int | None = None) -> Writes:
+def theirs(model: transformers.PreTrainedModel, most: int, **how: Any) -> Writes:
+    """Their `generate`; `how` is what it takes beside, as a user would write it."""
     counted = 0
 
     def count(*_: object) -> None:
@@ -103,7 +117,7 @@ def theirs(model: transformers.PreTrainedModel, most: int, lookup: int | None = 
                 attention_mask=torch.ones_like(text),
                 do_sample=False,
                 max_new_tokens=most,
-                prompt_lookup_num_tokens=lookup,
+                **how,
             )
         spent = perf_counter() - began
         hook.remove()
@@ -112,8 +126,8 @@ def theirs(model: transformers.PreTrainedModel, most: int, lookup: int | None = 
     return write
 
 
-def questions(folder: Path, limit: int) -> dict[str, list[str]]:
-    """The first `limit` questions of each family."""
+def questions(folder: Path, skip: int, limit: int) -> dict[str, list[str]]:
+    """`limit` questions of each family, the first `skip` left out."""
     file = folder / "question.jsonl"
     if not file.is_file():
         raise SystemExit(
@@ -124,22 +138,53 @@ def questions(folder: Path, limit: int) -> dict[str, list[str]]:
     for line in file.read_text(encoding="utf-8").splitlines():
         question = json.loads(line)
         family = question["category"] if question["category"] in FAMILIES else CHAT
-        if len(found[family]) < limit:
-            found[family].append(question["turns"][0])
-    return dict(found)
+        found[family].append(question["turns"][0])
+    return {family: texts[skip : skip + limit] for family, texts in found.items()}
 
 
-def drafters(names: list[str] | None) -> dict[str, Method]:
-    """The methods with these names, or every drafter that runs without a second model and without a store."""
+def drafters(names: list[str] | None, drafted: bool) -> dict[str, Method]:
+    """The methods with these names, or every drafter that runs with the models at hand and without a store."""
     if names:
         return {name: method(name) for name in names}
     found: dict[str, Method] = {}
     for entry in runnable():
-        if entry.family == "draft" and not entry.needs:
+        if entry.family == "draft" and (not entry.needs or (drafted and entry.needs == ("draft",))):
             try:
                 found[entry.name] = method(entry.name)
             except BadRequest as error:
                 print(f"without {entry.name}: {error}")
+    return found
+
+
+def peer(name: str, dtype: torch.dtype, device: str, lm: LM) -> transformers.PreTrainedModel:
+    """The same weights in transformers: our tensors for plain Llamas, else its own reading of the GGUF file."""
+    file = path(name)
+    checkpoint = open_checkpoint(file)
+    if checkpoint.shape.family == "llama":
+        model = mirror(checkpoint, dtype)
+    else:
+        model = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=dtype)
+    model.generation_config.eos_token_id = sorted(lm.vocabulary.eos)
+    model.generation_config.pad_token_id = min(lm.vocabulary.eos)
+    return model.to(device).eval()
+
+
+def peers(args: argparse.Namespace, lm: LM) -> dict[str, Writes]:
+    """What transformers offers, in the same run."""
+    device = device_of(args.device)
+    dtype = dtype_of(args.dtype, device)
+    model = peer(args.model, dtype, device, lm)
+    found = {
+        THEIRS: theirs(model, args.max_tokens),
+        THEIR_LOOKUP: theirs(model, args.max_tokens, prompt_lookup_num_tokens=LOOKUP_TOKENS),
+    }
+    if lm.draft is not None:
+        both = [path(name) for name in (args.model, args.draft)]
+        ours, other = (transformers.AutoTokenizer.from_pretrained(f.parent, gguf_file=f.name) for f in both)
+        how = {"assistant_model": peer(args.draft, dtype, device, lm.draft)}
+        if lm.alignments["draft"].kinship is not Kinship.SAME:
+            how |= {"tokenizer": ours, "assistant_tokenizer": other}
+        found[ASSISTED] = theirs(model, args.max_tokens, **how)
     return found
 
 
@@ -151,10 +196,41 @@ def show(title: str, table: dict[str, dict[str, dict[str, float]]], figure: str)
         print(f"{name:{width}}" + "".join(f"{row[family][figure]:>16.2f}" for family in families))
 
 
+def bars(table: dict[str, dict[str, dict[str, float]]], families: list[str]) -> list[str]:
+    """What the table says about the joined source and about auto."""
+
+    def mean(name: str) -> float:
+        return sum(table[name][family]["tokens_per_forward"] for family in families) / len(families)
+
+    said = [f"{name}: {mean(name):.3f} tokens per forward on the mean over families" for name in table]
+    single = [name for name in table if name.split(":")[0] in SINGLE]
+    for joined in (name for name in table if name.startswith("merge")):
+        for other in [name for name in table if name.startswith("lookup")] + [THEIR_LOOKUP] * (THEIR_LOOKUP in table):
+            said.append(f"{joined} / {other}: {mean(joined) / mean(other):.3f}")
+        for family in families if single else []:
+            best = max(single, key=lambda name: table[name][family]["tokens_per_forward"])
+            here = table[joined][family]["tokens_per_forward"] / table[best][family]["tokens_per_forward"]
+            said.append(f"{joined} / best single source on {family} ({best}): {here:.3f}")
+    for auto in (name for name in table if name.startswith("auto")):
+        worst = min(families, key=lambda family: table[auto][family]["speed_up"])
+        said.append(f"{auto}: at worst {table[auto][worst]['speed_up']:.3f} times plain decoding's speed ({worst})")
+    return said
+
+
+def line(cost: Cost) -> str:
+    """Tokens per round that rows must bring to pay."""
+    return ", ".join(f"{cost.break_even(n):.2f} ({n})" for n in (2, 3, 4, 8, 16, 32))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA, help="the folder that holds question.jsonl")
     parser.add_argument("--model", default="smollm2", help="a name of the catalogue, a .gguf file or a folder")
+    parser.add_argument("--draft", help="a second model, for methods that ask one")
+    parser.add_argument("--shapes", default="free", help="free, or fixed: texts equal to plain decoding's bit for bit")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--no-peers", action="store_true", help="without transformers")
+    parser.add_argument("--skip", type=int, default=0, help="leave out the first prompts of each family")
     parser.add_argument("--limit", type=int, default=5, help="prompts per family")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--methods", nargs="+", help="as for unspool; left out, every drafter that needs nothing else")
@@ -162,23 +238,18 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
-    asked = questions(args.data, args.limit)
+    asked = questions(args.data, args.skip, args.limit)
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
 
-    lm = load(args.model, dtype=args.dtype, device=args.device)
-    settings = Settings(max_tokens=args.max_tokens)
-    cost = measure(lm.model)
+    how = {"dtype": args.dtype, "device": args.device}
+    second = None if args.draft is None else load(args.draft, **how)
+    lm = load(args.model, **how, shapes=args.shapes, draft=second)
+    settings = Settings(max_tokens=args.max_tokens, temperature=args.temperature, seed=1)
+    cost = lm.price()
     writers: dict[str, Writes] = {PLAIN: ours(lm, method(PLAIN), settings)}
-    writers |= {name: ours(lm, chosen, settings) for name, chosen in drafters(args.methods).items()}
-    paying = Speculate(Merge(Suffix(), Recycle(), cost=cost), budget=16)
-    writers[BY_COST] = ours(lm, paying, settings)
-    device = device_of(args.device)
-    model = mirror(open_checkpoint(path(args.model)), dtype_of(args.dtype, device)).to(device)
-    model.generation_config.eos_token_id = sorted(lm.vocabulary.eos)
-    model.generation_config.pad_token_id = min(lm.vocabulary.eos)
-    writers[THEIRS] = theirs(model, args.max_tokens)
-    writers[THEIR_LOOKUP] = theirs(model, args.max_tokens, LOOKUP_TOKENS)
+    writers |= {name: ours(lm, chosen, settings) for name, chosen in drafters(args.methods, second is not None).items()}
+    writers |= {} if args.no_peers else peers(args, lm)
 
     cells: dict[str, dict[str, Cell]] = {name: {family: Cell() for family in asked} for name in writers}
     for write in writers.values():
@@ -197,10 +268,21 @@ def main() -> None:
     show("tokens per forward", table, "tokens_per_forward")
     show("speed-up over plain decoding", table, "speed_up")
     show("prompts with plain decoding's text", table, "same_text")
+    summary = bars(table, list(asked))
+    print("\n" + "\n".join(summary))
+    print(f"break-even: a round over n rows must bring {line(cost)} tokens to pay here")
     if args.json:
-        asked_for = {"limit": args.limit, "max_tokens": args.max_tokens, "dtype": args.dtype, "device": args.device}
+        names = ("draft", "shapes", "temperature", "skip", "limit", "max_tokens", "dtype", "device")
+        asked_for = {name: getattr(args, name) for name in names}
         measured = dict(zip(map(str, cost.rows), (round(1e3 * t, 2) for t in cost.times), strict=True))
-        save(args.json, {"model": args.model, **asked_for, "forward_ms_by_rows": measured, "methods": table})
+        result = {
+            "model": args.model,
+            **asked_for,
+            "forward_ms_by_rows": measured,
+            "methods": table,
+            "summary": summary,
+        }
+        save(args.json, result)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@ from unspool.errors import FetchFailed
 
 torch.set_num_threads(2)
 
+if not torch.cuda.is_available():  # before anything imports Triton, which reads it once
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # In CI the same examples every time: a new one is found by people at work, not by a build that fails by chance.
 hypothesis.settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
@@ -35,3 +38,12 @@ def smollm2(smollm2_path):
     import unspool
 
     return unspool.load(str(smollm2_path), dtype="fp32", device="cpu")
+
+
+@pytest.fixture
+def one_thread():
+    """Threads that wait for each other on a busy machine are ten times slower."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -4,6 +4,7 @@ Sources: the exactness bugs of public engines by their issue numbers, and the va
 right but are not. Each is a complete method that would claim LAW.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -193,6 +194,7 @@ class OnlyTheLastToken:
     """A stop that looks for its tokens only at the end of a block."""
 
     stop: object
+    spare: float = math.inf
 
     def start(self):
         return self.stop.start()
@@ -215,6 +217,8 @@ def stop_not_cut(text, chance, warp, stop):
     """The block goes out whole although a stop stands inside it."""
 
     class Uncut:
+        spare = math.inf
+
         def start(self):
             return stop.start()
 

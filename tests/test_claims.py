@@ -5,7 +5,7 @@ from planted import BUGS, UNSHAPED, WALK_ON_WITHHELD_Q
 
 from unspool.claim import ARGMAX, BOUND, HEURISTIC, LAW, SEED, entries
 from unspool.decode import Speculate
-from unspool.draft import Chain
+from unspool.draft import Bush, Chain
 from unspool.errors import BadRequest
 from unspool.proof import prove
 from unspool.verify import greedy, rejection, walk
@@ -58,6 +58,22 @@ def test_a_bound_is_held_against_each_case():
     assert not prove(sloppy, BOUND, bound=lambda case: 0.01).ok
     with pytest.raises(BadRequest, match="does not say which"):
         prove(sloppy, BOUND)
+
+
+def test_cases_too_large_to_follow_are_counted_and_not_passed_over():
+    wide = Speculate(Bush((3, 3)), rejection, budget=12)  # thousands of branches for the first token
+    proof = prove(wide, quick=True)
+    assert proof.ok
+    assert 0 < proof.skipped < 50
+    assert proof.record()["skipped"] == proof.skipped
+    assert prove("plain", quick=True).skipped == 0
+
+
+@pytest.mark.parametrize("name", ["lenient", "mixture"])
+def test_a_stated_bound_is_kept_but_not_by_being_exact(name):
+    proof = prove(name, quick=True)
+    assert proof.claim == "BOUND"
+    assert 0.01 < proof.tv < 1
 
 
 def test_an_unknown_rule_is_named_with_the_known_ones():

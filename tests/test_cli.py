@@ -17,6 +17,7 @@ from unspool.cli.drawing import Drawing
 from unspool.cli.examples import PROMPTS
 from unspool.cli.table import table
 from unspool.cli.terminal import visible
+from unspool.lm import LM
 from unspool.settings import Settings
 
 PROMPT = "Count from 1 to 20."
@@ -110,7 +111,7 @@ def test_the_check_for_torch_can_fail():
 def test_every_command_has_help(here):
     code, out, _ = here("--help")
     assert code == 0
-    for name in ("run", "chat", "methods", "prove", "compare", "plan", "pull"):
+    for name in ("run", "chat", "trace", "methods", "prove", "compare", "plan", "pull"):
         assert name in out
         assert here(name, "--help")[0] == 0
 
@@ -178,6 +179,8 @@ REFUSED = {
         "its options are: ngram=3, least=2, depth=5",
     ),
     "a method that lacks a model": (["run", "x", "--method", "chain"], "--draft MODEL"),
+    "a method that lacks a third model": (["run", "x", "--method", "escalate", "--draft", "smollm2"], "--small MODEL"),
+    "a third model without a second": (["run", "x", "--small", "smollm2"], "name that too, with --draft MODEL"),
     "an unknown model": (["run", "x", "--model", "smolm2"], "Did you mean 'smollm2'?"),
     "a missing file": (["run", "--file", "no/such/file"], "no/such/file: No such file"),
     "a prompt twice": (["run", "x", "--file", "y"], "give one of them"),
@@ -372,6 +375,22 @@ def test_compare(loaded, tmp_path):
     file.write_text('{"question": 1}\n')
     assert 'expected an object with "prompt"' in loaded("compare", "--prompts", str(file))[2]
     assert len(PROMPTS) == 6
+
+
+def test_draft_models_are_named_with_how_their_tokens_are_related(loaded, smollm2, monkeypatch):
+    def load(name, draft=None, **options):
+        return LM(name, smollm2.model, smollm2.vocabulary, draft)
+
+    monkeypatch.setattr(sys.modules["unspool.loader"], "load", load)
+    models = ("-m", "large", "--draft", "middle", "--small", "little", "--method", "escalate:depth=1")
+    code, out, err = loaded("run", "Hi", *models, "--max-tokens", "2")
+    assert code == 0
+    alike = "the same tokens (49,152 shared: 100% of the target's, 100% of the draft's)"
+    assert err.startswith(f"middle drafts for large: {alike}\nlittle drafts for large: {alike}\n")
+    assert loaded("run", "Hi", *models, "--max-tokens", "2", "--quiet") == (0, out, "")
+    found = json.loads(loaded("run", "Hi", *models, "--max-tokens", "2", "--json")[1])
+    assert (found["draft"], found["small"]) == ("middle", "little")
+    assert found["trace"]["forwards"]["small"] > 0
 
 
 def test_plan_and_pull(here, smollm2_path, monkeypatch, tmp_path):

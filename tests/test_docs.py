@@ -53,7 +53,9 @@ def test_the_verifier_and_the_drafter_of_the_docs_do_what_they_say(tmp_path, mon
     assert prove(scope["method"], unspool.SEED, quick=True).ok
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/exact.md", "docs/own-method.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "docs/exact.md", "docs/own-method.md", "docs/trace.md"]
+)
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text()
     for target in re.findall(r"\]\(([^)#]+)\)", text):

@@ -17,6 +17,7 @@ from unspool.draft import (
     Grams,
     Lookup,
     Memory,
+    Recall,
     Recycle,
     Retrieve,
     Stand,
@@ -29,6 +30,7 @@ from unspool.draft import (
 )
 from unspool.draft.automaton import NEST, START, Automaton
 from unspool.draft.few import Few
+from unspool.draft.recall import Laws
 from unspool.draft.recycle import PATHS
 from unspool.draft.store import Index
 from unspool.draft.trigram import GAIN, Bent
@@ -435,6 +437,7 @@ def hammered(*jobs):
     [
         (lambda s: SuffixTree(shared=s), lambda: Memory(64), 2 * 64 + 2),
         (lambda s: Recycle(shared=s), lambda: Successors(4, most=3), 3),
+        (lambda s: Recall(shared=s), lambda: Laws(4, most=9), 9),
         (lambda s: Stand(orders=(3, 2, 1), shared=s), lambda: Grams((3, 2, 1), most=20), 20),
     ],
 )

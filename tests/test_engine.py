@@ -1,5 +1,8 @@
 """The engine: many decoders of different kinds in one batch, each with the same tokens as alone."""
 
+import math
+from dataclasses import dataclass
+
 import pytest
 import torch
 from decoders import Beam, Particles
@@ -13,12 +16,13 @@ from unspool.chance import Every, Philox, total_variation
 from unspool.decode import Denoise, Speculate, plain
 from unspool.draft import Bush, Chain, Lookup
 from unspool.errors import BadRequest, BadScores, EmptyLaw, OutOfRoom
-from unspool.law import Law
+from unspool.law import Drawn, Law
 from unspool.run.engine import Engine
 from unspool.run.slotted import Slotted
 from unspool.run.table import Table
 from unspool.stop import Stop
-from unspool.tree import NOTHING
+from unspool.trace import Trace
+from unspool.tree import NOTHING, ROOT, Tree
 from unspool.unmask import one
 from unspool.verify import rejection
 from unspool.warp import Forbid, Temperature
@@ -273,3 +277,58 @@ def test_speculation_goes_right_up_to_the_end_of_the_context():
         assert len(job.result().tokens) == 20
         assert job.result().reason == "length"
     assert network.slots.in_use == 0
+
+
+def test_near_the_end_drafts_get_shallower_and_not_narrower():
+    """Two tokens before the end a tree has one level, as wide as ever, within the room there is."""
+
+    @dataclass(frozen=True)
+    class Wide:
+        shapes: list
+
+        def begin(self, prefix):
+            return self
+
+        def propose(self, prefix, budget, chance):
+            yield from ()
+            law = Law.point(3)
+            tree = Tree((Drawn(3, law),) * budget, tuple(ROOT if i % 2 == 0 else i - 1 for i in range(budget)))
+            self.shapes.append((budget, prefix.left))
+            return tree
+
+        def learn(self, prefix, tree, scores):
+            self.shapes.append(len(tree))
+
+    for spare, nodes in ((math.inf, 6), (3, 4), (0, 1)):
+        shapes = []
+        engine = Engine({"target": Table(4, lambda text: (1, 1, 1, 0))})  # no drafted token ever stands
+        job = engine.submit(Speculate(Wide(shapes), budget=6), (1,), Philox(0), stop=Stop(most=3, spare=spare))
+        engine.run()
+        assert len(job.result().tokens) == 3
+        first, whole, second, pruned = shapes  # nothing is drafted for the last token
+        assert first == (whole, 3) == (min(6, 2 + spare), 3)
+        assert second == (nodes, 2)
+        assert pruned == (nodes + 1) // 2
+
+
+def test_a_tight_cache_holds_drafts_to_the_very_end():
+    """Where the cache has room for the text and nothing more, drafts make do with what the text does not use yet."""
+    which = {name: Slotted(Toy(vocab=4, room=24, context=24)) for name in ("target", "draft")}
+    for method in (Speculate(Chain(5), rejection), Speculate(Bush((2, 2, 2)), rejection, budget=14)):
+        engine = Engine(which)
+        job = engine.submit(method, (1, 2, 1, 2), Philox(1), stop=Stop(most=20, spare=0), room=24)
+        engine.run()
+        assert len(job.result().tokens) == 20
+
+
+def test_traces_add_up_over_requests():
+    engine = Engine(models())
+    jobs = [engine.submit(method, text, Philox(2), stop=Stop(most=6)) for method, text in JOBS[:2]]
+    engine.run()
+    traces = [job.trace for job in jobs]
+    total = sum(traces, Trace())
+    assert total.seconds_first is None
+    for figure in ("prompt", "tokens", "rounds", "drafted", "accepted_tokens", "asks", "seconds_total"):
+        assert getattr(total, figure) == sum(getattr(trace, figure) for trace in traces)
+    assert total.forwards["target"] == sum(trace.forwards["target"] for trace in traces)
+    assert traces[0].tokens == 6  # adding changed nothing

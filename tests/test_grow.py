@@ -1,6 +1,7 @@
 """Tree builders against brute force, length rules by their sequences, joined drafters by their texts."""
 
-from itertools import combinations, pairwise
+from itertools import combinations, count, pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,20 @@ from unspool.asks import Score, Scores
 from unspool.chance import Every, Philox
 from unspool.claim import LAW
 from unspool.decode import Speculate
-from unspool.draft import Chain, Either, Likeliest, Lookup, Merge, Nothing, Paced, Shaped, Sprout, Thicket
+from unspool.draft import (
+    Chain,
+    Either,
+    Likeliest,
+    Lookup,
+    Merge,
+    Nothing,
+    Paced,
+    Recall,
+    Shaped,
+    Sprout,
+    Suffix,
+    Thicket,
+)
 from unspool.errors import BadRequest
 from unspool.grow import (
     FREE,
@@ -21,6 +35,7 @@ from unspool.grow import (
     Fixed,
     Heuristic,
     Shape,
+    Threshold,
     best_first,
     best_length,
     planted,
@@ -28,6 +43,7 @@ from unspool.grow import (
     speed_up,
     worth,
 )
+from unspool.grow.length import best_threshold
 from unspool.law import Drawn, Law, Point
 from unspool.lm import Settings
 from unspool.proof import prove
@@ -85,7 +101,8 @@ def below_of(rows):
         if len(path) == 2:
             return []
         weights = rows[0] if not path else rows[1 + path[-1]]
-        return [(x, 0.9 * w / sum(weights)) for x, w in enumerate(weights)]
+        kids = [(x, 0.9 * w / sum(weights)) for x, w in enumerate(weights)]
+        return sorted(kids, key=lambda kid: -kid[1])
 
     return below
 
@@ -142,6 +159,19 @@ def test_no_budget_no_tree_and_no_pay_no_tree():
     assert best_first(below, 0) == []
     assert best_first(below, 6, Cost((1, 2), (1.0, 2.0))) == []
     assert worth([0.9, 0.5], FREE) == 2
+
+
+def test_no_sibling_is_worked_out_before_its_elder_is_taken():
+    asked = []
+
+    def endless(depth):
+        for rank in count():
+            asked.append((depth, rank))
+            yield rank, 0.6 * 0.4**rank
+
+    twigs = best_first(endless, 5, start=0, then=lambda depth, token: depth + 1)
+    assert [(twig.token, twig.parent) for twig in twigs] == [(0, -1), (0, 0), (1, -1), (0, 1), (1, 0)]
+    assert sorted(asked) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0)]
 
 
 def test_drafting_time_is_sunk_when_the_size_is_chosen():
@@ -217,7 +247,7 @@ def lengths(rule, rounds):
     state, given = rule.start(), []
     for standing in rounds:
         given.append(rule.most(state))
-        state = rule.step(state, given[-1], min(standing, given[-1]))
+        state = rule.step(state, [0.5] * given[-1], min(standing, given[-1]))
     return given
 
 
@@ -240,14 +270,48 @@ def test_the_best_length_maximises_the_formula():
 
 def test_confidence_stops_after_the_doubtful_token():
     rule = Confident(doubt=0.3, least=1, longest=4)
-    assert not rule.enough([])
-    assert not rule.enough([0.9])
-    assert rule.enough([0.9, 0.7])
-    assert not Confident(doubt=1.0).enough([0.01] * 5)
-    assert Confident(doubt=0.0, least=2).enough([0.9, 0.9])
+    assert not rule.enough(None, [])
+    assert not rule.enough(None, [0.9])
+    assert rule.enough(None, [0.9, 0.7])
+    assert not Confident(doubt=1.0).enough(None, [0.01] * 5)
+    assert Confident(doubt=0.0, least=2).enough(None, [0.9, 0.9])
 
 
-@pytest.mark.parametrize("make", [lambda: Fixed(-1), lambda: Heuristic(0), lambda: Ema(weight=0), lambda: Best(-1)])
+fates = st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.3, 0.5, 0.8, 0.9]), st.booleans()), min_size=2, max_size=30)
+
+
+@given(fates.filter(lambda fates: len({stood for _, stood in fates}) == 2))
+def test_the_best_threshold_costs_least_of_all(fates):
+    def cost(threshold):
+        fell = [p >= threshold for p, stood in fates if not stood]
+        missed = [p < threshold for p, stood in fates if stood]
+        return sum(fell) / len(fell) + 3 * sum(missed) / len(missed)
+
+    costs = {p: cost(p) for p, _ in fates}
+    least = min(costs.values())
+    assert best_threshold(fates) == max(p for p, c in costs.items() if c <= least + 1e-12)
+
+
+def test_a_threshold_is_learned_once_enough_fates_of_both_kinds_are_known():
+    rule = Threshold(first=0.4, least=4, memory=5)
+    state = rule.start()
+    assert rule.enough(state, [0.9, 0.3])
+    assert not rule.enough(state, [0.3, 0.9])  # only the last token counts; the doubtful one would have been the last
+    state = rule.step(state, [0.9, 0.8, 0.7], 3)
+    assert state[0] == 0.4
+    state = rule.step(state, [0.6, 0.5, 0.9], 0)  # what follows a rejected token has no fate
+    assert state == (0.7, ((0.9, True), (0.8, True), (0.7, True), (0.6, False)))
+    assert rule.enough(state, [0.65])
+    state = rule.step(rule.step(state, [0.2], 1), [0.2], 1)
+    assert len(state[1]) == 5
+    assert state[0] == 0.2  # to stop too soon costs thrice as much
+    assert rule.step(state, [], 0) == state
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Fixed(-1), lambda: Heuristic(0), lambda: Ema(weight=0), lambda: Best(-1), lambda: Threshold(least=1)],
+)
 def test_lengths_that_make_no_sense_are_refused(make):
     with pytest.raises(BadRequest, match="cannot be used; expected"):
         make()
@@ -283,7 +347,8 @@ def test_likeliest_is_the_best_tree_of_the_model():
     tree, asked = proposed(Likeliest(width=9, depth=2), DRAFT, PREFIX, budget=5)
 
     def below(path):
-        return [] if len(path) == 2 else list(enumerate(DRAFT.law(PREFIX.text + path).p.tolist()))
+        kids = enumerate(DRAFT.law(PREFIX.text + path).p.tolist())
+        return [] if len(path) == 2 else sorted(kids, key=lambda kid: -kid[1])
 
     best = best_first(below, 5)
     assert {tree.tokens(tree.path(n)) for n in range(5)} == {
@@ -463,6 +528,34 @@ def test_merge_learns_which_source_to_believe_and_forgets_it_with_the_request():
         source.learn(prefix, NOTHING, Scores([], []))
     assert paths(proposed(source, DRAFT, prefix, budget=2)[0]) == {(2,), (2, 2)}
     assert paths(proposed(draft.begin(prefix), DRAFT, prefix, budget=2)[0]) == {(1,), (2,)}
+
+
+def test_a_merge_of_guides_is_the_merge_of_their_trees():
+    """`Suffix` and `Recall` tell `Merge` what follows a path; behind a plain source they propose a tree."""
+    text = (0, 1, 2, 0, 1, 2, 2, 0, 1)
+    tops = {i: [(text[i], 0.6), ((text[i] + 1) % 3, 0.4)] for i in range(1, len(text))}
+
+    class Knowing:
+        def begin(self, prefix):
+            source = Recall().begin(prefix)
+            source.told(text, tops)
+            return source
+
+    class Plain:
+        def __init__(self, draft):
+            self.draft = draft
+
+        def begin(self, prefix):
+            source = self.draft.begin(prefix)
+            return SimpleNamespace(propose=source.propose, learn=source.learn)
+
+    for budget in (1, 2, 3, 5):
+        guided, grown = (
+            proposed(Merge(*drafts), DRAFT, Prefix.of(text, Same()), budget)[0]
+            for drafts in ((Suffix(4), Knowing()), (Plain(Suffix(4)), Plain(Knowing())))
+        )
+        assert len(guided) == budget
+        assert paths(guided) == paths(grown)
 
 
 def test_merge_drafts_nothing_where_nothing_pays():

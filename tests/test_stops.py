@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -180,6 +181,17 @@ def test_without_limits_nothing_is_cut():
     stop = Stop()
     assert stop.cut(stop.start(), range(1000))[:2] == (tuple(range(1000)), None)
     assert stop.cut(stop.start(), ())[:2] == ((), None)
+
+
+@quick
+@given(stops, tokens, st.integers(0, 12))
+def test_what_counts_tokens_and_what_looks_at_each_say_the_same(stop, new, before):
+    """A deadline that never comes makes every token be looked at."""
+    by_count = replace(stop, strings=())
+    by_token = replace(by_count, seconds=1e9)
+    fast = by_count.cut(by_count.start()._replace(tokens=before), new)
+    slow = by_token.cut(by_token.start()._replace(tokens=before), new)
+    assert (fast.kept, fast.reason, fast.tail.tokens) == (slow.kept, slow.reason, slow.tail.tokens)
 
 
 def test_the_tail_does_not_grow_with_the_text():

@@ -64,6 +64,15 @@ def test_growing_node_by_node_gives_the_same_tree_and_leaves_the_old_alone(tree)
     assert all(grown.depth(node) == tree.depth(node) for node in range(len(tree)))
 
 
+@given(trees(), st.integers(0, 4))
+def test_pruning_by_depth_keeps_the_paths_of_all_shallower_nodes_in_order(tree, depth):
+    pruned = tree.within(depth)
+    stay = [node for node in range(len(tree)) if tree.depth(node) <= depth]
+    paths = [(tree.leaf(node), tree.tokens(tree.path(node))) for node in stay]
+    assert [(pruned.leaf(node), pruned.tokens(pruned.path(node))) for node in range(len(pruned))] == paths
+    assert tree.within(len(tree)) is tree
+
+
 def test_a_chain_is_a_tree_with_one_path():
     tree = Tree.chain([drawn(x) for x in (7, 8, 9)])
     assert tree.parent == (ROOT, 0, 1)

@@ -610,3 +610,17 @@ def test_settings_from_lists_are_settings_from_tuples():
     assert Settings(stop=["a"], stop_tokens=[1], bad_words=["b"]) == Settings(
         stop=("a",), stop_tokens=(1,), bad_words=("b",)
     )
+
+
+def test_a_prefix_stays_what_it_was_however_others_go_on_from_it():
+    first = Prefix.of((1, 2), Same(), 9)
+    second = first.then((3,))
+    third, other, again = second.then((4, 5)), second.then((6,)), first.then(())
+    assert [p.text for p in (third, other, second, first, again.then((7,)))] == [
+        (1, 2, 3, 4, 5),
+        (1, 2, 3, 6),
+        (1, 2, 3),
+        (1, 2),
+        (1, 2, 7),
+    ]
+    assert [(len(p), p.left) for p in (third, other, second)] == [(5, 6), (4, 7), (3, 8)]

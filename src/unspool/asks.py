@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, overload
 
+import torch
 from torch import Tensor
 
 from .canvas import Canvas
@@ -25,7 +26,8 @@ TARGET = "target"
 class Score:
     """Score a tree → `Scores`.
 
-    `want` names hidden states: "hidden:i" is what enters layer i, "hidden:-1" what leaves the last norm.
+    `want` names hidden states: "hidden:i" is what enters layer i, "hidden:-1" what leaves the last norm. And "prompt:k"
+    are the k most probable tokens at every place of the prompt, if it is read now.
     """
 
     tree: Tree = NOTHING
@@ -33,21 +35,48 @@ class Score:
     want: tuple[str, ...] = ()
 
 
+Tops: TypeAlias = Mapping[int, Sequence[tuple[int, float]]]
+
+
 @dataclass(frozen=True)
 class Scores:
     """The law after every tree node and after every kept leaf, with the hidden states that were wanted.
 
-    A hidden state is a matrix with one row per node, then one per leaf.
+    A hidden state is a matrix with one row per node, then one per leaf. `tops[i]` are the most probable tokens at place
+    i of the text with their probabilities, best first, where they were wanted and this very forward has read what is
+    before; what a cache held already, or a runner cannot tell, is left out.
     """
 
     after: Sequence[Law]
     leaf: Sequence[Law]
     hidden: Mapping[str, Tensor] = field(default_factory=dict)
     rows: int = 0  # token rows that were computed to answer
+    tops: Tops = field(default_factory=dict)
 
     def law(self, node: int) -> Law:
         """The law after a node, or after leaf ~r."""
         return self.after[node] if node >= 0 else self.leaf[~node]
+
+    def best(self, k: int) -> list[list[tuple[int, float]]]:
+        """The k most probable tokens after the first leaf and after every node, each with its weight among the k.
+
+        The rest of the vocabulary would cost a pass over it, and who asks for the best has no use for it.
+        """
+        return best_of(torch.stack([self.leaf[0].scores, *(law.scores for law in self.after)]), k)
+
+
+def best_of(scores: Tensor, k: int) -> list[list[tuple[int, float]]]:
+    """The k best tokens of every row of scores, each with its weight among them; one copy to the host."""
+    values, tokens = scores.topk(min(k, scores.shape[1]))
+    return paired(values, tokens)
+
+
+def paired(values: Tensor, tokens: Tensor) -> list[list[tuple[int, float]]]:
+    """Tokens with weights, row by row, from scores [n, k] and ids; ids below 2^24 are exact in a float."""
+    weights = values.float().softmax(1)
+    width = weights.shape[1]
+    rows: list[list[float]] = torch.cat((weights, tokens.to(weights.dtype)), 1).tolist()
+    return [list(zip(map(int, row[width:]), row, strict=False)) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -75,6 +104,7 @@ class Check:
     prefix: Prefix
     verify: Verify
     chance: Chance
+    want: tuple[str, ...] = ()  # as for Score
 
     def answer(self, scores: Scores) -> Checked:
         """What the rule says, given the scores."""
@@ -101,6 +131,48 @@ class Checked(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Write:
+    """Go on writing after a text, each token drawn from the target's law after all warps → `Written`, and kept.
+
+    A runner may write up to `most` tokens before it looks up, if nobody looks at their laws; the truth is one `Check`
+    of nothing under the walk for each, and a `Keep` of what it says.
+    """
+
+    prefix: Prefix
+    chance: Chance
+    most: int = 1
+
+
+class Written(NamedTuple):
+    """Tokens that follow, with their laws before and after warps where those were wanted."""
+
+    tokens: tuple[int, ...]
+    before: Sequence[Law] = ()
+    after: Sequence[Law] = ()
+    rows: int = 0  # token rows that were computed for them
+
+
+@dataclass(frozen=True)
+class Laws(Sequence[Law]):
+    """The laws at some nodes, each made only when it is looked at."""
+
+    of: Callable[[int], Law]
+    nodes: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @overload
+    def __getitem__(self, index: int) -> Law: ...
+    @overload
+    def __getitem__(self, index: slice) -> Laws: ...
+    def __getitem__(self, index: int | slice) -> Law | Laws:
+        if isinstance(index, slice):
+            return Laws(self.of, self.nodes[index])
+        return self.of(self.nodes[index])
+
+
+@dataclass(frozen=True)
 class Look:
     """Look at a canvas → `Field`: the law of every hole of its window, given everything else on it."""
 
@@ -112,14 +184,28 @@ Field: TypeAlias = Mapping[int, Law]
 
 
 @dataclass(frozen=True)
+class Price:
+    """What a forward of a model costs this request now → `Cost`, or None if there is no such model.
+
+    The answer may change how much is drafted, and never what is written.
+    """
+
+    by: str = TARGET
+
+
+@dataclass(frozen=True)
 class Emit:
-    """Hand finished tokens to whoever listens → None: their laws before and after warps, and how they came about."""
+    """Hand finished tokens to whoever listens → None: their laws before and after warps, and how they came about.
+
+    `rounds` is how many it took, if more than one ended before anybody could listen.
+    """
 
     tokens: tuple[int, ...]
     before: Sequence[Law]
     after: Sequence[Law]
     drafted: int = 0
     accepted: int = 0
+    rounds: int = 1
 
 
 @dataclass(frozen=True)
@@ -131,5 +217,5 @@ class Done:
     trim: int = 0
 
 
-Ask: TypeAlias = Score | Keep | Check | Look | Emit
+Ask: TypeAlias = Score | Keep | Check | Write | Look | Price | Emit
 Decoding: TypeAlias = Generator[Ask, Any, Done]

@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeVar
 
+import torch
+from torch import Tensor
+
 from .law import Law
+from .race import Region
 
 T = TypeVar("T", bound=Hashable)
 
@@ -52,6 +57,10 @@ class Chance(Protocol):
         """True with probability p."""
         ...
 
+    def race(self, law: Law, at: At) -> int:
+        """A token of `law`, by other numbers than `choose`: the first of Eₓ / p(x), E the waiting times at `at`."""
+        ...
+
 
 class Philox:
     """Draws: uniforms from the counter-based generator Philox4x32-10 (Salmon et al. 2011), keyed by seed.
@@ -65,8 +74,7 @@ class Philox:
 
     def uniform(self, at: At) -> float:
         """The number in [0, 1) at this address, with 53 random bits."""
-        position, role, k, round_ = at
-        a, b, _, _ = philox((position, round_, role << 24 | k, self.stream), (self.seed & 0xFFFFFFFF, self.seed >> 32))
+        a, b, _, _ = self._words(at)
         return ((a << 21) ^ (b >> 11)) * 2.0**-53
 
     def choose(self, law: Law, at: At) -> int:
@@ -77,23 +85,48 @@ class Philox:
         """True if this address's number is below p."""
         return self.uniform(at) < p
 
+    def race(self, law: Law, at: At) -> int:
+        """The winner, with waiting times that the other two words of this address are the key of."""
+        _, _, c, d = self._words(at)
+        return law.first(lambda size: waits(size, (c, d)))
 
-def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Ten rounds of Philox on four 32-bit words."""
+    def _words(self, at: At) -> tuple[int, int, int, int]:
+        position, role, k, round_ = at
+        return philox((position, round_, role << 24 | k, self.stream), (self.seed & 0xFFFFFFFF, self.seed >> 32))
+
+
+@lru_cache(maxsize=16)  # a draft and its target race with the same ones
+def waits(size: int, key: tuple[int, int]) -> Tensor:
+    """Independent exponentials, one per token: −log u, where token x is the counter of Philox and u is never 0."""
+    zero = torch.zeros(size, dtype=torch.int64)
+    a, b, _, _ = philox((torch.arange(size), zero, zero, zero), key)
+    return -((((a << 21) ^ (b >> 11)).double() + 0.5) * 2.0**-53).log()
+
+
+Word = TypeVar("Word", int, Tensor)
+
+
+def philox(counter: tuple[Word, Word, Word, Word], key: tuple[int, int]) -> tuple[Word, Word, Word, Word]:
+    """Ten rounds of Philox on four 32-bit words, or on tensors of them."""
     a, b, c, d = counter
     j, k = key
     for _ in range(10):
         x, y = 0xD2511F53 * a, 0xCD9E8D57 * c
-        a, b, c, d = (y >> 32) ^ b ^ j, y & 0xFFFFFFFF, (x >> 32) ^ d ^ k, x & 0xFFFFFFFF
+        # a product of tensors wraps round to a negative number, so what is shifted in must be masked away
+        high_x, high_y = (x >> 32) & 0xFFFFFFFF, (y >> 32) & 0xFFFFFFFF
+        a, b, c, d = high_y ^ b ^ j, y & 0xFFFFFFFF, high_x ^ d ^ k, x & 0xFFFFFFFF
         j, k = (j + 0x9E3779B9) & 0xFFFFFFFF, (k + 0xBB67AE85) & 0xFFFFFFFF
     return a, b, c, d
 
 
 class Tape:
-    """Replays given uniforms by address, so that a fast kernel can be checked token for token against its reference."""
+    """Replays given uniforms by address, so that a fast kernel can be checked token for token against its reference.
 
-    def __init__(self, uniforms: Mapping[At, float]) -> None:
-        self.uniforms = uniforms
+    `waiting` gives the waiting times of races, one per token.
+    """
+
+    def __init__(self, uniforms: Mapping[At, float], waiting: Mapping[At, Tensor] | None = None) -> None:
+        self.uniforms, self.waiting = uniforms, waiting or {}
 
     def choose(self, law: Law, at: At) -> int:
         """The token whose interval holds the taped number."""
@@ -103,13 +136,18 @@ class Tape:
         """True if the taped number is below p."""
         return self.uniforms[at] < p
 
+    def race(self, law: Law, at: At) -> int:
+        """The winner with the taped waiting times."""
+        return law.first(lambda size: self.waiting[at][:size])
+
 
 class Every:
     """Visits every branch of a random program; `law(program)` is the exact law of its result.
 
     An address stands for one uniform number. The first choice at an address splits [0, 1) into the intervals of its
     outcomes; a later choice at the same address can only split the interval that is left. So two programs run in one
-    branch share their randomness as they would under one seed, and reused noise shows up as a wrong joint law.
+    branch share their randomness as they would under one seed, and reused noise shows up as a wrong joint law. Races
+    split the region of waiting times of their address in the same way.
     """
 
     SLIVER = 1e-14  # an interval this short is rounding between two sums of the same masses
@@ -119,6 +157,7 @@ class Every:
         self._script: list[int] = []  # which outcome to take at each choice of this branch
         self._widths: list[int] = []  # how many outcomes there were
         self._left: dict[At, tuple[float, float]] = {}
+        self._regions: dict[At, Region] = {}
         self.mass = 1.0
 
     def choose(self, law: Law, at: At) -> int:
@@ -137,21 +176,36 @@ class Every:
             if right - left > self.SLIVER:
                 outcomes.append((outcome, left, right))
             start = end
-        depth = len(self._widths)
-        if depth == len(self._script):
-            self._script.append(0)
-        outcome, left, right = outcomes[self._script[depth]]
-        self._widths.append(len(outcomes))
+        outcome, left, right = outcomes[self._taken(len(outcomes))]
         self._left[at] = (left, right)
         self.mass *= (right - left) / (high - low)
         return outcome
+
+    def race(self, law: Law, at: At) -> int:
+        """The next unvisited winner of this race."""
+        ends = [0.0, *(end for _, end in law.steps)]
+        weights = {x: end - start for (x, end), start in zip(law.steps, ends, strict=False)}
+        region = self._regions.get(at, Region()).of(tuple(weights))
+        parts = [(x, region.won(weights, x)) for x in weights]
+        likely = [(x, part) for x, part in parts if part.mass > self.SLIVER]
+        winner, self._regions[at] = likely[self._taken(len(likely))]
+        self.mass *= self._regions[at].mass / sum(part.mass for _, part in likely)
+        return winner
+
+    def _taken(self, outcomes: int) -> int:
+        """Which of so many outcomes this branch takes."""
+        depth = len(self._widths)
+        if depth == len(self._script):
+            self._script.append(0)
+        self._widths.append(outcomes)
+        return self._script[depth]
 
     def law(self, program: Callable[[Chance], T]) -> dict[T, float]:
         """The exact law of `program(chance)` over all branches."""
         found: defaultdict[T, float] = defaultdict(float)
         self._script, self.branches = [], 0
         while True:
-            self._widths, self._left, self.mass = [], {}, 1.0
+            self._widths, self._left, self._regions, self.mass = [], {}, {}, 1.0
             result = program(self)
             found[result] += self.mass
             self.branches += 1

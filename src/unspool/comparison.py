@@ -8,6 +8,7 @@ from typing import Any
 
 from .claim import Method
 from .diverge import Divergence, divergence, passes_of
+from .grow.cost import Cost
 from .lm import LM, Output, Prompt
 from .methods import method as named
 from .settings import Settings
@@ -28,22 +29,7 @@ class Row:
     @property
     def total(self) -> Trace:
         """All traces added up."""
-        total = Trace()
-        for output in self.outputs:
-            t = output.trace
-            total.prompt += t.prompt
-            total.tokens += t.tokens
-            total.rounds += t.rounds
-            total.drafted += t.drafted
-            total.accepted += t.accepted
-            total.forwards += t.forwards
-            total.rows += t.rows
-            total.asks += t.asks
-            total.seconds_draft += t.seconds_draft
-            total.seconds_forward += t.seconds_forward
-            total.seconds_rule += t.seconds_rule
-            total.seconds_total += t.seconds_total
-        return total
+        return sum((output.trace for output in self.outputs), Trace())
 
     def speed_up(self, plain: Row) -> float:
         """Tokens per second against plain decoding's, both over all prompts."""
@@ -71,6 +57,7 @@ class Comparison:
     """All rows, plain decoding first."""
 
     rows: list[Row]
+    cost: Cost | None = None  # what forwards cost here, where a method has asked for it
 
     @property
     def plain(self) -> Row:
@@ -108,7 +95,7 @@ def compare(
                 found = divergence(lm.encode(prompt), output.tokens, plain.tokens, passes_of(lm.model))
                 row.parted += [] if found is None else [(number, found)]
             advance()
-    return Comparison(rows)
+    return Comparison(rows, lm.price() if lm.priced else None)
 
 
 def _generate(lm: LM, prompt: Prompt, settings: Settings, method: Method) -> Output:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -107,6 +107,12 @@ class Law:
         """A token drawn from this law, with the law it was drawn from."""
         return Drawn(chance.choose(self, at), self)
 
+    def first(self, waits: Callable[[int], Tensor]) -> int:
+        """The token that arrives first if x takes waits(size)[x] / p(x)."""
+        value, token = (self.scores.double() - waits(self.size).to(self.scores.device).log()).max(0)
+        self._refuse_unusable(float(value))
+        return int(token)
+
     def is_empty(self) -> bool:
         """True if no token is possible."""
         return float(self.scores.amax()) == NEVER
@@ -191,6 +197,10 @@ class Point(Law):
         return [(self.best, 1.0)]
 
     def invert(self, uniform: float) -> int:
+        """The one token."""
+        return self.best
+
+    def first(self, waits: Callable[[int], Tensor]) -> int:
         """The one token."""
         return self.best
 

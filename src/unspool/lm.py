@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from .asks import TARGET, Emit
 from .chance import Philox
 from .claim import Method
 from .errors import BadRequest, OutOfRoom
-from .law import Law
-from .methods import method as named
+from .grow.cost import Cost
+from .methods import fitted
 from .models.align import Alignment, Kinship, align
 from .models.text import TextStream
 from .models.vocabulary import Vocabulary
-from .run.engine import Engine, Job
-from .run.session import Asked, Causal, Session
+from .run.covering import Covering
+from .run.engine import Engine
+from .run.job import Job
+from .run.price import price
+from .run.quiet import Quiet
+from .run.retold import Retold
+from .run.session import Causal
 from .run.translated import Translated
 from .settings import Settings
 from .trace import Trace
-from .tree import NOTHING
 
 Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]]
 SCRATCH = 64  # slots a request may need for drafts besides its text
+SMOOTH = 0.02  # seconds between what arrives of a stream, if the model is faster than that
 
 
 @dataclass(frozen=True)
@@ -46,13 +53,19 @@ class Event:
 
 @dataclass(frozen=True)
 class Output:
-    """A finished text: its tokens, why it ended, every event, and the trace."""
+    """A finished text: its tokens, why it ended, and the trace; every event, made when somebody looks."""
 
     text: str
     tokens: tuple[int, ...]
     reason: str
-    events: tuple[Event, ...]
     trace: Trace
+    writer: Writer = field(repr=False, compare=False)
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """Every token as it arrived."""
+        self.writer.read()
+        return tuple(self.writer.events)
 
     def record(self) -> dict[str, Any]:
         """The output as plain data."""
@@ -71,16 +84,19 @@ class LM:
 
     A prompt is a text, a list of messages {role, content} for the chat template, or tokens. `draft` is another model
     for methods that ask one; the draft's own draft is what cascades call the small model. Where tokens differ, drafts
-    are made of those that both have: `alignments` tells how many, by the names of the models.
+    are made of those that both have, or by their strings if those are too few: `alignments` tells which, by the names
+    of the models. `key` names model and machine for what is measured once and kept.
     """
 
     name: str
     model: Causal
     vocabulary: Vocabulary
     draft: LM | None = None
+    key: str | None = None
 
     alignments: dict[str, Alignment] = field(init=False, default_factory=dict)
     _drafts: dict[str, Causal] = field(init=False, default_factory=dict)
+    _costs: dict[str, Cost] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         small = None if self.draft is None else self.draft.draft
@@ -91,8 +107,10 @@ class LM:
                 found = self.alignments[name] = align(self.vocabulary, lm.vocabulary)
             except BadRequest as error:
                 raise BadRequest(f"{lm.name} cannot draft for {self.name}: {error}") from None
-            same = found.kinship is Kinship.SAME
-            self._drafts[name] = lm.model if same else Translated(lm.model, found)
+            self._drafts[name] = Quiet(_drafting(lm.model, found))
+            if name == "draft":  # for methods that draft text instead of tokens
+                self._drafts["prose"] = Quiet(Retold(lm.model, found))
+                self._drafts["strings"] = Quiet(Covering(lm.model, found))
 
     def generate(self, prompt: Prompt, settings: Settings = Settings(), method: str | Method = "plain") -> Output:  # noqa: B008
         """One text."""
@@ -109,11 +127,12 @@ class LM:
         method: str | Method = "plain",
     ) -> list[Output]:
         """Texts for many prompts in one batch, each the same as alone; `settings.n` in a row for each."""
-        engine = Engine(self.models())
-        writers = [w for prompt in prompts for w in self._writers(engine, prompt, settings, method)]
+        engine = Engine(self.models(), self.price)
+        writers = self._writers(engine, prompts, settings, method)
         try:
+            looked_at = [writer for writer in writers if writer.logprobs is not None]  # laws are not to pile up
             while engine.step():
-                for writer in writers:
+                for writer in looked_at:
                     writer.read()
             return [writer.output() for writer in writers]
         finally:
@@ -127,8 +146,8 @@ class LM:
         method: str | Method = "plain",
     ) -> Generator[Event, None, Output]:
         """One text, event by event; the generator's return value is the `Output`. Closing it frees everything."""
-        engine = Engine(self.models())
-        (writer,) = self._writers(engine, prompt, replace(settings, n=1), method)
+        engine = Engine(self.models(), self.price)
+        (writer,) = self._writers(engine, [prompt], replace(settings, n=1), method, SMOOTH)
         try:
             while True:
                 more = engine.step()
@@ -154,36 +173,66 @@ class LM:
         """The models by the names that methods ask for."""
         return {TARGET: self.model, **self._drafts}
 
-    def _writers(self, engine: Engine, prompt: Prompt, settings: Settings, spec: str | Method) -> list[Writer]:
+    @property
+    def priced(self) -> bool:
+        """Whether some method has asked what a forward costs."""
+        return TARGET in self._costs
+
+    def price(self, name: str = TARGET) -> Cost:
+        """What a forward of a model costs by the number of rows; measured when first asked for, which takes seconds."""
+        if name not in self._costs:
+            lm = {TARGET: self, "draft": self.draft, "small": self.draft.draft if self.draft else None}[name]
+            assert lm is not None  # only models that are there are priced
+            self._costs[name] = price(lm.model, lm.key)
+        return self._costs[name]
+
+    def _writers(
+        self,
+        engine: Engine,
+        prompts: Sequence[Prompt],
+        settings: Settings,
+        spec: str | Method,
+        patience: float = math.inf,
+    ) -> list[Writer]:
         settings.validate()
-        tokens = self.encode(prompt)
-        decoder = named(spec)
+        decoder = fitted(spec, self.vocabulary)
+        warp, stop = settings.warp(self.vocabulary), settings.stop_rule(self.vocabulary)
+        looks = settings.logprobs is not None
+        writers: list[Writer] = []
+        for prompt in prompts:
+            tokens = self.encode(prompt)
+            most, room = self._most(tokens, settings.max_tokens)
+            limit = replace(stop, most=most, spare=room - len(tokens) - most)
+            for stream in range(settings.n):
+                chance = Philox(settings.seed, stream)
+                job = engine.submit(decoder, tokens, chance, warp, limit, room, looks, patience)
+                writers.append(Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs))
+        return writers
+
+    def _most(self, tokens: tuple[int, ...], most: int) -> tuple[int, int]:
+        """How many tokens may follow these, and how many slots that may take."""
         context = self.model.context
         if context is not None and len(tokens) >= context:
             raise OutOfRoom(
                 f"the prompt has {len(tokens)} tokens, but {self.name} reads at most {context} and needs room for an "
                 "answer. Shorten the prompt or choose a model with a longer context."
             )
-        most = settings.max_tokens if context is None else min(settings.max_tokens, context - len(tokens))
+        most = most if context is None else min(most, context - len(tokens))
         room = len(tokens) + most + SCRATCH
         if self.model.room is not None:
             room = min(room, max(self.model.room, len(tokens) + most))
-        warp, stop = settings.warp(self.vocabulary), replace(settings.stop_rule(self.vocabulary), most=most)
-        chances = [Philox(settings.seed, stream) for stream in range(settings.n)]
-        warm = self._read_once(tokens, settings.n)
-        jobs = [engine.submit(decoder, tokens, c, warp, stop, room, w) for c, w in zip(chances, warm, strict=True)]
-        return [Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs) for job in jobs]
+        return most, room
 
-    def _read_once(self, tokens: tuple[int, ...], n: int) -> list[dict[str, Session]]:
-        """Sessions for n samples: one reads the prompt, the others share what it computed."""
-        if n == 1:
-            return [{}]
-        first = self.model.open(tokens)
-        try:
-            self.model.score([Asked(first, NOTHING)])
-            return [{TARGET: first.fork()} for _ in range(n)]
-        finally:
-            first.close()
+
+def _drafting(model: Causal, found: Alignment) -> Causal:
+    """A draft model in the target's tokens, in the way in which the two vocabularies are related."""
+    match found.kinship:
+        case Kinship.SAME:
+            return model
+        case Kinship.STRINGS:
+            return Covering(model, found)
+        case _:
+            return Translated(model, found)
 
 
 @dataclass
@@ -201,7 +250,6 @@ class Writer:
         """The events since the last time; when the text has ended, its last event brings what was still held back."""
         new: list[Event] = []
         while self.job.emitted:
-            self.rounds += 1
             new += self._written(self.job.emitted.popleft())
         last = new or self.events
         if last and self.job.done is not None and not self.ended:
@@ -213,17 +261,18 @@ class Writer:
     def output(self) -> Output:
         """The finished text, or the error that ended it."""
         done = self.job.result()
-        self.read()
-        text = "".join(event.text for event in self.events)
-        return Output(text, tuple(e.token for e in self.events), done.reason, tuple(self.events), self.job.trace)
+        tokens = (*(event.token for event in self.events), *(x for emit in self.job.emitted for x in emit.tokens))
+        return Output(self.stream.whole(tokens, done.trim), tokens, done.reason, self.job.trace, self)
 
     def _written(self, emit: Emit) -> list[Event]:
-        laws = zip(emit.tokens, emit.before, emit.after, strict=True)
-        return [self._event(token, before, after, i < emit.accepted) for i, (token, before, after) in enumerate(laws)]
+        before, self.rounds = self.rounds, self.rounds + emit.rounds
+        return [self._event(emit, i, before + min(i + 1, emit.rounds)) for i in range(len(emit.tokens))]
 
-    def _event(self, token: int, before: Law, after: Law, drafted: bool) -> Event:
-        event = Event(token, self.stream.push(token), self.rounds, drafted)
+    def _event(self, emit: Emit, i: int, number: int) -> Event:
+        token = emit.tokens[i]
+        event = Event(token, self.stream.push(token), number, i < emit.accepted)
         if self.logprobs is None:
             return event
+        before, after = emit.before[i], emit.after[i]
         top = tuple((x, before.logprob(x)) for x in before.top(self.logprobs)) if self.logprobs else ()
         return replace(event, logprob=after.logprob(token), raw_logprob=before.logprob(token), top=top)

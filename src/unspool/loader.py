@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
+import platform
 from pathlib import Path
 
 import torch
 
+from . import __version__
 from .errors import BadRequest
 from .lm import LM
 from .models.address import is_hub_id, path
-from .models.weights import open_checkpoint
+from .models.weights import Checkpoint, open_checkpoint
+from .run.fixed import ROWS, Alone, check, padded
+from .run.linear import Dense, dense
 from .run.llama import Llama
 from .run.slotted import Slotted
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+FUSED = (torch.bfloat16, torch.float16)  # what the kernels are made for; float32 stays with PyTorch's own
 NATIVE, TRANSFORMERS = "native", "transformers"
 SHELF = 4  # finished texts whose cache stays, so that the next turn of a chat reads only what is new
 
@@ -25,27 +31,70 @@ def load(
     device: str = "auto",
     runtime: str = "auto",
     room: int | None = None,
+    shapes: str = "free",
     draft: LM | None = None,
 ) -> LM:
     """A language model from the catalogue, a .gguf file, a folder of safetensors, or a Hub id through transformers.
 
     `dtype` is fp32, bf16 or fp16; auto is fp32 on the CPU and bf16 on a GPU. `runtime` is native or transformers; auto
     is transformers for Hub ids and native for the rest. `room` is how many tokens the cache holds for all texts.
+    `shapes` is free, which is fast, or fixed: a token's numbers then depend on its text alone, bit for bit, so that no
+    text depends on what was drafted or batched; fixed:N computes N rows at a time (8 unless told).
     """
     where = device_of(device)
     kind = dtype_of(dtype, where)
     known = {"auto", NATIVE, TRANSFORMERS}
     if runtime not in known:
         raise BadRequest(f"the runtime {runtime!r} is not known; choose one of: {', '.join(sorted(known))}")
+    rows = _rows(shapes)
     if runtime == TRANSFORMERS or (runtime == "auto" and is_hub_id(str(name))):
         from .run.hf import hf_vocabulary, load_hf
 
+        if rows is not None:
+            raise BadRequest("shapes='fixed' needs the native runtime; transformers chooses its kernels by itself.")
         source = str(name) if is_hub_id(str(name)) else str(path(str(name)))
         model = load_hf(source, kind, where, room, shelf=SHELF)
-        return LM(str(name), model, hf_vocabulary(source, model.vocab), draft)
-    checkpoint = open_checkpoint(path(str(name)))
-    network = Llama.load(checkpoint, kind, where, room)
-    return LM(str(name), Slotted(network, shelf=SHELF), checkpoint.vocabulary(), draft)
+        return LM(str(name), model, hf_vocabulary(source, model.vocab), draft, _key(source, kind, where, TRANSFORMERS))
+    file = path(str(name))
+    checkpoint = open_checkpoint(file)
+    if rows is None:
+        model = _graphed(checkpoint, kind, where, room) or Slotted(Llama.load(checkpoint, kind, where, room), SHELF)
+    else:
+        model = Slotted(Llama.load(checkpoint, kind, where, room, padded(dense, rows), Alone), shelf=SHELF)
+        check(model)
+    key = _key(file, kind, where, f"{NATIVE}, {shapes} shapes")
+    return LM(str(name), model, checkpoint.vocabulary(), draft, key)
+
+
+def _key(source: str | Path, dtype: torch.dtype, device: str, runtime: str) -> str:
+    """What the time of a forward depends on."""
+    chip = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor() or device
+    threads, version = torch.get_num_threads(), __version__
+    return (
+        f"{source} · {dtype} · {runtime} · {chip} · {threads} threads · torch {torch.__version__} · unspool {version}"
+    )
+
+
+def _graphed(checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None) -> Slotted | None:
+    """The model on fused kernels, where there is a GPU and Triton for them."""
+    if not device.startswith("cuda") or dtype not in FUSED or importlib.util.find_spec("triton") is None:
+        return None
+    from .run.fused import Fused
+    from .run.graphed import Graphed
+
+    return Graphed(Fused.load(checkpoint, dtype, device, room, Dense), SHELF)
+
+
+def _rows(shapes: str) -> int | None:
+    """The rows of fixed shapes, None for free ones."""
+    kind, _, number = shapes.partition(":")
+    if shapes == "free":
+        return None
+    if kind == "fixed" and (not number or (number.isdecimal() and int(number) > 0)):
+        return int(number) if number else ROWS
+    raise BadRequest(
+        f"shapes={shapes!r} is not known; choose free, fixed, or fixed:N for N rows at a time, as in fixed:16"
+    )
 
 
 def device_of(name: str) -> str:

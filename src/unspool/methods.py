@@ -5,10 +5,25 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from .claim import Entry, Method, entries
 from .errors import BadRequest
+
+
+@runtime_checkable
+class Fitting(Protocol):
+    """A method that has to know the tokens it will decode."""
+
+    def fit(self, vocabulary: Any) -> Method:
+        """The method for this vocabulary."""
+        ...
+
+
+def fitted(spec: str | Method, vocabulary: Any) -> Method:
+    """The method that a spec names, made to fit a model's vocabulary if it asks for that."""
+    made = method(spec)
+    return made.fit(vocabulary) if isinstance(made, Fitting) else made
 
 
 def method(spec: str | Method) -> Method:

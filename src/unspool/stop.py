@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,13 +31,15 @@ class Stop:
     """When to stop.
 
     `tokens`: after any of these ids (they stay in the tokens). `strings`: when the text contains one of these, however
-    the tokens split it; the text then ends before it. `most`: after this many tokens. `seconds`: at the first token
-    after this much time. `piece` gives the bytes of a token, and is needed for strings.
+    the tokens split it; the text then ends before it. `most`: after this many tokens; beyond these there is room for
+    `spare` drafted ones. `seconds`: at the first token after this much time. `piece` gives the bytes of a token, and is
+    needed for strings.
     """
 
     tokens: frozenset[int] = frozenset()
     strings: tuple[str, ...] = ()
     most: int | None = None
+    spare: float = math.inf
     seconds: float | None = None
     piece: Callable[[int], bytes] | None = None
     clock: Callable[[], float] = time.monotonic
@@ -53,10 +56,12 @@ class Stop:
 
     def left(self, tail: Tail) -> float:
         """How many tokens may still follow."""
-        return float("inf") if self.most is None else self.most - tail.tokens
+        return math.inf if self.most is None else self.most - tail.tokens
 
     def cut(self, tail: Tail, new: Sequence[int]) -> Cut:
         """The part of `new` up to and including the first token that ends the text."""
+        if not self.strings and tail.deadline is None:
+            return self._counted(tail, new)
         needles = [s.encode() for s in self.strings]
         reach = max((len(n) for n in needles), default=1) - 1  # bytes that may begin a stop string
         for i, token in enumerate(new, 1):
@@ -72,6 +77,17 @@ class Stop:
             if reason:
                 return Cut(tuple(new[:i]), reason, tail, trim)
         return Cut(tuple(new), None, tail)
+
+    def _counted(self, tail: Tail, new: Sequence[int]) -> Cut:
+        """The same where neither text nor time can end it, without a look at every token."""
+        end, reason = len(new), None
+        if self.most is not None and 0 < (left := max(1, self.most - tail.tokens)) <= end:
+            end, reason = left, "length"
+        if not self.tokens.isdisjoint(new):
+            first = next(i for i, token in enumerate(new, 1) if token in self.tokens)
+            if first <= end:
+                end, reason = first, "token"
+        return Cut(tuple(new[:end]), reason, Tail(tail.tokens + end, tail.bytes, None))
 
     def _reason(self, token: int, trim: int, tail: Tail) -> str | None:
         if token in self.tokens:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -25,12 +25,17 @@ class Trace:
     seconds_total: float = 0.0
     seconds_first: float | None = None  # from submission to the first token
 
-    def round(self, tokens: int, drafted: int, accepted: int) -> None:
-        """Take note of one round."""
-        self.rounds += 1
+    def round(self, tokens: int, drafted: int, accepted: int, rounds: int = 1) -> None:
+        """Take note of one round, or of several in which nothing was drafted."""
+        self.rounds += rounds
         self.tokens += tokens
         self.drafted += drafted
-        self.accepted[accepted] += 1
+        self.accepted[accepted] += rounds
+
+    def __add__(self, other: Trace) -> Trace:
+        """Both requests together; of several requests there is no one first token."""
+        summed = [f.name for f in fields(self) if f.name != "seconds_first"]
+        return Trace(**{name: getattr(self, name) + getattr(other, name) for name in summed})
 
     @property
     def seconds_overhead(self) -> float:

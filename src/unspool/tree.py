@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from .law import Drawn
@@ -16,10 +16,13 @@ class Tree:
     """Drafted tokens below the kept leaves of a text.
 
     `parent[i] < i` is a node, or `~r` for the r-th kept leaf. Siblings stand in the order in which they were drawn.
+    `sure[i]` is how likely the drafter thinks node i is to stand if its parent does, where it says so at all; it helps
+    to choose among nodes and is never part of a rule.
     """
 
     drawn: tuple[Drawn, ...] = ()
     parent: tuple[int, ...] = ()
+    sure: tuple[float, ...] = field(default=(), compare=False)
 
     def __len__(self) -> int:
         return len(self.drawn)
@@ -29,9 +32,9 @@ class Tree:
         return Tree((*self.drawn, drawn), (*self.parent, under)), len(self.drawn)
 
     @staticmethod
-    def chain(drawn: Sequence[Drawn]) -> Tree:
+    def chain(drawn: Sequence[Drawn], sure: Sequence[float] = ()) -> Tree:
         """The tree that is one path below the root."""
-        return Tree(tuple(drawn), tuple(range(-1, len(drawn) - 1)))
+        return Tree(tuple(drawn), tuple(range(-1, len(drawn) - 1)), tuple(sure))
 
     @cached_property
     def _kids(self) -> dict[int, list[int]]:
@@ -72,6 +75,16 @@ class Tree:
         while node >= 0:
             node = self.parent[node]
         return ~node
+
+    def within(self, depth: float) -> Tree:
+        """The nodes no deeper than `depth`, in the same order; the tree itself if there is nothing to prune."""
+        if max(self._depths, default=0) <= depth:
+            return self
+        kept = [node for node in range(len(self)) if self._depths[node] <= depth]
+        number = {old: new for new, old in enumerate(kept)}
+        parent = tuple(number.get(self.parent[node], self.parent[node]) for node in kept)
+        sure = tuple(self.sure[node] for node in kept) if self.sure else ()
+        return Tree(tuple(self.drawn[node] for node in kept), parent, sure)
 
     def tokens(self, nodes: Iterable[int]) -> tuple[int, ...]:
         """The tokens of these nodes."""

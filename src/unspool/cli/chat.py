@@ -78,6 +78,7 @@ def chat(method: str, system: str | None, trace: bool, loading: Loading, drawing
     settings = drawing.settings()
     loading.check((method,))
     lm = loading.load()
+    loading.prepare(lm, (method,))
     if loading.raw or lm.vocabulary.chat_template is None:
         why = "--raw was given" if loading.raw else f"{loading.model} has no chat template"
         raise BadRequest(f"chat needs a chat template, but {why}; use `unspool run --raw` to continue a text.")

@@ -50,6 +50,7 @@ def compare(
     settings = drawing.settings(max_tokens=_MOST)
     loading.check(methods)
     lm = loading.load()
+    loading.prepare(lm, methods)
     from ..comparison import compare as compared
 
     steps = len(texts) * (1 + len(methods))

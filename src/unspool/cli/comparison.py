@@ -8,6 +8,7 @@ from .table import table
 
 if TYPE_CHECKING:
     from ..comparison import Comparison, Row
+    from ..grow.cost import Cost
 
 _HEADS = (
     "method",
@@ -20,6 +21,7 @@ _HEADS = (
     "break-even",
     "same text",
 )
+_ROWS = (2, 3, 5, 9, 17, 33)
 _MARGIN = 0.03  # differences below this are noise of the machine
 
 
@@ -30,7 +32,15 @@ def report(found: Comparison, greedy: bool) -> str:
     for row in found.rows[1:]:
         for number, where in row.parted:
             text += f"{row.method} parts from plain decoding in prompt {number + 1}, {where}\n"
-    return text + "\n" + "".join(f"{verdict(row, found.plain, greedy)}\n" for row in found.rows[1:])
+    text += "\n" + "".join(f"{verdict(row, found.plain, greedy)}\n" for row in found.rows[1:])
+    return text if found.cost is None else f"{text}{_line(found.cost)}\n"
+
+
+def _line(cost: Cost) -> str:
+    """The break-even line of this machine."""
+    first, *others = (f"{cost.break_even(rows):.2f}" for rows in _ROWS)
+    points = ", ".join(f"{tokens} with {rows - 1}" for tokens, rows in zip(others, _ROWS[1:], strict=True))
+    return f"break-even here: a round must bring {first} tokens to pay with 1 of them drafted, {points}."
 
 
 def _cells(row: Row, plain: Row) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ class Drawing:
     )
     min_tokens: int | None = option("--min-tokens", type=int, metavar="N", help="No end of text before N tokens.")
     max_tokens: int | None = option(
-        "--max-tokens", type=int, metavar="N", help="Stop after N tokens (default 256; compare: 64)."
+        "--max-tokens", type=int, metavar="N", help="Stop after N tokens (default 256; compare, trace: 64)."
     )
     stop: tuple[str, ...] = option(
         "--stop", multiple=True, metavar="TEXT", help="End the text before TEXT. Repeatable."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import BadRequest
 from .group import option
-from .terminal import status
+from .terminal import note, status
 
 if TYPE_CHECKING:
     from ..lm import LM, Prompt
@@ -27,10 +27,14 @@ class Loading:
         help="A catalogue name, .gguf file, folder, or Hub id.",
     )
     draft: str | None = option("--draft", metavar="MODEL", help="A second model, for methods that ask one.")
+    small: str | None = option("--small", metavar="MODEL", help="A third one, which drafts for the second.")
     dtype: str = option("--dtype", default="auto", help="fp32, bf16 or fp16; auto: fp32 on a CPU, bf16 on a GPU.")
     device: str = option("--device", default="auto", help="cpu, cuda or cuda:N; auto takes a GPU if there is one.")
     runtime: str = option("--runtime", default="auto", help="native or transformers; auto by the kind of model.")
     room: int | None = option("--room", type=int, metavar="N", help="Tokens the cache holds for all texts together.")
+    shapes: str = option(
+        "--shapes", default="free", help="free, or fixed: the same bits whatever is drafted or batched."
+    )
     raw: bool = option("--raw", is_flag=True, help="No chat template: continue the text as it stands.")
 
     def check(self, methods: tuple[str, ...]) -> None:
@@ -43,16 +47,31 @@ class Loading:
             raise BadRequest(f"--room is {self.room}; expected a whole number of tokens from 1 on.")
         for spec in methods:
             method(spec)
-            if "draft" in needs(spec) and self.draft is None:
-                raise BadRequest(f"the method {spec!r} asks a draft model; name one with --draft MODEL.")
+            for need in needs(spec):
+                if {"draft": self.draft, "small": self.small}.get(need, need) is None:
+                    raise BadRequest(f"the method {spec!r} asks a {need} model; name one with --{need} MODEL.")
+        if self.small is not None and self.draft is None:
+            raise BadRequest(f"--small {self.small} drafts for the draft model; name that too, with --draft MODEL.")
 
-    def load(self) -> LM:
-        """The model, with its draft model if one was named."""
+    def load(self, quiet: bool = False) -> LM:
+        """The model with its draft models, if any were named; says on stderr how their tokens are related."""
         from ..loader import load
 
         with status(f"loading {self.model} …"):
             with_same = partial(load, dtype=self.dtype, device=self.device, runtime=self.runtime, room=self.room)
-            return with_same(self.model, draft=None if self.draft is None else with_same(self.draft))
+            lm: LM | None = None
+            for name in filter(None, (self.small, self.draft)):
+                lm = with_same(name, draft=lm)
+            lm = with_same(self.model, shapes=self.shapes, draft=lm)
+        for role, found in () if quiet else lm.alignments.items():
+            note(f"{getattr(self, role)} drafts for {self.model}: {found}")
+        return lm
+
+    def prepare(self, lm: LM, methods: tuple[str, ...]) -> None:
+        """Have what `auto` must know of this machine measured, if it never was."""
+        if any(spec.partition(":")[0] == "auto" for spec in methods):
+            with status("measuring what forwards cost here, once for this model and machine …"):
+                lm.price()
 
     def prompt(self, lm: LM, text: str, system: str | None = None) -> Prompt:
         """The text as the model wants it: a user's message if it has a chat template, else the text itself."""

@@ -60,11 +60,12 @@ def run(
     text = read_prompt(prompt, file, loading.raw)
     settings = drawing.settings(n=reporting.samples, logprobs=reporting.logprobs)
     loading.check((method,))
-    lm = loading.load()
+    lm = loading.load(reporting.quiet)
+    loading.prepare(lm, (method,))
     asked = loading.prompt(lm, text, system)
     if reporting.json:
         outputs = lm.samples(asked, settings, method)
-        about = {"model": loading.model, "draft": loading.draft, "method": method}
+        about = {"model": loading.model, "draft": loading.draft, "small": loading.small, "method": method}
         dump({**about, **_record(outputs), "seed": settings.seed, "settings": _plain(settings)})
         return
     if settings.n == 1:

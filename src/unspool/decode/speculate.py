@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..asks import Check, Checked, Decoding, Done, Emit, Keep, Verify
+from ..asks import Check, Checked, Decoding, Done, Emit, Keep, Laws, Verify
 from ..chance import Chance
-from ..draft.draft import Draft
+from ..draft.draft import Draft, wanted
 from ..draft.nothing import Nothing
 from ..stop import Stop
 from ..tree import NOTHING, ROOT
@@ -29,17 +29,20 @@ class Speculate:
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Decode after `text` until `stop`."""
-        prefix, tail = Prefix.of(text, warp), stop.start()
+        tail = stop.start()
+        prefix = Prefix.of(text, warp, stop.left(tail))
         source = self.draft.begin(prefix)
         while True:
-            room = int(min(self.budget, stop.left(tail) - 1))  # a draft past the end would be for nothing
-            tree = (yield from source.propose(prefix, room, chance)) if room > 0 else NOTHING
-            checked: Checked = yield Check(tree, prefix, self.verify, chance)
+            tree, depth = NOTHING, prefix.left - 1  # a draft past the end would be for nothing
+            if depth > 0:
+                nodes = int(min(self.budget, depth + stop.spare))
+                tree = (yield from source.propose(prefix, nodes, chance)).within(depth)
+            checked: Checked = yield Check(tree, prefix, self.verify, chance, wanted(source))
             (node, token), scored, scores = checked
             path = tree.path(node)
             kept, reason, tail, trim = stop.cut(tail, (*tree.tokens(path), token))
             parents = [ROOT, *path][: len(kept)]
-            before, after = [scored.raw(n) for n in parents], [scored.law(n) for n in parents]
+            before, after = Laws(scored.raw, parents), Laws(scored.law, parents)
             yield Emit(kept, before, after, drafted=len(tree), accepted=min(len(path), len(kept)))
             prefix = prefix.then(kept)
             if reason:

@@ -1,5 +1,7 @@
 """Drafters: one file per idea of what might come next."""
 
+from .aligned import Aligned as Aligned
+from .auto import Auto as Auto
 from .blocks import Blocks as Blocks
 from .bush import Bush as Bush
 from .cascade import Cascade as Cascade
@@ -9,19 +11,26 @@ from .coupled import Coupled as Coupled
 from .draft import Draft as Draft
 from .draft import Proposing as Proposing
 from .draft import Source as Source
+from .draft import possible as possible
+from .either import Either as Either
+from .escalate import Escalate as Escalate
+from .escalate import Surest as Surest
 from .iid import Bunch as Bunch
 from .jacobi import Jacobi as Jacobi
 from .jacobi import Slide as Slide
-from .join import Either as Either
-from .join import Merge as Merge
 from .likeliest import Likeliest as Likeliest
 from .little import Little as Little
 from .lookahead import Lookahead as Lookahead
 from .lookup import Lookup as Lookup
+from .merge import Merge as Merge
 from .nothing import Nothing as Nothing
 from .paced import Paced as Paced
 from .phrase import Phrase as Phrase
 from .pool import Pool as Pool
+from .prefilled import Prefilled as Prefilled
+from .prose import Prose as Prose
+from .raced import Raced as Raced
+from .recall import Recall as Recall
 from .recycle import Recycle as Recycle
 from .recycle import Successors as Successors
 from .retrieve import Retrieve as Retrieve
@@ -30,6 +39,7 @@ from .sprout import Sprout as Sprout
 from .stand import Grams as Grams
 from .stand import Stand as Stand
 from .store import Store as Store
+from .strings import Strings as Strings
 from .suffix import Corpus as Corpus
 from .suffix import Suffix as Suffix
 from .suffixtree import Memory as Memory

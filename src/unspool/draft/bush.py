@@ -11,7 +11,7 @@ from ..errors import BadRequest
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source
+from .draft import Proposing, Source, possible
 
 
 def build(widths: tuple[int, ...] = (3, 2, 1)) -> Method:
@@ -54,16 +54,17 @@ class Bush:
         """The bush, level by level, until the budget is spent."""
         tree, start = NOTHING, len(prefix)
         level = {ROOT: prefix}
-        for depth, width in enumerate(self.widths):
+        for depth, width in enumerate(self.widths[: prefix.ahead(len(self.widths))]):
             scores: Scores = yield Score(tree, by=DRAFT)
             below: dict[int, Prefix] = {}
             for node, here in level.items():
-                law = here.shape(scores.law(node))
-                while len(tree.kids(node)) < width and len(tree) < budget and not law.is_empty():
+                law = possible(here, scores.law(node))
+                while law is not None and len(tree.kids(node)) < width and len(tree) < budget:
                     drawn = law.draw(chance, At(start + depth, Role.DRAFT, len(tree), start))
                     tree, kid = tree.grow(drawn, node)
                     below[kid] = here.then((drawn.token,))
-                    law = law.without(drawn.token)
+                    rest = law.without(drawn.token)
+                    law = None if rest.is_empty() else rest
             level = below
         return tree
 

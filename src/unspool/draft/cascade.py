@@ -9,7 +9,7 @@ from typing import Any
 from ..asks import Ask, Score, Scores, Verify
 from ..chance import At, Chance
 from ..claim import LAW, Method, claims
-from ..errors import BadRequest
+from ..errors import BadRequest, EmptyLaw
 from ..law import Drawn, Law
 from ..tree import ROOT, Tree
 from ..verify.rejection import rejection
@@ -20,6 +20,7 @@ from .draft import Draft, Proposing, Source
 from .lookup import Lookup
 
 SMALL = "small"  # the model that drafts for the draft model
+END = -1  # stands for the token after a node where warps leave the draft model none
 APART = 1 << 12  # more siblings than any draft has: keeps the noise of inner rounds apart
 
 
@@ -51,8 +52,9 @@ class Cascade:
 
     What an exact rule lets through has the draft model's law q, so the chain carries q and any outer rule stays exact.
     The length is a stopping time: whether one more token is there is settled before that token is drawn. A drafter that
-    asks a model in here asks the one called "small", so three models make two levels; S2D's sorted depths are this with
-    the exits of one network as models (its escalation by confidence is not offered).
+    asks a model in here asks the one called "small", so three models make two levels. `escalate` is another way to use
+    three: it asks the larger draft model only where the smaller is not sure. Where warps leave the draft model no
+    token, the chain ends.
 
     Claim: LAW under rejection, whatever drafts inside; the claim of `verify` must be LAW or SEED.
     Cost: one forward of the draft model per inner round, over the inner drafts; the inner drafter begins anew in every
@@ -75,15 +77,17 @@ class Cascade:
         """The chain that the draft model writes, each token with that model's law."""
         written: list[Drawn] = []
         inner, here = self.draft.begin(prefix), prefix
-        while len(written) < min(self.depth, budget):
+        while len(written) < prefix.ahead(min(self.depth, budget)):
             noise, trunk = _Apart(chance, len(prefix), len(written)), Tree.chain(written)
             tree: Tree = yield from _below(trunk, inner.propose(here, budget, noise))
             scores: Scores = yield from _score(trunk, Score(tree, by=DRAFT))
-            scored = Scored(tree, here, scores.leaf[0], scores.after)
+            scored = _ending(_Ending(tree, here, scores.leaf[0], scores.after))
             node, token = self.verify(scored, noise)
-            path = tree.path(node)
-            tokens = (*tree.tokens(path), token)
-            written += [Drawn(x, scored.law(n)) for x, n in zip(tokens, [ROOT, *path], strict=True)]
+            path = scored.tree.path(node)
+            tokens = (*scored.tree.tokens(path), token)
+            written += [Drawn(x, scored.law(n)) for x, n in zip(tokens, [ROOT, *path], strict=True) if x != END]
+            if token == END:
+                break
             here = here.then(tokens)
             inner.learn(here, tree, scores)
         return Tree.chain(written[:budget])
@@ -106,10 +110,37 @@ class _Apart:
     def coin(self, p: float, at: At) -> bool:
         return self.chance.coin(p, self._apart(at))
 
+    def race(self, law: Law, at: At) -> int:
+        return self.chance.race(law, self._apart(at))
+
     def _apart(self, at: At) -> At:
         if at.k >= APART:
             raise BadRequest("a cascade inside a cascade cannot be run; expected one cascade of two levels")
         return at._replace(k=(self.written + 1) * APART + at.k, round=self.round)
+
+
+class _Ending(Scored):
+    """The draft model's laws; where it has no token left, the text of this model ends."""
+
+    def law(self, node: int) -> Law:
+        try:
+            law = super().law(node)
+        except EmptyLaw:
+            return Law.point(END)
+        return Law.point(END) if law.is_empty() else law
+
+
+def _ending(scored: _Ending) -> _Ending:
+    """The same tree with nothing below the ends, so that no rule weighs a token there."""
+    tree = scored.tree
+    ends = {node for node in (ROOT, *range(len(tree))) if scored.law(node).best == END}
+    if not ends:
+        return scored
+    kept = [node for node in range(len(tree)) if ends.isdisjoint([ROOT, *tree.path(node)[:-1]])]
+    number = {old: new for new, old in enumerate(kept)}
+    parent = tuple(number.get(tree.parent[node], ROOT) for node in kept)
+    pruned = Tree(tuple(tree.drawn[node] for node in kept), parent)
+    return _Ending(pruned, scored.prefix, scored.raw_root, [scored.raw_after[node] for node in kept])
 
 
 def _below(trunk: Tree, proposing: Proposing) -> Proposing:

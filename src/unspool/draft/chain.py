@@ -10,7 +10,7 @@ from ..claim import LAW, Method, claims
 from ..errors import BadRequest
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
-from .draft import Proposing, Source
+from .draft import Proposing, Source, possible
 
 DRAFT = "draft"
 
@@ -50,19 +50,22 @@ class Chain:
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The drawn chain, each token with the law it was drawn from."""
-        start = len(prefix)
-        return (yield from drawn_chain(prefix, min(self.depth, budget), chance, At(start, Role.DRAFT, round=start)))
+        start, depth = len(prefix), min(self.depth, budget)
+        return (yield from drawn_chain(prefix, depth, chance, At(start, Role.DRAFT, round=start)))
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
         """Nothing to learn."""
 
 
-def drawn_chain(prefix: Prefix, depth: int, chance: Chance, first: At) -> Proposing:
-    """A chain that the draft model draws, the first token at address `first` and each next one a position further."""
+def drawn_chain(prefix: Prefix, depth: int, chance: Chance, first: At, by: str = DRAFT) -> Proposing:
+    """A chain that a draft model draws, the first token at address `first` and each next one a position further."""
     tree, node = NOTHING, ROOT
-    for i in range(depth):
-        scores: Scores = yield Score(tree, by=DRAFT)
-        drawn = prefix.shape(scores.law(node)).draw(chance, first._replace(position=first.position + i))
+    for i in range(prefix.ahead(depth)):
+        scores: Scores = yield Score(tree, by=by)
+        law = possible(prefix, scores.law(node))
+        if law is None:
+            break
+        drawn = law.draw(chance, first._replace(position=first.position + i))
         tree, node = tree.grow(drawn, node)
         prefix = prefix.then((drawn.token,))
     return tree

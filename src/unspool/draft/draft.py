@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from ..asks import Ask, Scores
 from ..chance import Chance
+from ..errors import EmptyLaw
+from ..law import Law
 from ..tree import Tree
 from ..warp.warp import Prefix
 
@@ -31,3 +33,30 @@ class Draft(Protocol):
     def begin(self, prefix: Prefix) -> Source:
         """A fresh source for this prompt."""
         ...
+
+
+def possible(prefix: Prefix, law: Law) -> Law | None:
+    """What really follows this prefix, given a draft model's law; None if warps leave that model no token.
+
+    The target may still have one, so a draft ends here and the text does not.
+    """
+    try:
+        shaped = prefix.shape(law)
+        return None if shaped.is_empty() else shaped
+    except EmptyLaw:
+        return None
+
+
+@runtime_checkable
+class Wishing(Protocol):
+    """A source that wants to learn more of the next forward than its laws."""
+
+    @property
+    def want(self) -> tuple[str, ...]:
+        """What, in the words of `Score`."""
+        ...
+
+
+def wanted(source: Source) -> tuple[str, ...]:
+    """What a source wants to learn of the next forward beside its laws."""
+    return source.want if isinstance(source, Wishing) else ()

@@ -12,7 +12,7 @@ from ..law import Law
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source
+from .draft import Proposing, Source, possible
 
 
 def build(paths: int = 3, depth: int = 3) -> Method:
@@ -60,14 +60,17 @@ class Bunch:
         """The paths, all of one length, level by level; a small budget makes fewer paths before shorter ones."""
         tree, start = NOTHING, len(prefix)
         ends = [ROOT] * min(self.paths, budget)
-        for i in range(min(self.depth, budget // max(1, len(ends)))):
+        for i in range(prefix.ahead(min(self.depth, budget // max(1, len(ends))))):
             scores: Scores = yield Score(tree, by=DRAFT)
+            said = [tree.tokens(tree.path(node)) for node in ends]
             laws: dict[tuple[int, ...], Law] = {}
+            for path, node in dict(zip(said, ends, strict=True)).items():
+                law = possible(prefix.then(path), scores.law(node))
+                if law is None:
+                    return tree  # no path goes on where one cannot: all have one length
+                laws[path] = law
             for j, node in enumerate(ends):
-                said = tree.tokens(tree.path(node))
-                if said not in laws:
-                    laws[said] = prefix.then(said).shape(scores.law(node))
-                tree, ends[j] = tree.grow(laws[said].draw(chance, At(start + i, Role.DRAFT, j, start)), node)
+                tree, ends[j] = tree.grow(laws[said[j]].draw(chance, At(start + i, Role.DRAFT, j, start)), node)
         return tree
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:

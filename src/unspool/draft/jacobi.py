@@ -114,7 +114,7 @@ class Guesses:
         """The window as a chain: guesses of the last round first, then filling."""
         yield from ()
         self.chance, done = chance, len(prefix) - self.prompt
-        size = min(self.jacobi.frame.ahead(done), budget)
+        size = prefix.ahead(min(self.jacobi.frame.ahead(done), budget))
         missing = size - len(self.guesses)
         if missing > 0:
             self.guesses += tuple(self.jacobi.fill(prefix.text + self.guesses, missing))[:missing]

@@ -9,12 +9,13 @@ from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.best_first import Twig, best_first, planted
+from ..grow.chosen import chosen
 from ..grow.cost import FREE, Cost
 from ..law import Law
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source
+from .draft import Proposing, Source, possible
 
 
 def build(width: int = 4, depth: int = 4, nodes: int = 16, gain: float = 0.0) -> Method:
@@ -65,19 +66,20 @@ class Likeliest:
         """The best paths of what the draft model was asked about."""
         known: dict[tuple[int, ...], list[tuple[int, float]]] = {}
         tree, level, best = NOTHING, [(ROOT, 1.0, prefix)], list[Twig]()
-        for depth in range(min(self.depth, budget)):
+        for depth in range(prefix.ahead(min(self.depth, budget))):
             scores: Scores = yield Score(tree, by=DRAFT)
             offered = []
             for node, reach, here in level:
                 path = here.text[len(prefix) :]
-                known[path] = _kids(here.shape(scores.law(node)), scores.law(node), self.width)
+                law = possible(here, scores.law(node))
+                known[path] = [] if law is None else _kids(law, scores.law(node), self.width)
                 offered += [(reach * p, token, node, here) for token, p in known[path]]
             before, best = best, best_first(lambda path: known.get(path, []), budget, self.cost)
             if depth + 1 == self.depth or sum(t.p for t in best) - sum(t.p for t in before) <= self.gain:
                 break
             level = []
             for reach, token, node, here in sorted(offered, key=lambda o: -o[0])[: self.width]:
-                tree, kid = tree.grow(planted([Twig(token, ROOT, reach)]).drawn[0], node)
+                tree, kid = tree.grow(chosen(token), node)
                 level.append((kid, reach, here.then((token,))))
         return planted(best)
 

@@ -12,7 +12,7 @@ from ..tree import NOTHING, ROOT, Tree
 from ..warp.limits import expect, real, whole
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source
+from .draft import Proposing, Source, possible
 
 
 def build(sure: float = 0.6, steps: int = 10) -> Method:
@@ -55,12 +55,13 @@ class Little:
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The greedy chain up to the first unsure token."""
         tree, node = NOTHING, ROOT
-        for _ in range(min(self.steps, budget)):
+        for _ in range(prefix.ahead(min(self.steps, budget))):
             scores: Scores = yield Score(tree, by=DRAFT)
             law = scores.law(node)
-            token = prefix.shape(law).best
-            if law[token] < self.sure:
+            shaped = possible(prefix, law)
+            if shaped is None or law[shaped.best] < self.sure:
                 break
+            token = shaped.best
             tree, node = tree.grow(Drawn(token, Law.point(token)), node)
             prefix = prefix.then((token,))
         return tree

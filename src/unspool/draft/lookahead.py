@@ -90,12 +90,16 @@ class Trajectories:
         trie, row = Trie(budget), ROOT
         for guess in self.pool.after(prefix.text[-1]):
             trie.add(guess)
-        while len(trie) + sum(map(len, self.columns)) > budget and self.columns:
+        while self.columns and not self._fits(budget - len(trie), prefix):
             self.columns.pop()
         for first, *rest in self.columns:
             (row,) = trie.add((first,), row)
             trie.add(rest, row)
         return trie.tree()
+
+    def _fits(self, nodes: int, prefix: Prefix) -> bool:
+        deepest = len(self.columns) - 1 + len(self.columns[-1])
+        return sum(map(len, self.columns)) <= nodes and prefix.ahead(deepest) == deepest
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
         """Give every column its next value; whole n-grams go to the pool, as do those of the new text."""

@@ -8,7 +8,7 @@ from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
 from ..tree import NOTHING, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -65,7 +65,7 @@ class Places:
         yield from ()
         self.read(prefix.text)
         copied = self.copied(prefix.text, min(self.rule.depth, budget))
-        return Tree.chain([Drawn(x, Law.point(x)) for x in copied]) if copied else NOTHING
+        return Tree.chain([chosen(x) for x in copied]) if copied else NOTHING
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
         """Nothing to learn: what is new is read before the next draft."""
@@ -79,8 +79,13 @@ class Places:
 
     def copied(self, text: tuple[int, ...], depth: int) -> tuple[int, ...]:
         """What followed the latest earlier place of the longest n-gram that has one."""
+        place = self.found(text)
+        return () if place is None else text[place : place + depth]
+
+    def found(self, text: tuple[int, ...]) -> int | None:
+        """Where that is: the place of the first token to copy."""
         for n in range(min(self.rule.ngram, len(text) - 1), self.rule.least - 1, -1):
             end = self.ends[n - self.rule.least].get(text[-n:])
             if end is not None:
-                return text[end : end + depth]
-        return ()
+                return end
+        return None

@@ -9,13 +9,19 @@ from ..asks import Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
-from ..grow.length import Confident, Ema, Fixed, Heuristic, Length
+from ..grow.length import Confident, Ema, Fixed, Heuristic, Length, Threshold
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source
+from .draft import Proposing, Source, possible
 
-LENGTHS: dict[str, Callable[[], Length]] = {"heuristic": Heuristic, "ema": Ema, "confident": Confident, "fixed": Fixed}
+LENGTHS: dict[str, Callable[[], Length]] = {
+    "heuristic": Heuristic,
+    "ema": Ema,
+    "confident": Confident,
+    "threshold": Threshold,
+    "fixed": Fixed,
+}
 
 
 def build(length: str = "heuristic") -> Method:
@@ -38,10 +44,14 @@ def _ruled(length: Length, budget: int = 20) -> Method:
         _ruled(Heuristic(first=1, longest=2)),
         _ruled(Ema(longest=2, weight=1.0, probe=2)),
         _ruled(Confident(doubt=0.6, least=1, longest=2)),
+        _ruled(Threshold(first=0.6, longest=2, least=2)),
     ],
     build=build,
     paper="2405.19715",
-    systems=("Adaptive draft length (transformers, ExLlamaV3)", "SpecDec++ (without its head)"),
+    systems=(
+        "Adaptive draft length (transformers: heuristic and threshold; ExLlamaV3)",
+        "SpecDec++ (without its head)",
+    ),
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
@@ -63,19 +73,23 @@ class Paced:
 class _Pacing:
     def __init__(self, length: Length) -> None:
         self.length, self.state = length, length.start()
-        self.start, self.tokens = 0, tuple[int, ...]()
+        self.start, self.tokens, self.sure = 0, tuple[int, ...](), list[float]()
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         tree, node, start = NOTHING, ROOT, len(prefix)
         sure: list[float] = []
-        while len(sure) < min(self.length.most(self.state), budget) and not self.length.enough(sure):
+        most = prefix.ahead(min(self.length.most(self.state), budget))
+        while len(sure) < most and not self.length.enough(self.state, sure):
             scores: Scores = yield Score(tree, by=DRAFT)
             raw = scores.law(node)
-            token, law = drawn = prefix.shape(raw).draw(chance, At(start + len(sure), Role.DRAFT, round=start))
+            shaped = possible(prefix, raw)
+            if shaped is None:
+                break
+            token, law = drawn = shaped.draw(chance, At(start + len(sure), Role.DRAFT, round=start))
             tree, node = tree.grow(drawn, node)
             prefix = prefix.then((token,))
             sure.append(law[token] if law[token] < 1 else raw[token])  # greedy: how sure the draft itself is
-        self.start, self.tokens = start, prefix.text[start:]
+        self.start, self.tokens, self.sure = start, prefix.text[start:], sure
         return tree
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
@@ -83,5 +97,5 @@ class _Pacing:
         known = list(zip(self.tokens, prefix.text[self.start :], strict=False))
         accepted = next((i for i, (mine, written) in enumerate(known) if mine != written), len(known))
         if self.start:
-            self.state = self.length.step(self.state, len(known), accepted)
-        self.start, self.tokens = 0, ()
+            self.state = self.length.step(self.state, self.sure[: len(known)], accepted)
+        self.start, self.tokens, self.sure = 0, (), []

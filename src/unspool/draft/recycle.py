@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import TypeAlias
 
-import torch
-
-from ..asks import Scores
+from ..asks import Scores, Tops
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
+from ..law import Drawn
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -49,17 +50,28 @@ def paths(template: dict[str, int]) -> tuple[tuple[int, ...], ...]:
 PATHS = paths(TEMPLATE)
 
 
-class Successors:
-    """For each token the `width` likeliest next ones when it was last scored; of at most `most` tokens, oldest out.
+@lru_cache(maxsize=8)
+def steps(paths: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, int], ...]:
+    """For each path the number of the one above it, −1 for the root, and the rank of its last step."""
+    number = {path: i for i, path in enumerate(paths)} | {(): ROOT}
+    return tuple((number[path[:-1]], path[-1]) for path in paths)
 
-    Give one to `Recycle` to let requests learn from each other; without one, each request has its own.
+
+Row: TypeAlias = Sequence[tuple[int, float]]
+
+
+class Successors:
+    """For each token the `width` likeliest next ones when it was last scored; of at most `most` tokens.
+
+    Give one to `Recycle` to let requests learn from each other; without one, each request has its own. If there are too
+    many tokens, the eighth that was met first goes.
     """
 
     def __init__(self, width: int = 8, most: int = 1 << 18) -> None:
         if width < 1 or most < 1:
             raise BadRequest(f"Successors(width={width}, most={most}) cannot be used; expected both from 1 on")
         self.width, self.most = width, most
-        self._rows: OrderedDict[int, tuple[int, ...]] = OrderedDict()
+        self._rows: dict[int, Row] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -67,19 +79,19 @@ class Successors:
 
     def after(self, token: int) -> tuple[int, ...]:
         """The likeliest next tokens, best first; none if the token was never scored."""
+        return tuple(x for x, _ in self.row(token))
+
+    def row(self, token: int) -> Row:
+        """The same with their weights, as they were scored."""
         return self._rows.get(token, ())
 
-    def note(self, tokens: Sequence[int], laws: Sequence[Law]) -> None:
-        """Take note of the laws after these tokens; of several for one token the last one stands."""
-        last = dict(zip(tokens, laws, strict=True))
-        scores = torch.stack([law.scores for law in last.values()])
-        tops: list[list[int]] = scores.topk(min(self.width, scores.shape[1])).indices.tolist()  # the one sync
+    def put(self, tokens: Sequence[int], rows: Sequence[Row]) -> None:
+        """Take note of the likeliest next tokens after each of these; of several for one token the last one stands."""
         with self._lock:
-            for token, row in zip(last, tops, strict=True):
-                self._rows[token] = tuple(row)
-                self._rows.move_to_end(token)
-            while len(self._rows) > self.most:
-                self._rows.popitem(last=False)
+            self._rows.update(zip(tokens, rows, strict=True))
+            if len(self._rows) > self.most:
+                for old in [*islice(self._rows, len(self._rows) - self.most + self.most // 8)]:
+                    del self._rows[old]
 
 
 def build(nodes: int = 24) -> Method:
@@ -115,33 +127,42 @@ class Recycle:
     def begin(self, prefix: Prefix) -> Source:
         """Rows of this request's own, unless they are shared."""
         rows = Successors(self.width) if self.shared is None else self.shared
-        return Recycled(self.paths, rows, prefix.text[-1])
+        return Recycled(steps(self.paths), rows, prefix.text[-1])
 
 
 class Recycled:
     """The rows of one request, and the last token of its text."""
 
-    def __init__(self, paths: tuple[tuple[int, ...], ...], rows: Successors, last: int) -> None:
-        self.paths, self.rows, self.last = paths, rows, last
+    def __init__(self, steps: tuple[tuple[int, int], ...], rows: Successors, last: int) -> None:
+        self.steps, self.rows, self.last = steps, rows, last
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The template, filled as far as rows are known."""
         yield from ()
-        filled: dict[tuple[int, ...], tuple[int, tuple[int, ...]]] = {(): (ROOT, self.rows.after(prefix.text[-1]))}
+        rows = self.rows
+        filled: list[tuple[int, Row] | None] = []
         drawn: list[Drawn] = []
         parent: list[int] = []
-        for path in self.paths:
+        root = ROOT, rows.row(prefix.text[-1])
+        for above, rank in self.steps:
             if len(drawn) >= budget:
                 break
-            above = filled.get(path[:-1])
-            if above is not None and path[-1] < len(above[1]):
-                token = above[1][path[-1]]
-                filled[path] = len(drawn), self.rows.after(token)
-                drawn.append(Drawn(token, Law.point(token)))
-                parent.append(above[0])
+            place = root if above < 0 else filled[above]
+            if place is None or rank >= len(place[1]):
+                filled.append(None)
+                continue
+            token = place[1][rank][0]
+            filled.append((len(drawn), rows.row(token)))
+            drawn.append(chosen(token))
+            parent.append(place[0])
         return Tree(tuple(drawn), tuple(parent))
+
+    def told(self, text: tuple[int, ...], tops: Tops) -> None:
+        """Note the rows of the prompt's tokens."""
+        known = sorted(tops.items())
+        self.rows.put([text[place - 1] for place, _ in known], [best[: self.rows.width] for _, best in known])
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
         """Renew the row of every token that was scored."""
-        self.rows.note([self.last, *(x for x, _ in tree.drawn)], [scores.leaf[0], *scores.after])
+        self.rows.put([self.last, *(x for x, _ in tree.drawn)], scores.best(self.rows.width))  # the one sync
         self.last = prefix.text[-1]

@@ -13,7 +13,7 @@ from ..grow.shape import Ranks, Shape
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source
+from .draft import Proposing, Source, possible
 
 
 def build(nodes: int = 16, depth: int = 5, rate: float = 0.7) -> Method:
@@ -62,21 +62,22 @@ class Shaped:
         """The filled shape, level by level, until the budget is spent."""
         tree, start = NOTHING, len(prefix)
         level: list[tuple[int, Ranks, Prefix]] = [(ROOT, (), prefix)]
-        for depth in range(self.shape.depth):
+        for depth in range(prefix.ahead(self.shape.depth)):
             level = [(node, ranks, here) for node, ranks, here in level if self.shape.width(ranks)]
             if not level or len(tree) >= budget:
                 break
             scores: Scores = yield Score(tree, by=DRAFT)
             below: list[tuple[int, Ranks, Prefix]] = []
             for node, ranks, here in level:
-                law = here.shape(scores.law(node))
+                law = possible(here, scores.law(node))
                 for k in range(self.shape.width(ranks)):
-                    if len(tree) >= budget or law.is_empty():
+                    if law is None or len(tree) >= budget:
                         break
                     drawn = law.draw(chance, At(start + depth, Role.DRAFT, len(tree), start))
                     tree, kid = tree.grow(drawn, node)
                     below.append((kid, (*ranks, k), here.then((drawn.token,))))
-                    law = law.without(drawn.token)
+                    rest = law.without(drawn.token)
+                    law = None if rest.is_empty() else rest
             level = below
         return tree
 

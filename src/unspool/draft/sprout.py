@@ -13,7 +13,7 @@ from ..law import Law
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source
+from .draft import Proposing, Source, possible
 
 
 def build(nodes: int = 12, least: float = 0.05) -> Method:
@@ -65,12 +65,15 @@ class Sprout:
             if law is None:
                 if parent >= len(scores.after):
                     scores = yield Score(tree, by=DRAFT)
-                law = prefixes[parent].shape(scores.law(parent))
+                law = possible(prefixes[parent], scores.law(parent))
+                if law is None:
+                    continue
             drawn = law.draw(chance, At(start + tree.depth(parent), Role.DRAFT, len(tree), start))
             tree, kid = tree.grow(drawn, parent)
             prefixes[kid] = prefixes[parent].then((drawn.token,))
             p, rest = law[drawn.token], law.without(drawn.token)
-            heappush(slots, (minus_value * p, 2 * len(tree), kid, None))
+            if prefixes[kid].ahead(1):
+                heappush(slots, (minus_value * p, 2 * len(tree), kid, None))
             if not rest.is_empty():
                 heappush(slots, (minus_value * (1 - p), 2 * len(tree) + 1, parent, rest))
         return tree

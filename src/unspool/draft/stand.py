@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..asks import Scores
+from ..asks import Scores, Tops
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
@@ -147,6 +147,12 @@ class Drawing:
                     law = law.without(kid.token)
             level = below
         return Tree(tuple(drawn), tuple(parent))
+
+    def told(self, text: tuple[int, ...], tops: Tops) -> None:
+        """See the laws at the places of the prompt."""
+        longest = self.grams.orders[0]
+        for place, best in sorted(tops.items()):
+            self.grams.see(text[max(0, place - longest) : place], dict(best))
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
         """See the target's law at every position that was accepted, and at the one after."""

@@ -9,11 +9,12 @@ from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
 from ..tree import Tree
 from ..warp.warp import Prefix
 from .automaton import START, Automaton
 from .draft import Proposing, Source
+from .guide import Kids
 
 BORDER = -1  # stands between the documents of a corpus; no copy crosses it
 
@@ -80,17 +81,35 @@ class Suffix:
 class Copies:
     """One request's text in an automaton, and where its end stands in the corpus."""
 
+    voices = (1.0,)
+
     def __init__(self, rule: Suffix) -> None:
         self.rule, self.automaton = rule, Automaton()
         self.text: list[int] = []
         self.state = START
         self.cursor = START, 0
+        self.size, self.copy = 0, list[int]()  # tokens of the last match, and what followed it
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The copy, as a chain."""
         yield from ()
         self.read(prefix.text)
-        return Tree.chain([Drawn(x, Law.point(x)) for x in self.copied(budget)])
+        copied = self.copied(budget)
+        return Tree.chain([chosen(x) for x in copied], [_belief(self.size + i) for i in range(len(copied))])
+
+    def start(self, prefix: Prefix) -> int:
+        """The first token of the copy."""
+        self.read(prefix.text)
+        self.copy = self.copied(self.rule.depth)
+        return 0
+
+    def below(self, place: int) -> tuple[int, Kids]:
+        """The next token of the copy, if it goes on."""
+        return 0, [(self.copy[place], _belief(self.size + place))] if place < len(self.copy) else []
+
+    def then(self, place: int, token: int) -> int | None:
+        """One token further, as long as the copy is followed."""
+        return place + 1 if place < len(self.copy) and self.copy[place] == token else None
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
         """Nothing to learn: what is new is read before the next draft."""
@@ -110,17 +129,23 @@ class Copies:
         match = own.link[self.state]  # the link of a whole text is its longest suffix that also stands elsewhere in it
         size, (state, far) = own.length[match] if match > START else 0, self.cursor
         if rule.corpus is not None and far - rule.bias > size and far >= rule.least:
-            start = rule.corpus.automaton.latest[state]
+            start, self.size = rule.corpus.automaton.latest[state], far
             copy = rule.corpus.text[start : start + self._most(far, budget)]
             return copy[: copy.index(BORDER)] if BORDER in copy else copy
         if size < rule.least:
             return []
+        self.size = size
         start, most = own.earlier[match], self._most(size, budget)
         period = self.text[start : start + max(1, most)]  # all that follows, if that is less than what is wanted
         return (period * (most // len(period) + 1))[:most]
 
     def _most(self, size: int, budget: int) -> int:
         return min(self.rule.depth, 1 + self.rule.pace * size, budget)
+
+
+def _belief(size: int) -> float:
+    """How likely a copy is to go on after a match of so many tokens, before the text has told."""
+    return size / (size + 3)
 
 
 def _with_corpus() -> Method:

@@ -12,7 +12,7 @@ from ..law import Law
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source
+from .draft import Proposing, Source, possible
 
 
 def build(width: int = 3, depth: int = 4, nodes: int = 12) -> Method:
@@ -63,13 +63,16 @@ class Thicket:
         """The thicket, level by level, until the budget is spent."""
         tree, start = NOTHING, len(prefix)
         level = [_Beam(ROOT, 1.0, prefix)]
-        for depth in range(self.depth):
+        for depth in range(prefix.ahead(self.depth)):
             width = min(self.width, budget - len(tree))
             if width < 1:
                 break
             scores: Scores = yield Score(tree, by=DRAFT)
             for beam in level:
-                beam.rest = beam.prefix.shape(scores.law(beam.node))
+                law = possible(beam.prefix, scores.law(beam.node))
+                if law is None:
+                    return tree  # the stream of texts has no next level
+                beam.rest = law
             below: list[_Beam] = []
             arrived = 0  # beams of this level that the stream has shown so far
             while len(below) < width:

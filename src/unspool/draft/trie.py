@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
 from ..tree import NOTHING, ROOT, Tree
 
 
@@ -30,7 +30,7 @@ class Trie:
                 if len(self) >= self.budget:
                     break
                 node = self._kids[under, token] = len(self)
-                self._drawn.append(Drawn(token, Law.point(token)))
+                self._drawn.append(chosen(token))
                 self._parent.append(under)
             nodes.append(node)
             under = node

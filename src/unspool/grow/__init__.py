@@ -13,6 +13,7 @@ from .length import Ema as Ema
 from .length import Fixed as Fixed
 from .length import Heuristic as Heuristic
 from .length import Length as Length
+from .length import Threshold as Threshold
 from .length import best_length as best_length
 from .length import speed_up as speed_up
 from .sequoia import sequoia as sequoia

@@ -8,16 +8,21 @@ acceptance rates (Sequoia, where the rates fall), counts of a suffix tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from heapq import heappop, heappush
-from typing import NamedTuple, TypeAlias
+from itertools import count
+from typing import Any, NamedTuple, TypeAlias
 
-from ..law import Drawn, Law
 from ..tree import ROOT, Tree
+from .chosen import chosen
 from .cost import FREE, Cost
 
-Below: TypeAlias = Callable[[tuple[int, ...]], Iterable[tuple[int, float]]]
-"""What may follow a drafted path: tokens, each with its estimated probability given the path."""
+Below: TypeAlias = Callable[[Any], Iterable[tuple[int, float]]]
+"""What may follow a place: tokens, each with its estimated probability given the place, the likeliest first."""
+
+Then: TypeAlias = Callable[[Any, int], Any]
+"""The place one token further."""
 
 
 class Twig(NamedTuple):
@@ -28,32 +33,43 @@ class Twig(NamedTuple):
     p: float
 
 
-def best_first(below: Below, budget: int, cost: Cost = FREE) -> list[Twig]:
+def further(path: tuple[int, ...], token: int) -> tuple[int, ...]:
+    """Where a place is the path that leads to it."""
+    return (*path, token)
+
+
+def best_first(below: Below, budget: int, cost: Cost = FREE, start: Any = (), then: Then = further) -> list[Twig]:
     """The at most `budget` nodes with the largest path probabilities, best first; no more than pay under `cost`.
 
     p̂(path) = Π p̂(token | path before it). A child is never more probable than its parent, so one heap gives the
-    optimum, and every parent before its children. Equal ones come in the order in which they were offered.
+    optimum, and every parent before its children. Of equal siblings the first comes first.
 
-    Cost: one heap of the nodes that were offered.
+    `below` and `then` may take anything for a place that tells them where they are, from `start` on. Of siblings only
+    the best waits in the heap; the next one is asked for when that one is taken, so whoever can name them one by one
+    works for no more than is looked at.
+
+    Cost: one heap with at most two entries per node taken.
     """
     taken: list[Twig] = []
-    heap: list[tuple[float, int, int, tuple[int, ...]]] = []
-    offered = 0
+    heap: list[tuple[float, int, int, int, float, Any, Iterator[tuple[int, float]]]] = []
 
-    def offer(parent: int, path: tuple[int, ...], reach: float) -> None:
-        nonlocal offered
-        for token, p in below(path):
+    def offer(parent: int, reach: float, place: Any, kids: Iterator[tuple[int, float]]) -> None:
+        """The next of these siblings; the others wait behind it."""
+        for token, p in kids:
             if p > 0:
-                heappush(heap, (-reach * min(p, 1.0), offered, parent, (*path, token)))
-                offered += 1
+                heappush(heap, (-reach * p, next(turn), token, parent, reach, place, kids))
+            break
 
+    turn = count()  # of equally probable nodes, what was offered first
     if budget > 0:
-        offer(ROOT, (), 1.0)
+        offer(ROOT, 1.0, start, iter(below(start)))
     while heap and len(taken) < budget:
-        minus_p, _, parent, path = heappop(heap)
-        taken.append(Twig(path[-1], parent, -minus_p))
+        minus, _, token, parent, reach, place, kids = heappop(heap)
+        taken.append(Twig(token, parent, -minus))
         if len(taken) < budget:
-            offer(len(taken) - 1, path, -minus_p)
+            offer(parent, reach, place, kids)
+            here = then(place, token)
+            offer(len(taken) - 1, -minus, here, iter(below(here)))
     return taken[: worth([twig.p for twig in taken], cost)]
 
 
@@ -64,15 +80,22 @@ def worth(estimates: Sequence[float], cost: Cost, ahead: float = 0.0) -> int:
     Where t is convex this stops at the first node with p̂ / Δt below the rate so far (Dinkelbach's rule); taking the
     maximum is also right where t has steps.
     """
-    tokens, best, count = 1.0, 1.0 / (cost(1) + ahead), 0
+    times = _times(cost, len(estimates))
+    tokens, best, most = 1.0, 1.0 / (times[0] + ahead), 0
     for n, p in enumerate(estimates, 1):
         tokens += p
-        rate = tokens / (cost(1 + n) + ahead)
+        rate = tokens / (times[n] + ahead)
         if rate > best:
-            best, count = rate, n
-    return count
+            best, most = rate, n
+    return most
+
+
+@lru_cache(maxsize=1 << 10)
+def _times(cost: Cost, nodes: int) -> list[float]:
+    """What forwards over the last token and so many nodes take; asked in every round, so worked out once."""
+    return [cost(1 + n) for n in range(nodes + 1)]
 
 
 def planted(twigs: Sequence[Twig]) -> Tree:
     """The tree of these nodes; its tokens were chosen, so their laws are point masses."""
-    return Tree(tuple(Drawn(twig.token, Law.point(twig.token)) for twig in twigs), tuple(twig.parent for twig in twigs))
+    return Tree(tuple([chosen(twig.token) for twig in twigs]), tuple([twig.parent for twig in twigs]))

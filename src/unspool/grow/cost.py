@@ -36,6 +36,10 @@ class Cost:
         slope = (self.times[right] - self.times[right - 1]) / (b - a)
         return self.times[right - 1] + slope * (rows - a)
 
+    def break_even(self, rows: int) -> float:
+        """How many tokens a round over so many rows must bring to be as fast as plain decoding: t(n) / t(1)."""
+        return self(rows) / self(1)
+
     def among(self, requests: int) -> Cost:
         """What one request's rows cost when so many alike share the forward: t(requests · n).
 

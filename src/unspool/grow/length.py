@@ -21,15 +21,15 @@ class Length(Protocol):
         """The state before the first round."""
         return None
 
-    def step(self, state: Any, drafted: int, accepted: int) -> Any:
-        """The state after a round in which `accepted` of `drafted` tokens stood."""
+    def step(self, state: Any, sure: Sequence[float], accepted: int) -> Any:
+        """The state after a round in which the first `accepted` of these tokens stood."""
         return state
 
     def most(self, state: Any) -> int:
         """How many tokens to draft in the coming round, at most."""
         ...
 
-    def enough(self, sure: Sequence[float]) -> bool:
+    def enough(self, state: Any, sure: Sequence[float]) -> bool:
         """Whether to stop after kept tokens that the draft gave these probabilities."""
         return False
 
@@ -65,11 +65,11 @@ class Heuristic(Length):
         """The first length."""
         return self.first
 
-    def step(self, state: int, drafted: int, accepted: int) -> int:
+    def step(self, state: int, sure: Sequence[float], accepted: int) -> int:
         """+2 or −1."""
-        if drafted == 0:
+        if not sure:
             return state
-        return min(state + 2, self.longest) if accepted == drafted else max(state - 1, 1)
+        return min(state + 2, self.longest) if accepted == len(sure) else max(state - 1, 1)
 
     def most(self, state: int) -> int:
         """The length as it stands."""
@@ -99,12 +99,12 @@ class Ema(Length):
         """An average of half the longest, and no rounds yet."""
         return self.longest / 2, 0
 
-    def step(self, state: tuple[float, int], drafted: int, accepted: int) -> tuple[float, int]:
+    def step(self, state: tuple[float, int], sure: Sequence[float], accepted: int) -> tuple[float, int]:
         """The moved average, and one more round."""
         mean, rounds = state
-        if drafted == 0:
+        if not sure:
             return mean, rounds + 1
-        seen = accepted + (accepted == drafted)
+        seen = accepted + (accepted == len(sure))
         return (1 - self.weight) * mean + self.weight * seen, rounds + 1
 
     def most(self, state: tuple[float, int]) -> int:
@@ -135,7 +135,7 @@ class Confident(Length):
         """The longest."""
         return self.longest
 
-    def enough(self, sure: Sequence[float]) -> bool:
+    def enough(self, state: Any, sure: Sequence[float]) -> bool:
         """Whether a rejection is already likely enough."""
         return len(sure) >= self.least and 1 - prod(sure) > self.doubt
 
@@ -178,16 +178,78 @@ class Best(Length):
         """Accepted, tried, rounds."""
         return 0, 0, 0
 
-    def step(self, state: tuple[int, int, int], drafted: int, accepted: int) -> tuple[int, int, int]:
+    def step(self, state: tuple[int, int, int], sure: Sequence[float], accepted: int) -> tuple[int, int, int]:
         """One more round counted."""
         hits, tries, rounds = state
-        return hits + accepted, tries + min(accepted + 1, drafted), rounds + 1
+        return hits + accepted, tries + min(accepted + 1, len(sure)), rounds + 1
 
     def most(self, state: tuple[int, int, int]) -> int:
         """The best length for the rate so far."""
         hits, tries, rounds = state
         tokens = best_length((hits + 1) / (tries + 2), self.ratio, self.longest)
         return max(tokens, 1) if (rounds + 1) % self.probe == 0 else tokens
+
+
+Fate = tuple[float, bool]  # the draft's probability of a token, and whether it stood
+
+
+@dataclass(frozen=True)
+class Threshold(Length):
+    """Stop after the first token that the draft gave less than a threshold, and learn the threshold from what stood.
+
+    Of the probabilities seen so far, the one t with the least FPR(t) + 3·FNR(t), where p ≥ t predicts that a token
+    stands: to have drafted in vain costs 1, to have stopped too soon 3. t is `first` until `least` fates
+    are known, of both kinds; the fate of tokens after a rejected one is not. As transformers does it for
+    assistant_confidence_threshold, but only the last `memory` fates count.
+    """
+
+    first: float = 0.4
+    longest: int = 20
+    least: int = 6
+    memory: int = 512
+
+    def __post_init__(self) -> None:
+        _expect(
+            0 <= self.first <= 1 and self.longest >= 1 and 2 <= self.least <= self.memory,
+            f"{self}",
+            "0 ≤ first ≤ 1, longest ≥ 1 and 2 ≤ least ≤ memory",
+        )
+
+    def start(self) -> tuple[float, tuple[Fate, ...]]:
+        """The first threshold, and no fates."""
+        return self.first, ()
+
+    def step(
+        self, state: tuple[float, tuple[Fate, ...]], sure: Sequence[float], accepted: int
+    ) -> tuple[float, tuple[Fate, ...]]:
+        """What stood and the first that did not, and the threshold that would have been best."""
+        threshold, fates = state
+        fates = (*fates, *((p, i < accepted) for i, p in enumerate(sure[: accepted + 1])))[-self.memory :]
+        if len(fates) >= self.least and len({stood for _, stood in fates}) == 2:
+            threshold = best_threshold(fates)
+        return threshold, fates
+
+    def most(self, state: tuple[float, tuple[Fate, ...]]) -> int:
+        """The longest."""
+        return self.longest
+
+    def enough(self, state: tuple[float, tuple[Fate, ...]], sure: Sequence[float]) -> bool:
+        """Whether the last token was doubtful."""
+        return bool(sure) and sure[-1] < state[0]
+
+
+def best_threshold(fates: Sequence[Fate]) -> float:
+    """The probability t with the least FPR(t) + 3·FNR(t); of several the largest. Needs fates of both kinds."""
+    stand = sum(stood for _, stood in fates)
+    fall, best, least = len(fates) - stand, 1.0, 3.0
+    hits = misses = 0  # tokens with p ≥ t that stood, and that fell
+    ordered = sorted(fates, reverse=True)
+    for i, (p, stood) in enumerate(ordered):
+        hits, misses = hits + stood, misses + (not stood)
+        cost = misses / fall + 3 * (1 - hits / stand)
+        if (i + 1 == len(ordered) or ordered[i + 1][0] < p) and cost < least:
+            best, least = p, cost
+    return best
 
 
 def _expect(fits: bool, given: str, wanted: str) -> None:

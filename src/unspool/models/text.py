@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 
 class TextStream:
@@ -26,6 +26,11 @@ class TextStream:
         sure = min((_first_sign(text, stop) for stop in self._stops), default=len(text))
         self._held = text[sure:]
         return self._decoder.decode(text[:sure])
+
+    def whole(self, tokens: Iterable[int], trim: int = 0) -> str:
+        """The text of all these tokens without its last `trim` bytes: what pushing them and ending would have given."""
+        text = b"".join(map(self._piece, tokens))
+        return text[: len(text) - trim].decode("utf-8", "replace")
 
     def end(self, trim: int = 0) -> str:
         """Finish the text without its last `trim` bytes and return what was still held back."""

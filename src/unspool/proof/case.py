@@ -6,9 +6,13 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
+from ..run.covering import Covering
+from ..run.retold import Retold
+from ..run.session import Causal
 from ..run.table import Table
 from ..stop import Stop, Tail
 from ..warp import Frequency, NoRepeatNgram, Repetition, Same, Temperature, TopK, TopP, Warp
+from .spelling import spelling
 
 PLAIN = "none"
 WARPS: dict[str, Warp] = {
@@ -57,6 +61,13 @@ class Case:
             "draft": _table(self.vocab, self.draft, 5),
             "small": _table(self.vocab, self.draft[::-1], 3),
         }
+
+    def models(self, tables: dict[str, Table]) -> dict[str, Causal]:
+        """The tables, and the draft once more with a tokenizer of its own: as prose, and by strings."""
+        spelt = spelling(self.vocab)
+        rows = tuple((*row, row[0] + 1)[: spelt.draft.size] for row in self.draft)
+        own = _table(spelt.draft.size, rows, 5)
+        return {**tables, "prose": Retold(own, spelt), "strings": Covering(own, spelt)}
 
     def stop(self) -> Stop:
         """Stop after `most` tokens, at the end token, or when the string appears."""

@@ -48,12 +48,13 @@ class Proof:
     ok: bool
     seconds: float
     cases: int = 0
+    skipped: int = 0  # cases that were too large to follow even for one token
     counterexample: str | None = None
 
     def record(self) -> dict[str, Any]:
         """The proof as plain data."""
         data: dict[str, Any] = {
-            k: getattr(self, k) for k in ("method", "claim", "tv", "branches", "ok", "seconds", "cases")
+            k: getattr(self, k) for k in ("method", "claim", "tv", "branches", "ok", "seconds", "cases", "skipped")
         }
         if self.counterexample:
             data["counterexample"] = self.counterexample
@@ -65,6 +66,7 @@ class _Tally:
     tv: float = 0.0
     branches: int = 0
     cases: int = 0
+    skipped: int = 0
     broken: bool = False
 
 
@@ -125,7 +127,8 @@ def _prove(
             broken = f"{shown}\n{found}"
             break
     ok = broken is None
-    return Proof(label, claim.name, tally.tv, tally.branches, ok, perf_counter() - began, tally.cases, broken)
+    seconds = perf_counter() - began
+    return Proof(label, claim.name, tally.tv, tally.branches, ok, seconds, tally.cases, tally.skipped, broken)
 
 
 def _search(
@@ -141,10 +144,14 @@ def _search(
     start = tally.branches
 
     def hold(case: Case) -> None:
-        tv, branches, difference, case = _followed(method, claim, case, effort.each)
+        try:
+            tv, branches, difference, case = _followed(method, claim, case, effort.each)
+        except TooManyBranches:
+            tally.skipped += 1
+            return
         tally.branches += branches
         tally.cases += branches > 0
-        limit = max(TOLERANCE, bound(case)) if claim is BOUND and bound is not None else TOLERANCE
+        limit = TOLERANCE + (bound(case) if claim is BOUND and bound is not None else 0.0)  # a bound may be attained
         if tv > limit and claim is not HEURISTIC:
             tally.tv, tally.broken = tv, True
             raise _Broken(f"{case}\ntotal variation {tv:.3g}, promised ≤ {limit:.3g}\n{difference}")
@@ -180,7 +187,7 @@ def _followed(method: Method, claim: Claim, case: Case, most: int) -> tuple[floa
             return (*_distance(method, claim, case, most), case)
         except TooManyBranches:
             if case.most == 1:
-                return 0.0, 0, "", case
+                raise
             case = replace(case, most=case.most - 1)
         except EmptyLaw:
             return 0.0, 0, "", case  # the warp forbids every token here; there is no text to compare
@@ -194,7 +201,7 @@ def _distance(method: Method, claim: Claim, case: Case, most: int) -> tuple[floa
     """Total variation from the promise, branches visited, and the texts that differ most."""
     tables, stop = case.tables(), case.stop()
     warp = WARPS[case.warp] | Temperature(0.0) if claim is ARGMAX else WARPS[case.warp]
-    every, engine = Every(most), Engine(tables)
+    every, engine = Every(most), Engine(case.models(tables))
 
     def decoded(chance: Chance) -> Done:
         job = engine.submit(method, case.prompt, chance, warp, stop)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-from statistics import median
 from time import perf_counter
 
 from ..errors import BadRequest
@@ -12,16 +10,20 @@ from ..law import Drawn, Law
 from ..tree import NOTHING, ROOT, Tree
 from .session import Asked, Causal
 
-ROWS = (1, 2, 4, 8, 16, 32, 64)
+ROWS = (1, 2, 3, 4, 6, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)  # kernels change gear right after powers of two
+WIDE = 5  # forwards that take so many times the narrowest are not measured further: no tree pays there
 
 
-def measure(model: Causal, rows: tuple[int, ...] = ROWS, repeats: int = 5, behind: int = 64) -> Cost:
-    """t(n) for these numbers of rows, behind a text of `behind` tokens: medians, made to rise with n.
+def measure(
+    model: Causal, rows: tuple[int, ...] = ROWS, repeats: int = 5, behind: int = 64, seconds: float = 3.0
+) -> Cost:
+    """t(n) for these numbers of rows, behind a text of `behind` tokens: the least of `repeats`, made to rise with n.
 
-    Every forward computes the last kept token and a drafted chain, so n rows are n − 1 drafted nodes. One round over
-    all sizes is made first and not counted.
+    Every forward computes the last kept token and a drafted chain, so n rows are n − 1 drafted nodes. One turn over
+    all sizes is made first; its times count only to leave out sizes that are hopeless. A slow model is measured less
+    often: no turn begins after `seconds`, but for the first one that counts.
 
-    Cost: (repeats + 1) · len(rows) forwards and one prompt.
+    Cost: at most (repeats + 1) · len(rows) forwards and one prompt.
     """
     if not rows or min(rows) < 1 or repeats < 1 or behind < 1:
         raise BadRequest(
@@ -29,11 +31,17 @@ def measure(model: Causal, rows: tuple[int, ...] = ROWS, repeats: int = 5, behin
             "expected at least one number of rows, all from 1 on, one repeat and one token"
         )
     sizes = sorted(set(rows))
+    if model.context is not None:
+        behind = max(1, min(behind, model.context // 2))
+        sizes = [n for n in sizes if behind + (repeats + 1) * len(sizes) + n <= model.context] or sizes[:1]
     times: dict[int, list[float]] = {n: [] for n in sizes}
     session = model.open([i % model.vocab for i in range(behind)])
     try:
         model.score([Asked(session, NOTHING)])
+        start = perf_counter()
         for turn in range(repeats + 1):
+            if turn > 1 and perf_counter() - start > seconds:
+                break
             for n in sizes:
                 tokens = [(turn + i) % model.vocab for i in range(n - 1)]
                 session.keep(NOTHING, (ROOT,), (turn % model.vocab,))
@@ -41,10 +49,13 @@ def measure(model: Causal, rows: tuple[int, ...] = ROWS, repeats: int = 5, behin
                 began = perf_counter()
                 (scores,) = model.score([Asked(session, tree)])
                 scores.law(len(tree) - 1).best  # noqa: B018  (waits for the device; with no tree, −1 is the root)
-                times[n] += [perf_counter() - began] if turn else []
+                times[n].append(perf_counter() - began)
+            if turn == 0:
+                sizes = [n for n in sizes if times[n][0] <= WIDE * times[sizes[0]][0]]
     finally:
         session.close()
         model.forget()
-    medians = (median(times[n]) for n in sizes)
-    # A forward over more rows is not faster; where the clock says so it is noise, which would plant useless nodes.
-    return Cost(tuple(sizes), tuple(accumulate(medians, max)))
+    # Whatever else runs on the machine only adds time, so the least is the truest. A forward over fewer rows is not
+    # slower either; where the clock says so it was disturbed.
+    least = [min(times[n][1:]) for n in sizes]
+    return Cost(tuple(sizes), tuple(min(least[i:]) for i in range(len(least))))

@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
-from ..asks import TARGET, Ask, Check, Decoding, Done, Emit, Keep, Look, Score, Scores
+from ..asks import TARGET, Check, Checked, Done, Emit, Keep, Look, Price, Score, Scores, Write, Written
 from ..chance import Chance
 from ..claim import Method
-from ..errors import BadRequest, OutOfRoom
+from ..errors import BadRequest
+from ..grow.cost import FREE, Cost
 from ..stop import Stop
 from ..trace import Trace
+from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Same, Warp
-from .session import Asked, Causal, Infill, Model, Session
+from .admission import refuse_impossible
+from .job import ENDED, LIVE, Job
+from .session import Asked, Causal, Infill, Model, Swift
 
-WAITING, LIVE, ENDED = "waiting", "live", "ended"
-
-
-@dataclass
-class Job:
-    """One request inside the engine: what it emitted so far, how it ended, and its trace."""
-
-    decoding: Decoding
-    text: tuple[int, ...]
-    room: int
-    trace: Trace
-    state: str = WAITING
-    emitted: deque[Emit] = field(default_factory=deque)
-    done: Done | None = None
-    error: Exception | None = None
-    sessions: dict[str, Session] = field(default_factory=dict)
-    ask: Ask | None = None
-    reply: Any = None
-    began: float = 0.0
-
-    def result(self) -> Done:
-        """How it ended, or the error that ended it."""
-        if self.error is not None:
-            raise self.error
-        if self.done is None:
-            raise RuntimeError("this request has not ended yet")
-        return self.done
+LONGEST = 32  # tokens that a model may write before anybody looks
 
 
 class Engine:
@@ -51,14 +29,23 @@ class Engine:
 
     Requests join by `submit` and leave when they end, fail or are cancelled, at any step; a failure is the request's
     own. A request is admitted when the cache has room for all it may need, waits while it has not, and is refused at
-    once if it never will.
+    once if it never will. `price` tells what a forward of a model costs, for those that ask; drafts of a full batch
+    are priced as such, which ends speculation where it no longer pays.
     """
 
-    def __init__(self, models: Mapping[str, Model]) -> None:
+    def __init__(self, models: Mapping[str, Model], price: Callable[[str], Cost] = lambda _: FREE) -> None:
         self.models = dict(models)
+        self._price = price
+        self._prices: dict[tuple[str, int], Cost] = {}
         self._causal = {name: model for name, model in models.items() if isinstance(model, Causal)}
+        self._swift = {name: model for name, model in models.items() if isinstance(model, Swift)}
+        self._rooms = [model.room for model in self._causal.values() if model.room is not None]
+        self._crowd = min((model.crowd for model in self._swift.values()), default=math.inf)
         self.waiting: deque[Job] = deque()
-        self.live: list[Job] = []
+        self.live: dict[Job, None] = {}  # in the order of their coming
+        self._taken = 0  # tokens of cache that live requests may need
+        self._held = False  # whether somebody waits for a prompt to be read
+        self._pace = math.inf  # seconds per token of what was written last
 
     def submit(
         self,
@@ -68,14 +55,19 @@ class Engine:
         warp: Warp | None = None,
         stop: Stop | None = None,
         room: int = 0,
-        warm: Mapping[str, Session] | None = None,
+        laws: bool = True,
+        patience: float = math.inf,
     ) -> Job:
-        """Queue a request. `room` is how many tokens it may need at most; `warm` gives sessions already at `text`."""
+        """Queue a request.
+
+        `room` is how many tokens it may need at most; without `laws` nobody looks at the laws of what is emitted, so
+        that a model may write several tokens before it looks up: as many as it can in `patience` seconds.
+        """
         prompt = tuple(text)
-        self._refuse_impossible(prompt, room)
+        refuse_impossible(self._causal, prompt, room)
         decoding = method(prompt, chance, warp or Same(), stop or Stop())
         job = Job(decoding, prompt, max(room, len(prompt)), Trace(prompt=len(prompt)), began=perf_counter())
-        job.sessions = dict(warm or {})
+        job.laws, job.patience = laws, patience
         self.waiting.append(job)
         return job
 
@@ -100,42 +92,41 @@ class Engine:
 
     # ---- joining and leaving
 
-    def _refuse_impossible(self, text: tuple[int, ...], room: int) -> None:
-        for name, model in self._causal.items():
-            if not text:
-                raise BadRequest("the prompt is empty: give at least one token to go on from")
-            bad = [x for x in text if not 0 <= x < model.vocab]
-            if bad:
-                raise BadRequest(f"token {bad[0]} is outside the vocabulary of the {name} model (0..{model.vocab - 1})")
-            if model.context is not None and len(text) >= model.context:
-                raise OutOfRoom(
-                    f"the prompt has {len(text)} tokens, but the {name} model reads at most {model.context} and needs "
-                    "room for an answer. Shorten the prompt or choose a model with a longer context."
-                )
-            if model.room is not None and max(room, len(text)) > model.room:
-                raise OutOfRoom(
-                    f"this request may need {max(room, len(text))} tokens of cache, but the {name} model has "
-                    f"{model.room}. Ask for fewer new tokens, or load the model with a larger cache."
-                )
-
     def _admit(self) -> None:
-        rooms = [model.room for model in self._causal.values() if model.room is not None]
-        while self.waiting:
-            taken = sum(job.room for job in self.live)
-            if any(taken + self.waiting[0].room > room for room in rooms):
-                return
+        """Let in what there is room for; a prompt that another request is just reading is waited for, and shared."""
+        held: list[Job] = []
+        promised = 0  # room for those, as soon as it is read
+        if self._fits():
+            read = {job.key for job in self.live if job.trace.forwards[TARGET]}
+            reading = {job.key for job in self.live} - read
+        while self._fits(promised, len(held)):
             job = self.waiting.popleft()
+            if job.key in reading:
+                held.append(job)
+                promised += job.room
+                continue
+            if job.key not in read:
+                reading.add(job.key)
             for name, model in self._causal.items():
-                if name not in job.sessions:
-                    job.sessions[name] = model.open(job.text)
+                job.sessions[name] = model.open(job.text)
             job.state = LIVE
-            self.live.append(job)
+            self.live[job] = None
+            self._taken += job.room
+        self._held = bool(held)
+        self.waiting.extendleft(reversed(held))
+
+    def _fits(self, promised: int = 0, held: int = 0) -> bool:
+        """True if the next request can join, besides those that were promised to."""
+        if not self.waiting or len(self.live) + held >= self._crowd:
+            return False
+        return all(self._taken + promised + self.waiting[0].room <= room for room in self._rooms)
 
     def _end(self, job: Job, done: Done | None, error: Exception | None) -> None:
         job.state, job.done, job.error = ENDED, done, error
         job.trace.seconds_total = perf_counter() - job.began
         if job in self.live:
-            self.live.remove(job)
+            del self.live[job]
+            self._taken -= job.room
         else:
             self.waiting.remove(job)
         job.decoding.close()
@@ -147,21 +138,25 @@ class Engine:
 
     def _advance(self, job: Job) -> None:
         """Run a decoder until it needs a model."""
-        trace, after_check = job.trace, isinstance(job.ask, Check)
+        trace, after_check = job.trace, isinstance(job.ask, (Check, Write))
         began = perf_counter()
         try:
             while True:
                 job.ask = job.decoding.send(job.reply)
                 trace.asks += 1
                 match job.ask:
+                    case Emit():
+                        self._emit(job, job.ask)
+                        job.reply = None
+                    case Write():
+                        break
                     case Keep(tree, nodes, extra, by):
                         for name, session in job.sessions.items():
                             if by is None or by == name:
                                 session.keep(tree, nodes, extra)
                         job.reply, after_check = None, False
-                    case Emit():
-                        self._emit(job, job.ask)
-                        job.reply = None
+                    case Price(by):
+                        job.reply = self._priced(by)
                     case _:
                         break
         except StopIteration as end:
@@ -174,16 +169,26 @@ class Engine:
         else:
             trace.seconds_draft += spent
 
+    def _priced(self, name: str) -> Cost | None:
+        if name not in self.models:
+            return None
+        key = name, len(self.live)
+        if key not in self._prices:
+            self._prices[key] = self._price(name).among(len(self.live))
+        return self._prices[key]
+
     def _emit(self, job: Job, emit: Emit) -> None:
         if job.trace.seconds_first is None:
             job.trace.seconds_first = perf_counter() - job.began
-        job.trace.round(len(emit.tokens), emit.drafted, emit.accepted)
+        job.trace.round(len(emit.tokens), emit.drafted, emit.accepted, emit.rounds)
+        if not job.laws and emit.before:  # laws hold on to all that a forward computed
+            emit = Emit(emit.tokens, (), (), emit.drafted, emit.accepted, emit.rounds)
         job.emitted.append(emit)
 
     def _groups(self) -> dict[str, list[Job]]:
         groups: dict[str, list[Job]] = {}
         for job in list(self.live):
-            name = TARGET if isinstance(job.ask, Check) else getattr(job.ask, "by", None)
+            name = TARGET if isinstance(job.ask, (Check, Write)) else getattr(job.ask, "by", None)
             if name not in self.models:
                 known = ", ".join(self.models) or "none"
                 given = f"{job.ask!r:.60}" if name is None else f"a model called {name!r}"
@@ -206,7 +211,7 @@ class Engine:
             return
         spent = perf_counter() - began
         for job, reply in zip(jobs, replies, strict=True):
-            job.trace.forwards[name] += 1
+            job.trace.forwards[name] += _computed(reply)
             if name == TARGET:
                 job.trace.seconds_forward += spent
             else:
@@ -216,11 +221,11 @@ class Engine:
     def _ask(self, model: Model, name: str, jobs: list[Job]) -> Sequence[Any]:
         asks = [job.ask for job in jobs]
         causal = self._causal.get(name)
-        trees = [ask for ask in asks if isinstance(ask, (Score, Check))]
+        trees = [ask for ask in asks if isinstance(ask, (Score, Check, Write))]
         if causal is not None and len(trees) == len(asks):
             sessions = [job.sessions[name] for job in jobs]
-            wants = [ask.want if isinstance(ask, Score) else () for ask in trees]
-            return causal.score([Asked(s, a.tree, w) for s, a, w in zip(sessions, trees, wants, strict=True)])
+            asked = [Asked(s, *_question(ask)) for s, ask in zip(sessions, trees, strict=True)]
+            return self._swiftly(self._swift.get(name), jobs, asked) or causal.score(asked)
         canvases = [ask.canvas for ask in asks if isinstance(ask, Look)]
         if isinstance(model, Infill) and len(canvases) == len(asks):
             return model.look(canvases)
@@ -230,15 +235,69 @@ class Engine:
             )
         raise BadRequest(f"the method reads left to right, but the {name} model only fills holes")
 
+    def _swiftly(self, model: Swift | None, jobs: list[Job], asked: list[Asked]) -> Sequence[Checked | Written] | None:
+        """What the model can answer by itself, if it can."""
+        if model is None:
+            return None
+        writes = [job.ask for job in jobs if isinstance(job.ask, Write) and not job.laws]
+        if len(writes) == len(jobs):
+            began = perf_counter()
+            written = model.write(asked, writes, self._turns(jobs))
+            if written is not None:
+                self._pace = (perf_counter() - began) / max(len(reply.tokens) for reply in written)
+                return written
+        checks = [check for job in jobs if (check := job.check) is not None]
+        return model.check(asked, checks) if len(checks) == len(jobs) else None
+
+    def _turns(self, jobs: list[Job]) -> int:
+        """How many tokens to write before anybody looks: one where somebody waits for the first, or for a prompt."""
+        if self._held:
+            return 1
+        patience = min(job.patience for job in jobs)
+        if patience == math.inf:
+            return LONGEST
+        fresh = any(job.trace.seconds_first is None and job.patience < math.inf for job in jobs)
+        return 1 if fresh else int(max(1, min(LONGEST, patience / self._pace)))
+
     def _reply(self, job: Job, name: str, reply: Any) -> None:
-        if isinstance(reply, Scores):
+        if isinstance(reply, Written):  # the model has kept its own
+            if len(job.sessions) > 1:
+                for session in (s for other, s in job.sessions.items() if other != name):
+                    for token in reply.tokens:
+                        session.keep(NOTHING, (ROOT,), (token,))
+            job.trace.forwards[name] += len(reply.tokens) - 1
             job.trace.rows[name] += reply.rows
-        if isinstance(job.ask, Check):
+            job.reply = reply
+            return
+        scores = reply.scores if isinstance(reply, Checked) else reply
+        if isinstance(scores, Scores):
+            job.trace.rows[name] += scores.rows
+        check = job.check
+        if check is not None and isinstance(reply, Scores):
             began = perf_counter()
             try:
-                reply = job.ask.answer(reply)
+                reply = check.answer(reply)
             except Exception as error:
                 self._end(job, None, error)
                 return
             job.trace.seconds_rule += perf_counter() - began
-        job.reply = reply
+        job.reply = self._written(job, reply) if isinstance(job.ask, Write) else reply
+
+    def _written(self, job: Job, checked: Checked) -> Written:
+        """Keep the one token that was checked out, for every model of the request."""
+        token = checked.verdict.token
+        for session in job.sessions.values():
+            session.keep(NOTHING, (ROOT,), (token,))
+        return Written((token,), [checked.scored.raw(ROOT)], [checked.scored.law(ROOT)])
+
+
+def _computed(reply: Any) -> bool:
+    """Whether an answer took a forward; what was known already did not."""
+    scores = reply.scores if isinstance(reply, Checked) else reply
+    return not isinstance(scores, Scores) or scores.rows > 0
+
+
+def _question(ask: Score | Check | Write) -> tuple[Tree, tuple[str, ...]]:
+    if isinstance(ask, Write):
+        return NOTHING, ()
+    return ask.tree, ask.want

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,6 +12,8 @@ from ..law import Law
 from ..tree import Tree
 from .leaf import Leaf, Node
 from .network import Row
+
+MOST_TOLD = 512  # a row of logits is as wide as the vocabulary
 
 
 @dataclass
@@ -27,6 +29,9 @@ class Growth:
     added: list[tuple[int, int | Node]] = field(default_factory=list)
     answers: dict[int, int | Node] = field(default_factory=dict)
     slots: list[int] = field(default_factory=list)
+    best: int = 0  # how many of the likeliest tokens are wanted at the places of owed tokens
+    tops: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
+    logits: Tensor | None = None  # of the last owed token and of all added ones, if they lie together
 
     def __len__(self) -> int:
         return len(self.owed) + len(self.added)
@@ -74,6 +79,22 @@ def row_of(growth: Growth, first: int) -> tuple[list[int], list[int], Row]:
     return tokens, places, Row(first, len(tokens), slots, key_places, hidden_from)
 
 
+def told(growth: Growth, first: int) -> list[tuple[int, int]]:
+    """The rows that tell the likeliest tokens at places of the prompt: (row, place), at most `MOST_TOLD`, the last."""
+    owed = len(growth.owed) - 1 if growth.best else 0  # what the last one tells is the leaf's law
+    known = len(growth.leaf.slots)
+    return [(first + i, known + i + 1) for i in range(max(0, owed - MOST_TOLD), owed)]
+
+
+def tell(growths: Sequence[tuple[Growth, int]], logits: Tensor) -> None:
+    """Give growths the likeliest tokens at these places, one row of logits each."""
+    most = min(logits.shape[1], max(growth.best for growth, _ in growths))
+    values, tokens = logits.topk(most)
+    p = (values.double() - logits.logsumexp(1, keepdim=True)).exp()
+    for (growth, place), row, masses in zip(growths, tokens.tolist(), p.tolist(), strict=True):
+        growth.tops[place] = list(zip(row, masses, strict=True))[: growth.best]
+
+
 def _one_path(growth: Growth) -> bool:
     """True if every drafted token hangs from the one before it, so that plain causal sight is right."""
     last: Leaf | Node | int = growth.leaf
@@ -115,19 +136,19 @@ def _line(node: Node, known: int) -> list[int]:
     return line
 
 
-def harvest(growth: Growth, logits: Tensor, hidden: Mapping[int, Tensor], at: int) -> int:
+def harvest(growth: Growth, law: Callable[[int], Law], hidden: Mapping[int, Tensor], at: int) -> int:
     """Hang the computed tokens onto their leaf, reading outputs from number `at`; the number of the next."""
     leaf, owed = growth.leaf, len(growth.owed)
     if owed:
         leaf.slots += growth.slots[:owed]
-        leaf.law, leaf.hidden = Law(logits[at]), {layer: states[at] for layer, states in hidden.items()}
+        leaf.law, leaf.hidden = law(at), {layer: states[at] for layer, states in hidden.items()}
         at += 1
     nodes: list[Node] = []
     for (token, above), slot in zip(growth.added, growth.slots[owed:], strict=True):
         parent = above if isinstance(above, Node) else leaf if above < 0 else nodes[above]
         place = parent.place + 1 if isinstance(parent, Node) else len(leaf.tokens)
         states = {layer: rows[at] for layer, rows in hidden.items()}
-        node = Node(token, slot, place, len(leaf.drafts), parent, Law(logits[at]), states)
+        node = Node(token, slot, place, len(leaf.drafts), parent, law(at), states)
         parent.kids[token] = node
         leaf.drafts.append(node)
         nodes.append(node)

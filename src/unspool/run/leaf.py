@@ -24,7 +24,7 @@ class Node:
     kids: dict[int, Node] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(eq=False)
 class Leaf:
     """A kept text. The first `len(slots)` of its tokens are computed; the rest is owed to the next forward."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -23,6 +24,8 @@ from .slots import Slots, Where
 
 MOST_ROOM = 8192  # tokens by default; memory is laid out for all of them, though only touched where written
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+L = TypeVar("L", bound="Llama")
+
 STRETCHED = ("dynamic", "longrope")  # scalings that turn old keys anew when a text outgrows the original context
 
 
@@ -43,27 +46,36 @@ class Llama:
     attention, which reads slots, so that rows may have any length and share any prefix.
     """
 
-    def __init__(self, shape: Shape, ends: Ends, stack: list[Layer], rotaries: dict[float, Rotary], room: int) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        ends: Ends,
+        stack: list[Layer],
+        rotaries: dict[float, Rotary],
+        room: int,
+        planner: type[Planner] = Planner,
+    ) -> None:
         self.shape = shape
         self._ends, self._stack, self._rotaries = ends, stack, rotaries
         self._slots = Slots(room)
         self._gate: Callable[[Tensor], Tensor] = F.silu if shape.activation == "silu" else _gelu
-        self._planner = Planner(self._slots, shape.heads // shape.kv_heads, ends.embedding.dtype, ends.embedding.device)
+        self._planner = planner(self._slots, shape.heads // shape.kv_heads, ends.embedding.dtype, ends.embedding.device)
 
     @classmethod
     @torch.no_grad()
     def load(
-        cls,
+        cls: type[L],
         checkpoint: Checkpoint,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         room: int | None = None,
         linear: MakeLinear = dense,
-    ) -> Llama:
+        planner: type[Planner] = Planner,
+    ) -> L:
         """Read all weights, each rounded once to `dtype`; `room` is how many tokens all texts together may hold.
 
         `linear` lays out the matrices. The default leaves them as they are, and a tied head is the embedding itself; a
-        layout of its own gives a tied head a second copy.
+        layout of its own gives a tied head a second copy. `planner` says how tokens gather their keys.
         """
         if dtype not in DTYPES:
             raise BadRequest(f"dtype is {dtype}; expected one of {', '.join(map(str, DTYPES))}.")
@@ -79,7 +91,7 @@ class Llama:
         for theta in {layer.theta for layer in stack}:
             frequencies, grown = rope_frequencies(shape, theta, device, checkpoint.rope_factors)
             rotaries[theta] = Rotary(frequencies, grown, dtype)
-        return cls(shape, ends, stack, rotaries, room or min(shape.context, MOST_ROOM))
+        return cls(shape, ends, stack, rotaries, room or min(shape.context, MOST_ROOM), planner)
 
     @property
     def vocab(self) -> int:

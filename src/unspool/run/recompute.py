@@ -12,7 +12,7 @@ from ..asks import Scores
 from ..errors import BadRequest, OutOfRoom
 from ..law import Law
 from .network import Outputs
-from .session import Asked, layer_of
+from .session import Asked, hidden_of, layer_of
 from .table import TableSession
 
 Text = tuple[int, ...]
@@ -61,7 +61,7 @@ class Recompute:
 
     def score(self, asked: Sequence[Asked]) -> list[Scores]:
         """Read every distinct path once; one law per node and per leaf."""
-        layers = tuple(sorted({layer_of(name) for ask in asked for name in ask.want}))
+        layers = tuple(sorted({layer_of(name) for ask in asked for name in hidden_of(ask.want)}))
         needed = [_needed(ask) for ask in asked]
         wholes = [maximal(texts) for texts in needed]
         answers = self._read(wholes, layers)
@@ -126,5 +126,5 @@ def _needed(ask: Asked) -> list[Text]:
 
 def _scores(ask: Asked, found: Sequence[_Answer], rows: int) -> Scores:
     laws = [answer.law for answer in found]
-    hidden = {name: torch.stack([answer.hidden[layer_of(name)] for answer in found]) for name in ask.want}
+    hidden = {name: torch.stack([answer.hidden[layer_of(name)] for answer in found]) for name in hidden_of(ask.want)}
     return Scores(laws[: len(ask.tree)], laws[len(ask.tree) :], hidden, rows=rows)

@@ -27,6 +27,11 @@ class Rotary:
             self._cos, self._sin = self._rows(max(furthest + 1, 2 * self._cos.shape[0]))
         return self._cos[places].unsqueeze(1), self._sin[places].unsqueeze(1)
 
+    def table(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return cos and sin [count, head_dim / 2] in float32, neither doubled nor negated: kernels do both."""
+        angles = torch.arange(count, device=self._frequencies.device, dtype=torch.float32)[:, None] * self._frequencies
+        return angles.cos() * self._scale, angles.sin() * self._scale
+
     def _rows(self, count: int) -> tuple[Tensor, Tensor]:
         places = torch.arange(count, device=self._frequencies.device, dtype=torch.float32)
         angles = places[:, None] * self._frequencies

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from ..asks import Field, Scores
+from ..asks import Check, Checked, Field, Scores, Write, Written
 from ..canvas import Canvas
 from ..errors import BadRequest
 from ..tree import Tree
@@ -45,9 +45,21 @@ def layer_of(name: str) -> int:
     kind, _, number = name.partition(":")
     if kind != "hidden" or not number.removeprefix("-").isdigit():
         raise BadRequest(
-            f"cannot give {name!r}: hidden states are named 'hidden:LAYER', as in 'hidden:12' or 'hidden:-1'"
+            f"cannot give {name!r}: hidden states are named 'hidden:LAYER', as in 'hidden:12' or 'hidden:-1'; the best "
+            "tokens of the prompt 'prompt:COUNT', as in 'prompt:8'"
         )
     return int(number)
+
+
+def tops_of(want: tuple[str, ...]) -> int:
+    """The number in "prompt:k", 0 if it is not wanted."""
+    found = [name.removeprefix("prompt:") for name in want if name.startswith("prompt:")]
+    return max((int(number) for number in found if number.isdigit()), default=0)
+
+
+def hidden_of(want: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of hidden states among what is wanted."""
+    return tuple(name for name in want if not (name.startswith("prompt:") and tops_of((name,))))
 
 
 @runtime_checkable
@@ -79,6 +91,27 @@ class Causal(Protocol):
 
     def score(self, asked: Sequence[Asked]) -> list[Scores]:
         """Answer all these in one forward: the law after every node and every leaf of each."""
+        ...
+
+
+@runtime_checkable
+class Swift(Causal, Protocol):
+    """A causal model that can also answer on its device what rules would say of its scores.
+
+    Both give None where they cannot; then scores are asked for and the rule itself answers.
+    """
+
+    @property
+    def crowd(self) -> int:
+        """How many texts it can go on with at the same time."""
+        ...
+
+    def check(self, asked: Sequence[Asked], checks: Sequence[Check]) -> Sequence[Checked] | None:
+        """Answer all these in one forward: the verdict on every tree."""
+        ...
+
+    def write(self, asked: Sequence[Asked], writes: Sequence[Write], turns: int) -> Sequence[Written] | None:
+        """Write on, in at most `turns` forwards, and keep what was written."""
         ...
 
 

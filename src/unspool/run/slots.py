@@ -20,6 +20,8 @@ class Slots:
     no copy. Memory that was never written is never touched.
     """
 
+    gathers = False  # whether scattered slots are read as fast as neighbours
+
     def __init__(self, room: int) -> None:
         self.room = room
         self._users = [0] * room
@@ -37,10 +39,7 @@ class Slots:
     def take(self, count: int, after: int | None = None) -> list[int]:
         """`count` free slots, behind `after` if those are free, else from the longest free run; all or none."""
         if count > self._free:
-            raise OutOfRoom(
-                f"{count} tokens more do not fit: {self.in_use} of {self.room} slots of the cache are in use. "
-                "End or shorten other texts, or load the model with a larger cache."
-            )
+            raise OutOfRoom(self._full(count))
         start = self._run_behind(after, count) if after is not None else None
         taken = self._from_longest_runs(count) if start is None else list(range(start, start + count))
         for slot in taken:
@@ -58,6 +57,12 @@ class Slots:
         for slot in slots:
             self._users[slot] -= 1
             self._free += self._users[slot] == 0
+
+    def _full(self, count: int) -> str:
+        return (
+            f"{count} tokens more do not fit: {self.in_use} of {self.room} slots of the cache are in use. "
+            "End or shorten other texts, or load the model with a larger cache."
+        )
 
     def _run_behind(self, after: int, count: int) -> int | None:
         start = after + 1

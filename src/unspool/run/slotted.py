@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from ..asks import Scores
 from ..errors import BadRequest, OutOfRoom
+from ..law import Law
 from ..tree import Tree
-from .growth import Growth, grown, harvest, row_of
+from .beginnings import Beginnings
+from .block import Block
+from .growth import Growth, grown, harvest, row_of, tell, told
 from .leaf import Leaf, Node
 from .network import Batch, Network
-from .session import Asked, layer_of
+from .session import Asked, hidden_of, layer_of, tops_of
 
 
 class Slotted:
@@ -26,49 +29,64 @@ class Slotted:
     def __init__(self, network: Network, shelf: int = 0) -> None:
         self.network, self.slots = network, network.slots
         self.vocab, self.context, self.room = network.vocab, network.context, network.slots.room
-        self._open: list[SlottedSession] = []
         self._shelf: deque[Leaf] = deque()
         self._shelf_size = shelf
+        self._beginnings = Beginnings()
+        self._unnoted: list[Leaf] = []  # texts that came to the shelf since a text was opened last
 
     def open(self, text: Sequence[int]) -> SlottedSession:
         """A session at `text`, with every slot that can be shared."""
         tokens = list(text)
         if not tokens:
             raise BadRequest("a text needs at least one token to go on from")
-        shared = self._longest_common(tokens)
+        for leaf in self._unnoted:
+            self._beginnings.note(leaf)
+        self._unnoted = []
+        # The last token is computed anew, because its law is what the text is opened for.
+        shared = self._beginnings.longest(tokens, len(tokens) - 1)
         self.slots.share(shared)
-        session = SlottedSession(self, [Leaf(tokens, shared)])
-        self._open.append(session)
-        return session
+        return SlottedSession(self, [Leaf(tokens, shared)])
 
     def forget(self) -> None:
         """Clear the shelf."""
         while self._shelf:
-            self.slots.drop(self._shelf.popleft().slots)
+            self.release(self._shelf.popleft())
 
     def score(self, asked: Sequence[Asked]) -> list[Scores]:
         """Answer all these with one forward; nothing is changed if it cannot be done."""
+        growths = self._grown(asked)
+        wants = sorted({layer_of(name) for ask in asked for name in hidden_of(ask.want)})
+        self._compute([growth for group in growths for growth in group], tuple(wants))
+        return [scores_of(ask, group) for ask, group in zip(asked, growths, strict=True)]
+
+    def _grown(self, asked: Sequence[Asked]) -> list[list[Growth]]:
         growths: list[list[Growth]] = []
-        wants = sorted({layer_of(name) for ask in asked for name in ask.want})
         for ask in asked:
             session = ask.session
             assert isinstance(session, SlottedSession)
-            layers = [layer_of(name) for name in ask.want]
+            layers = [layer_of(name) for name in hidden_of(ask.want)]
             for leaf in session.leaves:
                 self._forget_without(leaf, layers)
             growths.append([grown(leaf, r, ask.tree) for r, leaf in enumerate(session.leaves)])
-        flat = [growth for group in growths for growth in group]
-        self._refuse_overlong(flat)
-        busy = [growth for growth in flat if len(growth)]
-        if busy:
-            self._take(busy)
-            try:
-                self._forward(busy, tuple(wants))
-            except BaseException:
-                for growth in busy:
-                    self.slots.drop(growth.slots)
-                raise
-        return [_scores(ask, group) for ask, group in zip(asked, growths, strict=True)]
+            for growth in growths[-1]:
+                growth.best = tops_of(ask.want)
+        return growths
+
+    def _compute(self, growths: list[Growth], wants: tuple[int, ...]) -> None:
+        self._refuse_overlong(growths)
+        busy = [growth for growth in growths if len(growth)]
+        if not busy:
+            return
+        self._take(busy)
+        try:
+            self._forward(busy, wants)
+        except BaseException:
+            for growth in busy:
+                self.slots.drop(growth.slots)
+            raise
+        for growth in busy:
+            if len(growth.owed) > 1:
+                self._beginnings.note(growth.leaf)
 
     # ---- the forward
 
@@ -76,8 +94,10 @@ class Slotted:
         tokens: list[int] = []
         places: list[int] = []
         rows, read = [], []
+        extra: list[tuple[Growth, int, int]] = []
         for growth in growths:
             first = len(tokens)
+            extra += ((growth, row, place) for row, place in told(growth, first))
             row_tokens, row_places, row = row_of(growth, first)
             tokens += row_tokens
             places += row_places
@@ -86,11 +106,15 @@ class Slotted:
                 read.append(first + len(growth.owed) - 1)
             read += range(first + len(growth.owed), first + len(growth))
         slots = [slot for growth in growths for slot in growth.slots]
-        batch = Batch(torch.tensor(tokens), torch.tensor(places), slots, rows, torch.tensor(read), wants)
+        reading = torch.tensor([*read, *(row for _, row, _ in extra)])
+        batch = Batch(torch.tensor(tokens), torch.tensor(places), slots, rows, reading, wants)
         logits, hidden = self.network.forward(batch)
         at = 0
         for growth in growths:
-            at = harvest(growth, logits, hidden, at)
+            growth.logits = logits[at : at + 1 + len(growth.added)]
+            at = harvest(growth, lambda row: Law(logits[row]), hidden, at)
+        if extra:
+            tell([(growth, place) for growth, _, place in extra], logits[at:])
 
     def _take(self, growths: list[Growth]) -> None:
         try:
@@ -111,7 +135,7 @@ class Slotted:
             except OutOfRoom:
                 if not self._shelf:
                     raise
-                self.slots.drop(self._shelf.popleft().slots)
+                self.release(self._shelf.popleft())
 
     def _refuse_overlong(self, growths: list[Growth]) -> None:
         if self.context is None:
@@ -135,27 +159,22 @@ class Slotted:
 
     # ---- sharing
 
-    def _longest_common(self, tokens: list[int]) -> list[int]:
-        best: list[int] = []
-        leaves: Iterable[Leaf] = [leaf for session in self._open for leaf in session.leaves]
-        for leaf in (*leaves, *self._shelf):
-            # The last token is computed anew, because its law is what the text is opened for.
-            common = _common(leaf.tokens, tokens, min(len(leaf.slots), len(tokens) - 1))
-            if common > len(best):
-                best = leaf.slots[:common]
-        return list(best)
-
     def closed(self, session: SlottedSession) -> None:
         """Forget a session; its first text goes to the shelf."""
-        self._open.remove(session)
         for leaf in session.leaves:
             self._drop_drafts(leaf)
         first, *others = session.leaves
         for leaf in others:
-            self.slots.drop(leaf.slots)
+            self.release(leaf)
         self._shelf.append(first)
         while len(self._shelf) > self._shelf_size:
-            self.slots.drop(self._shelf.popleft().slots)
+            self.release(self._shelf.popleft())
+        self._unnoted = list(self._shelf)
+
+    def release(self, leaf: Leaf) -> None:
+        """Give back the slots of a text that nobody goes on with; whoever still finds it finds it empty."""
+        self.slots.drop(leaf.slots)
+        leaf.slots = []
 
 
 class SlottedSession:
@@ -176,7 +195,7 @@ class SlottedSession:
             slots.share(leaf.slots)
         for leaf in self.leaves:
             slots.drop([node.slot for node in leaf.drafts])
-            slots.drop(leaf.slots)
+            self._model.release(leaf)
         self.leaves = new
 
     def _extend(self, path: tuple[int, ...], extra: int | None) -> None:
@@ -186,7 +205,7 @@ class SlottedSession:
         if kept:
             # Neighbouring slots are read without a copy, so accepted tokens move down to where the text ends.
             target = list(range(leaf.slots[-1] + 1, leaf.slots[-1] + 1 + len(kept)))
-            if kept != target and set(target) <= {node.slot for node in leaf.drafts}:
+            if kept != target and not slots.gathers and set(target) <= {node.slot for node in leaf.drafts}:
                 slots.move(kept, target)
                 kept = target
         slots.drop([node.slot for node in leaf.drafts if node.slot not in kept])
@@ -213,9 +232,7 @@ class SlottedSession:
         leaves = [Leaf(list(x.tokens), list(x.slots), x.law, x.hidden) for x in self.leaves]
         for leaf in leaves:
             self._model.slots.share(leaf.slots)
-        session = SlottedSession(self._model, leaves)
-        self._model._open.append(session)
-        return session
+        return SlottedSession(self._model, leaves)
 
     def close(self) -> None:
         """Give all slots back."""
@@ -224,7 +241,8 @@ class SlottedSession:
             self._model.closed(self)
 
 
-def _scores(ask: Asked, growths: list[Growth]) -> Scores:
+def scores_of(ask: Asked, growths: list[Growth]) -> Scores:
+    """The answer to an ask, from what its leaves have grown."""
     found: dict[int, Node] = {}
     for growth in growths:
         found.update({n: a for n, a in growth.answers.items() if isinstance(a, Node)})
@@ -232,12 +250,9 @@ def _scores(ask: Asked, growths: list[Growth]) -> Scores:
     leaves = [growth.leaf for growth in growths]
     laws = [leaf.law for leaf in leaves if leaf.law is not None]
     ends: list[Node | Leaf] = [*nodes, *leaves]
-    hidden = {name: torch.stack([x.hidden[layer_of(name)] for x in ends]) for name in ask.want}
-    return Scores([node.law for node in nodes], laws, hidden, rows=sum(len(growth) for growth in growths))
-
-
-def _common(a: list[int], b: list[int], most: int) -> int:
-    """How many of the first `most` tokens are the same."""
-    if a[:most] == b[:most]:
-        return most
-    return next(i for i in range(most) if a[i] != b[i])
+    hidden = {name: torch.stack([x.hidden[layer_of(name)] for x in ends]) for name in hidden_of(ask.want)}
+    tops = {place: best for growth in growths for place, best in growth.tops.items()}
+    after, rows = [node.law for node in nodes], sum(len(growth) for growth in growths)
+    if len(growths) == 1 and growths[0].owed and growths[0].logits is not None and len(growths[0].added) == len(nodes):
+        return Block(after, laws, hidden, rows, tops, growths[0].logits)
+    return Scores(after, laws, hidden, rows, tops)

@@ -8,7 +8,7 @@ from ..asks import Field, Scores
 from ..canvas import HOLE, Canvas
 from ..law import Law
 from ..tree import Tree
-from .session import Asked, Session
+from .session import Asked, Session, tops_of
 
 
 class Table:
@@ -39,7 +39,7 @@ class Table:
     def score(self, asked: Sequence[Asked]) -> list[Scores]:
         """One law per node and per leaf, read from the table."""
         self.forwards += 1
-        return [self._score(ask.session, ask.tree) for ask in asked]
+        return [self._score(ask.session, ask.tree, tops_of(ask.want)) for ask in asked]
 
     def look(self, canvases: Sequence[Canvas]) -> list[Field]:
         """The conditional law of every hole under the joint law that the table defines."""
@@ -59,11 +59,13 @@ class Table:
             if p > 0:
                 yield from self._texts((*text, token), mass * p, size)
 
-    def _score(self, session: Session, tree: Tree) -> Scores:
+    def _score(self, session: Session, tree: Tree, best: int) -> Scores:
         assert isinstance(session, TableSession)
         after = [self.law(session.text(tree, node)) for node in range(len(tree))]
         leaf = [self.law(text) for text in session.leaves]
-        return Scores(after, leaf, rows=len(after) + len(leaf))
+        text = session.leaves[0] if best else ()
+        tops = {i: [(x, self.law(text[:i])[x]) for x in self.law(text[:i]).top(best)] for i in range(1, len(text))}
+        return Scores(after, leaf, rows=len(after) + len(leaf), tops=tops)
 
 
 class TableSession:

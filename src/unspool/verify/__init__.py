@@ -7,6 +7,7 @@ from .kseq import kseq as kseq
 from .lenient import Lenient as Lenient
 from .mixture import Mixture as Mixture
 from .multipath import multipath as multipath
+from .race import race as race
 from .rejection import rejection as rejection
 from .rollback import Rollback as Rollback
 from .top_beta import TopBeta as TopBeta

@@ -6,17 +6,20 @@ from dataclasses import dataclass
 
 from ..asks import Verdict
 from ..chance import Chance, Role
-from ..claim import HEURISTIC, claims
+from ..claim import BOUND, claims
 from ..law import Law
 from ..tree import ROOT
 from ..warp.limits import expect, real
 from ..warp.warp import Scored
 from .trials import chained
 
+USUAL = 0.2
+
 
 @claims(
-    HEURISTIC,
+    BOUND,
     trials=lambda rule: chained(rule()),
+    bound=lambda case: 1 - (1 - USUAL) ** case.most,
     systems=("transformers (assistant_ensemble_weight)",),
 )
 @dataclass(frozen=True)
@@ -26,10 +29,10 @@ class Mixture:
     What is emitted has exactly that law. It differs from p by w·TV(p, q) ≤ w per token, and acceptance rises from
     1 − TV to 1 − (1 − w)·TV. After the last drafted token there is no q, and p is not mixed.
 
-    Claim: HEURISTIC, within the bound 1 − (1 − w)ⁿ for texts of n tokens. Cost: as rejection.
+    Claim: BOUND, 1 − (1 − w)ⁿ in total variation for texts of n tokens. Cost: as rejection.
     """
 
-    weight: float = 0.2
+    weight: float = USUAL
 
     def __post_init__(self) -> None:
         expect(real(self.weight, 0, 1), "mixture:weight", self.weight, "a number from 0 (exact) to 1 (the draft alone)")

@@ -50,16 +50,14 @@ class Repetition(Warp):
 
 
 @dataclass(frozen=True)
-class Frequency(Warp):
-    """Subtract `penalty` · (how often x was generated) from the score of x; the prompt does not count.
-
-    As in the OpenAI API; below 0 it rewards. Cost: one count of the generated tokens.
-    """
+class Generated(Warp):
+    """A penalty for tokens that were generated, which is all its state; the prompt does not count."""
 
     penalty: float
 
     def __post_init__(self) -> None:
-        expect(real(self.penalty), "frequency", self.penalty, "a finite number (0 is none, above 0 discourages)")
+        name = type(self).__name__.lower()
+        expect(real(self.penalty), name, self.penalty, "a finite number (0 is none, above 0 discourages)")
 
     def start(self, text: Sequence[int]) -> Tensor:
         """Nothing generated yet."""
@@ -69,37 +67,35 @@ class Frequency(Warp):
         """One token more."""
         return torch.cat((state, _tensor((token,))))
 
+    def _idle(self, state: Tensor, law: Law) -> bool:
+        return isinstance(law, Point) or self.penalty == 0 or len(state) == 0
+
+
+@dataclass(frozen=True)
+class Frequency(Generated):
+    """Subtract `penalty` · (how often x was generated) from the score of x; the prompt does not count.
+
+    As in the OpenAI API; below 0 it rewards. Cost: one count of the generated tokens.
+    """
+
     def __call__(self, state: Tensor, law: Law) -> Law:
         """The law with frequent tokens discouraged."""
-        if isinstance(law, Point) or self.penalty == 0 or len(state) == 0:
+        if self._idle(state, law):
             return law
         counts = torch.bincount(_known(state, law), minlength=law.size)
         return Law(law.scores - self.penalty * counts.to(law.scores.dtype))
 
 
 @dataclass(frozen=True)
-class Presence(Warp):
+class Presence(Generated):
     """Subtract `penalty` from the score of every token that was generated; the prompt does not count.
 
     As in the OpenAI API; below 0 it rewards. Cost: one gather and scatter over the generated tokens.
     """
 
-    penalty: float
-
-    def __post_init__(self) -> None:
-        expect(real(self.penalty), "presence", self.penalty, "a finite number (0 is none, above 0 discourages)")
-
-    def start(self, text: Sequence[int]) -> Tensor:
-        """Nothing generated yet."""
-        return _tensor(())
-
-    def step(self, state: Tensor, token: int) -> Tensor:
-        """One token more."""
-        return torch.cat((state, _tensor((token,))))
-
     def __call__(self, state: Tensor, law: Law) -> Law:
         """The law with tokens discouraged that are already there."""
-        if isinstance(law, Point) or self.penalty == 0 or len(state) == 0:
+        if self._idle(state, law):
             return law
         seen = _known(state, law)
         return Law(law.scores.scatter(0, seen, law.scores[seen] - self.penalty))

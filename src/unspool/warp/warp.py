@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 from ..chance import At, Role
@@ -66,28 +68,47 @@ class Both(Warp):
         return self.second(state[1], self.first(state[0], law))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prefix:
-    """A text with the warp that shapes what follows it: all that drafters and verifiers may know of a request."""
+    """A text with the warp that shapes what follows it: all that drafters and verifiers may know of a request.
 
-    text: tuple[int, ...]
+    It is the first `length` tokens of `tokens`, a list that prefixes of one text share and that only grows: so going on
+    costs what is new, and what a prefix has been it stays.
+    """
+
+    tokens: list[int]
+    length: int
     warp: Warp
     state: Any
+    left: float = math.inf  # how many tokens may still follow
 
     @staticmethod
-    def of(text: tuple[int, ...], warp: Warp) -> Prefix:
+    def of(text: tuple[int, ...], warp: Warp, left: float = math.inf) -> Prefix:
         """The prefix that is a whole prompt."""
-        return Prefix(text, warp, warp.start(text))
+        return Prefix(list(text), len(text), warp, warp.start(text), left)
+
+    @cached_property
+    def text(self) -> tuple[int, ...]:
+        """All its tokens."""
+        return tuple(self.tokens if len(self.tokens) == self.length else self.tokens[: self.length])
 
     def __len__(self) -> int:
-        return len(self.text)
+        return self.length
 
     def then(self, tokens: Sequence[int]) -> Prefix:
         """This prefix with more tokens."""
-        state = self.state
-        for token in tokens:
-            state = self.warp.step(state, token)
-        return replace(self, text=self.text + tuple(tokens), state=state)
+        state, known = self.state, self.tokens
+        if type(self.warp).step is not Warp.step:
+            for token in tokens:
+                state = self.warp.step(state, token)
+        if len(known) > self.length:  # another text goes on from here
+            known = known[: self.length]
+        known += tokens
+        return Prefix(known, self.length + len(tokens), self.warp, state, self.left - len(tokens))
+
+    def ahead(self, depth: int) -> int:
+        """How far to draft, if `depth` tokens were wanted: the last token of a text need not be drafted."""
+        return int(min(depth, self.left - 1))
 
     def shape(self, law: Law) -> Law:
         """The law that really follows this prefix, given the model's."""

@@ -1,0 +1,339 @@
+"""The GPU runtime: first whether it is right, then how fast it is, all in one run on one GPU.
+
+    python bench/gpu.py [--model smollm2] [--data FOLDER] [--only right,step,...] [--json FILE]
+
+Step times are medians of graph replays between CUDA events; all else is wall time with everything in it. The 8B model
+has the shape of Llama-3-8B and random weights. `floor` is the time to read the weights and keys once at the copy
+bandwidth of this run. With --json, a Markdown table is written beside it. --data holds Spec-Bench's question.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from record import save
+from spec import DATA, questions
+from step import mirror
+
+from unspool.chance import Philox
+from unspool.diverge import divergence, passes_of
+from unspool.law import Drawn, Law
+from unspool.lm import LM
+from unspool.loader import load
+from unspool.methods import method
+from unspool.models.address import path
+from unspool.models.shape import Shape
+from unspool.models.weights import open_checkpoint
+from unspool.run.bucket import Kind
+from unspool.run.engine import Engine
+from unspool.run.fused import Fused
+from unspool.run.graphed import Graphed
+from unspool.run.linear import Dense
+from unspool.run.llama import Llama
+from unspool.run.session import Asked
+from unspool.run.slotted import Slotted
+from unspool.settings import Settings
+from unspool.stop import Stop
+from unspool.tree import NOTHING, ROOT, Tree
+from unspool.warp import Temperature
+
+EIGHT = Shape("llama", 32, 4096, 32, 8, 128, 14336, 128256, 8192, 1e-5, 500000.0)
+METHODS = ("lookup", "suffix", "recycle", "recall", "merge", "auto")
+CONTEXT = 1000
+Row = tuple[str, str, str]  # what, measured, bar
+
+
+@dataclass
+class Noise:
+    """A checkpoint with random weights of a shape."""
+
+    shape: Shape
+    rope_factors = None
+
+    def tensor(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+        size = self.shape.tensors()[name]
+        return torch.ones(size, dtype=dtype) if len(size) == 1 else torch.randn(size, dtype=dtype, device="cuda") * 0.02
+
+
+def milliseconds(run: Callable[[], object], repeats: int = 40) -> float:
+    """The median time of a call between events."""
+    times = []
+    for _ in range(repeats + 5):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times[5:])
+
+
+def bandwidth() -> float:
+    """Bytes per second of a large copy, read and written."""
+    a = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    b = torch.empty_like(a)
+    return 2 * a.numel() / (milliseconds(lambda: b.copy_(a), 20) / 1e3)
+
+
+def step(model: Graphed, context: int, rows: int, width: int) -> float:
+    """Milliseconds of a forward over `rows` texts of `context` tokens, each with a tree of `width` − 1 nodes."""
+    nodes = Tree(tuple(Drawn(i, Law.point(i)) for i in range(width - 1)), tuple(i // 2 - 1 for i in range(width - 1)))
+    sessions = [model.open([(r + i * 7) % 1000 + 3 for i in range(context)]) for r in range(rows)]
+    for session in sessions:
+        model.score([Asked(session, NOTHING)])
+        session.keep(NOTHING, (ROOT,), (5,))
+    model.score([Asked(session, nodes) for session in sessions])
+    graph = model.bucket(Kind.TREE, rows, width, context + width).graph
+    assert graph is not None
+    spent = milliseconds(graph.replay)
+    for session in sessions:
+        session.close()
+    model.forget()
+    return spent
+
+
+def floor(shape: Shape, context: int, rate: float) -> float:
+    """Milliseconds to read all weights and the keys and values of a text once."""
+    weights = sum(torch.Size(size).numel() for size in shape.tensors().values())
+    return 2e3 * (weights + context * shape.layers * shape.kv_heads * shape.head_dim * 2) / rate
+
+
+def right(lm: LM, name: str, texts: list[tuple[int, ...]]) -> tuple[dict[str, Any], list[Row]]:
+    """The laws of the network without kernels, and the greedy text of plain decoding by every method."""
+    rough, exact = (
+        Slotted(Llama.load(open_checkpoint(path(name)), d, "cuda", 8192)) for d in (lm.model.fused.dtype, torch.float32)
+    )
+    off = {"kernels": 0.0, "torch": 0.0}
+    for text in texts:
+        ours, other, truth = (read(model, text) for model in (lm.model, rough, exact))
+        off["kernels"] = max(off["kernels"], float((ours - truth).abs().max()))
+        off["torch"] = max(off["torch"], float((other - truth).abs().max()))
+    verdicts: dict[str, int] = {}
+    for text in texts:
+        plain = written(lm, text, "plain", 96).tokens
+        for spec in METHODS:
+            parted = divergence(text, written(lm, text, spec, 96).tokens, plain, passes_of(lm.model))
+            verdict = "same" if parted is None else "near tie" if parted.near_tie else "BUG"
+            verdicts[verdict] = verdicts.get(verdict, 0) + 1
+    lm.model.forget()
+    found = {"logits_off": off, "texts": verdicts, "slots_left": lm.model.slots.in_use}
+    errors = f"{off['kernels']:.2f} ({off['torch']:.2f})"
+    texts_said = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
+    return found, [
+        ("largest error of a logit in bf16 (PyTorch's own)", errors, ""),
+        ("greedy texts of six methods against plain", texts_said, "no BUG"),
+    ]
+
+
+def read(model: Slotted, text: tuple[int, ...]) -> torch.Tensor:
+    session = model.open(text)
+    scores = model.score([Asked(session, NOTHING)])[0].leaf[0].scores.float()
+    session.close()
+    model.forget()
+    return scores
+
+
+def written(lm: LM, text: tuple[int, ...], spec: str, most: int) -> Any:
+    lm.model.forget()
+    return lm.generate(text, Settings(max_tokens=most), spec)
+
+
+def steps(lm: LM, rate: float) -> tuple[dict[str, Any], list[Row]]:
+    shape = lm.model.fused.shape
+    cases = ((1, 1, CONTEXT), (1, 8, CONTEXT), (1, 64, CONTEXT), (8, 1, CONTEXT), (32, 1, CONTEXT), (1, 1, 8000))
+    found = {f"{r}x{w} @ {c}": step(lm.model, c, r, w) for r, w, c in cases}
+    least, long = floor(shape, 8000, rate), found["1x1 @ 8000"]
+    rows = [
+        ("SmolLM2 plain step", f"{found[f'1x1 @ {CONTEXT}']:.3f} ms", "≤ 0.75 ms"),
+        ("SmolLM2, verify 64 nodes", f"{found[f'1x64 @ {CONTEXT}']:.3f} ms", "≤ 1.05 ms"),
+        ("SmolLM2 plain step, 8k context", f"{long:.3f} ms, {long / least:.1f}× its bytes", "≤ 1.3×"),
+    ]
+    return {**found, "floor_8k": least}, rows
+
+
+def eight(rate: float) -> tuple[dict[str, Any], list[Row]]:
+    model = Graphed(Fused.load(Noise(EIGHT), torch.bfloat16, "cuda", 40_000, Dense), lanes=64)
+    cases = ((1, 1, CONTEXT), (1, 8, CONTEXT), (1, 64, CONTEXT), (8, 1, CONTEXT), (1, 1, 8000))
+    found = {f"{r}x{w} @ {c}": step(model, c, r, w) for r, w, c in cases}
+    one, tree, long = (found[key] for key in (f"1x1 @ {CONTEXT}", f"1x64 @ {CONTEXT}", "1x1 @ 8000"))
+    least, least_long = floor(EIGHT, CONTEXT, rate), floor(EIGHT, 8000, rate)
+    rows = [
+        ("8B plain step", f"{one:.2f} ms, {one / least:.2f}× its bytes", "≤ 4.4 ms"),
+        ("8B, verify 64 nodes", f"{tree:.2f} ms, {tree / one:.2f}× plain", "≤ 1.25×"),
+        ("8B plain step, 8k context", f"{long:.2f} ms, {long / least_long:.2f}× its bytes", "≤ 1.3×"),
+    ]
+    return {**found, "floor": least, "floor_8k": least_long}, rows
+
+
+def families(lm: LM, data: Path, limit: int, most: int) -> tuple[dict[str, Any], list[Row]]:
+    """Every method on prompts of Spec-Bench's families, alone: speed over plain, tokens per forward, host time."""
+    found: dict[str, Any] = {}
+    for spec in ("plain", *METHODS):
+        per: dict[str, Any] = {}
+        for family, texts in questions(data, 0, limit).items():
+            prompts = [lm.encode([{"role": "user", "content": text}]) for text in texts]
+            for _ in range(2):  # the first one captures what is new
+                traces, began = [], time.perf_counter()
+                for prompt in prompts:
+                    traces.append(written(lm, prompt, spec, most).trace)
+                wall = time.perf_counter() - began
+            total = sum(traces[1:], traces[0])
+            per[family] = {
+                "tokens_per_second": total.tokens / wall,
+                "tokens_per_forward": total.tokens_per_forward,
+                "host_ms_per_round": 1e3 * (wall - total.seconds_forward) / total.rounds,
+            }
+        found[spec] = per
+    gains = {
+        spec: statistics.mean(per[f]["tokens_per_second"] / found["plain"][f]["tokens_per_second"] for f in per)
+        for spec, per in found.items()
+    }
+    best = max(gains, key=lambda spec: gains[spec])
+    worst = min(found["auto"][f]["tokens_per_second"] / found["plain"][f]["tokens_per_second"] for f in found["auto"])
+    hosts = {spec: statistics.mean(x["host_ms_per_round"] for x in per.values()) for spec, per in found.items()}
+    rows = [
+        ("best model-free method over plain, mean over families", f"{gains[best]:.2f}× ({best})", "≥ 1.8×"),
+        ("auto over plain, batch 1, worst family", f"{worst:.2f}×", "≥ 0.97×"),
+        ("host time per round", ", ".join(f"{k} {v:.2f}" for k, v in hosts.items()) + " ms", "≤ 0.25 ms"),
+    ]
+    return {"methods": found, "gains": gains, "host": hosts}, rows
+
+
+def throughput(lm: LM, rows: int, most: int, heat: float, spec: str = "plain") -> float:
+    """Tokens per second of a batch through the engine, no text ending early."""
+    texts = [lm.encode([{"role": "user", "content": f"Tell me about the number {i}."}]) for i in range(rows)]
+    best = 0.0
+    for _ in range(2):
+        lm.model.forget()
+        engine = Engine(lm.models(), lm.price)
+        began = time.perf_counter()
+        jobs = [
+            engine.submit(method(spec), text, Philox(i, 0), Temperature(heat), Stop(most=most), laws=False)
+            for i, text in enumerate(texts)
+        ]
+        engine.run()
+        best = max(best, sum(len(job.result().tokens) for job in jobs) / (time.perf_counter() - began))
+    return best
+
+
+def batches(lm: LM, theirs: dict[str, float]) -> tuple[dict[str, Any], list[Row]]:
+    found = {
+        "1": throughput(lm, 1, 512, 0.0),
+        "128": throughput(lm, 128, 512, 0.0),
+        "4096": throughput(lm, 4096, 512, 1.0),
+    }
+    rows = [
+        (
+            "greedy, batch 1, 512 tokens",
+            f"{found['1']:,.0f} tokens/s, {found['1'] / theirs['1']:.0f}× transformers",
+            "≥ 30×",
+        ),
+        (
+            "batch 128, 512 tokens",
+            f"{found['128']:,.0f} tokens/s, {found['128'] / theirs['128']:.0f}× transformers",
+            "≥ 25×",
+        ),
+        ("batch 4096, T = 1, 512 tokens", f"{found['4096']:,.0f} tokens/s", "≥ 200,000"),
+    ]
+    for size in (8, 32):
+        plain, auto = throughput(lm, size, 256, 0.0), throughput(lm, size, 256, 0.0, "auto")
+        found[f"auto at {size}"] = auto / plain
+        rows.append((f"auto over plain, batch {size}", f"{auto / plain:.2f}×", "≥ 0.97×"))
+    return found, rows
+
+
+def transformers_speed(name: str) -> dict[str, float]:
+    """Tokens per second of transformers' generate, alone and with 128 rows."""
+    model = mirror(open_checkpoint(path(name)), torch.bfloat16).to("cuda")
+    found = {}
+    for rows in (1, 128):
+        text = torch.randint(5, 1000, (rows, 40), device="cuda")
+        for most in (3, 32):
+            began = time.perf_counter()
+            model.generate(
+                text,
+                attention_mask=torch.ones_like(text),
+                do_sample=False,
+                max_new_tokens=most,
+                min_new_tokens=most,
+                pad_token_id=0,
+            )
+            torch.cuda.synchronize()
+        found[str(rows)] = 32 * rows / (time.perf_counter() - began)
+    return found
+
+
+def turmoil(lm: LM) -> tuple[dict[str, Any], list[Row]]:
+    """1,000 requests of mixed lengths and methods, joining at any time, one in five cancelled."""
+    dice, engine, live = random.Random(1), Engine(lm.models(), lm.price), []
+    for i in range(1000):
+        text = [dice.randrange(3, 1000) for _ in range(dice.randrange(1, 300))]
+        live.append(
+            engine.submit(
+                method(dice.choice(("plain", "suffix", "recall"))),
+                text,
+                Philox(i, 0),
+                Temperature(1.0),
+                Stop(most=dice.randrange(1, 120)),
+                room=len(text) + 200,
+                laws=False,
+            )
+        )
+        if dice.random() < 0.2:
+            engine.cancel(dice.choice(live))
+        if dice.random() < 0.3:
+            engine.step()
+    engine.run()
+    lm.model.forget()
+    errors = sum(job.error is not None for job in live)
+    return {"slots": lm.model.slots.in_use, "errors": errors}, [
+        ("1,000 requests, a fifth cancelled", f"{lm.model.slots.in_use} slots left, {errors} errors", "0 slots")
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--limit", type=int, default=2, help="prompts per family")
+    parser.add_argument("--only", default="right,step,eight,families,batches,turmoil")
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args()
+    rate = bandwidth()
+    lm = load(args.model, dtype="bf16", device="cuda", room=3_200_000)
+    assert isinstance(lm.model, Graphed)
+    texts = [lm.encode([{"role": "user", "content": asked[0]}]) for asked in questions(args.data, 0, 1).values()]
+    jobs: dict[str, Callable[[], tuple[dict[str, Any], list[Row]]]] = {
+        "right": lambda: right(lm, args.model, texts),
+        "step": lambda: steps(lm, rate),
+        "families": lambda: families(lm, args.data, args.limit, 256),
+        "batches": lambda: batches(lm, transformers_speed(args.model)),
+        "turmoil": lambda: turmoil(lm),
+        "eight": lambda: eight(rate),
+    }
+    found: dict[str, Any] = {"bytes_per_second": rate}
+    table: list[Row] = [("copy bandwidth", f"{rate / 1e12:.2f} TB/s", "")]
+    for name, job in jobs.items():
+        if name in args.only.split(","):
+            began = time.perf_counter()
+            found[name], rows = job()
+            table += rows
+            print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
+            if args.json:
+                save(args.json, found)
+    lines = ["| | measured | bar |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in table)]
+    print("\n".join(lines))
+    if args.json:
+        Path(args.json).with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Auto: every source there is, and as much of each as pays on this machine, which may be nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..asks import Price, Score, Scores
+from ..chance import Chance
+from ..claim import SEED, Method, claims
+from ..grow.best_first import planted
+from ..grow.chosen import chosen
+from ..grow.cost import FREE, Cost
+from ..law import Drawn
+from ..tree import NOTHING, Tree
+from ..warp.warp import Prefix
+from .chain import DRAFT
+from .draft import Proposing, Source, possible
+from .guide import Planted
+from .merge import Merged
+from .prefilled import WIDTH
+from .rates import Rate
+from .recall import Recall
+from .suffix import Suffix
+
+WIDE = 64
+PROBE = 16  # rounds after which a draft model that did not seem to pay is asked again
+
+
+def build(nodes: int = 31) -> Method:
+    """Whatever pays, under the walk."""
+    from ..decode.speculate import Speculate
+
+    return Speculate(Auto(), budget=nodes)
+
+
+@claims(SEED, trials=lambda _: [build(nodes=2)], build=build, systems=("auto",))
+@dataclass(frozen=True)
+class Auto:
+    """The tree with the most expected tokens per time: (1 + Σ p̂(path)) / t(1 + nodes), by this machine's own t.
+
+    Copies and remembered laws are always at hand, and what they propose is marked on the text whether it was drafted or
+    not; so a round in which nothing pays is a plain one, and finding that out costs no forward. If there is a draft
+    model, it is asked for one token more as long as that token is expected to bring more than its draft forward and
+    its row take at the rate so far. t is measured once per model and device, for as many requests as share a forward.
+
+    Claim: SEED under the walk. Cost: that of what pays; on the host, a copy, a top-k and a heap per round.
+    """
+
+    width: int = 8
+
+    def begin(self, prefix: Prefix) -> Source:
+        """Fresh sources, and no record yet."""
+        free = [Suffix().begin(prefix), Recall(self.width).begin(prefix)]
+        return Paying(Merged(free, FREE))
+
+
+class Paying:
+    """The sources of one request, and how often the draft model was right on this text."""
+
+    def __init__(self, free: Merged) -> None:
+        self.free, self.stood = free, Rate(0.7, weight=8.0)
+        self.rounds, self.chain = 0, NOTHING
+        self.want: tuple[str, ...] = ()
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """What pays."""
+        cost: Cost = yield Price()
+        other: Cost | None = yield Price(DRAFT)
+        yield from self.free.gather(prefix, budget, chance)
+        twigs = self.free.best(budget, cost)
+        if self.rounds == 0 and cost(WIDE) < 2 * cost(1):  # rows are cheap here, so the prompt may tell its laws
+            self.want = (f"prompt:{WIDTH}",)
+        self.rounds, self.chain = self.rounds + 1, NOTHING
+        if other is not None:
+            rate = (1 + sum(twig.p for twig in twigs)) / cost(1 + len(twigs))
+            self.chain = yield from self._chain(prefix, budget, cost, other(1), rate)
+            if len(self.chain):
+                self.free.add(Planted(self.chain), prefix)
+                twigs = self.free.best(budget, cost)
+        return planted(twigs)
+
+    def _chain(self, prefix: Prefix, budget: int, cost: Cost, step: float, rate: float) -> Proposing:
+        """The draft model's likeliest tokens, one by one while the next is worth its time."""
+        right = self.stood.value
+        drawn: list[Drawn] = []
+        sure: list[float] = []
+        reach, here, probing = right, prefix, self.rounds % PROBE == 0
+        while len(drawn) < budget:
+            rows = 1 + len(drawn)
+            if reach <= rate * (step + cost(rows + 1) - cost(rows)) and not probing:
+                break
+            scores: Scores = yield Score(Tree.chain(drawn), by=DRAFT)
+            raw = scores.law(rows - 2)
+            law = possible(here, raw)
+            if law is None:
+                break
+            drawn.append(chosen(law.best))
+            sure.append(raw[law.best])
+            here, reach, probing = here.then((law.best,)), reach * (sure[-1] + right) / 2, False
+        return Tree.chain(drawn, sure)
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Mark all sources, and the draft model's tokens up to its first wrong one."""
+        for (token, _), written in zip(self.chain.drawn, prefix.text[self.free.start :], strict=False):
+            self.stood.mark(token == written)
+            if token != written:
+                break
+        if self.want:
+            self.free.told(prefix.text, scores.tops)
+            self.want = ()
+        self.free.learn(prefix, tree, scores)

@@ -1,0 +1,74 @@
+"""Several drafters as one: the first that has something to say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..asks import Scores
+from ..chance import Chance
+from ..claim import SEED, Method, claims
+from ..errors import BadRequest
+from ..tree import NOTHING, Tree
+from ..warp.warp import Prefix
+from .draft import Draft, Proposing, Source
+from .lookup import Lookup
+from .recycle import Recycle
+from .suffix import Suffix
+
+
+def build(least: int = 2, nodes: int = 16) -> Method:
+    """A copy where the last `least` tokens stood before, else recycled tokens, under the walk."""
+    from ..decode.speculate import Speculate
+
+    return Speculate(Either(Suffix(depth=nodes, least=least), Recycle()), budget=nodes)
+
+
+def _trials() -> Iterator[Method]:
+    from ..decode.speculate import Speculate
+    from .chain import Chain
+
+    yield build(least=2, nodes=2)
+    yield Speculate(Either(Lookup(2, 2, 2), Lookup(1, 1, 1)))
+    yield Speculate(Either(Lookup(2, 2, 2), Chain(1)))
+
+
+@claims(SEED, trials=lambda _: _trials(), build=build, systems=("lookup-first routers",))
+@dataclass(frozen=True)
+class Either:
+    """The tree of the first drafter that proposes anything.
+
+    The laws stay as they were drawn, and which drafter is asked depends on what the ones before it proposed, never on a
+    token that is used; so a joined draft is exact under whatever verifier each of its parts is.
+
+    Claim: SEED under the walk. Cost: that of the drafters that are asked.
+    """
+
+    drafts: tuple[Draft, ...]
+
+    def __init__(self, *drafts: Draft) -> None:
+        if not drafts:
+            raise BadRequest("either needs at least one drafter to ask, as in Either(Lookup(3, 2, 5), Chain(4))")
+        object.__setattr__(self, "drafts", drafts)
+
+    def begin(self, prefix: Prefix) -> Source:
+        """A fresh source of each drafter."""
+        return _First([draft.begin(prefix) for draft in self.drafts])
+
+
+class _First:
+    def __init__(self, sources: list[Source]) -> None:
+        self.sources, self.asked = sources, list[Source]()
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        self.asked = []
+        for source in self.sources:
+            self.asked.append(source)
+            tree = yield from source.propose(prefix, budget, chance)
+            if len(tree):
+                return tree
+        return NOTHING
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        for source in self.asked:  # only those: a source counts on being asked before it is told
+            source.learn(prefix, tree, scores)

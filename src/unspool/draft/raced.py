@@ -1,0 +1,61 @@
+"""A second model drafts a chain with the waiting times that the target's tokens will race with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..asks import Scores
+from ..chance import At, Chance, Role
+from ..claim import LAW, Method, claims
+from ..errors import BadRequest
+from ..race import Racing
+from ..tree import Tree
+from ..warp.warp import Prefix
+from .chain import DRAFT, drawn_chain
+from .draft import Proposing, Source
+
+
+def build(depth: int = 4) -> Method:
+    """A raced chain under the race."""
+    from ..decode.speculate import Speculate
+    from ..verify.race import race
+
+    return Speculate(Raced(depth), race, budget=depth)
+
+
+@claims(
+    LAW,
+    trials=lambda _: [build(depth=1), build(depth=2)],
+    build=build,
+    paper="2408.07978",
+    systems=("Drafter-invariant speculation (exponential race)",),
+    needs=(DRAFT,),
+)
+@dataclass(frozen=True)
+class Raced:
+    """Draft x = argmin Eₓ / Q(x) for `depth` tokens, with the waiting times E that the rule `race` uses there.
+
+    Accepted with probability ≥ (1 − TV)/(1 + TV), whatever the order of the tokens, where `coupled` has no such bound.
+    With P = Q everything stands.
+
+    Claim: LAW under `race`, which gives one text per seed with any drafter. Cost: `depth` forwards of the draft model
+    per round, and for each an exponential per token of the vocabulary, which the target then uses again.
+    """
+
+    depth: int = 4
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise BadRequest(f"raced:depth={self.depth} cannot be used; expected a depth from 1 on")
+
+    def begin(self, prefix: Prefix) -> Source:
+        """Itself: the draft model's session is the runner's business."""
+        return self
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The chain that the draft model would write in races with this seed."""
+        first = At(len(prefix), Role.PICK)
+        return (yield from drawn_chain(prefix, min(self.depth, budget), Racing(chance), first))
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Nothing to learn."""

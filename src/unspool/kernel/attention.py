@@ -1,0 +1,283 @@
+"""Tree attention over slots: flash decoding, a row's keys split among programs and joined in a fixed order."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .chain import chained, start, wait
+from .rows import Rows, Sight
+
+BITS = tl.constexpr(int(Sight.BITS))
+BLOCKS = tl.constexpr(int(Sight.BLOCKS))
+FULL = tl.constexpr(int(Sight.FULL))
+CAUSAL = tl.constexpr(int(Sight.CAUSAL))
+PROCESSORS = 132  # of an H200; more splits than fill them only add work
+FULL_CHIP = 4 * PROCESSORS
+MOST_SPLITS = 64
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How the work is cut: `heads` queries (tokens × heads of a group) and `keys` per step, keys in `splits` shares.
+
+    A share grows with what the row holds, unless `share` fixes it at so many keys (a multiple of `keys`). Then a
+    chain's numbers do not depend on where in a forward a token stands: drafted and plain decoding agree in every bit.
+    """
+
+    heads: int
+    keys: int
+    splits: int
+    warps: int = 4
+    stages: int = 3
+    share: int = 0
+
+
+def tiling(rows: int, tokens: int, kv_heads: int, group: int, width: int, room: int, dtype: torch.dtype) -> Tiling:
+    """A tiling for rows × tokens that may read up to `room` keys each, by the shapes of a bucket alone."""
+    folded = tokens * group
+    exact = dtype == torch.float32  # on ordinary cores, which need the registers
+    wide = width > 128 or exact
+    heads = 16 if folded <= 32 or exact else 32 if wide else 128 if folded >= 1024 else 64
+    programs = rows * triton.cdiv(folded, heads) * kv_heads
+    keys, warps, stages = 64, 8 if heads == 128 else 4, 2 if heads <= 32 else 3
+    least, waves = (1, 4) if heads == 16 else (2, 2)
+    if tokens == 1:
+        if programs * triton.cdiv(room, 32) <= FULL_CHIP:
+            keys = 32
+        elif programs > FULL_CHIP or programs * MOST_SPLITS <= 2 * PROCESSORS:
+            keys, least = 128, 2
+        else:
+            warps = 2
+    if wide:
+        keys, warps = (16, 8) if exact and width > 64 else (32, 4)
+    # Measured on an H200: no more programs than a few waves of the chip, nor shares of less than one or two steps.
+    splits = min(MOST_SPLITS, triton.cdiv(triton.cdiv(room, keys), least), round(waves * PROCESSORS / programs))
+    return Tiling(heads, keys, max(1, splits), warps, stages)
+
+
+@triton.jit
+def _step(
+    total, top, gathered, query, keys, values, table, slots, places, sees, key_places,
+    at, past, count, clear, place, token, real, window, block, slot_stride, scale,
+    words: tl.constexpr, width: tl.constexpr, padded: tl.constexpr, step: tl.constexpr,
+    sight: tl.constexpr, windowed: tl.constexpr, masked: tl.constexpr,
+):  # fmt: skip
+    """Take one block of keys into the running softmax; `masked` where some token may not see some key."""
+    key = at + tl.arange(0, step)
+    exists = key < past + count
+    slot = tl.load(table + key, mask=key < past, other=0)
+    slot += tl.load(slots + (key - past), mask=(key >= past) & exists, other=0)
+    column = tl.arange(0, padded)
+    where = slot.to(tl.int64)[:, None] * slot_stride + column[None, :]
+    inside = exists[:, None] & (column < width)[None, :]
+    k = tl.load(keys + where, mask=inside, other=0.0)
+    v = tl.load(values + where, mask=inside, other=0.0)
+    score = tl.dot(query, tl.trans(k), input_precision="ieee") * scale
+    if masked:
+        seen = exists[None, :] & real[:, None]
+        if sight == CAUSAL:
+            seen = seen & (key[None, :] <= past + token[:, None])
+        if sight == BLOCKS:
+            new = tl.load(places + (key - past), mask=(key >= past) & exists, other=0)
+            seen = seen & ((key < past)[None, :] | (new[None, :] // block <= place[:, None] // block))
+        if sight == BITS:
+            bit = key - clear
+            word = tl.zeros_like(score).to(tl.int32)
+            for i in tl.static_range((step + 31) // 32 + 1):  # one load per token and word, not per token and key
+                index = ((at - clear) >> 5) + i
+                asked = real & (index >= 0) & (index < words)
+                one = tl.load(sees + token * words + index, mask=asked, other=0)
+                word = tl.where((bit >> 5)[None, :] == index, one[:, None], word)
+            seen = seen & ((bit < 0)[None, :] | (((word >> (bit & 31)[None, :]) & 1) == 1))
+        score = tl.where(seen, score, float("-inf"))
+    if windowed:
+        if sight == BITS:
+            later = tl.load(key_places + (key - clear), mask=(key >= clear) & (key - clear < words * 32), other=0)
+            key_place = tl.where(key < clear, key, later)
+        else:
+            later = tl.load(places + (key - past), mask=(key >= past) & exists, other=0)
+            key_place = tl.where(key < past, key, later)
+        score = tl.where(place[:, None] - key_place[None, :] < window, score, float("-inf"))
+    highest = tl.maximum(top, tl.max(score, 1))
+    base = tl.where(highest == float("-inf"), 0.0, highest)
+    weight = tl.exp2(score - base[:, None])
+    fade = tl.exp2(top - base)
+    gathered = gathered * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision="ieee")
+    return total * fade + tl.sum(weight, 1), highest, gathered
+
+
+@triton.jit
+def _attend(
+    queries, keys, values, out, parts, stats,
+    table, past_of, count_of, clear_of, slots, places, sees, key_places,
+    tokens, room, window, block, token_stride, head_stride, kv_stride, slot_stride, scale,
+    words: tl.constexpr, group: tl.constexpr, width: tl.constexpr, padded: tl.constexpr,
+    rows: tl.constexpr, step: tl.constexpr, whole: tl.constexpr, share: tl.constexpr,
+    sight: tl.constexpr, windowed: tl.constexpr, chained: tl.constexpr,
+):  # fmt: skip
+    wait(chained)
+    tiles = tl.cdiv(tokens * group, rows)
+    row, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
+    shared, split = tl.program_id(1), tl.program_id(2)
+    kv_heads = tl.num_programs(1)
+    past, count = tl.load(past_of + row), tl.load(count_of + row)
+    folded = tile * rows + tl.arange(0, rows)
+    token, head = folded // group, shared * group + folded % group
+    real = token < count
+    clear = past
+    if sight == BITS:
+        clear = tl.load(clear_of + row)
+    place = tl.load(places + row * tokens + token, mask=real, other=2147483647)
+
+    # The keys that some token of this tile may see, and those of them that every token sees but for a window.
+    first_token, last_token = tile * rows // group, tl.minimum((tile * rows + rows - 1) // group, count - 1)
+    low, high, plain = 0, past + count, clear
+    if sight == CAUSAL:
+        high, plain = past + last_token + 1, past + first_token + 1
+    if sight == FULL:
+        plain = past + count
+    if windowed:
+        low = tl.maximum(tl.minimum(tl.min(place, 0) - window + 1, clear), 0) // step
+    high = tl.where(first_token < count, tl.cdiv(high, step), low)
+    plain = tl.minimum(plain, past + count) // step
+    if share > 0:
+        begin, end = tl.maximum(split * (share // step), low), tl.minimum((split + 1) * (share // step), high)
+    else:
+        # As even as can be, the later shares being the smaller ones: theirs are the blocks with masks.
+        many, blocks = tl.num_programs(2), high - low
+        begin, end = low + tl.cdiv(split * blocks, many), low + tl.cdiv((split + 1) * blocks, many)
+    middle = tl.maximum(begin, tl.minimum(plain, end))
+
+    column = tl.arange(0, padded)
+    exists = (token < tokens)[:, None] & (column < width)[None, :]
+    at_query = (row * tokens + token).to(tl.int64)[:, None] * token_stride + head[:, None] * head_stride
+    query = tl.load(queries + at_query + column[None, :], mask=exists, other=0.0)
+    keys += shared.to(tl.int64) * kv_stride
+    values += shared.to(tl.int64) * kv_stride
+    table += row.to(tl.int64) * room
+    slots += row * tokens
+    places += row * tokens
+    sees += row * tokens * words
+    key_places += row * words * 32
+    total = tl.zeros([rows], tl.float32)
+    top = tl.full([rows], float("-inf"), tl.float32)
+    gathered = tl.zeros([rows, padded], tl.float32)
+    for index in range(begin, middle):
+        total, top, gathered = _step(
+            total, top, gathered, query, keys, values, table, slots, places, sees, key_places,
+            index * step, past, count, clear, place, token, real, window, block, slot_stride, scale,
+            words, width, padded, step, sight, windowed, False,
+        )  # fmt: skip
+    for index in tl.range(middle, end, num_stages=1):
+        total, top, gathered = _step(
+            total, top, gathered, query, keys, values, table, slots, places, sees, key_places,
+            index * step, past, count, clear, place, token, real, window, block, slot_stride, scale,
+            words, width, padded, step, sight, windowed, True,
+        )  # fmt: skip
+
+    found = (row * tokens + token).to(tl.int64) * (kv_heads * group) + head
+    start(chained)
+    if whole:
+        result = gathered / tl.where(total == 0.0, 1.0, total)[:, None]
+        result = tl.where(real[:, None], result, 0.0)
+        tl.store(out + found[:, None] * width + column[None, :], result.to(out.dtype.element_ty), mask=exists)
+    else:
+        # An empty share is told by its −∞; what it gathered is neither written nor read.
+        number = tl.num_programs(0) // tiles * tokens * kv_heads * group
+        found += split.to(tl.int64) * number
+        tl.store(stats + 2 * found, tl.where(real, top, float("-inf")), mask=token < tokens)
+        tl.store(stats + 2 * found + 1, total, mask=token < tokens)
+        tl.store(
+            parts + found[:, None] * width + column[None, :], gathered, mask=exists & (real & (total > 0.0))[:, None]
+        )
+
+
+@triton.jit
+def _join(
+    parts, stats, out, number, splits,
+    width: tl.constexpr, padded: tl.constexpr, lanes: tl.constexpr, chained: tl.constexpr,
+):  # fmt: skip
+    start(chained)
+    wait(chained)
+    at = tl.program_id(0).to(tl.int64)
+    split, column = tl.arange(0, lanes), tl.arange(0, padded)
+    there = split < splits
+    found = split.to(tl.int64) * number + at
+    top = tl.load(stats + 2 * found, mask=there, other=float("-inf"))
+    total = tl.load(stats + 2 * found + 1, mask=there, other=0.0)
+    # Read before it is known which shares are empty: one wait for the memory instead of two.
+    inside = there[:, None] & (column < width)[None, :]
+    part = tl.load(parts + found[:, None] * width + column[None, :], mask=inside, other=0.0)
+    highest = tl.max(top, 0)
+    weight = tl.where(top == float("-inf"), 0.0, tl.exp2(top - tl.where(highest == float("-inf"), 0.0, highest)))
+    total = tl.sum(tl.where(weight > 0.0, total * weight, 0.0), 0)
+    result = tl.sum(tl.where((weight > 0.0)[:, None], part * weight[:, None], 0.0), 0)
+    result /= tl.where(total == 0.0, 1.0, total)
+    tl.store(out + at * width + column, result.to(out.dtype.element_ty), mask=column < width)
+
+
+def attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: Rows,
+    scale: float,
+    window: int | None = None,
+    cut: Tiling | None = None,
+) -> Tensor:
+    """softmax(scale·q·Kᵀ + mask)·V of queries [n, heads, width] and pools [kv_heads, slots, width]: [n, heads·width].
+
+    The heads of a group are folded into one tile, so that each key is read once for all of them. Padding gets zeros.
+    Cost: each key and value once per tile of tokens; one launch, or two where the keys are split.
+    """
+    n, heads, width = queries.shape
+    kv_heads = keys.shape[0]
+    group, number, tokens, room = heads // kv_heads, rows.number, rows.tokens, rows.table.shape[1]
+    cut = cut or tiling(number, tokens, kv_heads, group, width, room + tokens, queries.dtype)
+    out = torch.empty(n, heads * width, dtype=queries.dtype, device=queries.device)
+    parts = stats = out
+    if cut.splits > 1:
+        parts = torch.empty(cut.splits, n, heads, width, dtype=torch.float32, device=queries.device)
+        stats = torch.empty(cut.splits, n, heads, 2, dtype=torch.float32, device=queries.device)
+    chain = chained()
+    _attend[(number * triton.cdiv(tokens * group, cut.heads), kv_heads, cut.splits)](
+        queries, keys, values, out, parts, stats,
+        rows.table, rows.past, rows.count, rows.past if rows.clear is None else rows.clear,
+        rows.slots, rows.places, rows.slots if rows.sees is None else rows.sees,
+        rows.slots if rows.key_places is None else rows.key_places,
+        tokens, room, window or 0, rows.block, queries.stride(0), queries.stride(1), keys.stride(0), keys.stride(1),
+        scale * math.log2(math.e),
+        words=1 if rows.sees is None else rows.sees.shape[1], group=group,
+        width=width, padded=triton.next_power_of_2(width), rows=cut.heads, step=cut.keys, whole=cut.splits == 1,
+        share=cut.share, sight=int(rows.sight), windowed=window is not None,
+        num_warps=cut.warps, num_stages=cut.stages, chained=chain, launch_pdl=chain,
+    )  # fmt: skip
+    if cut.splits > 1:
+        _join[(n * heads,)](
+            parts, stats, out, n * heads, cut.splits,
+            width=width, padded=triton.next_power_of_2(width), lanes=triton.next_power_of_2(cut.splits), num_warps=4,
+            chained=chain, launch_pdl=chain,
+        )  # fmt: skip
+    return out
+
+
+def reference(
+    queries: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float, window: int | None = None
+) -> Tensor:
+    """The same, row by row, in float32."""
+    n, heads, width = queries.shape
+    out = torch.zeros(n, heads, width, dtype=queries.dtype, device=queries.device)
+    for row in range(rows.number):
+        count, first = int(rows.count[row]), row * rows.tokens
+        if count == 0:
+            continue
+        slots, seen = rows.seen(row, window)
+        k, v = (pool[:, slots].float().repeat_interleave(heads // pool.shape[0], 0) for pool in (keys, values))
+        scores = torch.einsum("ihd,hjd->hij", queries[first : first + count].float(), k) * scale
+        weights = scores.masked_fill(~seen, float("-inf")).softmax(-1)
+        out[first : first + count] = torch.einsum("hij,hjd->ihd", weights, v).to(out.dtype)
+    return out.flatten(1)

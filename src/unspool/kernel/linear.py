@@ -1,0 +1,295 @@
+"""A matrix times few tokens: weights stream past once, and what stands around the product is done while they do."""
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .chain import chained, fetch, start, wait
+from .cut import LIBRARY, Cut, cut_for
+from .gate import SILU, bend, gate
+from .gate import reference as gate_reference
+from .norm import rms, rms_reference
+
+SMALL = 16 * 2**20  # bytes of a weight that is read in about the time a launch takes
+AHEAD = 4  # steps of a small weight to fetch while the kernel before ends
+
+
+@triton.jit
+def _finish(y, bias, residual, at, column, inside, kind: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr):
+    """Round y as a product with its bias is rounded, then add what it is added to."""
+    if has_bias:
+        y += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
+    y = y.to(kind).to(tl.float32)
+    if adds:
+        y += tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
+    return y
+
+
+@triton.jit
+def _gated(g, u, bias, column, width, inside, kind: tl.constexpr, has_bias: tl.constexpr, silu: tl.constexpr):
+    """act(g)·u of both halves of a product, each step rounded as if it had been written out."""
+    g = _finish(g, bias, bias, column, column, inside, kind, has_bias, False)
+    u = _finish(u, bias + width, bias, column, column, inside, kind, has_bias, False)
+    return bend(g, silu).to(kind).to(tl.float32) * u
+
+
+@triton.jit
+def _one(
+    x, weight, bias, norm, residual, out, parts, width, depth, eps,
+    block: tl.constexpr, step: tl.constexpr, splits: tl.constexpr, normed: tl.constexpr, gates: tl.constexpr,
+    silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr,
+    late: tl.constexpr, chained: tl.constexpr,
+):  # fmt: skip
+    """One token: products are summed lane by lane and only then across lanes, so no tensor core waits for 15 zeros."""
+    if not late:
+        start(chained)
+    column = tl.program_id(0) * block + tl.arange(0, block)
+    inside = column < width
+    each = tl.cdiv(tl.cdiv(depth, step), splits) * step
+    begin = tl.program_id(1) * each
+    end = tl.minimum(begin + each, depth)
+    lane = tl.arange(0, step)
+    kind = x.dtype.element_ty
+    line = weight + column.to(tl.int64)[:, None] * depth + lane[None, :]
+    other = line + width.to(tl.int64) * depth
+    # The first weights are on their way while the token is normed.
+    here = inside[:, None] & (begin + lane < end)[None, :]
+    w = tl.load(line + begin, mask=here, other=0.0, eviction_policy="evict_first")
+    v = w
+    if gates:
+        v = tl.load(other + begin, mask=here, other=0.0, eviction_policy="evict_first")
+    wait(chained)
+    size = 1.0
+    if normed:
+        square = tl.zeros([step], tl.float32)
+        for at in range(0, depth, step):
+            part = tl.load(x + at + lane, mask=at + lane < depth, other=0.0).to(tl.float32)
+            square += part * part
+        size = tl.rsqrt(tl.sum(square, 0) / depth + eps)
+    y = tl.zeros([block, step], tl.float32)
+    z = tl.zeros([block, step], tl.float32)
+    for at in range(begin, end, step):
+        here = inside[:, None] & (at + step + lane < end)[None, :]
+        next_w = tl.load(line + at + step, mask=here, other=0.0, eviction_policy="evict_first")
+        next_v = next_w
+        if gates:
+            next_v = tl.load(other + at + step, mask=here, other=0.0, eviction_policy="evict_first")
+        part = tl.load(x + at + lane, mask=at + lane < end, other=0.0).to(tl.float32)
+        if normed:
+            factor = tl.load(norm + at + lane, mask=at + lane < end, other=0.0).to(tl.float32)
+            part = (part * size * factor).to(kind).to(tl.float32)
+        y += w.to(tl.float32) * part[None, :]
+        if gates:
+            z += v.to(tl.float32) * part[None, :]
+        w, v = next_w, next_v
+    if late:
+        start(chained)
+    g = tl.sum(y, 1)
+    if splits > 1:
+        full = width * 2 if gates else width
+        into = parts + tl.program_id(1) * full + column
+        tl.store(into, g, mask=inside)
+        if gates:
+            tl.store(into + width, tl.sum(z, 1), mask=inside)
+    else:
+        if gates:
+            g = _gated(g, tl.sum(z, 1), bias, column, width, inside, kind, has_bias, silu)
+        else:
+            g = _finish(g, bias, residual, column, column, inside, kind, has_bias, adds)
+        tl.store(out + column, g.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _few(
+    x, weight, bias, norm, residual, out, parts, n, width, depth, eps,
+    rows: tl.constexpr, block: tl.constexpr, step: tl.constexpr, splits: tl.constexpr, normed: tl.constexpr,
+    gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr,
+    turned: tl.constexpr, ahead: tl.constexpr, chained: tl.constexpr,
+):  # fmt: skip
+    """Up to `rows` tokens on tensor cores."""
+    column = tl.program_id(0) * block + tl.arange(0, block)
+    inside = column < width
+    row = tl.arange(0, rows)
+    real = row < n
+    each = tl.cdiv(tl.cdiv(depth, step), splits) * step
+    begin = tl.program_id(1) * each
+    end = tl.minimum(begin + each, depth)
+    lane = tl.arange(0, step)
+    kind = x.dtype.element_ty
+    source = x + row[:, None] * depth + lane[None, :]
+    line = weight + column.to(tl.int64)[None, :] * depth + lane[:, None]
+    other = line + width.to(tl.int64) * depth
+    if ahead > 0:
+        # The first weights are on their way, line by line of 128 bytes, while the kernel before ends.
+        first = begin + 64 * tl.arange(0, ahead)
+        place = tl.minimum(column, width - 1).to(tl.int64)[:, None] * depth + tl.minimum(first, depth - 1)[None, :]
+        fetch(weight + place)
+        if gates:
+            fetch(weight + place + width.to(tl.int64) * depth)
+    wait(chained)
+    size = tl.zeros([rows], tl.float32)
+    if normed:
+        square = tl.zeros([rows, step], tl.float32)
+        for at in range(0, depth, step):
+            wide = tl.load(source + at, mask=real[:, None] & (at + lane < depth)[None, :], other=0.0).to(tl.float32)
+            square += wide * wide
+        size = tl.rsqrt(tl.sum(square, 1) / depth + eps)
+    y = tl.zeros([block, rows] if turned else [rows, block], tl.float32)
+    z = tl.zeros([block, rows] if turned else [rows, block], tl.float32)
+    for at in range(begin, end, step):
+        part = tl.load(source + at, mask=real[:, None] & (at + lane < end)[None, :], other=0.0)
+        if normed:
+            factor = tl.load(norm + at + lane, mask=at + lane < end, other=0.0).to(tl.float32)
+            part = (part.to(tl.float32) * size[:, None] * factor[None, :]).to(kind)
+        here = (at + lane < end)[:, None] & inside[None, :]
+        w = tl.load(line + at, mask=here, other=0.0, eviction_policy="evict_first")
+        if turned:
+            y = tl.dot(tl.trans(w), tl.trans(part), y, input_precision="ieee")
+        else:
+            y = tl.dot(part, w, y, input_precision="ieee")
+        if gates:
+            v = tl.load(other + at, mask=here, other=0.0, eviction_policy="evict_first")
+            if turned:
+                z = tl.dot(tl.trans(v), tl.trans(part), z, input_precision="ieee")
+            else:
+                z = tl.dot(part, v, z, input_precision="ieee")
+    start(chained)
+    if turned:
+        y, z = tl.trans(y), tl.trans(z)
+    exists = real[:, None] & inside[None, :]
+    if splits > 1:
+        full = width * 2 if gates else width
+        into = parts + (tl.program_id(1) * n + row)[:, None].to(tl.int64) * full + column[None, :]
+        tl.store(into, y, mask=exists)
+        if gates:
+            tl.store(into + width, z, mask=exists)
+    else:
+        spot = row[:, None].to(tl.int64) * width + column[None, :]
+        if gates:
+            y = _gated(y, z, bias, column[None, :], width, inside[None, :], kind, has_bias, silu)
+        else:
+            y = _finish(y, bias, residual, spot, column[None, :], exists, kind, has_bias, adds)
+        tl.store(out + spot, y.to(out.dtype.element_ty), mask=exists)
+
+
+@triton.jit
+def _sum(
+    x, parts, bias, residual, out, n, width,
+    block: tl.constexpr, splits: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr,
+    has_bias: tl.constexpr, adds: tl.constexpr, chained: tl.constexpr,
+):  # fmt: skip
+    """Add up the splits in their order, which is what makes the result the same every time."""
+    start(chained)
+    wait(chained)
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * block + tl.arange(0, block)
+    inside = column < width
+    kind = x.dtype.element_ty
+    full = width * 2 if gates else width
+    y = tl.zeros([block], tl.float32)
+    z = tl.zeros([block], tl.float32)
+    for split in tl.static_range(splits):
+        source = parts + (split * n + row) * full + column
+        y += tl.load(source, mask=inside, other=0.0)
+        if gates:
+            z += tl.load(source + width, mask=inside, other=0.0)
+    if gates:
+        y = _gated(y, z, bias, column, width, inside, kind, has_bias, silu)
+    else:
+        y = _finish(y, bias, residual, row * width + column, column, inside, kind, has_bias, adds)
+    tl.store(out + row * width + column, y.to(out.dtype.element_ty), mask=inside)
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
+    residual: Tensor | None = None,
+    activation: str | None = None,
+    out: Tensor | None = None,
+    cut: Cut | None = None,
+) -> Tensor:
+    """y = x·Wᵀ + b for x [n, in] and W [out, in], both stored by rows; what is given beside is done in the same launch.
+
+    `norm`: x is rms(x, norm, eps) first. `residual` [n, out]: residual + y. `activation`: W is [gate, up] stacked, and
+    the result act(gate)·up has half its rows. The result has x's type, or that of `out`. Every step rounds as if it
+    stood alone. Where PyTorch's product is faster (always for more than 64 tokens), the rest has launches of its own.
+    Cost: W once; one launch, or two where the sum over `in` is split; no result depends on the order programs end in.
+    """
+    n, depth = x.shape
+    width = weight.shape[0] // 2 if activation else weight.shape[0]
+    cut = cut or cut_for(width, depth, n, x.dtype, activation is not None)
+    if norm is not None and not cut.norms:
+        x, norm = rms(x, norm, eps), None
+    if cut == LIBRARY:
+        return _library(x, weight, bias, residual, activation, out)
+    if out is None:
+        out = torch.empty(n, width, dtype=x.dtype, device=x.device)
+    chain, small = chained(), weight.numel() * weight.element_size() <= SMALL
+    # What helps a small product, whose time is mostly its start and end, takes bandwidth from a large one.
+    ahead = AHEAD * cut.step // 64 if chain and small else 0
+    parts = out
+    if cut.splits > 1:
+        parts = torch.empty(cut.splits, n, weight.shape[0], dtype=torch.float32, device=x.device)
+    b, f, r = (x if given is None else given for given in (bias, norm, residual))
+    gates, silu, has_bias, adds = activation is not None, activation == SILU, bias is not None, residual is not None
+    grid = (triton.cdiv(width, cut.block), cut.splits)
+    if cut.rows == 1:
+        _one[grid](
+            x, weight, b, f, r, out, parts, width, depth, eps,
+            block=cut.block, step=cut.step, splits=cut.splits, normed=norm is not None, gates=gates,
+            silu=silu, has_bias=has_bias, adds=adds, late=small, num_warps=cut.warps, num_stages=cut.stages,
+            chained=chain, launch_pdl=chain,
+        )  # fmt: skip
+    else:
+        _few[grid](
+            x, weight, b, f, r, out, parts, n, width, depth, eps,
+            rows=cut.rows, block=cut.block, step=cut.step, splits=cut.splits, normed=norm is not None, gates=gates,
+            silu=silu, has_bias=has_bias, adds=adds, turned=cut.turned, ahead=ahead,
+            num_warps=cut.warps, num_stages=cut.stages, chained=chain, launch_pdl=chain,
+        )  # fmt: skip
+    if cut.splits > 1:
+        _sum[(n, triton.cdiv(width, 512))](
+            x, parts, b, r, out, n, width,
+            block=512, splits=cut.splits, gates=gates, silu=silu, has_bias=has_bias, adds=adds, num_warps=4,
+            chained=chain, launch_pdl=chain,
+        )  # fmt: skip
+    return out
+
+
+def _library(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str | None, out: Tensor | None
+) -> Tensor:
+    y = F.linear(x, weight, bias)
+    if activation is not None:
+        y = gate(y, activation)
+    elif residual is not None:
+        y = residual + y
+    return y if out is None else out.copy_(y)
+
+
+def reference(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
+    residual: Tensor | None = None,
+    activation: str | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The same, step by step, with sums in float32."""
+    if norm is not None:
+        x = rms_reference(x, norm, eps)
+    y = F.linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
+    if activation is not None:
+        y = gate_reference(y, activation)
+    elif residual is not None:
+        y = residual + y
+    return y if out is None else out.copy_(y)

@@ -1,0 +1,121 @@
+"""Queries and keys on their way into attention: normed per head, turned by place; keys and values put in slots."""
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .chain import chained, start, wait
+
+
+@triton.jit
+def _rope(
+    qkv, norm, cos, sin, places, slots, queries, keys, values,
+    eps, qkv_stride, kv_stride, slot_stride,
+    heads: tl.constexpr, kv_heads: tl.constexpr, width: tl.constexpr, half: tl.constexpr,
+    block: tl.constexpr, normed: tl.constexpr, chained: tl.constexpr,
+):  # fmt: skip
+    start(chained)
+    wait(chained)
+    token = tl.program_id(0)
+    head = tl.program_id(1) * block + tl.arange(0, block)
+    left = tl.arange(0, half)
+    right = left + width // 2
+    column = left < width // 2
+    turned = head < heads + kv_heads
+    inside = (head < heads + 2 * kv_heads)[:, None] & column[None, :]
+    source = qkv + token.to(tl.int64) * qkv_stride + head[:, None] * width
+    a = tl.load(source + left[None, :], mask=inside, other=0.0)
+    b = tl.load(source + right[None, :], mask=inside, other=0.0)
+    kind = a.dtype
+    x, y = a.to(tl.float32), b.to(tl.float32)
+    if normed:
+        # As `rms` has it: the quotient and the product are each rounded to the type of the factors.
+        factor = norm + head[:, None] * width
+        wanted = turned[:, None] & column[None, :]
+        u = tl.load(factor + left[None, :], mask=wanted, other=1.0)
+        v = tl.load(factor + right[None, :], mask=wanted, other=1.0)
+        size = tl.rsqrt((tl.sum(x * x, 1) + tl.sum(y * y, 1)) / width + eps)
+        x = (x * size[:, None]).to(u.dtype).to(tl.float32) * u.to(tl.float32)
+        y = (y * size[:, None]).to(u.dtype).to(tl.float32) * v.to(tl.float32)
+        x, y = x.to(u.dtype).to(kind).to(tl.float32), y.to(u.dtype).to(kind).to(tl.float32)
+    place = tl.load(places + token)
+    c = tl.load(cos + place.to(tl.int64) * (width // 2) + left, mask=column, other=0.0)
+    s = tl.load(sin + place.to(tl.int64) * (width // 2) + left, mask=column, other=0.0)
+    c, s = c.to(kind).to(tl.float32)[None, :], s.to(kind).to(tl.float32)[None, :]
+    # As `turn` has it: the first product is rounded, the second is added to it unrounded.
+    p = ((x * c).to(kind).to(tl.float32) - y * s).to(kind)
+    q = ((y * c).to(kind).to(tl.float32) + x * s).to(kind)
+    asking = inside & (head < heads)[:, None]
+    into = queries + token.to(tl.int64) * (heads * width) + head[:, None] * width
+    tl.store(into + left[None, :], p, mask=asking)
+    tl.store(into + right[None, :], q, mask=asking)
+    slot = tl.load(slots + token).to(tl.int64) * slot_stride
+    asked = inside & ((head >= heads) & turned)[:, None]
+    into = keys + (head - heads).to(tl.int64)[:, None] * kv_stride + slot
+    tl.store(into + left[None, :], p, mask=asked)
+    tl.store(into + right[None, :], q, mask=asked)
+    given = inside & (head >= heads + kv_heads)[:, None]
+    into = values + (head - heads - kv_heads).to(tl.int64)[:, None] * kv_stride + slot
+    tl.store(into + left[None, :], a, mask=given)
+    tl.store(into + right[None, :], b, mask=given)
+
+
+def rope(
+    qkv: Tensor,
+    norm: Tensor | None,
+    eps: float,
+    cos: Tensor,
+    sin: Tensor,
+    places: Tensor,
+    slots: Tensor,
+    keys: Tensor,
+    values: Tensor,
+) -> Tensor:
+    """Return turned queries [n, heads, width] of qkv [n, (heads + 2·kv_heads)·width]; store keys and values in slots.
+
+    `norm` [heads + kv_heads, width] norms each head first. cos and sin [places, width / 2] are float32 and rounded to
+    qkv's type; `keys` and `values` [kv_heads, slots, width] are pools of the same strides. Padding goes to its slot.
+    Cost: one launch; reads and writes everything once.
+    """
+    n, (kv_heads, _, width) = qkv.shape[0], keys.shape
+    together = qkv.shape[1] // width
+    heads = together - 2 * kv_heads
+    queries = torch.empty(n, heads, width, dtype=qkv.dtype, device=qkv.device)
+    block = 4 if n <= 128 else 16
+    chain = chained()
+    _rope[(n, triton.cdiv(together, block))](
+        qkv, cos if norm is None else norm, cos, sin, places, slots, queries, keys, values,
+        eps, qkv.stride(0), keys.stride(0), keys.stride(1),
+        heads=heads, kv_heads=kv_heads, width=width, half=triton.next_power_of_2(width // 2),
+        block=block, normed=norm is not None, num_warps=1 if n <= 128 else 4, chained=chain, launch_pdl=chain,
+    )  # fmt: skip
+    return queries
+
+
+def reference(
+    qkv: Tensor,
+    norm: Tensor | None,
+    eps: float,
+    cos: Tensor,
+    sin: Tensor,
+    places: Tensor,
+    slots: Tensor,
+    keys: Tensor,
+    values: Tensor,
+) -> Tensor:
+    """The same, by the runtime's steps."""
+    n, (kv_heads, _, width) = qkv.shape[0], keys.shape
+    parts = qkv.view(n, -1, width)
+    turned = parts.shape[1] - kv_heads
+    qk = parts[:, :turned]
+    if norm is not None:
+        qk = (F.rms_norm(qk.to(norm.dtype), norm.shape[-1:], None, eps) * norm).to(qk.dtype)
+    c, s = (table[places][:, None].to(qk.dtype) for table in (cos, sin))
+    swapped = torch.cat((qk[..., width // 2 :], qk[..., : width // 2]), -1)
+    qk = torch.addcmul(qk * torch.cat((c, c), -1), swapped, torch.cat((-s, s), -1))
+    heads = turned - kv_heads
+    keys[:, slots] = qk[:, heads:].transpose(0, 1)
+    values[:, slots] = parts[:, turned:].transpose(0, 1)
+    return qk[:, :heads].contiguous()

@@ -1,0 +1,209 @@
+"""A bucket: one shape of batch with buffers of its own, run as a graph where the device has such."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ..chance import Chance, Philox, Role
+from ..kernel.advance import advance
+from ..kernel.philox import uniforms
+from ..kernel.pick import pick
+from ..kernel.rows import Rows, Sight
+from ..kernel.verify import verify
+from .fused import Fused
+from .lanes import Lanes
+from .packing import BITS, Packed, words
+from .wire import Wire
+
+STRIDE = 32  # tokens that plain decoding writes at most before it looks up
+
+
+Lines: TypeAlias = tuple[list[int], list[int], list[int]]
+"""The lanes of some rows, and what is new in them: indices into the table, and slots."""
+
+
+class Kind(Enum):
+    """What a bucket is for."""
+
+    FILL = "read part of a prompt: keys and values, no logits"
+    TREE = "score drafted trees and verify them"
+    WRITE = "write on, token by token, without leaving the device"
+
+
+class Size(NamedTuple):
+    """The shape of a bucket: rows × tokens, over texts of up to `length` tokens."""
+
+    kind: Kind
+    rows: int
+    tokens: int
+    length: int
+
+    @property
+    def words(self) -> int:
+        """Words of bits per token: its row, and as many drafts of earlier forwards again."""
+        return -(-2 * self.tokens // BITS)
+
+    @property
+    def entries(self) -> int:
+        """New entries of the table per row that a step can write, besides those of its own tokens."""
+        return 2 * self.tokens
+
+
+class Bucket:
+    """Buffers and, once it has run, a graph for one size."""
+
+    def __init__(self, size: Size, network: Fused, lanes: Lanes) -> None:
+        self.size, self.network, self.lanes = size, network, lanes
+        rows, n = size.rows, size.rows * size.tokens
+        whole, real = torch.int32, torch.float32
+        fields: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+            **dict.fromkeys(("tokens", "places", "slots", "parents"), (whole, (n,))),
+            **dict.fromkeys(("past", "count", "clear", "lane", "roots"), (whole, (rows,))),
+            **dict.fromkeys(("at", "slot"), (whole, (rows * size.entries,))),
+            "sees": (whole, (n, size.words)),
+            "key_places": (whole, (rows, BITS * size.words)),
+            "temperature": (real, (rows,)),
+            **dict.fromkeys(("seed", "stream"), (torch.int64, (rows,))),
+        }
+        if size.kind is Kind.WRITE:
+            fields |= {"plan": (whole, (rows, STRIDE)), "turn": (whole, (1,))}
+            self._idle = torch.zeros(rows, STRIDE, dtype=torch.float64, device=network.device)
+            self.written = torch.zeros(rows, STRIDE, dtype=whole, device=network.device)
+            self.logprobs = torch.zeros(rows, STRIDE, 2, dtype=real, device=network.device)
+        self.wire = Wire(fields, network.device)
+        self.logits = torch.empty(0)
+        self.verdicts = torch.empty(0)
+        self.hidden: dict[int, Tensor] = {}
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def fill(self, rows: list[Packed], lines: Lines) -> None:
+        """Write what the rows are; temperatures and noise are the caller's."""
+        size, put, trash = self.size, self.wire.put, self.network.slots.trash
+        tokens, width = size.tokens, size.words
+        self.wire.wait()
+
+        def spread(field: str, rest: int) -> list[int]:
+            return [x for row in rows for x in _filled(getattr(row, field), tokens, rest)]
+
+        for field, rest in (("tokens", 0), ("places", 0), ("slots", trash)):
+            put(field, spread(field, rest), rest)
+        put("count", [len(row.tokens) for row in rows])
+        put("past", [row.past for row in rows])
+        self._lay(*lines)
+        if size.kind is Kind.FILL:
+            return
+        put("roots", [max(row.root, 0) for row in rows])
+        put("parents", [x for row in rows for x in _filled(row.parents or [], tokens, -2)], -2)
+        if size.tokens > 1:
+            put("clear", [row.clear for row in rows])
+            put("sees", words(spread("sees", 0), width))
+            if self.network.windowed:
+                put("key_places", [x for row in rows for x in _filled(row.key_places, BITS * width, 0)])
+
+    def begin(self, tokens: list[int], past: list[int], plan: list[int], turns: int, lines: Lines) -> None:
+        """Write where each row goes on: its last token, how many are before it, and the slots of the next `turns`."""
+        put, trash = self.wire.put, self.network.slots.trash
+        self.wire.wait()
+        put("tokens", tokens)
+        put("places", past)
+        put("past", past)
+        put("slots", plan[::turns], trash)
+        put("count", [1] * len(tokens))
+        if turns < STRIDE:
+            rest = [trash] * (STRIDE - turns)
+            plan = [slot for i in range(0, len(plan), turns) for slot in (*plan[i : i + turns], *rest)]
+        put("plan", plan, trash)
+        put("turn", [0])
+        self._lay(*lines)
+
+    def _lay(self, lanes: list[int], at: list[int], slots: list[int]) -> None:
+        if len(at) > self.size.rows * self.size.entries:
+            self.lanes.write(at, slots)
+            at = slots = []
+        self.wire.put("lane", lanes, self.lanes.trash)
+        self.wire.put("at", at, self.lanes.nowhere)
+        self.wire.put("slot", slots)
+
+    def warm(self, temperatures: list[float], chances: Sequence[Chance]) -> None:
+        """Write how each row is drawn: the temperature, 0 for greedy, and the key of its random numbers."""
+        seeds = [chance.seed if isinstance(chance, Philox) else 0 for chance in chances]
+        self.wire.put("temperature", temperatures)
+        self.wire.put("seed", [seed - (1 << 64) if seed >> 63 else seed for seed in seeds])
+        self.wire.put("stream", [chance.stream if isinstance(chance, Philox) else 0 for chance in chances])
+
+    def run(self, turns: int = 1, want: tuple[int, ...] = ()) -> None:
+        """Send what was written and run the bucket, `turns` times one after the other; no graph gives hidden states."""
+        self.wire.send()
+        if want:
+            self._step(want)
+            return
+        if self.graph is None and self.network.device.type == "cuda":
+            self.graph = self._captured()
+            self.wire.send()  # running it to capture it has moved its counters on
+        for _ in range(turns):
+            if self.graph is None:
+                self._step()
+            else:
+                self.graph.replay()
+
+    def _captured(self) -> torch.cuda.CUDAGraph:
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self._step()  # compiles what is new
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=_pool(self.network.device)):
+            self._step()
+        return graph
+
+    @torch.no_grad()
+    def _step(self, want: tuple[int, ...] = ()) -> None:
+        on, size = self.wire.on, self.size
+        flat = self.lanes.table.view(-1)
+        flat.index_put_((on["at"].long(),), on["slot"])
+        if size.kind is Kind.WRITE:  # what this turn computes is what the next one reads
+            flat.index_put_((on["lane"].long() * self.lanes.length + on["past"],), on["slots"])
+        tree = size.tokens > 1 and size.kind is Kind.TREE
+        rows = Rows(
+            table=self.lanes.rows(on["lane"], size.length),
+            past=on["past"],
+            count=on["count"],
+            slots=on["slots"],
+            places=on["places"],
+            sight=Sight.BITS if tree else Sight.CAUSAL,
+            clear=on["clear"] if tree else None,
+            sees=on["sees"] if tree else None,
+            key_places=on["key_places"] if tree else None,
+        )
+        x, self.hidden = self.network.run(on["tokens"], rows, want)
+        if -1 in want:
+            self.hidden[-1] = self.network.normed(x)
+        if size.kind is Kind.FILL:
+            return
+        self.logits = self.network.read(x)
+        seed, stream = (on[name].repeat_interleave(size.tokens) for name in ("seed", "stream"))
+        noise = uniforms(seed, stream, on["places"] + 1, Role.PICK)
+        if size.kind is Kind.TREE:
+            asked = (on["tokens"], on["parents"], on["roots"], on["count"], on["temperature"], noise)
+            self.verdicts = verify(self.logits, *asked).packed
+            return
+        picked, logprobs = pick(self.logits, on["temperature"], noise, on["count"])
+        moving = (on["tokens"], on["places"], on["slots"], on["past"], on["count"])
+        advance(picked, *moving, on["plan"], self._idle, noise, self.written, logprobs, self.logprobs, on["turn"])
+
+
+@lru_cache
+def _pool(device: torch.device) -> Any:
+    """One pool of memory for all graphs of a device: they never run at the same time."""
+    return torch.cuda.graph_pool_handle()
+
+
+def _filled(numbers: list[int], size: int, rest: int) -> list[int]:
+    return numbers if len(numbers) == size else [*numbers, *[rest] * (size - len(numbers))]

@@ -1,0 +1,266 @@
+"""The causal contract on a GPU: the same bookkeeping, run in buckets, verified and written on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..asks import Check, Checked, Verdict, Write, Written
+from ..chance import Philox
+from ..errors import OutOfRoom
+from ..tree import ROOT
+from ..verify.greedy import greedy
+from ..verify.walk import walk
+from ..warp.temperature import Temperature
+from ..warp.warp import Same, Scored, Warp
+from .bucket import STRIDE, Bucket, Kind, Lines, Size
+from .fused import Fused
+from .growth import Growth, harvest
+from .lanes import Lanes
+from .leaf import Leaf
+from .line import Line
+from .packing import Packed, packed
+from .session import Asked
+from .slotted import Slotted, SlottedSession, scores_of
+
+WIDEST = 64  # tokens of a row in one step; more of a prompt are read before, without logits
+PORTION = 512  # tokens of a row that one forward reads of a prompt
+FLOCK = 16384  # tokens of one forward over prompts
+FEW = 4  # rows up to which short prompts go with the step that gives logits for all tokens
+SHORTEST = 1024
+
+
+class Graphed(Slotted):
+    """A causal model on a device: rows in rectangular buckets, each a graph that is made when first needed.
+
+    `check` and `write` answer on the device what the rules would say of the scores; None where they cannot.
+    """
+
+    buckets = Bucket
+
+    def __init__(self, network: Fused, shelf: int = 0, lanes: int = 4096) -> None:
+        super().__init__(network, shelf)
+        self.fused = network
+        longest = _step(network.context, SHORTEST)
+        self.lanes = Lanes(min(lanes, network.slots.room), longest, network.device)
+        self.crowd = self.lanes.trash
+        self._buckets: dict[Size, Bucket] = {}
+
+    def check(self, asked: Sequence[Asked], checks: Sequence[Check]) -> list[Checked] | None:
+        """What greedy verification or the walk say of these trees, told by the device in one small copy."""
+        heats = [heat for check in checks if (heat := _heat(check)) is not None]
+        if len(heats) < len(checks):
+            return None
+        groups = self._grown(asked)
+        growths = [group[0] for group in groups if len(group) == 1]
+        if len(growths) < len(groups) or not all(_simple(growth) for growth in growths):
+            return None
+        self._refuse_overlong(growths)
+        self._take(growths)
+        try:
+            verdicts = self._run(growths, (), list(zip(checks, heats, strict=True)))
+        except BaseException:
+            for growth in growths:
+                self.slots.drop(growth.slots)
+            raise
+        for growth in growths:
+            if len(growth.owed) > 1:
+                self._beginnings.note(growth.leaf)
+        return [_checked(*each) for each in zip(asked, checks, growths, verdicts, strict=True)]
+
+    def write(self, asked: Sequence[Asked], writes: Sequence[Write], turns: int) -> list[Written] | None:
+        """Write on without leaving the device, every text as far as it wants; prompts are read before."""
+        heats = [heat for write in writes if (heat := _warmth(write.prefix.warp)) is not None]
+        sessions = [ask.session for ask in asked]
+        leaves = [s.leaves[0] for s in sessions if isinstance(s, SlottedSession) and len(s.leaves) == 1]
+        chances = [write.chance for write in writes if isinstance(write.chance, Philox)]
+        if min(len(heats), len(leaves), len(chances)) < len(writes) or any(leaf.drafts for leaf in leaves):
+            return None
+        longest = max(len(leaf.tokens) for leaf in leaves)
+        wants = [write.most for write in writes]
+        turns = min(turns, STRIDE, max(wants), self.fused.context - longest)
+        if turns < 1 or (len(leaves) <= FEW and any(len(leaf.owed) > 1 for leaf in leaves)):
+            return None
+        read = self._read_ahead(leaves)
+        turns, plan = self._planned(wants, turns)
+        bucket = self.bucket(Kind.WRITE, len(leaves), 1, longest + turns)
+        past = [len(leaf.slots) for leaf in leaves]
+        bucket.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, self.lanes.lines(leaves))
+        bucket.warm(heats, chances)
+        bucket.run(turns)
+        replies: list[Written] = []
+        written: list[list[int]] = bucket.written[: len(leaves), :turns].tolist()
+        for number, (leaf, want, tokens) in enumerate(zip(leaves, wants, written, strict=True)):
+            count = turns
+            if want < turns:
+                count = want
+                del tokens[want:]
+            leaf.tokens += tokens
+            leaf.slots += plan[number * turns : number * turns + count]
+            leaf.law = None
+            if leaf.hidden:
+                leaf.hidden = {}
+            self.lanes.kept(leaf, len(leaf.slots))
+            replies.append(Written(tuple(tokens), rows=count + read.get(number, 0)))
+        return replies
+
+    def _planned(self, wants: list[int], turns: int) -> tuple[int, list[int]]:
+        """How many turns there is room for, and the slots of all rows, turn by turn; what nobody wants is trash."""
+        trash = self.fused.slots.trash
+        while True:
+            short = [want < turns for want in wants]
+            count = sum(min(want, turns) for want in wants) if any(short) else turns * len(wants)
+            try:
+                taken = self._taken(count, None)
+            except OutOfRoom:
+                if turns == 1:
+                    raise
+                turns //= 2
+                continue
+            if not any(short):
+                return turns, taken
+            plan: list[int] = []
+            for want in wants:
+                own = min(want, turns)
+                plan += taken[len(taken) - own :]
+                del taken[len(taken) - own :]
+                plan += [trash] * (turns - own)
+            return turns, plan
+
+    def _read_ahead(self, leaves: list[Leaf]) -> dict[int, int]:
+        """Read all but the last token of every text; how many tokens that were, by the number of the text."""
+        growths: dict[int, Growth] = {}
+        for number, leaf in enumerate(leaves):
+            owed = len(leaf.tokens) - len(leaf.slots)
+            if owed == 0:  # the last one is computed anew, to go on from it
+                self.slots.drop([leaf.slots.pop()])
+            elif owed > 1:
+                growths[number] = Growth(leaf, leaf.owed[:-1])
+        if not growths:
+            return {}
+        each = list(growths.values())
+        self._take(each)
+        try:
+            self._read_prompts(each, 0)
+        except BaseException:
+            for growth in each:
+                self.slots.drop(growth.slots)
+            raise
+        for growth in each:
+            growth.leaf.slots += growth.slots
+            self._beginnings.note(growth.leaf)
+        return {number: len(growth) for number, growth in growths.items()}
+
+    def closed(self, session: SlottedSession) -> None:
+        """Forget a session; a text on the shelf needs no lane."""
+        for leaf in session.leaves:
+            self.lanes.left(leaf)
+        super().closed(session)
+
+    # ---- the forward
+
+    def _forward(self, growths: list[Growth], wants: tuple[int, ...]) -> None:
+        self._run(growths, wants, [])
+
+    def _run(self, growths: list[Growth], wants: tuple[int, ...], checks: list[tuple[Check, float]]) -> list[list[int]]:
+        """Run all growths and harvest; with checks, the index of each last accepted token and the token after it."""
+        read = self._read_prompts(growths, WIDEST if len(growths) <= FEW else 1)
+        rows = [packed(growth, done) for growth, done in zip(growths, read, strict=True)]
+        longest = max(row.past + len(row.tokens) for row in rows)
+        bits = max(row.past - row.clear + len(row.tokens) for row in rows)
+        tokens = max(len(row.tokens) for row in rows)
+        if any(row.past > row.clear for row in rows):  # drafts of earlier forwards take bits
+            tokens = max(tokens, 2, -(-bits // 2))
+        bucket = self.bucket(Kind.TREE, len(rows), tokens, longest)
+        bucket.fill(rows, self._lines(growths, rows))
+        if checks:
+            bucket.warm([heat for _, heat in checks], [check.chance for check, _ in checks])
+        bucket.run(want=wants)
+        logits = bucket.logits.clone()  # the graph writes its own again
+        for number, (growth, row) in enumerate(zip(growths, rows, strict=True)):
+            first = number * bucket.size.tokens + max(row.root, 0)
+            growth.logits = logits[first : first + 1 + len(growth.added)]
+            harvest(growth, lambda at: Line(logits, at), bucket.hidden if wants else {}, first)
+            self.lanes.kept(growth.leaf, row.clear)
+        verdicts: list[list[int]] = bucket.verdicts[: len(rows), :2].tolist() if checks else []
+        return [[index + done, token] for (index, token), done in zip(verdicts, read, strict=False)]
+
+    def _read_prompts(self, growths: list[Growth], width: int) -> list[int]:
+        """Read what is owed, portion by portion, until at most `width` tokens are left; how many of each were read.
+
+        Unless everything is read, the last token of a text is not.
+        """
+        done, last = [0] * len(growths), min(width, 1)
+        while True:
+            left = [i for i, g in enumerate(growths) if len(g) - done[i] > width and len(g.owed) - done[i] > last]
+            if not left:
+                return done
+            most = max(min(PORTION, len(growths[i].owed) - last - done[i]) for i in left)
+            left = left[: max(1, FLOCK // _step(most, WIDEST))]
+            parts = [_part(growths[i], done[i], min(PORTION, len(growths[i].owed) - last - done[i])) for i in left]
+            longest = max(row.past + len(row.tokens) for row in parts)
+            bucket = self.bucket(Kind.FILL, len(parts), max(len(row.tokens) for row in parts), longest)
+            bucket.fill(parts, self._lines([growths[i] for i in left], parts))
+            bucket.run()
+            for i, row in zip(left, parts, strict=True):
+                done[i] += len(row.tokens)
+
+    def _lines(self, growths: list[Growth], rows: list[Packed]) -> Lines:
+        return self.lanes.lines([growth.leaf for growth in growths], [row.behind for row in rows])
+
+    def bucket(self, kind: Kind, rows: int, tokens: int, length: int) -> Bucket:
+        """The bucket that so many rows fit into."""
+        wide = _step(tokens, 1) if kind is not Kind.FILL else _step(tokens, WIDEST)
+        size = Size(kind, _step(rows, 1), wide, min(_step(length, SHORTEST), self.lanes.length))
+        if size not in self._buckets:
+            self._buckets[size] = self.buckets(size, self.fused, self.lanes)
+        return self._buckets[size]
+
+
+def _step(number: int, least: int) -> int:
+    """The next power of two from `least` on."""
+    return max(least, 1 << (number - 1).bit_length())
+
+
+def _part(growth: Growth, done: int, count: int) -> Packed:
+    """A portion of a prompt; without logits nobody asks what hangs where."""
+    clear, end = len(growth.leaf.slots) + done, done + count
+    behind = [*growth.slots[:done], *(node.slot for node in growth.leaf.drafts)]
+    places, past = list(range(clear, clear + count)), len(growth.leaf.slots) + len(behind)
+    return Packed(growth.owed[done:end], places, growth.slots[done:end], [], clear, behind, [], past, -1, None)
+
+
+def _simple(growth: Growth) -> bool:
+    """True if the device can walk it: the text's last token and one tree below, computed together."""
+    return bool(growth.owed) and not growth.leaf.drafts and not growth.best
+
+
+def _heat(check: Check) -> float | None:
+    """The temperature that a check comes down to, None if it does not."""
+    if check.verify is greedy:
+        return None if _warmth(check.prefix.warp) is None else 0.0
+    return _warmth(check.prefix.warp) if check.verify is walk and isinstance(check.chance, Philox) else None
+
+
+def _warmth(warp: Warp) -> float | None:
+    if isinstance(warp, Same):
+        return 1.0
+    return warp.t if isinstance(warp, Temperature) else None
+
+
+def _checked(ask: Asked, check: Check, growth: Growth, verdict: list[int]) -> Checked:
+    scores = scores_of(ask, [growth])
+    index, token = verdict
+    path: list[int] = []
+    at = index - len(growth.owed)
+    while at >= 0:
+        token_at, above = growth.added[at]
+        path.append(token_at)
+        assert isinstance(above, int)
+        at = above
+    node = ROOT
+    for step in reversed(path):
+        below = check.tree.child(node, step)
+        assert below is not None
+        node = below
+    scored = Scored(check.tree, check.prefix, scores.leaf[0], scores.after)
+    return Checked(Verdict(node, token), scored, scores)

@@ -1,0 +1,112 @@
+"""A draft model that never stands in the way: opened when it is first asked, silent where it has no room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ..asks import Scores
+from ..errors import OutOfRoom
+from ..law import NEVER, Drawn, Law
+from ..tree import NOTHING, ROOT, Tree
+from .session import Asked, Causal, Session
+
+
+class Quiet:
+    """A causal model that answers with empty laws once a text is longer than it can read or store.
+
+    Whoever drafts with it ends the draft at an empty law, and the target goes on alone; so a request is neither refused
+    nor cut for the sake of a draft model's context or cache. A request that never asks it costs nothing.
+    """
+
+    context = None
+    room = None
+
+    def __init__(self, model: Causal) -> None:
+        self.model, self.vocab = model, model.vocab
+        self._nothing = Law(torch.full((model.vocab,), NEVER))
+
+    def open(self, text: Sequence[int]) -> QuietSession:
+        """A session that only remembers the text until it is asked."""
+        return QuietSession(self.model, tuple(text), [list(text)])
+
+    def forget(self) -> None:
+        """Whatever the inner model keeps."""
+        self.model.forget()
+
+    def score(self, asked: Sequence[Asked]) -> list[Scores]:
+        """Answer all these in one forward, or each alone if there is no room for all."""
+        asks = [Asked(_quiet(ask).opened(), ask.tree, ask.want) for ask in asked if not _quiet(ask).silent]
+        try:
+            answers = iter(self.model.score(asks) if asks else [])
+        except OutOfRoom:
+            if len(asked) > 1:
+                return [self.score([ask])[0] for ask in asked]
+            _quiet(asked[0]).hush()
+            answers = iter([])
+        return [self._silence(ask) if _quiet(ask).silent else next(answers) for ask in asked]
+
+    def _silence(self, ask: Asked) -> Scores:
+        return Scores([self._nothing] * len(ask.tree), [self._nothing] * len(_quiet(ask).leaves))
+
+
+class QuietSession:
+    """The texts of one request, and the inner model's session once there is one."""
+
+    def __init__(self, model: Causal, prompt: tuple[int, ...], leaves: list[list[int]]) -> None:
+        self._model, self._prompt, self.leaves = model, prompt, leaves
+        self._inner: Session | None = None
+        self.silent = False
+
+    def opened(self) -> Session:
+        """The inner session, at these texts."""
+        if self._inner is None:
+            forked = len(self.leaves) > 1
+            self._inner = self._model.open(self._prompt if forked else self.leaves[0])
+            if forked:
+                tree, ends = self._below_prompt()
+                self._inner.keep(tree, ends, [None] * len(ends))
+        return self._inner
+
+    def _below_prompt(self) -> tuple[Tree, list[int]]:
+        tree, ends = NOTHING, []
+        for leaf in self.leaves:
+            end = ROOT
+            for token in leaf[len(self._prompt) :]:
+                tree, end = tree.grow(Drawn(token, Law.point(token)), end)
+            ends.append(end)
+        return tree, ends
+
+    def hush(self) -> None:
+        """Give back what is stored, and say nothing from now on."""
+        self.close()
+        self.silent = True
+
+    def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
+        """Make these texts the leaves."""
+        ends = [() if token is None else (token,) for token in extra]
+        new = [(tree.leaf(n), (*tree.tokens(tree.path(n)), *end)) for n, end in zip(nodes, ends, strict=True)]
+        if len(new) == len(self.leaves) == 1:
+            self.leaves[0] += new[0][1]  # in place: a long text is not copied in every round
+        else:
+            self.leaves = [[*self.leaves[r], *tokens] for r, tokens in new]
+        if self._inner is not None:
+            self._inner.keep(tree, nodes, extra)
+
+    def fork(self) -> QuietSession:
+        """The same texts again."""
+        copy = QuietSession(self._model, self._prompt, [list(leaf) for leaf in self.leaves])
+        copy._inner, copy.silent = self._inner and self._inner.fork(), self.silent
+        return copy
+
+    def close(self) -> None:
+        """Free what the inner model holds."""
+        if self._inner is not None:
+            self._inner.close()
+            self._inner = None
+
+
+def _quiet(ask: Asked) -> QuietSession:
+    assert isinstance(ask.session, QuietSession)
+    return ask.session

@@ -1,0 +1,62 @@
+"""The wire to a device: many small arrays in one buffer, so that a step's input is one copy."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+CODES: dict[torch.dtype, Literal["i", "q", "f", "d"]] = {
+    torch.int32: "i",
+    torch.int64: "q",
+    torch.float32: "f",
+    torch.float64: "d",
+}
+ALIGNED = 16
+
+
+class Wire:
+    """Arrays of given types and sizes, on the host to be written and on the device to be read after `send`.
+
+    The host's side is pinned, so that a copy does not wait; a new one waits until the last has left.
+    """
+
+    def __init__(self, fields: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], device: torch.device) -> None:
+        starts, size = {}, 0
+        for name, (dtype, shape) in fields.items():
+            starts[name] = size
+            size += -(-torch.Size(shape).numel() * dtype.itemsize // ALIGNED) * ALIGNED
+        gpu = device.type == "cuda"
+        self._host = torch.zeros(size, dtype=torch.uint8, pin_memory=gpu)
+        self._device = torch.zeros(size, dtype=torch.uint8, device=device)
+        self._sent = torch.cuda.Event() if gpu else None  # type: ignore[no-untyped-call]
+        raw = memoryview((ctypes.c_ubyte * size).from_address(self._host.data_ptr())).cast("B")
+        self._to: dict[str, tuple[str, memoryview[Any]]] = {}
+        self.on: dict[str, Tensor] = {}
+        for name, (dtype, shape) in fields.items():
+            start, count = starts[name], torch.Size(shape).numel()
+            end = start + count * dtype.itemsize
+            self._to[name] = CODES[dtype], raw[start:end].cast(CODES[dtype])
+            self.on[name] = self._device[start:end].view(dtype).view(shape)
+
+    def put(self, name: str, numbers: Sequence[int] | Sequence[float], rest: float = 0) -> None:
+        """Write an array; what is left of it becomes `rest`."""
+        code, to = self._to[name]
+        given = array(code, numbers)
+        given.extend([int(rest) if code in "iq" else rest] * (len(to) - len(given)))
+        to[:] = given
+
+    def wait(self) -> None:
+        """Wait until what was sent last has left the host."""
+        if self._sent is not None:
+            self._sent.synchronize()
+
+    def send(self) -> None:
+        """Copy everything to the device."""
+        self._device.copy_(self._host, non_blocking=True)
+        if self._sent is not None:
+            self._sent.record()

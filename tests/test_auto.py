@@ -1,0 +1,104 @@
+"""Auto drafts what pays and nothing else; prices are measured once, kept, and never change a text."""
+
+import json
+
+import pytest
+
+from unspool.asks import Price
+from unspool.chance import Philox
+from unspool.grow import FREE, Cost
+from unspool.methods import method
+from unspool.run import price as prices
+from unspool.run.engine import Engine
+from unspool.run.table import Table
+from unspool.stop import Stop
+from unspool.warp import Temperature
+
+STEEP = Cost((1, 2), (1.0, 2.5))  # a second row costs more than a token can bring
+DEAR, CHEAP = Cost((1,), (5.0,)), Cost((1,), (0.01,))
+
+
+def loop(text):
+    """A model that counts 0, 1, 2, 3 round and round, rather sure of it."""
+    return [20.0 if x == (text[-1] + 1) % 4 else 1.0 for x in range(4)]
+
+
+def write(spec, price, heat=0.0, models=None, most=40):
+    engine = Engine(models or {"target": Table(4, loop)}, price)
+    job = engine.submit(method(spec), (0, 1, 2, 3, 0), Philox(5, 0), Temperature(heat), Stop(most=most))
+    engine.run()
+    return job.result().tokens, job.trace
+
+
+@pytest.mark.parametrize("heat", [0.0, 1.0])
+def test_auto_drafts_where_rows_are_free_and_is_plain_where_they_are_not(heat):
+    plain, _ = write("plain", lambda _: FREE, heat)
+    free, drafting = write("auto", lambda _: FREE, heat)
+    steep, idle = write("auto", lambda _: STEEP, heat)
+    assert free == steep == plain
+    assert drafting.tokens_per_forward > 2
+    assert idle.drafted == 0
+    assert idle.forwards["target"] == idle.rows["target"] == len(plain)  # one row each
+
+
+def test_auto_asks_a_draft_model_only_if_its_time_is_worth_it():
+    def dull(text):  # nothing to copy and nothing to remember: the draft model alone knows what comes
+        return [9.0 if x == (len(text) * 7 + len(text) // 5) % 50 else 0.1 for x in range(50)]
+
+    asked = {}
+    for name, cost in (("cheap", CHEAP), ("dear", DEAR)):
+        models = {"target": Table(50, dull), "draft": Table(50, dull)}
+        tokens, trace = write(
+            "auto", lambda by, cost=cost: cost if by == "draft" else Cost((1, 9), (1.0, 1.2)), models=models
+        )
+        assert tokens == write("plain", lambda _: FREE, models=models)[0]
+        asked[name] = trace
+    assert asked["cheap"].tokens_per_forward > 3
+    assert asked["dear"].forwards["draft"] <= 40 / 16 + 1  # a probe now and then
+
+
+def test_a_request_is_told_the_price_of_the_forward_it_shares():
+    told = []
+
+    def ask(text, chance, warp, stop):
+        told.append((yield Price()))
+        told.append((yield Price("nobody")))
+        return (yield from method("plain")(text, chance, warp, stop))
+
+    cost = Cost((1, 2, 4), (1.0, 1.5, 4.0))
+    engine = Engine({"target": Table(4, loop)}, lambda _: cost)
+    for i in range(2):
+        engine.submit(ask, (i,), Philox(i, 0), stop=Stop(most=1))
+    engine.run()
+    assert told == [cost.among(2), None, cost.among(2), None]
+    assert cost.among(2)(2) == cost(4)
+
+
+def test_a_price_is_measured_once_and_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNSPOOL_HOME", str(tmp_path))
+    table = Table(4, loop)
+    first = prices.price(table, "this model here")
+    forwards = table.forwards
+    assert prices.price(table, "this model here") == first
+    assert table.forwards == forwards
+    assert json.loads((tmp_path / prices.FILE).read_text())["this model here"]["rows"] == list(first.rows)
+    prices.price(table, "another")
+    assert table.forwards > forwards
+    assert set(json.loads((tmp_path / prices.FILE).read_text())) == {"this model here", "another"}
+
+
+@pytest.mark.parametrize("broken", ["", "[]", "{", '{"key": {"rows": [1], "seconds": [-1]}}', '{"key": 3}'])
+def test_a_broken_file_of_prices_is_measured_anew(tmp_path, monkeypatch, broken):
+    monkeypatch.setenv("UNSPOOL_HOME", str(tmp_path))
+    (tmp_path / prices.FILE).write_text(broken)
+    table = Table(4, loop)
+    measured = prices.price(table, "key")
+    assert prices.price(table, "key") == measured
+
+
+def test_without_a_key_or_a_folder_to_write_nothing_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNSPOOL_HOME", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("not a folder")
+    assert prices.price(Table(4, loop), "key").rows
+    assert prices.price(Table(4, loop), None).rows
+    assert (tmp_path / "file").read_text() == "not a folder"

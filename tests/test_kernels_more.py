@@ -1,0 +1,226 @@
+"""The kernels around the forward against what they say they compute: interpreted, or on the GPU where there is one."""
+
+import random
+
+import pytest
+import torch
+from interpreted import INTERPRETED
+
+from unspool.chance import At, Philox, Role
+from unspool.kernel import advance as advance_
+from unspool.kernel import philox as philox_
+from unspool.kernel import sample as sample_
+from unspool.kernel import top as top_
+
+DEVICE = "cpu" if INTERPRETED else "cuda"
+NAN = float("nan")
+
+# numpy says aloud what floating point does silently on a GPU
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+    random.seed(0)
+
+
+def ints(values, dtype=torch.int32):
+    return torch.tensor(values, dtype=dtype, device=DEVICE)
+
+
+# ---- advance
+
+
+def wholes(*shape, below=100):
+    return torch.randint(below, shape, dtype=torch.int32, device=DEVICE)
+
+
+def reals(*shape, dtype=torch.float32):
+    return torch.rand(shape, dtype=dtype, device=DEVICE)
+
+
+def step_state(rows, steps, turn):
+    before = [wholes(rows) for _ in range(5)]  # picked, tokens, places, slots, past
+    numbers = reals(rows, steps, dtype=torch.float64), reals(rows, dtype=torch.float64)
+    text = wholes(rows, steps), reals(rows, 2), reals(rows, steps, 2)
+    return [*before, wholes(rows, below=2), wholes(rows, steps), *numbers, *text, ints([turn])]
+
+
+@pytest.mark.parametrize("rows", [1, 5, 1500])
+def test_a_step_ends_as_it_says(rows):
+    for turn in range(4):  # the last but one of three steps plans no more, and behind the last nothing is written
+        ours = step_state(rows, 3, turn)
+        theirs = [x.clone() for x in ours]
+        advance_.advance(*ours)
+        advance_.reference(*theirs)
+        for a, b in zip(ours, theirs, strict=True):
+            assert torch.equal(a, b)
+
+
+def test_steps_in_a_row_write_a_text():
+    rows, steps = 3, 4
+    state = step_state(rows, steps, 0)
+    picked, tokens, places, slots, past, count, plan, _, uniforms, written, given, logprobs, turn = state
+    count.fill_(1)
+    start, first = places.clone(), past.clone()
+    picks = wholes(steps, rows)
+    for step in range(steps):
+        picked.copy_(picks[step])
+        given.fill_(step)
+        advance_.advance(*state)
+        assert torch.equal(tokens, picks[step])
+    assert torch.equal(written, picks.T)
+    assert torch.equal(logprobs[..., 1], torch.arange(4.0, device=DEVICE).expand(rows, -1))
+    assert torch.equal(places, start + steps)
+    assert torch.equal(past, first + steps)
+    assert torch.equal(slots, plan[:, -1])
+    assert torch.equal(uniforms, state[7][:, -1])
+    assert int(turn) == steps
+
+
+# ---- Philox
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_philox_is_the_same_in_every_bit(role):
+    seeds = [0, 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1, *(random.getrandbits(64) for _ in range(300))]
+    streams = [random.choice([0, 1, random.getrandbits(32), random.getrandbits(40)]) for _ in seeds]
+    places = [random.choice([0, random.getrandbits(12), random.getrandbits(31), 2**32 - 1, 2**40]) for _ in seeds]
+    rounds = [random.getrandbits(16) for _ in seeds]
+    signed = [seed - 2**64 if seed >= 2**63 else seed for seed in seeds]
+    key, stream, position, begun = (ints(x, torch.int64) for x in (signed, streams, places, rounds))
+    for k, round_ in ((0, None), (3, begun)):
+        ours = philox_.uniforms(key, stream, position, role, k, round_)
+        wanted = [
+            Philox(seed, of).uniform(At(place, role, k, 0 if round_ is None else r))
+            for seed, of, place, r in zip(seeds, streams, places, rounds, strict=True)
+        ]
+        assert ours.dtype == torch.float64
+        assert ours.tolist() == wanted
+        assert torch.equal(ours, philox_.reference(key, stream, position, role, k, round_))
+
+
+def test_a_plan_is_the_picks_to_come():
+    key, stream, position = (torch.randint(2**30, (70,), device=DEVICE) for _ in range(3))
+    ours = philox_.plan(key, stream, position.int(), 5)
+    assert ours.shape == (70, 5)
+    assert torch.equal(ours, philox_.plan_reference(key, stream, position, 5))
+    assert ours[2, 3].item() == Philox(int(key[2]), int(stream[2])).uniform(At(int(position[2]) + 3, Role.PICK))
+
+
+# ---- top
+
+
+def stable(logits, k):
+    """Tokens by value, best first, then by id; NaN behind all."""
+    lines = [[(x != x, -x, i) for i, x in enumerate(line)] for line in logits.float().tolist()]
+    return [[i for _, _, i in sorted(line)[:k]] for line in lines]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("vocab", "k"), [(5, 16), (11, 1), (4096, 16), (9001, 7)])
+def test_top_is_a_stable_sort(vocab, k, dtype):
+    logits = (3 * torch.randn(4, vocab, device=DEVICE)).to(dtype)
+    logits[1] = logits[1].round()  # many ties, 0 and −0 among them
+    logits[2, torch.rand(vocab) < 0.9] = float("-inf")
+    logits[2, 3] = NAN
+    logits[3] = float("-inf")
+    values, tokens = top_.top(logits, k)
+    assert tokens.tolist() == stable(logits, k)
+    for ours, theirs in zip((values, tokens), top_.reference(logits, k), strict=True):
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+def test_top_takes_nan_only_for_want_of_anything_else():
+    logits = torch.full((2, 4100), NAN, device=DEVICE)
+    logits[1, 4097], logits[1, 2] = float("-inf"), float("inf")
+    values, tokens = top_.top(logits, 3)
+    assert tokens.tolist() == [[0, 1, 2], [2, 4097, 0]]
+    assert values[0].isnan().all()
+    assert values[1].isnan().tolist() == [False, False, True]
+    with pytest.raises(ValueError, match="17"):
+        top_.top(logits, 17)
+
+
+def test_top_takes_zero_for_zero_whatever_its_sign():
+    assert top_.top(torch.tensor([[-1.0, -0.0, 0.0, -0.0]], device=DEVICE), 3)[1].tolist() == [[1, 2, 3]]
+
+
+def test_top_of_rows_that_lie_apart():
+    logits = torch.randn(3, 40, device=DEVICE)
+    assert top_.top(logits[:, :9], 4)[1].tolist() == stable(logits[:, :9], 4)
+
+
+# ---- truncated sampling
+
+
+def check_samples(logits, settings):
+    """Every row under every (t, k, p, m), at a number of its own, against the warps."""
+    t, k, p, m = zip(*(case for case in settings for _ in logits), strict=True)
+    given = logits.repeat(len(settings), 1), torch.tensor(t, device=DEVICE), ints(k)
+    wide = [torch.tensor(x, dtype=torch.float64, device=DEVICE) for x in (p, m)]
+    last = reals(len(t), dtype=torch.float64), ints([1] * len(t))
+    ours, theirs = sample_.sample(*given, *wide, *last), sample_.reference(*given, *wide, *last)
+    assert torch.equal(ours[0], theirs[0])
+    torch.testing.assert_close(ours[1], theirs[1], atol=2e-5, rtol=2e-5)
+
+
+# (temperature, top_k, top_p, min_p)
+EACH = [(1.0, 0, 1.0, 0.0), (0.7, 5, 1.0, 0.0), (1.3, 0, 0.6, 0.0), (0.9, 0, 1.0, 0.2)]
+MIXED = [(0.8, 40, 0.9, 0.0), (1.5, 30, 0.95, 0.02), (1.0, 0, 0.8, 0.3), (0.0, 3, 0.5, 0.1), (1.1, 30, 0.5, 0.1)]
+ENDS = [(1.0, 1, 1.0, 0.0), (1.0, 0, 0.0, 0.0), (1.0, 0, 1.0, 1.0), (2.0, 10**6, 0.999, 0.0), (2e-5, 0, 0.9, 0.0)]
+
+
+@pytest.mark.parametrize("settings", [EACH, MIXED, ENDS], ids=["each", "mixed", "ends"])
+@pytest.mark.parametrize(("block", "few"), [(64, 16), (128, 128)])  # many are left after a truncation, or never
+def test_samples_are_those_of_the_warps(monkeypatch, settings, block, few):
+    monkeypatch.setattr(sample_, "BLOCK", block)
+    monkeypatch.setattr(sample_, "FEW", few)
+    logits = torch.randn(3, 100, device=DEVICE) * torch.tensor([[0.2], [1.0], [4.0]], device=DEVICE)
+    check_samples(logits, settings)
+
+
+@pytest.mark.parametrize("few", [8, 64])
+def test_samples_keep_ties_and_pass_over_what_is_forbidden(monkeypatch, few):
+    monkeypatch.setattr(sample_, "BLOCK", 32)
+    monkeypatch.setattr(sample_, "FEW", few)
+    logits = (2 * torch.randn(3, 50, device=DEVICE)).round()
+    logits[1, 5:45] = float("-inf")
+    logits[2, ::2] = torch.finfo(torch.float32).min  # a mask that is finite
+    settings = [(0.8, 12, 1.0, 0.0), (1.0, 0, 0.75, 0.0), (1.2, 20, 0.9, 0.1)]
+    check_samples(logits.half() if few == 8 else logits, settings)
+
+
+def samples_of(logits, uniforms, count):
+    """Drawn at temperature 1 from the tokens that top-p 0.9 leaves."""
+    rows = torch.ones(len(count), device=DEVICE)
+    u = torch.tensor(uniforms, dtype=torch.float64, device=DEVICE)
+    return sample_.sample(logits, rows, ints([0] * len(count)), 0.9 * rows, 0 * rows, u, ints(count))
+
+
+def test_samples_at_the_ends_of_the_unit_interval():
+    logits = torch.tensor([[-9.0, 0.0, 1.0, 2.0, 1.0, -9.0]], device=DEVICE).expand(3, -1).contiguous()
+    picks, logprobs = samples_of(logits, [0.0, 0.5, 1 - 2**-53], [3])
+    assert picks.tolist() == [2, 3, 4]  # e, e² and e hold 0.93 of the mass
+    kept = torch.tensor([1.0, 2.0, 1.0], device=DEVICE).log_softmax(0)
+    torch.testing.assert_close(logprobs[:, 1], kept)
+
+
+def test_samples_tell_neighbouring_numbers_apart():
+    logits = torch.tensor([[1.0, 1.0 + 2**-23, 0.5, 1.0]], device=DEVICE)
+    check_samples(logits, [(1.0, 1, 1.0, 0.0), (1.0, 2, 1.0, 0.0), (1.0, 0, 0.2, 0.0)])
+
+
+def test_samples_leave_padding_alone_and_bad_scores_show():
+    logits = torch.randn(6, 20, device=DEVICE)
+    logits[1] = NAN  # padding
+    logits[2, 7] = NAN
+    logits[4] = float("-inf")
+    picks, logprobs = samples_of(logits, [0.3] * 6, [1, 1, 2])
+    assert logprobs[[0, 5]].isfinite().all()
+    assert logprobs[[2, 4]].isnan().all()
+    assert ((picks >= 0) & (picks < 20)).all()
+    alone, _ = samples_of(logits[[0, 5]], [0.3] * 2, [1, 1])
+    assert picks[[0, 5]].tolist() == alone.tolist()
