@@ -1,4 +1,4 @@
-"""Triton's interpreter where there is no GPU, made to work with today's numpy; tests that need it are skipped without."""
+"""Triton's interpreter where there is no GPU, made to work with today's numpy; without Triton its tests are skipped."""
 
 import os
 
