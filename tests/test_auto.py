@@ -6,12 +6,18 @@ import pytest
 
 from unspool.asks import Price
 from unspool.chance import Philox
+from unspool.claim import LAW, SEED
+from unspool.decode import Speculate
 from unspool.grow import FREE, Cost
+from unspool.grow.chosen import chosen
 from unspool.methods import method
+from unspool.proof import prove
 from unspool.run import price as prices
 from unspool.run.engine import Engine
 from unspool.run.table import Table
 from unspool.stop import Stop
+from unspool.tree import Tree
+from unspool.verify import walk, zeroing
 from unspool.warp import Temperature
 
 STEEP = Cost((1, 2), (1.0, 2.5))  # a second row costs more than a token can bring
@@ -102,3 +108,35 @@ def test_without_a_key_or_a_folder_to_write_nothing_is_kept(tmp_path, monkeypatc
     assert prices.price(Table(4, loop), "key").rows
     assert prices.price(Table(4, loop), None).rows
     assert (tmp_path / "file").read_text() == "not a folder"
+
+
+class Naps:
+    """A drafter of nothing that rests for two tokens after every round."""
+
+    def begin(self, prefix):
+        return Napping()
+
+
+class Napping:
+    until = 0
+
+    def rest(self, prefix):
+        return max(0, self.until - len(prefix))
+
+    def propose(self, prefix, budget, chance):
+        yield from ()
+        return Tree.chain([chosen(x) for x in prefix.text[-1:]])
+
+    def learn(self, prefix, tree, scores):
+        self.until = len(prefix) + 2
+
+
+@pytest.mark.parametrize(("verify", "claim"), [(walk, SEED), (zeroing, LAW)])
+def test_a_source_that_rests_leaves_the_law_alone(verify, claim):
+    assert prove(Speculate(Naps(), verify, budget=1), claim, quick=True).ok
+
+
+def test_auto_rests_where_the_host_takes_longer_than_it_brings():
+    tokens, trace = write("auto", lambda _: Cost((1, 64), (1e-9, 1.2e-9)), heat=1.0)  # no forward is as short as a look
+    assert tokens == write("plain", lambda _: FREE, heat=1.0)[0]
+    assert trace.drafted == 0

@@ -46,7 +46,9 @@ def test_lookup_and_batch_give_the_greedy_text(lm):
 
 def test_warps_and_seeds_work_on_the_device(lm):
     options = Settings(max_tokens=32, temperature=0.8, top_p=0.9, repetition=1.1, frequency=0.1, seed=3)
-    first, again = lm.generate(CHATS[2], options), lm.generate(CHATS[2], options)
-    assert first.tokens == again.tokens
+    lm.model.forget()  # a prompt that is read at once and one that is found in the cache are rounded differently
+    first = lm.generate(CHATS[2], options)
+    lm.model.forget()
+    assert lm.generate(CHATS[2], options).tokens == first.tokens
     lm.model.forget()
     assert lm.model.slots.in_use == 0

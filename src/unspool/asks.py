@@ -74,9 +74,13 @@ def best_of(scores: Tensor, k: int) -> list[list[tuple[int, float]]]:
 def paired(values: Tensor, tokens: Tensor) -> list[list[tuple[int, float]]]:
     """Tokens with weights, row by row, from scores [n, k] and ids; ids below 2^24 are exact in a float."""
     weights = values.float().softmax(1)
-    width = weights.shape[1]
-    rows: list[list[float]] = torch.cat((weights, tokens.to(weights.dtype)), 1).tolist()
-    return [list(zip(map(int, row[width:]), row, strict=False)) for row in rows]
+    return unpacked(torch.cat((weights, tokens.to(weights.dtype)), 1))
+
+
+def unpacked(packed: Tensor) -> list[list[tuple[int, float]]]:
+    """Tokens with weights, row by row, from [n, 2k]: the weights, then the ids."""
+    width = packed.shape[1] // 2
+    return [list(zip(map(int, row[width:]), row, strict=False)) for row in packed.tolist()]
 
 
 @dataclass(frozen=True)

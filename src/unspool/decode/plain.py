@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Any
 
-from ..asks import Decoding, Done, Emit, Write, Written
+from ..asks import Ask, Decoding, Done, Emit, Write, Written
 from ..chance import Chance
 from ..claim import SEED, Method, claims
-from ..stop import Stop
+from ..stop import Cut, Stop, Tail
 from ..warp.warp import Prefix, Warp
 
 AHEAD = 32  # tokens that a model on a device may write before it looks up
+
+
+def write_on(
+    prefix: Prefix, chance: Chance, stop: Stop, tail: Tail, most: int = AHEAD
+) -> Generator[Ask, Any, tuple[Prefix, Cut]]:
+    """Write at most so many tokens, or fewer, and hand them out; the text as it is then, and whether it has ended."""
+    written: Written = yield Write(prefix, chance, int(min(most, prefix.left)))
+    cut = stop.cut(tail, written.tokens)
+    yield Emit(cut.kept, written.before, written.after, rounds=len(cut.kept))
+    return prefix.then(cut.kept), cut
 
 
 @dataclass(frozen=True)
@@ -22,10 +34,7 @@ class Plain:
         tail = stop.start()
         prefix = Prefix.of(text, warp, stop.left(tail))
         while True:
-            written: Written = yield Write(prefix, chance, most=int(min(AHEAD, prefix.left)))
-            kept, reason, tail, trim = stop.cut(tail, written.tokens)
-            yield Emit(kept, written.before, written.after, rounds=len(kept))
-            prefix = prefix.then(kept)
+            prefix, (_, reason, tail, trim) = yield from write_on(prefix, chance, stop, tail)
             if reason:
                 return Done(prefix.text[len(text) :], reason, trim)
 

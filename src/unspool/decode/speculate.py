@@ -6,19 +6,21 @@ from dataclasses import dataclass
 
 from ..asks import Check, Checked, Decoding, Done, Emit, Keep, Laws, Verify
 from ..chance import Chance
-from ..draft.draft import Draft, wanted
+from ..draft.draft import Draft, resting, wanted
 from ..draft.nothing import Nothing
 from ..stop import Stop
 from ..tree import NOTHING, ROOT
 from ..verify.walk import walk
 from ..warp.warp import Prefix, Warp
+from .plain import write_on
 
 
 @dataclass(frozen=True)
 class Speculate:
     """Draft a tree, score it once, keep the verified path and one token more.
 
-    What follows is exact about the law after all warps if the verifier is. With nothing drafted this is plain decoding.
+    What follows is exact about the law after all warps if the verifier is. With nothing drafted this is plain decoding,
+    and while a source rests it is exactly that.
 
     Cost: one forward of the target per round, over the drafted nodes and the last token.
     """
@@ -33,6 +35,10 @@ class Speculate:
         prefix = Prefix.of(text, warp, stop.left(tail))
         source = self.draft.begin(prefix)
         while True:
+            while rest := resting(source, prefix):
+                prefix, (_, reason, tail, trim) = yield from write_on(prefix, chance, stop, tail, rest)
+                if reason:
+                    return Done(prefix.text[len(text) :], reason, trim)
             tree, depth = NOTHING, prefix.left - 1  # a draft past the end would be for nothing
             if depth > 0:
                 nodes = int(min(self.budget, depth + stop.spare))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import perf_counter
 
 from ..asks import Price, Score, Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
-from ..grow.best_first import planted
+from ..grow.best_first import planted, worth
 from ..grow.chosen import chosen
 from ..grow.cost import FREE, Cost
 from ..law import Drawn
@@ -23,6 +24,9 @@ from .recall import Recall
 from .suffix import Suffix
 
 WIDE = 64
+LITTLE = 0.02  # of a forward: what the host may take before anybody counts it
+HOST = 2e-4  # seconds that a round takes on the host, before it was measured
+SHORT, LONG = 16, 128  # tokens to rest
 PROBE = 16  # rounds after which a draft model that did not seem to pay is asked again
 
 
@@ -43,6 +47,10 @@ class Auto:
     model, it is asked for one token more as long as that token is expected to bring more than its draft forward and
     its row take at the rate so far. t is measured once per model and device, for as many requests as share a forward.
 
+    On a fast device the host's own time counts too: h, what drafting and learning have taken lately, times the requests
+    that wait for each other. Where (1 + Σ p̂) / (t(1 + nodes) + h) is below plain decoding's 1 / t(1), the source rests
+    for a few tokens, twice as many each time up to 128, and then looks again.
+
     Claim: SEED under the walk. Cost: that of what pays; on the host, a copy, a top-k and a heap per round.
     """
 
@@ -55,29 +63,51 @@ class Auto:
 
 
 class Paying:
-    """The sources of one request, and how often the draft model was right on this text."""
+    """The sources of one request, how often the draft model was right on this text, and what drafting takes."""
 
     def __init__(self, free: Merged) -> None:
         self.free, self.stood = free, Rate(0.7, weight=8.0)
         self.rounds, self.chain = 0, NOTHING
         self.want: tuple[str, ...] = ()
+        self.spent, self.host = 0.0, HOST  # seconds of this round so far, and lately per round
+        self.pause, self.until = 0, 0
+
+    def rest(self, prefix: Prefix) -> int:
+        """For how many tokens drafting would cost more than it brings."""
+        return max(0, self.until - len(prefix))
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """What pays."""
         cost: Cost = yield Price()
         other: Cost | None = yield Price(DRAFT)
+        ahead = self.host * cost.requests
+        if self.rounds == 0 and ahead > cost(1):  # so many wait for each other that not even looking pays
+            self.rounds, self.pause, self.spent = 1, LONG, self.host
+            return NOTHING
+        began = perf_counter()
         yield from self.free.gather(prefix, budget, chance)
-        twigs = self.free.best(budget, cost)
+        twigs = self.free.best(budget, FREE)
+        twigs = twigs[: worth([twig.p for twig in twigs], cost, ahead)]
+        rate = (1 + sum(twig.p for twig in twigs)) / (cost(1 + len(twigs)) + ahead)
+        self._pace(rate * cost(1), ahead / cost(1))
+        self.spent = perf_counter() - began
         if self.rounds == 0 and cost(WIDE) < 2 * cost(1):  # rows are cheap here, so the prompt may tell its laws
             self.want = (f"prompt:{WIDTH}",)
         self.rounds, self.chain = self.rounds + 1, NOTHING
         if other is not None:
-            rate = (1 + sum(twig.p for twig in twigs)) / cost(1 + len(twigs))
             self.chain = yield from self._chain(prefix, budget, cost, other(1), rate)
             if len(self.chain):
+                self.pause = 0
                 self.free.add(Planted(self.chain), prefix)
                 twigs = self.free.best(budget, cost)
         return planted(twigs)
+
+    def _pace(self, gain: float, share: float) -> None:
+        """Rest after this round if it brings less than plain decoding and looking is not for nothing."""
+        if gain >= 1 or share < LITTLE:
+            self.pause = 0
+        else:
+            self.pause = min(2 * self.pause or SHORT, LONG)
 
     def _chain(self, prefix: Prefix, budget: int, cost: Cost, step: float, rate: float) -> Proposing:
         """The draft model's likeliest tokens, one by one while the next is worth its time."""
@@ -101,6 +131,7 @@ class Paying:
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
         """Mark all sources, and the draft model's tokens up to its first wrong one."""
+        began = perf_counter()
         for (token, _), written in zip(self.chain.drawn, prefix.text[self.free.start :], strict=False):
             self.stood.mark(token == written)
             if token != written:
@@ -109,3 +140,6 @@ class Paying:
             self.free.told(prefix.text, scores.tops)
             self.want = ()
         self.free.learn(prefix, tree, scores)
+        self.spent += perf_counter() - began
+        self.host += (self.spent - self.host) / 4
+        self.until = len(prefix) + self.pause

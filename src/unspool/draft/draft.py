@@ -60,3 +60,17 @@ class Wishing(Protocol):
 def wanted(source: Source) -> tuple[str, ...]:
     """What a source wants to learn of the next forward beside its laws."""
     return source.want if isinstance(source, Wishing) else ()
+
+
+@runtime_checkable
+class Resting(Protocol):
+    """A source that may have nothing to draft for a while, and knows it."""
+
+    def rest(self, prefix: Prefix) -> int:
+        """For how many tokens from here on; 0 to be asked."""
+        ...
+
+
+def resting(source: Source, prefix: Prefix) -> int:
+    """For how many tokens from here on a source has nothing to draft."""
+    return source.rest(prefix) if isinstance(source, Resting) else 0

@@ -110,7 +110,8 @@ class Recalled:
 
     def start(self, prefix: Prefix) -> Context:
         """The last tokens of the text."""
-        return prefix.text[-ORDER:]
+        self.end = prefix.text[-ORDER:]  # a text may have gone on by itself since it was learnt from
+        return self.end
 
     def below(self, place: Context) -> tuple[int, Kids]:
         """What the target said there; one voice for each length of context."""

@@ -9,7 +9,7 @@ from ..asks import Scores
 from ..chance import Chance
 from ..tree import Tree
 from ..warp.warp import Prefix
-from .draft import Draft, Proposing, Source, wanted
+from .draft import Draft, Proposing, Source, resting, wanted
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,9 @@ class _Watching:
     @property
     def want(self) -> tuple[str, ...]:
         return wanted(self.source)
+
+    def rest(self, prefix: Prefix) -> int:
+        return resting(self.source, prefix)
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         tree = yield from self.source.propose(prefix, budget, chance)

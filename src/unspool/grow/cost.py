@@ -18,6 +18,7 @@ class Cost:
 
     rows: tuple[int, ...]
     times: tuple[float, ...]
+    requests: int = 1  # that share the forward
 
     def __post_init__(self) -> None:
         rising = all(a < b for a, b in zip(self.rows, self.rows[1:], strict=False))
@@ -46,7 +47,7 @@ class Cost:
         The fuller the batch, the sooner a node no longer pays: that switches speculation off by itself, which ReSpec
         (2510.26475) does with a scheduler of two states.
         """
-        return Cost(self.rows, tuple(self(requests * n) for n in self.rows))
+        return Cost(self.rows, tuple(self(requests * n) for n in self.rows), requests)
 
 
 FREE = Cost((1,), (1.0,))

@@ -15,6 +15,7 @@ from ..kernel.advance import advance
 from ..kernel.philox import uniforms
 from ..kernel.pick import pick
 from ..kernel.rows import Rows, Sight
+from ..kernel.top import top
 from ..kernel.verify import verify
 from .fused import Fused
 from .lanes import Lanes
@@ -22,6 +23,7 @@ from .packing import BITS, Packed, words
 from .wire import Wire
 
 STRIDE = 32  # tokens that plain decoding writes at most before it looks up
+BEST = 8  # most probable tokens that are told after every node, for those who remember laws
 
 
 Lines: TypeAlias = tuple[list[int], list[int], list[int]]
@@ -79,6 +81,7 @@ class Bucket:
         self.wire = Wire(fields, network.device)
         self.logits = torch.empty(0)
         self.verdicts = torch.empty(0)
+        self.best = torch.empty(0)  # [n, 2 · BEST]: weights among the best, then their ids
         self.hidden: dict[int, Tensor] = {}
         self.graph: torch.cuda.CUDAGraph | None = None
 
@@ -193,6 +196,8 @@ class Bucket:
         if size.kind is Kind.TREE:
             asked = (on["tokens"], on["parents"], on["roots"], on["count"], on["temperature"], noise)
             self.verdicts = verify(self.logits, *asked).packed
+            values, best = top(self.logits, BEST)
+            self.best = torch.cat((values.softmax(1), best.to(values.dtype)), 1)
             return
         picked, logprobs = pick(self.logits, on["temperature"], noise, on["count"])
         moving = (on["tokens"], on["places"], on["slots"], on["past"], on["count"])

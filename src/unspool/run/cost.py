@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from time import perf_counter
 
+from ..asks import Check, Write
+from ..chance import Philox
 from ..errors import BadRequest
+from ..grow.chosen import chosen
 from ..grow.cost import Cost
-from ..law import Drawn, Law
 from ..tree import NOTHING, ROOT, Tree
-from .session import Asked, Causal
+from ..verify.walk import walk
+from ..warp.temperature import Temperature
+from ..warp.warp import Prefix
+from .session import Asked, Causal, Session, Swift
 
 ROWS = (1, 2, 3, 4, 6, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)  # kernels change gear right after powers of two
+AHEAD = 16  # tokens of plain decoding that are timed together where they are written together
 WIDE = 5  # forwards that take so many times the narrowest are not measured further: no tree pays there
 
 
@@ -21,7 +27,8 @@ def measure(
 
     Every forward computes the last kept token and a drafted chain, so n rows are n − 1 drafted nodes. One turn over
     all sizes is made first; its times count only to leave out sizes that are hopeless. A slow model is measured less
-    often: no turn begins after `seconds`, but for the first one that counts.
+    often: no turn begins after `seconds`, but for the first one that counts. A model that checks and writes on its
+    device is measured doing so: its one row is a token of plain decoding as it really goes there.
 
     Cost: at most (repeats + 1) · len(rows) forwards and one prompt.
     """
@@ -33,7 +40,8 @@ def measure(
     sizes = sorted(set(rows))
     if model.context is not None:
         behind = max(1, min(behind, model.context // 2))
-        sizes = [n for n in sizes if behind + (repeats + 1) * len(sizes) + n <= model.context] or sizes[:1]
+        written = (repeats + 1) * (len(sizes) + AHEAD)
+        sizes = [n for n in sizes if behind + written + n <= model.context] or sizes[:1]
     times: dict[int, list[float]] = {n: [] for n in sizes}
     session = model.open([i % model.vocab for i in range(behind)])
     try:
@@ -43,13 +51,8 @@ def measure(
             if turn > 1 and perf_counter() - start > seconds:
                 break
             for n in sizes:
-                tokens = [(turn + i) % model.vocab for i in range(n - 1)]
                 session.keep(NOTHING, (ROOT,), (turn % model.vocab,))
-                tree = Tree.chain([Drawn(x, Law.point(x)) for x in tokens])
-                began = perf_counter()
-                (scores,) = model.score([Asked(session, tree)])
-                scores.law(len(tree) - 1).best  # noqa: B018  (waits for the device; with no tree, −1 is the root)
-                times[n].append(perf_counter() - began)
+                times[n].append(_seconds(model, session, [(turn + i) % model.vocab for i in range(n - 1)]))
             if turn == 0:
                 sizes = [n for n in sizes if times[n][0] <= WIDE * times[sizes[0]][0]]
     finally:
@@ -59,3 +62,17 @@ def measure(
     # slower either; where the clock says so it was disturbed.
     least = [min(times[n][1:]) for n in sizes]
     return Cost(tuple(sizes), tuple(min(least[i:]) for i in range(len(least))))
+
+
+def _seconds(model: Causal, session: Session, tokens: list[int]) -> float:
+    """The time of one forward over the last token and these, until somebody can know what it says."""
+    tree, prefix = Tree.chain([chosen(x) for x in tokens]), Prefix.of((0,), Temperature(0.0))
+    ask, began = Asked(session, tree), perf_counter()
+    if isinstance(model, Swift):
+        if not tokens and (written := model.write([ask], [Write(prefix, Philox(0), AHEAD)], AHEAD)):
+            return (perf_counter() - began) / len(written[0].tokens)
+        if model.check([ask], [Check(tree, prefix, walk, Philox(0))]):
+            return perf_counter() - began
+    (scores,) = model.score([ask])
+    scores.law(len(tree) - 1).best  # noqa: B018  (waits for the device; with no tree, −1 is the root)
+    return perf_counter() - began

@@ -22,6 +22,7 @@ from .job import ENDED, LIVE, Job
 from .session import Asked, Causal, Infill, Model, Swift
 
 LONGEST = 32  # tokens that a model may write before anybody looks
+BRIEF = 4  # and while others wait for a forward of their own
 
 
 class Engine:
@@ -45,6 +46,7 @@ class Engine:
         self.live: dict[Job, None] = {}  # in the order of their coming
         self._taken = 0  # tokens of cache that live requests may need
         self._held = False  # whether somebody waits for a prompt to be read
+        self._mixed = False  # whether some write on by themselves while others ask
         self._pace = math.inf  # seconds per token of what was written last
 
     def submit(
@@ -81,7 +83,9 @@ class Engine:
         self._admit()
         for job in list(self.live):
             self._advance(job)
-        for name, jobs in self._groups().items():
+        groups = self._groups()
+        self._mixed = len(groups) > len({name for name, _ in groups})
+        for (name, _), jobs in groups.items():
             self._forward(name, jobs)
         return bool(self.live or self.waiting)
 
@@ -185,8 +189,9 @@ class Engine:
             emit = Emit(emit.tokens, (), (), emit.drafted, emit.accepted, emit.rounds)
         job.emitted.append(emit)
 
-    def _groups(self) -> dict[str, list[Job]]:
-        groups: dict[str, list[Job]] = {}
+    def _groups(self) -> dict[tuple[str, bool], list[Job]]:
+        """Who asks which model; those that write on by themselves apart, where the model can let them."""
+        groups: dict[tuple[str, bool], list[Job]] = {}
         for job in list(self.live):
             name = TARGET if isinstance(job.ask, (Check, Write)) else getattr(job.ask, "by", None)
             if name not in self.models:
@@ -194,7 +199,8 @@ class Engine:
                 given = f"{job.ask!r:.60}" if name is None else f"a model called {name!r}"
                 self._end(job, None, BadRequest(f"the method asks for {given}; this engine has: {known}"))
                 continue
-            groups.setdefault(name, []).append(job)
+            writes = name in self._swift and isinstance(job.ask, Write) and not job.laws
+            groups.setdefault((name, writes), []).append(job)
         return groups
 
     def _forward(self, name: str, jobs: list[Job]) -> None:
@@ -253,11 +259,12 @@ class Engine:
         """How many tokens to write before anybody looks: one where somebody waits for the first, or for a prompt."""
         if self._held:
             return 1
+        longest = BRIEF if self._mixed else LONGEST
         patience = min(job.patience for job in jobs)
         if patience == math.inf:
-            return LONGEST
+            return longest
         fresh = any(job.trace.seconds_first is None and job.patience < math.inf for job in jobs)
-        return 1 if fresh else int(max(1, min(LONGEST, patience / self._pace)))
+        return 1 if fresh else int(max(1, min(longest, patience / self._pace)))
 
     def _reply(self, job: Job, name: str, reply: Any) -> None:
         if isinstance(reply, Written):  # the model has kept its own

@@ -175,10 +175,10 @@ class Graphed(Slotted):
         if checks:
             bucket.warm([heat for _, heat in checks], [check.chance for check, _ in checks])
         bucket.run(want=wants)
-        logits = bucket.logits.clone()  # the graph writes its own again
+        logits, best = bucket.logits.clone(), bucket.best.clone()  # the graph writes its own again
         for number, (growth, row) in enumerate(zip(growths, rows, strict=True)):
             first = number * bucket.size.tokens + max(row.root, 0)
-            growth.logits = logits[first : first + 1 + len(growth.added)]
+            growth.logits, growth.ready = (own[first : first + 1 + len(growth.added)] for own in (logits, best))
             harvest(growth, lambda at: Line(logits, at), bucket.hidden if wants else {}, first)
             self.lanes.kept(growth.leaf, row.clear)
         verdicts: list[list[int]] = bucket.verdicts[: len(rows), :2].tolist() if checks else []

@@ -32,6 +32,7 @@ class Growth:
     best: int = 0  # how many of the likeliest tokens are wanted at the places of owed tokens
     tops: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     logits: Tensor | None = None  # of the last owed token and of all added ones, if they lie together
+    ready: Tensor | None = None  # their best tokens, if the device has told them
 
     def __len__(self) -> int:
         return len(self.owed) + len(self.added)

@@ -155,6 +155,7 @@ class Slotted:
 
     def _drop_drafts(self, leaf: Leaf) -> None:
         self.slots.drop([node.slot for node in leaf.drafts])
+        _unhang(leaf)
         leaf.drafts, leaf.kids = [], {}
 
     # ---- sharing
@@ -195,6 +196,7 @@ class SlottedSession:
             slots.share(leaf.slots)
         for leaf in self.leaves:
             slots.drop([node.slot for node in leaf.drafts])
+            _unhang(leaf)
             self._model.release(leaf)
         self.leaves = new
 
@@ -209,6 +211,7 @@ class SlottedSession:
                 slots.move(kept, target)
                 kept = target
         slots.drop([node.slot for node in leaf.drafts if node.slot not in kept])
+        _unhang(leaf)
         if path or extra is not None:
             ends = len(computed) == len(path) and extra is None
             leaf.law, leaf.hidden = (computed[-1].law, computed[-1].hidden) if ends else (None, {})
@@ -254,5 +257,11 @@ def scores_of(ask: Asked, growths: list[Growth]) -> Scores:
     tops = {place: best for growth in growths for place, best in growth.tops.items()}
     after, rows = [node.law for node in nodes], sum(len(growth) for growth in growths)
     if len(growths) == 1 and growths[0].owed and growths[0].logits is not None and len(growths[0].added) == len(nodes):
-        return Block(after, laws, hidden, rows, tops, growths[0].logits)
+        return Block(after, laws, hidden, rows, tops, growths[0].logits, growths[0].ready)
     return Scores(after, laws, hidden, rows, tops)
+
+
+def _unhang(leaf: Leaf) -> None:
+    """Part drafts from each other, so that their laws go with the last who looks and wait for no collector."""
+    for node in leaf.drafts:
+        node.kids = {}
