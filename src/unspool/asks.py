@@ -68,13 +68,8 @@ class Scores:
 def best_of(scores: Tensor, k: int) -> list[list[tuple[int, float]]]:
     """The k best tokens of every row of scores, each with its weight among them; one copy to the host."""
     values, tokens = scores.topk(min(k, scores.shape[1]))
-    return paired(values, tokens)
-
-
-def paired(values: Tensor, tokens: Tensor) -> list[list[tuple[int, float]]]:
-    """Tokens with weights, row by row, from scores [n, k] and ids; ids below 2^24 are exact in a float."""
     weights = values.float().softmax(1)
-    return unpacked(torch.cat((weights, tokens.to(weights.dtype)), 1))
+    return unpacked(torch.cat((weights, tokens.to(weights.dtype)), 1))  # ids below 2^24 are exact in a float
 
 
 def unpacked(packed: Tensor) -> list[list[tuple[int, float]]]:

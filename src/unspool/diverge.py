@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .law import Drawn, Law
+from .grow.chosen import chosen
 from .run.session import Asked, Causal
 from .tree import NOTHING, Tree
 
@@ -68,7 +68,7 @@ def passes_of(model: Causal, block: int = 8) -> list[Pass]:
         session = model.open(head)
         try:
             model.score([Asked(session, NOTHING)])
-            tree = Tree.chain([Drawn(token, Law.point(token)) for token in tail])
+            tree = Tree.chain([chosen(token) for token in tail])
             (scores,) = model.score([Asked(session, tree)])
             return scores.law(len(tree) - 1).scores
         finally:

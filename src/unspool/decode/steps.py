@@ -12,7 +12,8 @@ from ..claim import HEURISTIC, Method, claims
 from ..draft.chain import DRAFT
 from ..draft.draft import possible
 from ..errors import BadRequest
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
+from ..law import Law
 from ..stop import Stop, Tail
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.limits import expect, real, whole
@@ -121,7 +122,7 @@ class Steps:
         ask = self.judge.ask
         if not len(tree) or len(tree) + len(ask) > prefix.left + stop.spare:
             return False
-        asked = Tree.chain([*tree.drawn, *(Drawn(x, Law.point(x)) for x in ask)])
+        asked = Tree.chain([*tree.drawn, *(chosen(x) for x in ask)])
         scores: Scores = yield Score(asked)
         return self.judge.mark(scores.law(len(asked) - 1)) >= self.threshold
 

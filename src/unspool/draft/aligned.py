@@ -8,7 +8,7 @@ from ..asks import Score, Scores, Tops
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -73,12 +73,12 @@ class Opinions:
         if place is None:
             return NOTHING
         copied = prefix.text[place : place + min(self.depth, budget)]
-        tree = Tree.chain([Drawn(x, Law.point(x)) for x in copied])
+        tree = Tree.chain([chosen(x) for x in copied])
         drawn, parent = list(tree.drawn), list(tree.parent)
         for i, token in enumerate(copied):
             others = [x for x, _ in self.tops.get(place + i, ()) if x != token]
             for x in others[: min(self.beside, budget - len(drawn))]:
-                drawn.append(Drawn(x, Law.point(x)))
+                drawn.append(chosen(x))
                 parent.append(i - 1 if i else ROOT)
         return Tree(tuple(drawn), tuple(parent))
 

@@ -8,7 +8,7 @@ from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
 from ..tree import NOTHING, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -85,7 +85,7 @@ class Pointer:
         if self.at is None:
             return NOTHING
         copied = self.source[self.at : self.at + min(self.copy.depth, budget)]
-        return Tree.chain([Drawn(x, Law.point(x)) for x in copied])
+        return Tree.chain([chosen(x) for x in copied])
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
         """Move on if the new text is still the input's, else be nowhere."""

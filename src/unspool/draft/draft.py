@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Generator
+from typing import Any, Protocol, TypeAlias
 
 from ..asks import Ask, Scores
 from ..chance import Chance
@@ -16,7 +16,10 @@ Proposing: TypeAlias = Generator[Ask, Any, Tree]
 
 
 class Source(Protocol):
-    """Proposes trees for one text, and may learn from what the target said of them."""
+    """Proposes trees for one text, and may learn from what the target said of them.
+
+    It may also have `want`, see `wanted`, and `rest`, see `resting`.
+    """
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """A tree of at most `budget` nodes to follow this prefix; may ask a draft model on the way."""
@@ -47,30 +50,13 @@ def possible(prefix: Prefix, law: Law) -> Law | None:
         return None
 
 
-@runtime_checkable
-class Wishing(Protocol):
-    """A source that wants to learn more of the next forward than its laws."""
-
-    @property
-    def want(self) -> tuple[str, ...]:
-        """What, in the words of `Score`."""
-        ...
-
-
 def wanted(source: Source) -> tuple[str, ...]:
-    """What a source wants to learn of the next forward beside its laws."""
-    return source.want if isinstance(source, Wishing) else ()
-
-
-@runtime_checkable
-class Resting(Protocol):
-    """A source that may have nothing to draft for a while, and knows it."""
-
-    def rest(self, prefix: Prefix) -> int:
-        """For how many tokens from here on; 0 to be asked."""
-        ...
+    """What a source wants to learn of the next forward beside its laws, in the words of `Score`: its `want`, if any."""
+    want: tuple[str, ...] = getattr(source, "want", ())
+    return want
 
 
 def resting(source: Source, prefix: Prefix) -> int:
-    """For how many tokens from here on a source has nothing to draft."""
-    return source.rest(prefix) if isinstance(source, Resting) else 0
+    """For how many tokens from here on a source has nothing to draft, 0 to be asked: its `rest(prefix)`, if any."""
+    rest: Callable[[Prefix], int] | None = getattr(source, "rest", None)
+    return 0 if rest is None else rest(prefix)

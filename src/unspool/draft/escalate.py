@@ -9,6 +9,7 @@ from typing import TypeAlias
 from ..asks import Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, SEED, Method, claims
+from ..grow.chosen import chosen
 from ..law import Drawn, Law
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.limits import expect, real, whole
@@ -112,7 +113,7 @@ class Surest:
         """The chosen chain."""
 
         def choose(law: Law, at: At) -> Drawn:
-            return Drawn(law.best, Law.point(law.best))
+            return chosen(law.best)
 
         return (yield from escalated(prefix, min(self.depth, budget), self.sure, self.models, choose))
 

@@ -11,7 +11,7 @@ from ..asks import Scores
 from ..chance import Chance, Role
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix, Scored
 from .draft import Proposing, Source
@@ -120,7 +120,7 @@ class Guesses:
             self.guesses += tuple(self.jacobi.fill(prefix.text + self.guesses, missing))[:missing]
         self.guesses = self.guesses[:size]
         self.settling.note(done, self.guesses)
-        return Tree.chain([Drawn(x, Law.point(x)) for x in self.guesses])
+        return Tree.chain([chosen(x) for x in self.guesses])
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
         """Guess each position behind the new text again, from the law after the guess before it.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..asks import Score, Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.limits import expect, real, whole
 from ..warp.warp import Prefix
@@ -62,7 +62,7 @@ class Little:
             if shaped is None or law[shaped.best] < self.sure:
                 break
             token = shaped.best
-            tree, node = tree.grow(Drawn(token, Law.point(token)), node)
+            tree, node = tree.grow(chosen(token), node)
             prefix = prefix.then((token,))
         return tree
 

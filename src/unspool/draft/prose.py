@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..asks import Score, Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.limits import expect, whole
 from ..warp.warp import Prefix
@@ -63,8 +63,8 @@ class Prose:
             if law.is_empty():
                 break
             said = tuple(x for x in scores.hidden[RETOLD][node].tolist() if x >= 0)
-            tree, node = tree.grow(Drawn(law.best, Law.point(law.best)), node)
-        return Tree.chain([Drawn(x, Law.point(x)) for x in said[: max(0, most)]])
+            tree, node = tree.grow(chosen(law.best), node)
+        return Tree.chain([chosen(x) for x in said[: max(0, most)]])
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
         """Nothing to learn."""

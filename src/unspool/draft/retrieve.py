@@ -9,7 +9,7 @@ from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -78,10 +78,10 @@ class Retrieve:
         """The worthiest paths."""
         yield from ()
         worth = self.worth(prefix.text[-self.span :]) if prefix.text[-1] not in self.quiet else {}
-        chosen = sorted(worth, key=lambda path: (-worth[path], len(path)))[:budget]
-        number = {(): ROOT} | {path: i for i, path in enumerate(chosen)}
-        drawn = tuple(Drawn(path[-1], Law.point(path[-1])) for path in chosen)
-        return Tree(drawn, tuple(number[path[:-1]] for path in chosen))
+        paths = sorted(worth, key=lambda path: (-worth[path], len(path)))[:budget]
+        number = {(): ROOT} | {path: i for i, path in enumerate(paths)}
+        drawn = tuple(chosen(path[-1]) for path in paths)
+        return Tree(drawn, tuple(number[path[:-1]] for path in paths))
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
         """Nothing to learn."""

@@ -11,7 +11,8 @@ from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
+from ..law import Drawn
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .automaton import START, Automaton
@@ -100,7 +101,7 @@ class SuffixTree:
                 break
             minus, _, token, here, above = heapq.heappop(heap)
             node, chance = len(drawn), -minus
-            drawn.append(Drawn(token, Law.point(token)))
+            drawn.append(chosen(token))
             parent.append(above)
             score += chance
         return Guess(Tree(tuple(drawn), tuple(parent)), score)

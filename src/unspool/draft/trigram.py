@@ -11,7 +11,7 @@ from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -136,7 +136,7 @@ class Bent:
             self._descend(root)
         moves = sorted(_below(root, 0), key=lambda found: (-found[0].visits, found[1]))[:budget]
         number = {id(root): ROOT} | {id(move): i for i, (move, _, _) in enumerate(moves)}
-        drawn = tuple(Drawn(move.pair[1], Law.point(move.pair[1])) for move, _, _ in moves)
+        drawn = tuple(chosen(move.pair[1]) for move, _, _ in moves)
         return Tree(drawn, tuple(number[id(above)] for _, _, above in moves))
 
     def _descend(self, root: Move) -> None:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..asks import Scores
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
+from ..law import Law
 from ..tree import Tree
 from .session import Asked, Causal
 from .stems import Stems
@@ -174,7 +175,7 @@ class _Ask:
             for branch in place.weighing.branches:
                 end = place.end
                 for x in branch.tokens:
-                    tree, end = tree.grow(Drawn(x, Law.point(x)), end)
+                    tree, end = tree.grow(chosen(x), end)
                 ends.append(end)
             self._grown.append(ends)
         return Asked(self.session.inner.inner, tree)

@@ -217,7 +217,7 @@ class Engine:
             return
         spent = perf_counter() - began
         for job, reply in zip(jobs, replies, strict=True):
-            job.trace.forwards[name] += _computed(reply)
+            job.trace.forwards[name] += _rows(reply) != 0
             if name == TARGET:
                 job.trace.seconds_forward += spent
             else:
@@ -276,9 +276,8 @@ class Engine:
             job.trace.rows[name] += reply.rows
             job.reply = reply
             return
-        scores = reply.scores if isinstance(reply, Checked) else reply
-        if isinstance(scores, Scores):
-            job.trace.rows[name] += scores.rows
+        if (rows := _rows(reply)) is not None:
+            job.trace.rows[name] += rows
         check = job.check
         if check is not None and isinstance(reply, Scores):
             began = perf_counter()
@@ -298,10 +297,10 @@ class Engine:
         return Written((token,), [checked.scored.raw(ROOT)], [checked.scored.law(ROOT)])
 
 
-def _computed(reply: Any) -> bool:
-    """Whether an answer took a forward; what was known already did not."""
+def _rows(reply: Any) -> int | None:
+    """How many rows an answer took, 0 if all was known already; None for what is not counted in rows."""
     scores = reply.scores if isinstance(reply, Checked) else reply
-    return not isinstance(scores, Scores) or scores.rows > 0
+    return scores.rows if isinstance(scores, Scores) else None
 
 
 def _question(ask: Score | Check | Write) -> tuple[Tree, tuple[str, ...]]:

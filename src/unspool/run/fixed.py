@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ..asks import Scores
 from ..errors import BadRequest
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
+from ..law import Law
 from ..tree import NOTHING, ROOT, Tree
 from .attention import Planner, Span
 from .linear import Linear, MakeLinear
@@ -69,7 +70,7 @@ def check(model: Causal) -> None:
     """Read a short text in different ways and refuse a machine on which the bits differ."""
     text = [(7 * i + 3) % model.vocab for i in range(19)]
     once = _laws(model, text[:1], [text[1:]])
-    bush = Tree(tuple(Drawn(x, Law.point(x)) for x in (*text[1:4], *text[5:8])), (ROOT, 0, 1, ROOT, 3, 4))
+    bush = Tree(tuple(chosen(x) for x in (*text[1:4], *text[5:8])), (ROOT, 0, 1, ROOT, 3, 4))
     steps = _laws(model, text[:1], [[x] for x in text[1:]])
     session = model.open(text[:1])
     scores = model.score([Asked(session, bush)])[0]
@@ -87,7 +88,7 @@ def _laws(model: Causal, start: list[int], portions: list[list[int]]) -> list[La
     """The law after every token, the rest being drafted portion by portion."""
     session, laws = model.open(start), list[Law]()
     for portion in portions:
-        tree = Tree.chain([Drawn(x, Law.point(x)) for x in portion])
+        tree = Tree.chain([chosen(x) for x in portion])
         scores: Scores = model.score([Asked(session, tree)])[0]
         laws += [scores.leaf[0], *scores.after[:-1]]
         session.keep(tree, (len(tree) - 1,), (None,))

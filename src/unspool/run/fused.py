@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -13,13 +14,10 @@ from ..kernel.linear import linear
 from ..kernel.norm import add_rms, rms
 from ..kernel.rope import rope
 from ..kernel.rows import Rows
-from ..models.shape import Shape
-from .attention import Planner
 from .layer import Layer
 from .linear import Dense
-from .llama import Ends, Llama
+from .llama import Llama
 from .loose import Loose
-from .rotary import Rotary
 
 
 class Fused(Llama):
@@ -29,21 +27,30 @@ class Fused(Llama):
     prefix, and a launch depends on the shape of the batch alone. That is what lets a graph replay it.
     """
 
-    def __init__(
-        self,
-        shape: Shape,
-        ends: Ends,
-        stack: list[Layer],
-        rotaries: dict[float, Rotary],
-        room: int,
-        planner: type[Planner] = Planner,
-    ) -> None:
-        super().__init__(shape, ends, stack, rotaries, room, planner)
-        weight = ends.embedding
-        self.device, self.dtype = weight.device, weight.dtype
-        self._slots: Loose = Loose(room, shape.layers, shape.kv_heads, shape.head_dim, weight.dtype, weight.device)
-        self._turns = {theta: rotary.table(self.context) for theta, rotary in rotaries.items()}
-        self.windowed = any(window is not None for window in shape.windows)
+    _slots: Loose
+
+    def _pool(self, room: int) -> Loose:
+        shape = self.shape
+        return Loose(room, shape.layers, shape.kv_heads, shape.head_dim, self.dtype, self.device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return self._ends.embedding.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What it computes in."""
+        return self._ends.embedding.dtype
+
+    @cached_property
+    def windowed(self) -> bool:
+        """Whether some layer sees only the last tokens."""
+        return any(window is not None for window in self.shape.windows)
+
+    @cached_property
+    def _turns(self) -> dict[float, tuple[Tensor, Tensor]]:
+        return {theta: rotary.table(self.context) for theta, rotary in self._rotaries.items()}
 
     @property
     def slots(self) -> Loose:

@@ -55,16 +55,8 @@ class Graphed(Slotted):
         if len(growths) < len(groups) or not all(_simple(growth) for growth in growths):
             return None
         self._refuse_overlong(growths)
-        self._take(growths)
-        try:
-            verdicts = self._run(growths, (), list(zip(checks, heats, strict=True)))
-        except BaseException:
-            for growth in growths:
-                self.slots.drop(growth.slots)
-            raise
-        for growth in growths:
-            if len(growth.owed) > 1:
-                self._beginnings.note(growth.leaf)
+        verdicts = self._holding(growths, lambda: self._run(growths, (), list(zip(checks, heats, strict=True))))
+        self._note(growths)
         return [_checked(*each) for each in zip(asked, checks, growths, verdicts, strict=True)]
 
     def write(self, asked: Sequence[Asked], writes: Sequence[Write], turns: int) -> list[Written] | None:
@@ -138,13 +130,7 @@ class Graphed(Slotted):
         if not growths:
             return {}
         each = list(growths.values())
-        self._take(each)
-        try:
-            self._read_prompts(each, 0)
-        except BaseException:
-            for growth in each:
-                self.slots.drop(growth.slots)
-            raise
+        self._holding(each, lambda: self._read_prompts(each, 0))
         for growth in each:
             growth.leaf.slots += growth.slots
             self._beginnings.note(growth.leaf)

@@ -57,7 +57,7 @@ class Llama:
     ) -> None:
         self.shape = shape
         self._ends, self._stack, self._rotaries = ends, stack, rotaries
-        self._slots = Slots(room)
+        self._slots = self._pool(room)
         self._gate: Callable[[Tensor], Tensor] = F.silu if shape.activation == "silu" else _gelu
         self._planner = planner(self._slots, shape.heads // shape.kv_heads, ends.embedding.dtype, ends.embedding.device)
 
@@ -113,6 +113,10 @@ class Llama:
     def slots(self) -> Slots:
         """Where keys and values live."""
         return self._slots
+
+    def _pool(self, room: int) -> Slots:
+        """Make the place for keys and values."""
+        return Slots(room)
 
     @torch.no_grad()
     def forward(self, batch: Batch) -> Outputs:

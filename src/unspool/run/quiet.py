@@ -8,7 +8,8 @@ import torch
 
 from ..asks import Scores
 from ..errors import OutOfRoom
-from ..law import NEVER, Drawn, Law
+from ..grow.chosen import chosen
+from ..law import NEVER, Law
 from ..tree import NOTHING, ROOT, Tree
 from .session import Asked, Causal, Session
 
@@ -74,7 +75,7 @@ class QuietSession:
         for leaf in self.leaves:
             end = ROOT
             for token in leaf[len(self._prompt) :]:
-                tree, end = tree.grow(Drawn(token, Law.point(token)), end)
+                tree, end = tree.grow(chosen(token), end)
             ends.append(end)
         return tree, ends
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..asks import Scores
 from ..errors import BadRequest
-from ..law import Drawn, Law
+from ..grow.chosen import chosen
 from ..tree import ROOT, Tree
 from .session import Asked, Causal, Session
 
@@ -93,7 +93,7 @@ class RetoldSession:
         old, size = self._inner, len(self._tokens)
         if old is not None and tokens[:size] == self._tokens:
             if tokens[size:]:
-                chain = Tree.chain([Drawn(x, Law.point(x)) for x in tokens[size:]])
+                chain = Tree.chain([chosen(x) for x in tokens[size:]])
                 old.keep(chain, [len(chain) - 1], [None])
         else:
             self._inner = self._model.open(tokens)  # before the old one closes, so that it can take over its cache

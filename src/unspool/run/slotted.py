@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 
@@ -17,6 +18,8 @@ from .growth import Growth, grown, harvest, row_of, tell, told
 from .leaf import Leaf, Node
 from .network import Batch, Network
 from .session import Asked, hidden_of, layer_of, tops_of
+
+T = TypeVar("T")
 
 
 class Slotted:
@@ -77,14 +80,22 @@ class Slotted:
         busy = [growth for growth in growths if len(growth)]
         if not busy:
             return
-        self._take(busy)
+        self._holding(busy, lambda: self._forward(busy, wants))
+        self._note(busy)
+
+    def _holding(self, growths: list[Growth], forward: Callable[[], T]) -> T:
+        """Run a forward with slots taken for all growths; they are given back if it fails."""
+        self._take(growths)
         try:
-            self._forward(busy, wants)
+            return forward()
         except BaseException:
-            for growth in busy:
+            for growth in growths:
                 self.slots.drop(growth.slots)
             raise
-        for growth in busy:
+
+    def _note(self, growths: list[Growth]) -> None:
+        """Let other texts find the prompts that were just read."""
+        for growth in growths:
             if len(growth.owed) > 1:
                 self._beginnings.note(growth.leaf)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..asks import Scores
+from ..grow.chosen import chosen
 from ..law import NEVER, Drawn, Law
 from ..tree import Tree
 from .session import Asked, Causal, Session
@@ -114,7 +115,7 @@ class TranslatedSession:
         for node, token in zip(nodes, extra, strict=True):
             end = ends[node] if node >= 0 else node
             for x in () if token is None else self.spelling.spell(token):
-                inner, end = inner.grow(Drawn(x, Law.point(x)), end)
+                inner, end = inner.grow(chosen(x), end)
             kept.append(end)
         self.inner.keep(inner, kept, [None] * len(kept))
 
@@ -135,7 +136,7 @@ def spelt(tree: Tree, spelling: Spelling) -> tuple[Tree, list[int]]:
     for parent, (token, _) in zip(tree.parent, tree.drawn, strict=True):
         end = parent if parent < 0 else ends[parent]
         for x in spelling.spell(token):
-            drawn.append(Drawn(x, Law.point(x)))
+            drawn.append(chosen(x))
             parents.append(end)
             end = len(drawn) - 1
         ends.append(end)
