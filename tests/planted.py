@@ -235,10 +235,9 @@ def stop_not_cut(text, chance, warp, stop):
 # ---- wrong canvases
 
 
-def surest_draw_first(field, canvas, chance):
+def surest_draw_first(sight):
     """Draw in every hole, then keep the draw that came out surest: the choice looks at what it keeps."""
-    drawn = {i: law.draw(chance, At(i, Role.PICK)).token for i, law in field.items()}
-    return [max(drawn, key=lambda i: field[i][drawn[i]])]
+    return [max(sight.holes, key=sight.sure)]
 
 
 BUGS: dict[str, Method] = {

@@ -171,15 +171,39 @@ class Laws(Sequence[Law]):
         return self.of(self.nodes[index])
 
 
+class Soft(NamedTuple):
+    """What a hole looks like to a model that takes mixtures: (1 − weight)·mask + weight·Σ p(x)·embedding(x)."""
+
+    law: Law
+    weight: float
+
+
 @dataclass(frozen=True)
 class Look:
-    """Look at a canvas → `Field`: the law of every hole of its window, given everything else on it."""
+    """Look at a canvas → `Field`: the law at each of some places, given everything else that stands on it.
+
+    `at` are the places, all holes of the window unless told; a place that is filled is looked at as it stands. With
+    `along`, the law of each of these places is the one given all that stands outside of them and those before it in
+    this order: the density of tokens that were drafted together.
+
+    A runner computes everything anew, unless it is told which places are to be `fresh`; all others are then seen as
+    they were computed last, and of those the share `renew` that has changed most is computed too. Only the `seen`
+    places are looked at by others, if told. That may change the answer; a runner may also know better and ignore it.
+    """
 
     canvas: Canvas
+    at: tuple[int, ...] | None = None
     by: str = TARGET
+    along: tuple[int, ...] = ()
+    fresh: frozenset[int] | None = None
+    seen: frozenset[int] | None = None
+    renew: float = 0.0
+    soft: Mapping[int, Soft] = field(default_factory=dict)
 
-
-Field: TypeAlias = Mapping[int, Law]
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The places whose laws are wanted."""
+        return self.along or (tuple(self.canvas.holes) if self.at is None else self.at)
 
 
 @dataclass(frozen=True)
@@ -196,7 +220,8 @@ class Price:
 class Emit:
     """Hand finished tokens to whoever listens → None: their laws before and after warps, and how they came about.
 
-    `rounds` is how many it took, if more than one ended before anybody could listen.
+    `rounds` is how many it took, if more than one ended before anybody could listen. A decoder that fills a canvas
+    also shows that, after every look, even when nothing is final yet.
     """
 
     tokens: tuple[int, ...]
@@ -205,6 +230,7 @@ class Emit:
     drafted: int = 0
     accepted: int = 0
     rounds: int = 1
+    canvas: Canvas | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -53,6 +53,59 @@ class Canvas:
     def holes(self) -> list[int]:
         """The empty positions of the window."""
         return [i for i in range(*self.window) if self.status[i] == Status.HOLE]
+
+    @property
+    def prompt(self) -> int:
+        """How many positions at the beginning were given."""
+        return next((i for i, status in enumerate(self.status) if status != Status.GIVEN), len(self))
+
+    @property
+    def settled(self) -> int:
+        """How many positions at the beginning will not change any more."""
+        return next((i for i in range(len(self)) if self.is_open(i)), len(self))
+
+    def is_open(self, position: int) -> bool:
+        """True where a token is still to come, or may still be revised."""
+        return self.status[position] in (Status.HOLE, Status.DRAFT)
+
+    def end(self, stops: Collection[int]) -> int:
+        """The first position behind the prompt that holds one of these tokens; the length if none does."""
+        if not stops:
+            return len(self)
+        known = range(self.prompt, len(self))
+        return next((i for i in known if self.tokens[i] in stops and self.status[i] != Status.HOLE), len(self))
+
+    def within(self, low: int, high: int) -> Canvas:
+        """This canvas with its window on these positions."""
+        return self if self.window == (low, high) else replace(self, window=(low, high))
+
+    def cut(self, end: int) -> Canvas:
+        """This canvas without what stands from `end` on."""
+        low, high = self.window
+        return replace(
+            self,
+            tokens=self.tokens[:end],
+            status=self.status[:end],
+            filled=self.filled[:end],
+            window=(min(low, end), min(high, end)),
+        )
+
+    def fixed(self, low: int, high: int) -> Canvas:
+        """This canvas with the drafts among these positions made final."""
+        settled = (
+            Status.FIXED if low <= i < high and status == Status.DRAFT else status
+            for i, status in enumerate(self.status)
+        )
+        return replace(self, status=tuple(settled))
+
+    def veiled(self, positions: Collection[int]) -> Canvas:
+        """This canvas as it would be if nothing were known of these positions, given ones among them too."""
+        return replace(
+            self,
+            tokens=tuple(HOLE if i in positions else x for i, x in enumerate(self.tokens)),
+            status=tuple(Status.HOLE if i in positions else s for i, s in enumerate(self.status)),
+            filled=tuple(-1 if i in positions else t for i, t in enumerate(self.filled)),
+        )
 
     def fill(self, tokens: Mapping[int, int], status: Status = Status.FIXED) -> Canvas:
         """This canvas one step later, with these positions filled."""

@@ -30,6 +30,7 @@ class Role(IntEnum):
     ACCEPT = 2  # whether a drafted token stands
     RESIDUAL = 3  # the token after the last accepted one
     ORDER = 4  # which hole to fill, which particle to keep
+    FILL = 5  # the token for a hole, in one look of several
 
 
 class At(NamedTuple):

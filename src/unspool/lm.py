@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from .asks import TARGET, Emit
+from .canvas import HOLE, Canvas
 from .chance import Philox
 from .claim import Method
 from .errors import BadRequest, OutOfRoom
@@ -35,11 +36,12 @@ SMOOTH = 0.02  # seconds between what arrives of a stream, if the model is faste
 
 @dataclass(frozen=True)
 class Event:
-    """One token as it arrives.
+    """One token as it arrives, or, with the token −1, a canvas on which nothing more is final yet.
 
     `text` is what became certain with it. `logprob` is under the law after all warps, `raw_logprob` under the model's
     own, both None unless asked for; `top` are the most probable tokens of the model's own law. `round` counts forwards
-    that emitted something, and `drafted` says whether the token had been drafted.
+    that emitted something, or is the look in which a place of a canvas was filled, and `drafted` says whether the
+    token had been drafted. `canvas` is what stands so far, where the method fills one.
     """
 
     token: int
@@ -49,6 +51,7 @@ class Event:
     logprob: float | None = None
     raw_logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
+    canvas: Canvas | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -244,6 +247,7 @@ class Writer:
     logprobs: int | None
     events: list[Event] = field(default_factory=list)
     rounds: int = 0
+    placed: int = 0  # tokens of a canvas that are final
     ended: bool = False
 
     def read(self) -> list[Event]:
@@ -255,7 +259,7 @@ class Writer:
         if last and self.job.done is not None and not self.ended:
             last[-1] = replace(last[-1], text=last[-1].text + self.stream.end(self.job.done.trim))
             self.ended = True
-        self.events += new
+        self.events += [event for event in new if event.token != HOLE]
         return new
 
     def output(self) -> Output:
@@ -266,7 +270,18 @@ class Writer:
 
     def _written(self, emit: Emit) -> list[Event]:
         before, self.rounds = self.rounds, self.rounds + emit.rounds
+        if emit.canvas is not None:
+            return self._shown(emit, emit.canvas)
         return [self._event(emit, i, before + min(i + 1, emit.rounds)) for i in range(len(emit.tokens))]
+
+    def _shown(self, emit: Emit, canvas: Canvas) -> list[Event]:
+        """What is final of a canvas, or the canvas alone if there is nothing new."""
+        first, self.placed = self.placed, self.placed + len(emit.tokens)
+        start = canvas.prompt + first
+        events = [self._event(emit, i, canvas.filled[start + i] + 1) for i in range(len(emit.tokens))]
+        return [replace(event, canvas=canvas) for event in events] or [
+            Event(HOLE, "", self.rounds, True, canvas=canvas)
+        ]
 
     def _event(self, emit: Emit, i: int, number: int) -> Event:
         token = emit.tokens[i]

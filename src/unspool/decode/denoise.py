@@ -1,41 +1,77 @@
-"""The one loop of any-order decoding: look at the holes, choose some, fill them."""
+"""The one loop of any-order decoding: look at the holes, choose some, fill them, think again."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from ..asks import Decoding, Done, Emit, Field, Look
-from ..canvas import Canvas
-from ..chance import At, Chance, Role
+from ..asks import Decoding, Done, Emit
+from ..canvas import Canvas, Status
+from ..chance import Chance
+from ..errors import BadRequest
+from ..field import Field
+from ..law import Law
 from ..stop import Stop
-from ..unmask.select import Select
-from ..warp.warp import Prefix, Warp
+from ..unmask.blocks import Blocks, narrowed, whole
+from ..unmask.guard import free, guarded
+from ..unmask.remask import Remask
+from ..unmask.sight import Sight
+from ..unmask.unmask import Unmask, begun
+from ..unmask.view import View, look
+from ..warp.warp import Warp
 
 
 @dataclass(frozen=True)
 class Denoise:
-    """Fill `size` holes after the text, a chosen few per look, each from its own law.
+    """Fill `size` holes after the text (0: as many as may follow), a chosen few per look, each from its own law.
 
-    Exact if the choice never takes two dependent holes at once. A stop cuts the finished canvas.
+    `blocks` says where, `view` how the laws come about, `unmask` which holes are filled, `remask` what is taken back. A
+    constraint among the warps is asked before anything stands. Exact if the choice depends on laws alone and never
+    takes two dependent holes at once.
 
-    Cost: one forward over the canvas per look.
+    Cost: one forward per look, over what the model's layout and the view make of the canvas.
     """
 
-    select: Select
-    size: int
+    unmask: Unmask
+    size: int = 0
+    blocks: Blocks = whole
+    view: View = look
+    remask: Remask | None = None
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Fill a canvas after `text`, then cut it where `stop` says."""
-        prefix, canvas = Prefix.of(text, warp), Canvas.blank(text, self.size)
-        before, after = {}, {}
-        while canvas.holes:
-            raw: Field = yield Look(canvas)
-            field = {i: prefix.shape(law) for i, law in raw.items()}
-            chosen = self.select(field, canvas, chance)
-            for i in chosen:
-                before[i], after[i] = raw[i], field[i]
-            canvas = canvas.fill({i: field[i].draw(chance, At(i, Role.PICK)).token for i in chosen})
-        kept, reason, _, trim = stop.cut(stop.start(), canvas.tokens[len(text) :])
-        new = range(len(text), len(text) + len(kept))
-        yield Emit(kept, [before[i] for i in new], [after[i] for i in new])
-        return Done(kept, reason or "length", trim)
+        """Fill a canvas after `text`; what stands without a gap is emitted, and cut where `stop` says."""
+        tail = stop.start()
+        canvas = Canvas.blank(text, self.size or _room(stop.left(tail)))
+        unmask, blocks, view, remask = begun(self.unmask), begun(self.blocks), begun(self.view), begun(self.remask)
+        warp, guard = guarded(warp, canvas, stop)
+        revised = remask is not None or guard is not free
+        laws: dict[int, tuple[Law, Law]] = {}  # before and after warps
+        told = len(text)
+        while True:
+            sheet = blocks(canvas)
+            end = canvas.end(stop.tokens)
+            again = () if remask is None else remask.asks(sheet)
+            places = sorted({*(i for i in sheet.holes if i < end), *again})
+            if places:
+                field: Field = yield from view(sheet, places)
+                sight = narrowed(blocks, Sight(sheet, field, warp, chance, remask is not None))
+                chosen = unmask(sight) if sight.holes else ()
+                canvas = guard(sight, canvas, chosen, Status.DRAFT if revised else Status.FIXED)
+                canvas = canvas if remask is None else remask(sight, canvas)
+                laws |= {i: (sight.raw[i], sight.law(i)) for i in sight.raw if canvas.tokens[i] != sheet.tokens[i]}
+            else:
+                canvas = canvas.fixed(*sheet.window)
+            kept, reason, tail, trim = stop.cut(tail, canvas.tokens[told : canvas.settled])
+            if kept or places:
+                shown = [laws[i] for i in range(told, told + len(kept))]
+                before, after = [law for law, _ in shown], [law for _, law in shown]
+                yield Emit(kept, before, after, rounds=bool(places), canvas=canvas)
+                told += len(kept)
+            if reason or told == len(canvas):
+                return Done(canvas.tokens[len(text) : told], reason or "length", trim)
+
+
+def _room(left: float) -> int:
+    if left == math.inf:
+        raise BadRequest("a canvas needs a size: set max_tokens, or the method's option size")
+    return int(left)

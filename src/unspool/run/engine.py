@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -12,6 +13,7 @@ from ..asks import TARGET, Check, Checked, Done, Emit, Keep, Look, Price, Score,
 from ..chance import Chance
 from ..claim import Method
 from ..errors import BadRequest
+from ..field import Field
 from ..grow.cost import FREE, Cost
 from ..stop import Stop
 from ..trace import Trace
@@ -19,7 +21,7 @@ from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Same, Warp
 from .admission import refuse_impossible
 from .job import ENDED, LIVE, Job
-from .session import Asked, Causal, Infill, Model, Swift
+from .session import Asked, Causal, Infill, Looking, Model, Swift
 
 LONGEST = 32  # tokens that a model may write before anybody looks
 BRIEF = 4  # and while others wait for a forward of their own
@@ -182,16 +184,16 @@ class Engine:
         return self._prices[key]
 
     def _emit(self, job: Job, emit: Emit) -> None:
-        if job.trace.seconds_first is None:
+        if job.trace.seconds_first is None and emit.tokens:
             job.trace.seconds_first = perf_counter() - job.began
         job.trace.round(len(emit.tokens), emit.drafted, emit.accepted, emit.rounds)
         if not job.laws and emit.before:  # laws hold on to all that a forward computed
-            emit = Emit(emit.tokens, (), (), emit.drafted, emit.accepted, emit.rounds)
+            emit = replace(emit, before=(), after=())
         job.emitted.append(emit)
 
-    def _groups(self) -> dict[tuple[str, bool], list[Job]]:
-        """Who asks which model; those that write on by themselves apart, where the model can let them."""
-        groups: dict[tuple[str, bool], list[Job]] = {}
+    def _groups(self) -> dict[tuple[str, str], list[Job]]:
+        """Who asks which model for what; those that write on by themselves apart, where the model can let them."""
+        groups: dict[tuple[str, str], list[Job]] = {}
         for job in list(self.live):
             name = TARGET if isinstance(job.ask, (Check, Write)) else getattr(job.ask, "by", None)
             if name not in self.models:
@@ -200,7 +202,8 @@ class Engine:
                 self._end(job, None, BadRequest(f"the method asks for {given}; this engine has: {known}"))
                 continue
             writes = name in self._swift and isinstance(job.ask, Write) and not job.laws
-            groups.setdefault((name, writes), []).append(job)
+            kind = "look" if isinstance(job.ask, Look) else "write" if writes else "score"
+            groups.setdefault((name, kind), []).append(job)
         return groups
 
     def _forward(self, name: str, jobs: list[Job]) -> None:
@@ -232,12 +235,13 @@ class Engine:
             sessions = [job.sessions[name] for job in jobs]
             asked = [Asked(s, *_question(ask)) for s, ask in zip(sessions, trees, strict=True)]
             return self._swiftly(self._swift.get(name), jobs, asked) or causal.score(asked)
-        canvases = [ask.canvas for ask in asks if isinstance(ask, Look)]
-        if isinstance(model, Infill) and len(canvases) == len(asks):
-            return model.look(canvases)
-        if canvases:
+        looks = [Looking(job.sessions.get(name), job.ask) for job in jobs if isinstance(job.ask, Look)]
+        if isinstance(model, Infill) and looks:
+            return model.look(looks)
+        if looks:
             raise BadRequest(
-                f"the method fills holes, but the {name} model reads left to right; it needs an infilling one"
+                f"the method fills holes, but the {name} model reads left to right; it needs one that was trained to "
+                "fill them, such as smollm2-diffusion"
             )
         raise BadRequest(f"the method reads left to right, but the {name} model only fills holes")
 
@@ -300,7 +304,7 @@ class Engine:
 def _rows(reply: Any) -> int | None:
     """How many rows an answer took, 0 if all was known already; None for what is not counted in rows."""
     scores = reply.scores if isinstance(reply, Checked) else reply
-    return scores.rows if isinstance(scores, Scores) else None
+    return scores.rows if isinstance(scores, (Scores, Field)) else None
 
 
 def _question(ask: Score | Check | Write) -> tuple[Tree, tuple[str, ...]]:

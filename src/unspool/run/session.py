@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from ..asks import Check, Checked, Field, Scores, Write, Written
-from ..canvas import Canvas
+from ..asks import Check, Checked, Look, Scores, Write, Written
 from ..errors import BadRequest
+from ..field import Field
 from ..tree import Tree
 
 
@@ -115,17 +115,24 @@ class Swift(Causal, Protocol):
         ...
 
 
+class Looking(NamedTuple):
+    """One request's look at a canvas, with its session where the model has sessions."""
+
+    session: Session | None
+    look: Look
+
+
 @runtime_checkable
 class Infill(Protocol):
-    """A model that sees a canvas as a whole."""
+    """A model that sees a canvas as a whole, or all of it up to the end of the window."""
 
     @property
     def vocab(self) -> int:
         """Number of tokens it gives scores to."""
         ...
 
-    def look(self, canvases: Sequence[Canvas]) -> list[Field]:
-        """Answer all these in one forward: the law of every hole of each."""
+    def look(self, asked: Sequence[Looking]) -> list[Field]:
+        """Answer all these in one forward: the law at every place that each asks about."""
         ...
 
 

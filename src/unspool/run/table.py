@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ..asks import Field, Scores
+from ..asks import Look, Scores
 from ..canvas import HOLE, Canvas
+from ..field import Field
 from ..law import Law
 from ..tree import Tree
-from .session import Asked, Session, tops_of
+from .session import Asked, Looking, Session, tops_of
 
 
 class Table:
@@ -41,12 +42,13 @@ class Table:
         self.forwards += 1
         return [self._score(ask.session, ask.tree, tops_of(ask.want)) for ask in asked]
 
-    def look(self, canvases: Sequence[Canvas]) -> list[Field]:
-        """The conditional law of every hole under the joint law that the table defines."""
-        return [self._joint(canvas).look([canvas])[0] for canvas in canvases]
+    def look(self, asked: Sequence[Looking]) -> list[Field]:
+        """The conditional laws under the joint law that the table defines."""
+        self.forwards += 1
+        return [self._joint(ask.look.canvas).field(ask.look) for ask in asked]
 
     def _joint(self, canvas: Canvas) -> Joint:
-        given = canvas.tokens[: canvas.window[0]]
+        given = canvas.tokens[: canvas.prompt]
         if (given, len(canvas)) not in self._joints:
             self._joints[given, len(canvas)] = Joint(self.vocab, dict(self._texts(given, 1.0, len(canvas))))
         return self._joints[given, len(canvas)]
@@ -96,20 +98,34 @@ class Joint:
 
     def __init__(self, vocab: int, law: Mapping[tuple[int, ...], float]) -> None:
         self.vocab, self.law = vocab, dict(law)
-        self._seen: dict[tuple[int, ...], Field] = {}
+        self._seen: dict[tuple[tuple[int, ...], int], Law] = {}
 
-    def look(self, canvases: Sequence[Canvas]) -> list[Field]:
-        """The conditional law of every hole, given all filled positions."""
-        return [self._look(canvas) for canvas in canvases]
+    def look(self, asked: Sequence[Looking]) -> list[Field]:
+        """The conditional law of every place, given all other filled positions."""
+        return [self.field(ask.look) for ask in asked]
 
-    def _look(self, canvas: Canvas) -> Field:
-        if canvas.tokens not in self._seen:
-            self._seen[canvas.tokens] = {i: self._conditional(canvas, i) for i in canvas.holes}
-        return self._seen[canvas.tokens]
+    def field(self, look: Look) -> Field:
+        """The answer to one look; what was computed before is never out of date here."""
+        tokens = look.canvas.tokens
+        if look.along:
+            laws = {i: self._law(_without(tokens, look.along[n:]), i) for n, i in enumerate(look.along)}
+        else:
+            laws = {i: self._law(_without(tokens, (i,)), i) for i in look.places}
+        return Field(laws, rows=len(tokens))
 
-    def _conditional(self, canvas: Canvas, i: int) -> Law:
+    def _law(self, tokens: tuple[int, ...], place: int) -> Law:
+        if (tokens, place) not in self._seen:
+            self._seen[tokens, place] = self._conditional(tokens, place)
+        return self._seen[tokens, place]
+
+    def _conditional(self, tokens: tuple[int, ...], place: int) -> Law:
         weights = [0.0] * self.vocab
         for text, mass in self.law.items():
-            if all(known in (HOLE, x) for known, x in zip(canvas.tokens, text, strict=True)):
-                weights[text[i]] += mass
+            if all(known in (HOLE, x) for known, x in zip(tokens, text, strict=False)):  # a cut canvas is shorter
+                weights[text[place]] += mass
         return Law.of(weights)
+
+
+def _without(tokens: tuple[int, ...], places: Sequence[int]) -> tuple[int, ...]:
+    gone = set(places)
+    return tuple(HOLE if i in gone else x for i, x in enumerate(tokens))

@@ -1,5 +1,10 @@
-"""Rules that choose which holes of a canvas to fill next."""
+"""Rules that fill canvases: which holes come next, in which blocks, by which looks, and what is taken back."""
 
+from .blocks import Blocks as Blocks
+from .blocks import Fixed as Fixed
 from .confident import Confident as Confident
 from .one import one as one
-from .select import Select as Select
+from .remask import Remask as Remask
+from .sight import Sight as Sight
+from .unmask import Unmask as Unmask
+from .view import View as View

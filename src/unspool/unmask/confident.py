@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ..asks import Field
-from ..canvas import Canvas
-from ..chance import Chance
 from ..claim import HEURISTIC, Method, claims
+from .blocks import blocks_of
+from .sight import Sight
 
 
-def build(threshold: float = 0.9, size: int = 64) -> Method:
-    """All holes above the threshold per look."""
+def build(threshold: float = 0.9, block: int = 32, size: int = 0) -> Method:
+    """All holes of a block above the threshold per look."""
     from ..decode.denoise import Denoise
 
-    return Denoise(Confident(threshold), size)
+    return Denoise(Confident(threshold), size, blocks_of(block))
 
 
 @claims(
@@ -37,7 +36,7 @@ class Confident:
 
     threshold: float = 0.9
 
-    def __call__(self, field: Field, canvas: Canvas, chance: Chance) -> Collection[int]:
+    def __call__(self, sight: Sight) -> Collection[int]:
         """The sure holes, or the surest."""
-        sure = {i: law[law.best] for i, law in field.items()}
+        sure = {i: sight.peak(i).p for i in sight.holes}
         return [i for i, p in sure.items() if p >= self.threshold] or [max(sure, key=lambda i: sure[i])]

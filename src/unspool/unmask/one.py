@@ -6,35 +6,35 @@ from collections.abc import Collection
 
 import torch
 
-from ..asks import Field
-from ..canvas import Canvas
-from ..chance import At, Chance, Role
+from ..chance import At, Role
 from ..claim import LAW, Method, claims
 from ..law import Law
+from .blocks import blocks_of
+from .sight import Sight
 
 
-def build(size: int = 64) -> Method:
+def build(block: int = 0, size: int = 0) -> Method:
     """One random hole per look."""
     from ..decode.denoise import Denoise
 
-    return Denoise(one, size)
+    return Denoise(one, size, blocks_of(block))
 
 
 @claims(
     LAW,
     shaped=False,
-    trials=lambda _: [build(size=3)],
+    trials=lambda _: [build(size=3), build(size=3, block=2)],
     build=build,
     paper="2502.09992",
     systems=("LLaDA (random remasking)",),
 )
-def one(field: Field, canvas: Canvas, chance: Chance) -> Collection[int]:
+def one(sight: Sight) -> Collection[int]:
     """Fill one hole, chosen uniformly at random.
 
     By the chain rule any order of exact conditionals gives the exact joint law.
 
     Claim: LAW, for a model whose conditionals are those of one joint law. Cost: one look per token.
     """
-    holes = list(field)
-    pick = Law(torch.zeros(len(holes), dtype=torch.float64)).draw(chance, At(canvas.step, Role.ORDER))
+    holes = sight.holes
+    pick = Law(torch.zeros(len(holes), dtype=torch.float64)).draw(sight.chance, At(sight.canvas.step, Role.ORDER))
     return [holes[pick.token]]

@@ -1,0 +1,52 @@
+"""What may stand on a canvas: everything, or what leaves a grammar a way to be completed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import reduce
+from operator import or_
+from typing import Protocol, runtime_checkable
+
+from ..canvas import Canvas, Status
+from ..errors import BadRequest
+from ..stop import Stop
+from ..warp.warp import Both, Same, Warp
+from .sight import Sight
+
+
+class Guard(Protocol):
+    """Puts tokens on a canvas: those that were chosen, or others where those may not stand."""
+
+    def __call__(self, sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+        """The canvas one step later; at least one hole of the sight is filled, or an error says why none can be."""
+        ...
+
+
+@runtime_checkable
+class Binding(Protocol):
+    """A warp that binds a text as a whole, and so says itself what may stand on a canvas."""
+
+    def guard(self, canvas: Canvas, stop: Stop) -> Guard:
+        """A guard for one request."""
+        ...
+
+
+def free(sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+    """Whatever was drawn may stand."""
+    return canvas.fill({i: sight.draw(i).token for i in chosen}, status)
+
+
+def guarded(warp: Warp, canvas: Canvas, stop: Stop) -> tuple[Warp, Guard]:
+    """What shapes single laws, and what guards the canvas as a whole."""
+    parts = _parts(warp)
+    binding = [part for part in parts if isinstance(part, Binding)]
+    if not binding:
+        return warp, free
+    if len(binding) > 1:
+        raise BadRequest(f"{len(binding)} constraints bind this canvas; expected one: join them with & into one")
+    rest = [part for part in parts if part is not binding[0]]
+    return reduce(or_, rest, Same()), binding[0].guard(canvas, stop)
+
+
+def _parts(warp: Warp) -> list[Warp]:
+    return [*_parts(warp.first), *_parts(warp.second)] if isinstance(warp, Both) else [warp]

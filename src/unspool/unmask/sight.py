@@ -1,0 +1,88 @@
+"""What a rule sees of a canvas at one step: the holes, their laws, and the tokens that would go into them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ..canvas import Canvas, Status
+from ..chance import At, Chance, Role
+from ..field import Field, Peak
+from ..law import Drawn, Law
+from ..warp.warp import Warp
+
+
+@dataclass
+class Sight:
+    """One look: the canvas, the model's own laws at the places that were looked at, and chance.
+
+    `law(i)` is the law after all warps, which the token really comes from; `peak(i)` tells how sure the model itself
+    is. `draw(i)` is the token that goes into hole i if it is chosen. A rule may look at it before it chooses, and then
+    its choice depends on what was drawn; one that looks at laws alone leaves each token as it would have been drawn
+    anyway. `renewed` says that places are filled more than once, so that each look needs noise of its own.
+    """
+
+    canvas: Canvas
+    raw: Field
+    warp: Warp
+    chance: Chance
+    renewed: bool = False
+    _drawn: dict[int, Drawn] = field(default_factory=dict)
+    _laws: dict[int, Law] = field(default_factory=dict)
+
+    @cached_property
+    def holes(self) -> list[int]:
+        """The holes that were looked at, left to right."""
+        return [i for i in self.raw if self.canvas.status[i] == Status.HOLE]
+
+    def peak(self, i: int) -> Peak:
+        """How peaked the model's own law is at a place."""
+        return self.raw.peaks[i]
+
+    def law(self, i: int) -> Law:
+        """The law at a place after all warps, each in the state that the tokens left of the place put it in."""
+        if i not in self._laws:
+            self._laws[i] = self.warp(self._states[i], self.raw[i])
+        return self._laws[i]
+
+    def draw(self, i: int) -> Drawn:
+        """The token for a place, drawn once per look, with its law."""
+        if i not in self._drawn:
+            step = self.canvas.step
+            at = At(i, Role.FILL, round=step) if self.renewed else At(i, Role.PICK)
+            self._drawn[i] = self.law(i).draw(self.chance, at)
+        return self._drawn[i]
+
+    def preview(self, i: int) -> Drawn:
+        """The token for a place, with noise of this look alone: for rules that choose by what was drawn."""
+        if i not in self._drawn:
+            self._drawn[i] = self.law(i).draw(self.chance, At(i, Role.FILL, round=self.canvas.step))
+        return self._drawn[i]
+
+    def sure(self, i: int) -> float:
+        """The model's own probability of the token that was drawn for a place."""
+        token = self.preview(i).token
+        peak = self.peak(i)
+        return peak.p if token == peak.token else self.raw[i][token]
+
+    def within(self, low: int, high: int) -> Sight:
+        """The same look, at fewer places."""
+        near = Field({i: law for i, law in self.raw.items() if low <= i < high}, self.raw.rows)
+        near.__dict__["peaks"] = {i: peak for i, peak in self.raw.peaks.items() if low <= i < high}
+        canvas = self.canvas.within(low, high)
+        return Sight(canvas, near, self.warp, self.chance, self.renewed, self._drawn, self._laws)
+
+    @cached_property
+    def _states(self) -> Sequence[Any]:
+        """The state of the warp at every place: after all tokens that stand left of it."""
+        tokens, warp, start = self.canvas.tokens, self.warp, self.canvas.prompt
+        state, states = warp.start(tokens[:start]), []
+        if type(warp).step is Warp.step:
+            return [state] * len(tokens)
+        for i, token in enumerate(tokens):
+            states.append(state)
+            if i >= start and self.canvas.status[i] != Status.HOLE:
+                state = warp.step(state, token)
+        return states
