@@ -8,6 +8,7 @@ from .cascade import Cascade as Cascade
 from .chain import Chain as Chain
 from .copy import Copy as Copy
 from .coupled import Coupled as Coupled
+from .denoised import Denoised as Denoised
 from .draft import Draft as Draft
 from .draft import Proposing as Proposing
 from .draft import Source as Source
@@ -22,6 +23,7 @@ from .likeliest import Likeliest as Likeliest
 from .little import Little as Little
 from .lookahead import Lookahead as Lookahead
 from .lookup import Lookup as Lookup
+from .masks import Masks as Masks
 from .merge import Merge as Merge
 from .nothing import Nothing as Nothing
 from .paced import Paced as Paced

@@ -1,5 +1,6 @@
 """Rules that decide how much of a draft stands. Each is a function of the scored tree and chance."""
 
+from .blended import Blended as Blended
 from .block import block as block
 from .conditional import Conditional as Conditional
 from .greedy import greedy as greedy
