@@ -2,7 +2,7 @@
 
 import torch
 
-from unspool.run.bucket import Bucket, Kind
+from unspool.run.bucket import BEST, Bucket, Kind
 from unspool.run.graphed import Graphed
 from unspool.run.loose import Loose
 
@@ -34,6 +34,7 @@ class Instant(Bucket):
         elif size.kind is Kind.TREE:
             last = torch.arange(size.rows) * size.tokens + on["roots"]
             self.logits = torch.zeros(1, 1).expand(size.rows * size.tokens, vocab)
+            self.best = torch.zeros(size.rows * size.tokens, 2 * BEST)
             tokens = token_at(on["seed"], on["places"][last] + 1, vocab)
             self.verdicts = torch.stack((on["roots"], tokens), 1)
 

@@ -2,12 +2,16 @@
 
 import json
 
+import interpreted  # noqa: F401  (Triton, before anything imports kernels)
 import pytest
+from standin import standin
 
 from unspool.asks import Price
 from unspool.chance import Philox
 from unspool.claim import LAW, SEED
 from unspool.decode import Speculate
+from unspool.draft import auto
+from unspool.draft.merge import Merged
 from unspool.grow import FREE, Cost
 from unspool.grow.chosen import chosen
 from unspool.methods import method
@@ -80,6 +84,14 @@ def test_a_request_is_told_the_price_of_the_forward_it_shares():
     assert cost.among(2)(2) == cost(4)
 
 
+def test_what_checking_takes_aside_is_due_for_every_request_and_writing_takes_none_of_it():
+    cost = Cost((1, 2, 8, 64), (1.0, 1.5, 1.8, 4.0), aside=0.4)
+    assert cost.among(1) == cost
+    assert cost.among(8)(1) == pytest.approx(1.8 - 0.4)  # written
+    assert cost.among(8)(8) == pytest.approx(4.0 + 7 * 0.4)
+    assert Cost((1, 64), (1.0, 1.1), aside=0.4).among(8)(1) == 1.0  # never less than one alone
+
+
 def test_a_price_is_measured_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("UNSPOOL_HOME", str(tmp_path))
     table = Table(4, loop)
@@ -140,3 +152,76 @@ def test_auto_rests_where_the_host_takes_longer_than_it_brings():
     tokens, trace = write("auto", lambda _: Cost((1, 64), (1e-9, 1.2e-9)), heat=1.0)  # no forward is as short as a look
     assert tokens == write("plain", lambda _: FREE, heat=1.0)[0]
     assert trace.drafted == 0
+
+
+class Clock:
+    """Time that passes only where something is said to take some."""
+
+    now = 0.0
+
+    def tick(self, seconds):
+        self.now += seconds
+
+
+HOST, STEP, ASIDE = 3e-4, 5.5e-4, 2e-4  # seconds of a draft, of a token and of a check on an H200 (bench/gpu.py)
+SHARED = Cost((1, 2, 8, 64), (STEP, 8e-4, 8.2e-4, 1.1e-3), aside=ASIDE)
+
+
+def simulated(spec, requests, monkeypatch, most=256):
+    """Seconds of a batch on the stand-in, by a clock on which drafts, checks and tokens take what they take there."""
+    clock = Clock()
+
+    def look(self, *given):
+        clock.tick(HOST / 2)
+        return gathered(self, *given)
+
+    def note(self, *given):
+        clock.tick(HOST / 2)
+        learnt(self, *given)
+
+    gathered, learnt = Merged.gather, Merged.learn
+    monkeypatch.setattr(Merged, "gather", look)
+    monkeypatch.setattr(Merged, "learn", note)
+    monkeypatch.setattr(auto, "perf_counter", lambda: clock.now)
+    model = standin(1021, context=1024)  # a prime: no text repeats itself
+    write, check = model.write, model.check
+
+    def written(asked, writes, turns):
+        replies = write(asked, writes, turns)
+        clock.tick(0 if replies is None else max(len(reply.tokens) for reply in replies) * SHARED.among(len(asked))(1))
+        return replies
+
+    def checked(asked, checks):
+        rows = sum(1 + len(ask.tree) for ask in asked)
+        clock.tick(SHARED(rows) + len(asked) * ASIDE)
+        return check(asked, checks)
+
+    model.write, model.check = written, checked
+    engine = Engine({"target": model}, lambda _: SHARED)
+    jobs = [
+        engine.submit(method(spec), [i, 1, 2, 3], Philox(i, 0), Temperature(1.0), Stop(most=most), laws=False)
+        for i in range(requests)
+    ]
+    engine.run()
+    monkeypatch.undo()
+    assert [len(job.result().tokens) for job in jobs] == [most] * requests
+    return clock.now
+
+
+@pytest.mark.parametrize("requests", [1, 2, 3, 4, 8, 32])
+def test_looking_takes_little_of_the_time_where_it_brings_nothing(monkeypatch, requests):
+    """The stand-in's texts repeat nothing, so whatever drafting takes is lost."""
+    plain, ours = (simulated(spec, requests, monkeypatch) for spec in ("plain", "auto"))
+    assert plain / ours > 0.97
+
+
+def test_auto_looks_again_when_the_batch_has_shrunk(monkeypatch):
+    looks = []
+    engine = Engine({"target": Table(4, loop)}, lambda _: Cost((1, 64), (3e-4, 3.3e-4)))
+    monkeypatch.setattr(Merged, "gather", lambda self, prefix, *_: looks.append(len(engine.live)) or iter(()))
+    monkeypatch.setattr(auto, "perf_counter", lambda: 0.0)
+    for i, most in enumerate((300, *[20] * 7)):
+        engine.submit(method("auto"), (i % 4,), Philox(i, 0), Temperature(0.0), Stop(most=most))
+    engine.run()
+    assert looks
+    assert set(looks) == {1}

@@ -10,6 +10,8 @@ from unspool.errors import BadRequest
 from unspool.proof import prove
 from unspool.verify import greedy, rejection, walk
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 @pytest.mark.parametrize("name", entries())
 def test_claim_holds(name):

@@ -117,7 +117,7 @@ def test_every_command_has_help(here):
 
 
 def test_every_setting_is_an_option():
-    given = {f.name for f in fields(Drawing)} | {"n", "logprobs"}  # these two are options of `run` alone
+    given = {f.name for f in fields(Drawing)} | {"n", "logprobs", "constraint"}  # these are options of `run` alone
     assert given == {f.name for f in fields(Settings)}
 
 

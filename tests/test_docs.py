@@ -53,8 +53,15 @@ def test_the_verifier_and_the_drafter_of_the_docs_do_what_they_say(tmp_path, mon
     assert prove(scope["method"], unspool.SEED, quick=True).ok
 
 
+def test_the_rule_of_the_page_on_canvases_can_be_proved():
+    _, rule = blocks("docs/denoise.md", "python")
+    scope: dict[str, object] = {}
+    exec(rule.replace("size=32", "size=3"), scope)
+    assert 0 < prove(scope["method"], unspool.HEURISTIC, quick=True, shaped=False).tv < 1
+
+
 @pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "docs/exact.md", "docs/own-method.md", "docs/trace.md"]
+    "page", ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
 )
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text()

@@ -72,6 +72,25 @@ def test_eight_mixed_requests_in_a_batch_write_what_each_writes_alone_by_plain_d
     assert any(job.trace.accepted_tokens for job in jobs)
 
 
+def test_a_prompt_read_in_portions_beside_others_gives_the_text_that_it_gives_alone(fixed, monkeypatch):
+    from unspool.chance import Philox
+    from unspool.methods import method
+    from unspool.run.engine import Engine
+
+    wanted = Settings(max_tokens=4)
+    alone = [fixed.generate(chat, wanted).tokens for chat in CHATS[:2]]
+    fixed.model.forget()
+    monkeypatch.setattr(fixed.model, "portion", 3)
+    engine, stop = Engine(fixed.models()), wanted.stop_rule(fixed.vocabulary)
+    jobs = []
+    for spec, chat in zip(("recycle:nodes=5", "lookup"), CHATS, strict=False):
+        jobs.append(engine.submit(method(spec), fixed.encode(chat), Philox(0), wanted.warp(fixed.vocabulary), stop))
+        engine.step()
+    assert jobs[1].reading
+    engine.run()
+    assert [job.result().tokens for job in jobs] == alone
+
+
 def test_a_machine_that_cannot_keep_the_promise_is_found_out(smollm2_path):
     from unspool.models.weights import open_checkpoint
     from unspool.run.fixed import Alone

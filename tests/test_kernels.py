@@ -331,6 +331,18 @@ def test_verify_is_the_rule_on_the_device(vocab, rule):
     check_verdicts(verify_.verify(*given), verify_.reference(*given), rule, cases)
 
 
+def test_verify_tells_where_scores_are_broken():
+    """NaN after the text, or after a token that stands, is told; NaN after a token that falls is nobody's business."""
+    logits = torch.zeros(3 * 3, 5, device=DEVICE)
+    logits[0::3, 2] = logits[1::3, 3] = 9.0
+    logits[0, 1], logits[4, 4], logits[8, 0] = NAN, float("inf"), NAN
+    tokens, parents = ints([0, 2, 4] * 3), ints([-1, 0, 0] * 3)
+    heat, noise = torch.zeros(3, device=DEVICE), torch.zeros(9, dtype=torch.float64, device=DEVICE)
+    found = verify_.verify(logits, tokens, parents, ints([0] * 3), ints([3] * 3), heat, noise)
+    assert found.tokens.tolist() == [-1, -1, 3]
+    assert found.nodes.tolist() == [0, 1, 1]
+
+
 @pytest.mark.parametrize("vocab", [11, 4100])
 @pytest.mark.parametrize("chosen", [False, True])
 def test_reject_is_the_rule_on_the_device(vocab, chosen):

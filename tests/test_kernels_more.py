@@ -42,26 +42,26 @@ def reals(*shape, dtype=torch.float32):
 
 def step_state(rows, steps, turn):
     before = [wholes(rows) for _ in range(5)]  # picked, tokens, places, slots, past
-    numbers = reals(rows, steps, dtype=torch.float64), reals(rows, dtype=torch.float64)
     text = wholes(rows, steps), reals(rows, 2), reals(rows, steps, 2)
-    return [*before, wholes(rows, below=2), wholes(rows, steps), *numbers, *text, ints([turn])]
+    return [*before, wholes(rows, below=2), wholes(rows, steps), *text, ints([turn])]
 
 
 @pytest.mark.parametrize("rows", [1, 5, 1500])
 def test_a_step_ends_as_it_says(rows):
     for turn in range(4):  # the last but one of three steps plans no more, and behind the last nothing is written
         ours = step_state(rows, 3, turn)
+        ours[-3][-1, turn % 2] = NAN  # of the last row, one of both log-probabilities
         theirs = [x.clone() for x in ours]
         advance_.advance(*ours)
         advance_.reference(*theirs)
         for a, b in zip(ours, theirs, strict=True):
-            assert torch.equal(a, b)
+            torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
 
 
 def test_steps_in_a_row_write_a_text():
     rows, steps = 3, 4
     state = step_state(rows, steps, 0)
-    picked, tokens, places, slots, past, count, plan, _, uniforms, written, given, logprobs, turn = state
+    picked, tokens, places, slots, past, count, plan, written, given, logprobs, turn = state
     count.fill_(1)
     start, first = places.clone(), past.clone()
     picks = wholes(steps, rows)
@@ -75,7 +75,6 @@ def test_steps_in_a_row_write_a_text():
     assert torch.equal(places, start + steps)
     assert torch.equal(past, first + steps)
     assert torch.equal(slots, plan[:, -1])
-    assert torch.equal(uniforms, state[7][:, -1])
     assert int(turn) == steps
 
 
@@ -99,14 +98,6 @@ def test_philox_is_the_same_in_every_bit(role):
         assert ours.dtype == torch.float64
         assert ours.tolist() == wanted
         assert torch.equal(ours, philox_.reference(key, stream, position, role, k, round_))
-
-
-def test_a_plan_is_the_picks_to_come():
-    key, stream, position = (torch.randint(2**30, (70,), device=DEVICE) for _ in range(3))
-    ours = philox_.plan(key, stream, position.int(), 5)
-    assert ours.shape == (70, 5)
-    assert torch.equal(ours, philox_.plan_reference(key, stream, position, 5))
-    assert ours[2, 3].item() == Philox(int(key[2]), int(stream[2])).uniform(At(int(position[2]) + 3, Role.PICK))
 
 
 # ---- top

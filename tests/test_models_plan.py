@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unspool.errors import BadRequest
-from unspool.models.plan import Plan, available_bytes, plan
+from unspool.models.plan import Plan, available_bytes, plan, weight_bytes
 from unspool.models.shape import Shape
 
 SHAPE = Shape("llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e-5, 1e5, tied=True)
@@ -22,12 +22,12 @@ def test_a_plan_is_a_sum():
 
 
 def test_the_table_is_aligned():
-    lines = Plan(10**9, 2 * 10**6, 10**6, 10**5, 10**9, "cpu", "note").table().splitlines()
+    lines = Plan(10**9, 2 * 10**6, 10**6, 10**5, 0, 10**9, "cpu", "note").table().splitlines()
     assert lines[0] == "note"
     assert lines[-1].startswith("It does not fit")
     assert len({len(line) for line in lines[1:-1]}) == 1
-    assert Plan(1, 1, 1, 1, None, "meta", "note").fits is None
-    assert Plan(1, 1, 1, 1, 9, "cpu", "note").table().endswith("It fits.")
+    assert Plan(1, 1, 1, 1, 0, None, "meta", "note").fits is None
+    assert Plan(1, 1, 1, 1, 0, 9, "cpu", "note").table().endswith("It fits.")
 
 
 def test_the_machine_says_what_it_has():
@@ -39,3 +39,26 @@ def test_the_machine_says_what_it_has():
 def test_plans_for_nothing_are_refused(wrong):
     with pytest.raises(BadRequest, match="expected at least 1"):
         plan(SHAPE, torch.float32, **{"context": 8, **wrong})
+
+
+def test_few_bits_are_counted_as_they_are_kept():
+    whole, eight, four = (weight_bytes(SHAPE, torch.bfloat16, kind) for kind in ("whole", "int8", "int4"))
+    outside = 49152 * 576 * 2
+    assert whole == 134_515_008 * 2
+    assert outside + (whole - outside) / 2 < eight < outside + 0.52 * (whole - outside)
+    assert outside + (whole - outside) / 4 < four < outside + 0.32 * (whole - outside)
+    assert plan(SHAPE, torch.bfloat16, weights="int4").weights == four
+    with pytest.raises(BadRequest, match="choose one of: whole, int8, int4"):
+        plan(SHAPE, torch.bfloat16, weights="int3")
+
+
+def test_on_a_gpu_graphs_tables_and_workspaces_are_counted():
+    """By hand for 8 texts of 1,000 tokens in bfloat16 with trees of 31 nodes."""
+    found = plan(SHAPE, torch.bfloat16, 1000, rows=8, tree=31, device="cuda")
+    room = 8 * 1032
+    assert found.kv == room * 23_040
+    assert found.logits == 3 * 8 * 32 * 49152 * 2
+    assert found.activations == 2 * (8 * 512 * (2 * 576 + 3 * 1536) * 2 + 264 * 128 * 4 * 64)
+    lanes, turns, workspaces = 517 * 8192 * 4, 2 * 8192 * 64 * 4, 3 * 32 * 2**20
+    assert found.tables == lanes + 2 * 8 * 2048 * 4 + turns + workspaces
+    assert plan(SHAPE, torch.bfloat16, 1000, rows=8, tree=31).tables == 0

@@ -168,7 +168,9 @@ def cycling(text):
     return (3, 1, 2) if len(text) % 2 else (1, 1, 5)
 
 
-@pytest.mark.parametrize("draft", [Raced(2), Chain(1), Lookup(1, 1, 2), Jacobi()], ids=str)
+@pytest.mark.parametrize(
+    "draft", [Raced(2), Chain(1), Lookup(1, 1, 2), Jacobi()], ids=lambda draft: type(draft).__name__
+)
 def test_one_seed_has_one_text_whatever_is_drafted(draft):
     """In every branch of the enumeration, and then for long texts with Philox."""
     table = Table(3, cycling)

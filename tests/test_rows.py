@@ -6,16 +6,18 @@ import random
 import interpreted  # noqa: F401  (Triton, before anything imports kernels)
 import pytest
 import torch
-from standin import Blank, standin, token_at
+from standin import Blank, Instant, standin, token_at
 from tokenizers import Tokenizer, models
 
 from unspool.asks import Write
 from unspool.chance import At, Philox, Role
 from unspool.decode import Speculate, plain
 from unspool.draft import Lookup
+from unspool.errors import BadScores
 from unspool.law import Law
 from unspool.lm import LM
 from unspool.models.vocabulary import Vocabulary
+from unspool.run.bucket import Kind
 from unspool.run.engine import Engine
 from unspool.run.graphed import Graphed
 from unspool.run.session import Asked
@@ -145,6 +147,52 @@ def test_prompts_are_read_once_however_many_samples_there_are_and_wait_for_room(
     rows = [output.trace.rows["target"] for output in outputs]
     assert [sum(rows[i : i + 3]) for i in range(0, 9, 3)] == [39 + 3 * 20] * 3
     assert left(writer.model) == (0, 0)
+
+
+class Failing(Graphed):
+    """A device whose buckets break when they run, from the second write on."""
+
+    def bucket(self, kind, *size):
+        found = super().bucket(kind, *size)
+        self.wrote = getattr(self, "wrote", 0) + (kind is Kind.WRITE)
+        if self.wrote > 1:
+            found.run = lambda *_: 1 / 0
+        return found
+
+
+def test_a_device_that_fails_gives_all_slots_back():
+    model = Failing(Blank(VOCAB, 500, 256), 0, 16)
+    model.buckets = Instant
+    engine = Engine({"target": model})
+    jobs = [engine.submit(plain(), [x] * 4, Philox(x), stop=Stop(most=40 - x), laws=False) for x in range(6)]
+    engine.run()
+    assert all(isinstance(job.error, ZeroDivisionError) for job in jobs)
+    assert left(model) == (0, 0)
+
+
+@pytest.mark.parametrize("method", [plain(), Speculate(Lookup(2, 1, 4), budget=4)])
+def test_scores_that_are_broken_end_the_request_they_belong_to(method):
+    class Cracked(Instant):
+        def run(self, turns=1, want=()):
+            super().run(turns, want)
+            broken = self.wire.on["seed"] == 3
+            if self.size.kind is Kind.WRITE:
+                self.written[broken, 1:turns] = -1
+            elif self.size.kind is Kind.TREE:
+                self.verdicts[broken, 1] = -1
+
+    model = standin(VOCAB, room=2000)
+    model.buckets = Cracked
+    engine = Engine({"target": model})
+    jobs = [engine.submit(method, [x] * 9, Philox(x), stop=Stop(most=20), laws=False) for x in range(6)]
+    engine.run()
+    for seed, job in enumerate(jobs):
+        if seed == 3:
+            with pytest.raises(BadScores, match="NaN"):
+                job.result()
+        else:
+            assert job.result().tokens == expected(seed, [seed] * 9, 20)
+    assert left(model) == (0, 0)
 
 
 def scores(text):

@@ -5,22 +5,21 @@ from __future__ import annotations
 import pytest
 
 from unspool.asks import Check, Look, Scores
-from unspool.canvas import Canvas
+from unspool.canvas import HOLE, Canvas
 from unspool.chance import Philox
 from unspool.draft import Denoised, Masks, Recall
 from unspool.draft.masks import drafting
 from unspool.errors import BadRequest
 from unspool.law import Law
-from unspool.methods import fitted, method
+from unspool.methods import method
 from unspool.run.engine import Engine
 from unspool.run.session import Looking
 from unspool.run.table import Table
+from unspool.settings import Settings
 from unspool.stop import Stop
 from unspool.tree import ROOT
 from unspool.verify import Blended
 from unspool.warp.warp import Prefix, Same
-
-MASK = 4
 
 
 def table(vocab: int = 4) -> Table:
@@ -71,10 +70,10 @@ def test_the_first_token_of_a_block_always_stands():
 
 
 def test_masks_hang_below_the_text_and_below_every_guess():
-    source = Masks(MASK, ahead=2).begin(Prefix.of((1, 2), Same()))
+    source = Masks(ahead=2).begin(Prefix.of((1, 2), Same()))
     prefix = Prefix.of((1, 2), Same())
     first = _proposed(source, prefix, 8)
-    assert first.tokens(range(len(first))) == (MASK, MASK)
+    assert first.tokens(range(len(first))) == (HOLE, HOLE)
     assert first.parent == (ROOT, 0)
     source.learn(prefix.then((3,)), first, _scores([0.1, 0.2, 0.3, 0.4, 0.0], [[0, 9, 1, 0, 0], [9, 0, 0, 0, 0]]))
     tree = _proposed(source, prefix.then((3,)), 8)  # two guesses, each with two masks, and two below the text
@@ -85,7 +84,7 @@ def test_masks_hang_below_the_text_and_below_every_guess():
 
 def test_what_is_learnt_is_what_was_guessed_behind_the_last_token_that_stood():
     prefix = Prefix.of((1, 2), Same())
-    source = Masks(MASK, ahead=1).begin(prefix)
+    source = Masks(ahead=1).begin(prefix)
     first = _proposed(source, prefix, 5)
     source.learn(prefix.then((3,)), first, _scores([1, 1, 1, 1, 0], [[0, 9, 1, 0, 0]]))
     tree = _proposed(source, prefix.then((3,)), 5)  # guesses 1 or 2, a mask below each and below the text
@@ -100,7 +99,7 @@ def test_masks_keep_to_the_budget_and_write_what_plain_decoding_writes(beside):
     trees: list[int] = []
 
     def watched(text, chance, warp, stop):
-        decoding, reply = drafting(Masks(0, 2, beside), 2)(text, chance, warp, stop), None
+        decoding, reply = drafting(Masks(2, beside), 2)(text, chance, warp, stop), None
         while True:
             try:
                 ask = decoding.send(reply)
@@ -120,9 +119,9 @@ def test_masks_keep_to_the_budget_and_write_what_plain_decoding_writes(beside):
     assert max(trees) == 2 + 3 * 2
 
 
-def test_a_model_without_a_mask_is_refused_by_name():
-    with pytest.raises(BadRequest, match="no mask token"):
-        fitted("masks", object())
+def test_a_model_without_a_mask_says_so(smollm2):
+    with pytest.raises(BadRequest, match="shows the model holes"):
+        smollm2.generate("Once upon a time", Settings(max_tokens=4), method="masks")
 
 
 def _proposed(source, prefix: Prefix, budget: int):

@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from .claim import Method as Method
     from .claim import claims as claims
     from .comparison import compare as compare
+    from .constrain import choices as choices
+    from .constrain import json_schema as json_schema
+    from .constrain import keywords as keywords
+    from .constrain import regex as regex
+    from .constrain.grammar import grammar as grammar
+    from .constrain.predicate import predicate as predicate
     from .decode.denoise import Denoise as Denoise
     from .decode.plain import plain as plain
     from .decode.speculate import Speculate as Speculate
@@ -63,6 +69,7 @@ _HOMES = {
     "chance": "At Every Philox Role Tape",
     "claim": "ARGMAX BOUND HEURISTIC LAW SEED Claim Method claims",
     "comparison": "compare",
+    "constrain": "choices grammar json_schema keywords predicate regex",
     "decode": "Denoise Speculate plain",
     "diverge": "divergence",
     "errors": "UnspoolError",

@@ -101,6 +101,6 @@ def claims(
 
 def entries() -> dict[str, Entry]:
     """Every registered rule by name."""
-    from . import decode, draft, unmask, verify  # noqa: F401  (their rules register themselves)
+    from . import constrain, decode, draft, search, unmask, verify  # noqa: F401  (their rules register themselves)
 
     return dict(sorted(_entries.items(), key=lambda item: (item[1].family, item[0])))

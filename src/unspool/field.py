@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -13,7 +13,11 @@ from .law import Law
 
 
 class Peak(NamedTuple):
-    """How peaked a law is: its most probable token, that one's probability, its lead over the second, the entropy."""
+    """How peaked a law is: its most probable token, that one's probability, its lead over the second, the entropy.
+
+    A law that nothing can change any more, because the model reads it from what is final already, counts as certain:
+    to wait would teach its place nothing, and all others something.
+    """
 
     token: int
     p: float
@@ -24,16 +28,17 @@ class Peak(NamedTuple):
 class Field(Mapping[int, Law]):
     """The law at each of some places of a canvas; `rows` is how many token rows were computed to tell.
 
-    What every rule asks first, the peaks, is worked out for all places together when the first is looked at.
+    The laws at the `final` places depend on nothing that is still open. What every rule asks first, the peaks, is
+    worked out for all places together when the first is looked at.
     """
 
-    def __init__(self, laws: Mapping[int, Law], rows: int = 0) -> None:
-        self._laws, self.rows = laws, rows
+    def __init__(self, laws: Mapping[int, Law], rows: int = 0, final: Collection[int] = ()) -> None:
+        self._laws, self.rows, self.final = laws, rows, frozenset(final)
 
     @staticmethod
-    def of(places: Sequence[int], scores: Tensor, rows: int = 0) -> Field:
+    def of(places: Sequence[int], scores: Tensor, rows: int = 0, final: Collection[int] = ()) -> Field:
         """The field whose laws are the rows of `scores` [places, vocab], in this order."""
-        field = Field({place: Law(scores[n]) for n, place in enumerate(places)}, rows)
+        field = Field({place: Law(scores[n]) for n, place in enumerate(places)}, rows, final)
         field.__dict__["scores"] = scores
         return field
 
@@ -55,7 +60,8 @@ class Field(Mapping[int, Law]):
         best = two.exp()
         margin = best[:, 0] - best[:, 1] if best.shape[1] == 2 else best[:, 0]
         told = torch.stack((tokens[:, 0].to(p.dtype), best[:, 0], margin, entropy), 1).tolist()
-        return {place: Peak(int(row[0]), *row[1:]) for place, row in zip(self._laws, told, strict=True)}
+        found = {place: Peak(int(row[0]), *row[1:]) for place, row in zip(self._laws, told, strict=True)}
+        return found | {place: Peak(found[place].token, 1.0, 1.0, 0.0) for place in self.final & found.keys()}
 
     def __getitem__(self, place: int) -> Law:
         return self._laws[place]

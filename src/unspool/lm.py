@@ -14,7 +14,7 @@ from .chance import Philox
 from .claim import Method
 from .errors import BadRequest, OutOfRoom
 from .grow.cost import Cost
-from .methods import fitted
+from .methods import Branching, fitted
 from .models.align import Alignment, Kinship, align
 from .models.text import TextStream
 from .models.vocabulary import Vocabulary
@@ -201,10 +201,11 @@ class LM:
         decoder = fitted(spec, self.vocabulary)
         warp, stop = settings.warp(self.vocabulary), settings.stop_rule(self.vocabulary)
         looks = settings.logprobs is not None
+        texts = decoder.texts if isinstance(decoder, Branching) else 1
         writers: list[Writer] = []
         for prompt in prompts:
             tokens = self.encode(prompt)
-            most, room = self._most(tokens, settings.max_tokens)
+            most, room = self._most(tokens, settings.max_tokens, texts)
             limit = replace(stop, most=most, spare=room - len(tokens) - most)
             for stream in range(settings.n):
                 chance = Philox(settings.seed, stream)
@@ -212,8 +213,8 @@ class LM:
                 writers.append(Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs))
         return writers
 
-    def _most(self, tokens: tuple[int, ...], most: int) -> tuple[int, int]:
-        """How many tokens may follow these, and how many slots that may take."""
+    def _most(self, tokens: tuple[int, ...], most: int, texts: int) -> tuple[int, int]:
+        """How many tokens may follow these, and how many slots that may take with so many texts at a time."""
         context = self.model.context
         if context is not None and len(tokens) >= context:
             raise OutOfRoom(
@@ -221,7 +222,7 @@ class LM:
                 "answer. Shorten the prompt or choose a model with a longer context."
             )
         most = most if context is None else min(most, context - len(tokens))
-        room = len(tokens) + most + SCRATCH
+        room = len(tokens) + most * texts + SCRATCH
         if self.model.room is not None:
             room = min(room, max(self.model.room, len(tokens) + most))
         return most, room

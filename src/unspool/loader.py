@@ -13,9 +13,13 @@ from .errors import BadRequest
 from .lm import LM
 from .models.address import is_hub_id, path
 from .models.weights import Checkpoint, open_checkpoint
+from .run.canvased import Canvased
+from .run.fewbits import WHOLE, rounded
 from .run.fixed import ROWS, Alone, check, padded
-from .run.linear import Dense, dense
+from .run.linear import Dense, MakeLinear, dense
 from .run.llama import Llama
+from .run.session import Causal
+from .run.sheeted import Sheeted
 from .run.slotted import Slotted
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -28,6 +32,7 @@ def load(
     name: str | Path = "smollm2",
     *,
     dtype: str = "auto",
+    weights: str = WHOLE,
     device: str = "auto",
     runtime: str = "auto",
     room: int | None = None,
@@ -38,8 +43,10 @@ def load(
 
     `dtype` is fp32, bf16 or fp16; auto is fp32 on the CPU and bf16 on a GPU. `runtime` is native or transformers; auto
     is transformers for Hub ids and native for the rest. `room` is how many tokens the cache holds for all texts.
+    `weights` is whole, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a weight.
     `shapes` is free, which is fast, or fixed: a token's numbers then depend on its text alone, bit for bit, so that no
-    text depends on what was drafted or batched; fixed:N computes N rows at a time (8 unless told).
+    text depends on what was drafted or batched; fixed:N computes N rows at a time (8 unless told). On a GPU that leaves
+    out graphs and fused kernels.
     """
     where = device_of(device)
     kind = dtype_of(dtype, where)
@@ -52,18 +59,35 @@ def load(
 
         if rows is not None:
             raise BadRequest("shapes='fixed' needs the native runtime; transformers chooses its kernels by itself.")
+        if weights != WHOLE:
+            raise BadRequest(f"weights={weights!r} needs the native runtime; transformers has its own ways to round.")
         source = str(name) if is_hub_id(str(name)) else str(path(str(name)))
-        model = load_hf(source, kind, where, room, shelf=SHELF)
+        if source.endswith(".safetensors"):
+            raise BadRequest(f"{name} is read by the native runtime alone; transformers opens folders and .gguf files.")
+        model: Causal = load_hf(source, kind, where, room, shelf=SHELF)
         return LM(str(name), model, hf_vocabulary(source, model.vocab), draft, _key(source, kind, where, TRANSFORMERS))
     file = path(str(name))
     checkpoint = open_checkpoint(file)
+    vocab = checkpoint.shape.vocab
+    make = rounded(weights, dense, vocab)
     if rows is None:
-        model = _graphed(checkpoint, kind, where, room) or Slotted(Llama.load(checkpoint, kind, where, room), SHELF)
+        model = _graphed(checkpoint, kind, where, room, rounded(weights, Dense, vocab)) or _model(
+            Llama.load(checkpoint, kind, where, room, make)
+        )
     else:
-        model = Slotted(Llama.load(checkpoint, kind, where, room, padded(dense, rows), Alone), shelf=SHELF)
-        check(model)
-    key = _key(file, kind, where, f"{NATIVE}, {shapes} shapes")
+        model = _model(Llama.load(checkpoint, kind, where, room, padded(make, rows), Alone))
+        if isinstance(model, Slotted):
+            check(model)
+    key = _key(file, kind, where, f"{NATIVE}, {shapes} shapes, {weights} weights")
     return LM(str(name), model, checkpoint.vocabulary(), draft, key)
+
+
+def _model(network: Llama) -> Slotted | Sheeted:
+    """The network with sessions, as one that reads, fills holes, or does both."""
+    filling = network.shape.filling
+    if filling is None:
+        return Slotted(network, SHELF)
+    return Sheeted(network, filling) if filling.layout == "full" else Canvased(network, filling, SHELF)
 
 
 def _key(source: str | Path, dtype: torch.dtype, device: str, runtime: str) -> str:
@@ -75,14 +99,21 @@ def _key(source: str | Path, dtype: torch.dtype, device: str, runtime: str) -> s
     )
 
 
-def _graphed(checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None) -> Slotted | None:
+def _graphed(
+    checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None, make: MakeLinear
+) -> Slotted | None:
     """The model on fused kernels, where there is a GPU and Triton for them."""
+    filling = checkpoint.shape.filling
+    if filling is not None and not filling.reads:
+        return None  # the kernels' texts are read from left to right
     if not device.startswith("cuda") or dtype not in FUSED or importlib.util.find_spec("triton") is None:
         return None
     from .run.fused import Fused
     from .run.graphed import Graphed
+    from .run.painted import Painted
 
-    return Graphed(Fused.load(checkpoint, dtype, device, room, Dense), SHELF)
+    network = Fused.load(checkpoint, dtype, device, room, make)
+    return Graphed(network, SHELF) if filling is None else Painted(network, filling, SHELF)
 
 
 def _rows(shapes: str) -> int | None:

@@ -20,6 +20,16 @@ class Fitting(Protocol):
         ...
 
 
+@runtime_checkable
+class Branching(Protocol):
+    """A method that goes on with several texts at the same time."""
+
+    @property
+    def texts(self) -> int:
+        """How many at most."""
+        ...
+
+
 def fitted(spec: str | Method, vocabulary: Any) -> Method:
     """The method that a spec names, made to fit a model's vocabulary if it asks for that."""
     made = method(spec)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
+from .constrain.constraint import Constrained, Constraint
+from .constrain.form import Form, Words
+from .errors import BadRequest
 from .stop import Stop
 from .warp.forbid import BadWords, MinTokens, NoRepeatNgram
 from .warp.limits import expect, real, whole
@@ -13,28 +16,6 @@ from .warp.penalise import Frequency, LogitBias, Presence, Repetition
 from .warp.temperature import Temperature
 from .warp.truncate import Epsilon, Eta, MinP, TopK, TopNSigma, TopP, Typical
 from .warp.warp import Same, Warp
-
-
-class Words(Protocol):
-    """What settings need to know of a vocabulary."""
-
-    @property
-    def size(self) -> int:
-        """How many tokens there are."""
-        ...
-
-    @property
-    def eos(self) -> frozenset[int]:
-        """The tokens that end a text."""
-        ...
-
-    def piece(self, token: int) -> bytes:
-        """The bytes of a token."""
-        ...
-
-    def encode(self, text: str, special: bool = True) -> tuple[int, ...]:
-        """The tokens of a text."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -61,6 +42,8 @@ class Settings:
     no_repeat_ngram: int = 0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     bad_words: tuple[str, ...] = ()
+
+    constraint: Form | Constraint | None = None  # what json_schema(…), regex(…), choices(…) and such give
 
     min_tokens: int = 0  # until then no token can end the text; a stop string still does
     max_tokens: int = 256
@@ -100,18 +83,20 @@ class Settings:
         expect(long, "seconds", self.seconds, "a finite number above 0, or None for no limit")
         expect(whole(self.seed, 0, 2**64 - 1), "seed", self.seed, "a whole number from 0 to 2**64 - 1")
         expect(whole(self.n, 1), "n", self.n, "a whole number from 1 on: how many texts to write")
+        self._validate_constraint()
         counted = self.logprobs is None or whole(self.logprobs, 0)
         expect(counted, "logprobs", self.logprobs, "None for off, or how many alternatives to report, from 0 on")
 
     def warp(self, vocabulary: Words) -> Warp:
-        """All that shapes a law: biases, penalties, prohibitions, temperature, truncations.
+        """All that shapes a law: the constraint, biases, penalties, prohibitions, temperature, truncations.
 
-        The order is that of transformers. What it lacks: Frequency and Presence follow Repetition; TopNSigma is the
-        first truncation, as it measures the noise of the whole vocabulary.
+        The constraint comes first, so that truncations see the law of what may really follow. The order of the others
+        is that of transformers. What it lacks: Frequency and Presence follow Repetition; TopNSigma is the first
+        truncation, as it measures the noise of the whole vocabulary.
         """
         for token in self.logit_bias:
             _expect_token("a token of logit_bias", token, vocabulary)
-        shaped = self._penalties()
+        shaped = self._constraint(vocabulary) | self._penalties()
         if self.no_repeat_ngram:
             shaped |= NoRepeatNgram(self.no_repeat_ngram)
         if self.bad_words:
@@ -133,6 +118,19 @@ class Settings:
             seconds=self.seconds,
             piece=vocabulary.piece,
         )
+
+    def _validate_constraint(self) -> None:
+        made: Any = self.constraint
+        fits = made is None or isinstance(made, Form) or callable(getattr(made, "start", None))
+        expect(fits, "constraint", made, "None, or what json_schema(…), regex(…), grammar(…) or choices(…) give")
+        if made is not None and self.ignore_eos:
+            raise BadRequest("ignore_eos cannot be used with a constraint: a text that meets it ends with that token")
+
+    def _constraint(self, vocabulary: Words) -> Warp:
+        made = self.constraint
+        if made is None:
+            return Same()
+        return Constrained(made.fit(vocabulary) if isinstance(made, Form) else made)
 
     def _penalties(self) -> Warp:
         parts: list[Warp] = [LogitBias(self.logit_bias)] if self.logit_bias else []

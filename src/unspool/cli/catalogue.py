@@ -15,7 +15,7 @@ def place(listing: Listing) -> Path:
     """Where a model's weights are, or will be."""
     from ..models.home import model_folder
 
-    return model_folder(listing.name) / listing.file
+    return model_folder(listing.folder) / listing.file
 
 
 def fetched(listing: Listing) -> bool:

@@ -29,6 +29,9 @@ class Loading:
     draft: str | None = option("--draft", metavar="MODEL", help="A second model, for methods that ask one.")
     small: str | None = option("--small", metavar="MODEL", help="A third one, which drafts for the second.")
     dtype: str = option("--dtype", default="auto", help="fp32, bf16 or fp16; auto: fp32 on a CPU, bf16 on a GPU.")
+    weights: str = option(
+        "--weights", default="whole", help="whole, int8 or int4: how the matrices of layers are kept in memory."
+    )
     device: str = option("--device", default="auto", help="cpu, cuda or cuda:N; auto takes a GPU if there is one.")
     runtime: str = option("--runtime", default="auto", help="native or transformers; auto by the kind of model.")
     room: int | None = option("--room", type=int, metavar="N", help="Tokens the cache holds for all texts together.")
@@ -58,7 +61,14 @@ class Loading:
         from ..loader import load
 
         with status(f"loading {self.model} …"):
-            with_same = partial(load, dtype=self.dtype, device=self.device, runtime=self.runtime, room=self.room)
+            with_same = partial(
+                load,
+                dtype=self.dtype,
+                weights=self.weights,
+                device=self.device,
+                runtime=self.runtime,
+                room=self.room,
+            )
             lm: LM | None = None
             for name in filter(None, (self.small, self.draft)):
                 lm = with_same(name, draft=lm)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--rows", type=int, default=1, show_default=True, metavar="B", help="Texts at a time.")
 @click.option("--tree", type=int, default=64, show_default=True, metavar="T", help="Drafted tokens per round and text.")
 @click.option("--dtype", default="auto", help="fp32, bf16 or fp16; auto: fp32 on a CPU, bf16 on a GPU.")
+@click.option("--weights", default="whole", show_default=True, help="whole, int8 or int4.")
 @click.option("--device", default="auto", help="cpu, cuda or cuda:N; auto takes a GPU if there is one.")
 @click.option("--pull", is_flag=True, help="Fetch catalogue models that are not here yet.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -33,6 +34,7 @@ def plan(
     rows: int,
     tree: int,
     dtype: str,
+    weights: str,
     device: str,
     pull: bool,
     as_json: bool,
@@ -48,7 +50,7 @@ def plan(
     place = device_of(device)
     kind = dtype_of(dtype, place)
     names = [model] if draft is None else [model, draft]
-    plans = [planned(open_checkpoint(_path(name, pull)), kind, context, rows, tree, place) for name in names]
+    plans = [planned(open_checkpoint(_path(name, pull)), kind, context, rows, tree, place, weights) for name in names]
     together = _together(names, plans)
     if as_json:
         dump({"model": model, **(together or _record(plans[0]))})
@@ -82,6 +84,7 @@ def _record(found: Plan) -> dict[str, Any]:
         "kv": found.kv,
         "logits": found.logits,
         "activations": found.activations,
+        "tables": found.tables,
         "total": found.total,
         "available": found.available,
         "fits": found.fits,

@@ -13,7 +13,7 @@ from .. import __version__
 from .failure import INTERRUPTED, report
 from .terminal import BROKEN_PIPE, close, prepare
 
-COMMANDS = ("run", "chat", "trace", "methods", "prove", "compare", "plan", "pull")
+COMMANDS = ("run", "chat", "trace", "methods", "prove", "compare", "bench", "plan", "pull", "train")
 
 
 class Commands(click.Group):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from .constraining import Constraining
 from .drawing import Drawing
 from .group import option, options
 from .loading import Loading
@@ -39,6 +40,7 @@ class Reporting:
 @click.option("--method", default="plain", show_default=True, help="A name of `unspool methods`, as in lookup:ngram=2.")
 @click.option("--system", metavar="TEXT", help="A system message before the prompt.")
 @options(Reporting, "reporting")
+@options(Constraining, "constraining")
 @options(Loading, "loading")
 @options(Drawing, "drawing")
 def run(
@@ -47,6 +49,7 @@ def run(
     method: str,
     system: str | None,
     reporting: Reporting,
+    constraining: Constraining,
     loading: Loading,
     drawing: Drawing,
 ) -> None:
@@ -57,8 +60,11 @@ def run(
     """
     if reporting.logprobs is not None and not reporting.json:
         raise click.UsageError("--logprobs are reported in JSON; add --json")
+    if constraining.reads_stdin() and (file == "-" or (file is None and prompt in (None, "-"))):
+        raise click.UsageError("the prompt and the constraint cannot both be read from stdin; give one as a file")
     text = read_prompt(prompt, file, loading.raw)
     settings = drawing.settings(n=reporting.samples, logprobs=reporting.logprobs)
+    settings = replace(settings, constraint=constraining.form())
     loading.check((method,))
     lm = loading.load(reporting.quiet)
     loading.prepare(lm, (method,))

@@ -1,5 +1,30 @@
 """Constraints: conditions on texts that hold token by token, in every decoder, tree node, beam, particle and canvas."""
 
+from .asap import Asap as Asap
+from .awrs import Adaptive as Adaptive
+from .awrs import Awrs as Awrs
+from .awrs import Geometric as Geometric
+from .awrs import Masked as Masked
+from .awrs import Recursive as Recursive
+from .cars import Cars as Cars
+from .cfg import Cfg as Cfg
+from .cfg import cfg as cfg
 from .constraint import Constrained as Constrained
 from .constraint import Constraint as Constraint
 from .constraint import State as State
+from .form import Form as Form
+from .futures import Futures as Futures
+from .grammar import Grammar as Grammar
+from .grammar import Regex as Regex
+from .grammar import grammar as grammar
+from .grammar import regex as regex
+from .lexical import Keywords as Keywords
+from .lexical import keywords as keywords
+from .potential import Potential as Potential
+from .predicate import Predicate as Predicate
+from .predicate import predicate as predicate
+from .schema import JsonSchema as JsonSchema
+from .schema import Report as Report
+from .schema import json_schema as json_schema
+from .trie import Choices as Choices
+from .trie import choices as choices

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from ..law import Law
+from ..canvas import Canvas
+from ..errors import EmptyLaw
+from ..law import NEVER, Law
+from ..stop import Stop
 from ..warp.warp import Warp
+
+if TYPE_CHECKING:
+    from ..unmask.guard import Guard
 
 
 class State(Protocol):
@@ -44,6 +50,15 @@ class Constraint(Protocol):
         ...
 
 
+@runtime_checkable
+class Filling(Protocol):
+    """A constraint that can tell of any text with holes, of one token each, whether it can be completed."""
+
+    def filled(self, text: Sequence[int]) -> tuple[int, ...] | None:
+        """The text with its holes filled so that it meets the constraint; None if there is no way."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Constrained(Warp):
     """The law given that the next token leaves the constraint a way to be met: local masking.
@@ -64,4 +79,28 @@ class Constrained(Warp):
 
     def __call__(self, state: Any, law: Law) -> Law:
         """The law given that the token is allowed."""
-        return law.only(state.mask().to(law.scores.device))
+        mask = state.mask()
+        return law.only(mask.to(law.scores.device)) if bool(mask.any()) else Barred(law)
+
+    def guard(self, canvas: Canvas, stop: Stop) -> Guard:
+        """What keeps a canvas to the constraint, by looking for a whole text that still meets it."""
+        from ..unmask.lave import Lave
+
+        return Lave.begin(self.constraint, canvas, stop)
+
+
+class Barred(Law):
+    """The law where a constraint leaves no token: an error for whoever asks for one."""
+
+    def __init__(self, law: Law) -> None:
+        super().__init__(law.scores.new_full((law.size,), NEVER))
+
+    def temper(self, temperature: float) -> Law:
+        """Still none, and still with the reason."""
+        return self
+
+    def _refuse_unusable(self, value: float) -> None:
+        raise EmptyLaw(
+            "the constraint leaves no token after what was written: its parts exclude each other here, or the finished "
+            "text fails its check. Loosen it, or draw again with another seed."
+        )

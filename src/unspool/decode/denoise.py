@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ..asks import Decoding, Done, Emit
 from ..canvas import Canvas, Status
@@ -13,10 +14,10 @@ from ..field import Field
 from ..law import Law
 from ..stop import Stop
 from ..unmask.blocks import Blocks, narrowed, whole
-from ..unmask.guard import free, guarded
+from ..unmask.guard import free, guarded, mended
 from ..unmask.remask import Remask
 from ..unmask.sight import Sight
-from ..unmask.unmask import Unmask, begun
+from ..unmask.unmask import Unmask, begun, suited
 from ..unmask.view import View, look
 from ..warp.warp import Warp
 
@@ -38,10 +39,20 @@ class Denoise:
     view: View = look
     remask: Remask | None = None
 
+    def fit(self, vocabulary: Any) -> Denoise:
+        """With every part made to fit this vocabulary."""
+        return replace(
+            self,
+            unmask=suited(self.unmask, vocabulary),
+            blocks=suited(self.blocks, vocabulary),
+            view=suited(self.view, vocabulary),
+            remask=suited(self.remask, vocabulary),
+        )
+
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Fill a canvas after `text`; what stands without a gap is emitted, and cut where `stop` says."""
         tail = stop.start()
-        canvas = Canvas.blank(text, self.size or _room(stop.left(tail)))
+        canvas = Canvas.blank(text, self.size or room(stop.left(tail)))
         unmask, blocks, view, remask = begun(self.unmask), begun(self.blocks), begun(self.view), begun(self.remask)
         warp, guard = guarded(warp, canvas, stop)
         revised = remask is not None or guard is not free
@@ -56,8 +67,10 @@ class Denoise:
                 field: Field = yield from view(sheet, places)
                 sight = narrowed(blocks, Sight(sheet, field, warp, chance, remask is not None))
                 chosen = unmask(sight) if sight.holes else ()
+                if not chosen and remask is None:
+                    raise RuntimeError(f"{unmask} chose none of {len(sight.holes)} holes; expected at least one")
                 canvas = guard(sight, canvas, chosen, Status.DRAFT if revised else Status.FIXED)
-                canvas = canvas if remask is None else remask(sight, canvas)
+                canvas = canvas if remask is None else mended(guard, remask(sight, canvas))
                 laws |= {i: (sight.raw[i], sight.law(i)) for i in sight.raw if canvas.tokens[i] != sheet.tokens[i]}
             else:
                 canvas = canvas.fixed(*sheet.window)
@@ -71,7 +84,8 @@ class Denoise:
                 return Done(canvas.tokens[len(text) : told], reason or "length", trim)
 
 
-def _room(left: float) -> int:
+def room(left: float) -> int:
+    """How many holes a canvas has whose size is not told: as many tokens as may follow."""
     if left == math.inf:
         raise BadRequest("a canvas needs a size: set max_tokens, or the method's option size")
     return int(left)

@@ -43,6 +43,8 @@ class Speculate:
             if depth > 0:
                 nodes = int(min(self.budget, depth + stop.spare))
                 tree = (yield from source.propose(prefix, nodes, chance)).within(depth)
+                if not len(tree) and resting(source, prefix):
+                    continue  # it has looked, and lies down again
             checked: Checked = yield Check(tree, prefix, self.verify, chance, wanted(source))
             (node, token), scored, scores = checked
             path = tree.path(node)

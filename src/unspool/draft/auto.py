@@ -24,7 +24,7 @@ from .recall import Recall
 from .suffix import Suffix
 
 WIDE = 64
-LITTLE = 0.02  # of a forward: what the host may take before anybody counts it
+LITTLE = 0.02  # of the time: what looking may take before anybody counts it
 HOST = 2e-4  # seconds that a round takes on the host, before it was measured
 SHORT, LONG = 16, 128  # tokens to rest
 PROBE = 16  # rounds after which a draft model that did not seem to pay is asked again
@@ -49,7 +49,9 @@ class Auto:
 
     On a fast device the host's own time counts too: h, what drafting and learning have taken lately, times the requests
     that wait for each other. Where (1 + Σ p̂) / (t(1 + nodes) + h) is below plain decoding's 1 / t(1), the source rests
-    for a few tokens, twice as many each time up to 128, and then looks again.
+    for a few tokens, twice as many each time up to 128, or as many as make looking a fiftieth of the time, and then
+    looks again. Where h alone is more than t(1), as in a full batch on a GPU, it rests without a look, and only asks
+    now and then whether the batch has shrunk.
 
     Claim: SEED under the walk. Cost: that of what pays; on the host, a copy, a top-k and a heap per round.
     """
@@ -81,15 +83,15 @@ class Paying:
         cost: Cost = yield Price()
         other: Cost | None = yield Price(DRAFT)
         ahead = self.host * cost.requests
-        if self.rounds == 0 and ahead > cost(1):  # so many wait for each other that not even looking pays
-            self.rounds, self.pause, self.spent = 1, LONG, self.host
+        if ahead > cost(1):  # so many wait for each other that not even looking pays
+            self.until = len(prefix) + LONG
             return NOTHING
         began = perf_counter()
         yield from self.free.gather(prefix, budget, chance)
         twigs = self.free.best(budget, FREE)
         twigs = twigs[: worth([twig.p for twig in twigs], cost, ahead)]
         rate = (1 + sum(twig.p for twig in twigs)) / (cost(1 + len(twigs)) + ahead)
-        self._pace(rate * cost(1), ahead / cost(1))
+        self._pace(rate * cost(1), (ahead + cost.aside * cost.requests) / cost(1))
         self.spent = perf_counter() - began
         if self.rounds == 0 and cost(WIDE) < 2 * cost(1):  # rows are cheap here, so the prompt may tell its laws
             self.want = (f"prompt:{WIDTH}",)
@@ -107,7 +109,7 @@ class Paying:
         if gain >= 1 or share < LITTLE:
             self.pause = 0
         else:
-            self.pause = min(2 * self.pause or SHORT, LONG)
+            self.pause = max(min(2 * self.pause or SHORT, LONG), int(share / LITTLE))
 
     def _chain(self, prefix: Prefix, budget: int, cost: Cost, step: float, rate: float) -> Proposing:
         """The draft model's likeliest tokens, one by one while the next is worth its time."""

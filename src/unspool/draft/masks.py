@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from ..asks import Decoding, Scores
+from ..asks import Scores
+from ..canvas import HOLE
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.chosen import chosen
 from ..grow.cost import FREE
-from ..stop import Stop
 from ..tree import ROOT, Tree
-from ..warp.warp import Prefix, Warp
+from ..warp.warp import Prefix
 from .draft import Draft, Proposing, Source
 from .guide import Kids
 from .merge import Merged
@@ -24,44 +23,21 @@ TRUST = 0.7  # what a guess behind a mask is believed to be worth before the tex
 WIDTH = 8  # guesses that are kept of each mask
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """A method that needs to know which token is the mask."""
-
-    beside: tuple[Draft, ...]
-    ahead: int
-    nodes: int
-
-    def fit(self, vocabulary: Any) -> Method:
-        """The method for this vocabulary."""
-        mask: int | None = getattr(vocabulary, "mask", None)
-        if mask is None:
-            raise BadRequest(
-                "this model has no mask token; masks needs a model that was trained to fill holes, such as "
-                "smollm2-diffusion"
-            )
-        return drafting(Masks(mask, self.ahead, self.beside), self.nodes)
-
-    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Nothing can be decoded before the mask is known."""
-        raise BadRequest("masks needs a vocabulary: use it by name, or give Masks(mask=…) the id of the mask token")
+def build(nodes: int = 7, ahead: int = 3) -> Method:
+    """Guesses behind masks, copies and remembered laws in one tree, under the walk."""
+    return drafting(Masks(ahead, (Suffix(depth=nodes), Recall())), nodes)
 
 
 def drafting(masks: Masks, nodes: int) -> Method:
-    """Guesses behind masks, under the walk."""
+    """As many guesses and the masks that go with them, under the walk."""
     from ..decode.speculate import Speculate
 
     return Speculate(masks, budget=nodes + (nodes + 1) * masks.ahead)
 
 
-def build(nodes: int = 7, ahead: int = 3) -> Method:
-    """Guesses behind masks, copies and remembered laws in one tree."""
-    return Fitted((Suffix(depth=nodes), Recall()), ahead, nodes)
-
-
 @claims(
     SEED,
-    trials=lambda _: [drafting(Masks(1, ahead=1), 2), drafting(Masks(0, 2, (Recall(),)), 1)],
+    trials=lambda _: [drafting(Masks(1), 2), drafting(Masks(2, (Recall(),)), 1)],
     build=build,
     systems=("SPACE (masks beside candidates, one call to verify and draft)",),
 )
@@ -72,12 +48,11 @@ class Masks:
     One forward scores prefix | M | c₁ M | c₂ M …: it verifies the candidates c, and behind the last one that stands its
     masks have already guessed what follows the token that comes next. The model is one that was trained to fill holes;
     SPACE lets masks of a group see each other, here each sees those before it, as tokens do. What `beside` drafts joins
-    the same tree, calibrated as `merge` does it. A mask has no probability, so that none is ever accepted.
+    the same tree, calibrated as `merge` does it. No law gives a mask a chance, so that none is ever accepted.
 
     Claim: SEED under the walk. Cost: one forward per round, over nodes + (nodes + 1)·ahead rows.
     """
 
-    mask: int
     ahead: int = 3
     beside: tuple[Draft, ...] = ()
 
@@ -140,7 +115,7 @@ class Masked:
                 break
             self.hung[node] = list(range(len(drawn), len(drawn) + ahead))
             parent += [node, *self.hung[node][:-1]]
-            drawn += [chosen(self.masks.mask)] * ahead
+            drawn += [chosen(HOLE)] * ahead
         return Tree(tuple(drawn), tuple(parent))
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
@@ -153,8 +128,5 @@ class Masked:
             node = kid
         seen = [i for i in self.hung.get(node, ()) if i < len(tree)]  # the end of a text may have cut some off
         best = scores.best(WIDTH) if seen else []
-        self.guesses.rows = [self._usable(best[1 + i]) for i in seen]
+        self.guesses.rows = [best[1 + i] for i in seen]
         self.free.learn(prefix, tree, scores)
-
-    def _usable(self, row: list[tuple[int, float]]) -> list[tuple[int, float]]:
-        return [(token, p) for token, p in row if token != self.masks.mask]

@@ -19,6 +19,7 @@ class Cost:
     rows: tuple[int, ...]
     times: tuple[float, ...]
     requests: int = 1  # that share the forward
+    aside: float = 0.0  # what asking for more than the next token takes per request beside the forward
 
     def __post_init__(self) -> None:
         rising = all(a < b for a, b in zip(self.rows, self.rows[1:], strict=False))
@@ -44,10 +45,14 @@ class Cost:
     def among(self, requests: int) -> Cost:
         """What one request's rows cost when so many alike share the forward: t(requests · n).
 
-        The fuller the batch, the sooner a node no longer pays: that switches speculation off by itself, which ReSpec
-        (2510.26475) does with a scheduler of two states.
+        What is taken aside is in t(n) once for every n > 1, and is due for every request; where all of them only want
+        their next token, for none. The fuller the batch, the sooner a node no longer pays: that switches speculation
+        off by itself, which ReSpec (2510.26475) does with a scheduler of two states.
         """
-        return Cost(self.rows, tuple(self(requests * n) for n in self.rows), requests)
+        times = [self(requests * n) + (requests - 1) * self.aside for n in self.rows]
+        if requests > 1 and self.rows[0] == 1:
+            times[0] = max(self(1), self(requests) - self.aside)
+        return Cost(self.rows, tuple(times), requests, self.aside)
 
 
 FREE = Cost((1,), (1.0,))

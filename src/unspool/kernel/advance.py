@@ -11,7 +11,7 @@ BLOCK = 1024  # rows at a time
 
 @triton.jit
 def _advance(
-    picked, tokens, places, slots, past, count, plan, uniform_plan, uniforms, written, logprobs_in, logprobs, turn,
+    picked, tokens, places, slots, past, count, plan, written, logprobs_in, logprobs, turn,
     steps, rows: tl.constexpr, block: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     start(chained)
@@ -26,13 +26,15 @@ def _advance(
         later = used & (i + 1 < steps)
         token = tl.load(picked + row, mask=used, other=0)
         tl.store(tokens + row, token, mask=used)
-        tl.store(written + at, token, mask=now)
+        fine = used
         for side in tl.static_range(2):
-            tl.store(logprobs + 2 * at + side, tl.load(logprobs_in + 2 * row + side, mask=now, other=0.0), mask=now)
+            logprob = tl.load(logprobs_in + 2 * row + side, mask=now, other=0.0)
+            fine = fine & (logprob == logprob)
+            tl.store(logprobs + 2 * at + side, logprob, mask=now)
+        tl.store(written + at, tl.where(fine, token, -1), mask=now)
         tl.store(places + row, tl.load(places + row, mask=used, other=0) + 1, mask=used)
         tl.store(past + row, tl.load(past + row, mask=used, other=0) + 1, mask=used)
         tl.store(slots + row, tl.load(plan + at + 1, mask=later, other=0), mask=later)
-        tl.store(uniforms + row, tl.load(uniform_plan + at + 1, mask=later, other=0.0), mask=later)
     tl.debug_barrier()  # every warp has read the turn before one of them moves it on
     tl.store(turn, i + 1)
 
@@ -45,27 +47,25 @@ def advance(
     past: Tensor,
     count: Tensor,
     plan: Tensor,
-    uniform_plan: Tensor,
-    uniforms: Tensor,
     written: Tensor,
     logprobs_in: Tensor,
     logprobs: Tensor,
     turn: Tensor,
 ) -> None:
-    """End step i = turn[0] of K: note each row's token, make it the input, and lay out its next slot and number.
+    """End step i = turn[0] of K: note each row's token, make it the input, and lay out its next slot.
 
-    picked, tokens, places, slots, past and count are [R] and int32, uniforms [R] is float64; plan and written [R, K]
-    are int32, uniform_plan [R, K] is float64; logprobs_in [R, 2] and logprobs [R, K, 2] are float32; all contiguous.
-    written[:, i] = tokens = picked; logprobs[:, i] = logprobs_in; places and past grow by 1; slots and uniforms are
-    those planned for i + 1, or stay as they are behind the last step. Rows with count 0 are left alone. turn [1] grows
-    by 1, and from K on nothing is written down any more.
+    picked, tokens, places, slots, past and count are [R] and int32; plan and written [R, K] are int32; logprobs_in
+    [R, 2] and logprobs [R, K, 2] are float32; all contiguous. written[:, i] = tokens = picked, but −1 is written where
+    a log-probability is NaN, so that nobody takes what broken scores picked for a token; logprobs[:, i] = logprobs_in;
+    places and past grow by 1; slots are those planned for i + 1, or stay as they are behind the last step. Rows with
+    count 0 are left alone. turn [1] grows by 1, and from K on nothing is written down any more.
     Cost: one launch of one program, so that the turn moves only once all rows have read it; meant for R up to 4096.
     """
     rows, steps = plan.shape
     block = min(BLOCK, triton.next_power_of_2(rows))
     chain = chained()
     _advance[(1,)](
-        picked, tokens, places, slots, past, count, plan, uniform_plan, uniforms, written, logprobs_in, logprobs, turn,
+        picked, tokens, places, slots, past, count, plan, written, logprobs_in, logprobs, turn,
         steps, rows=rows, block=block, num_warps=max(1, min(8, block // 64)), chained=chain, launch_pdl=chain,
     )  # fmt: skip
 
@@ -78,8 +78,6 @@ def reference(
     past: Tensor,
     count: Tensor,
     plan: Tensor,
-    uniform_plan: Tensor,
-    uniforms: Tensor,
     written: Tensor,
     logprobs_in: Tensor,
     logprobs: Tensor,
@@ -94,9 +92,8 @@ def reference(
         places[row] += 1
         past[row] += 1
         if i < steps:
-            written[row, i] = picked[row]
+            written[row, i] = -1 if logprobs_in[row].isnan().any() else picked[row]
             logprobs[row, i] = logprobs_in[row]
         if i + 1 < steps:
             slots[row] = plan[row, i + 1]
-            uniforms[row] = uniform_plan[row, i + 1]
     turn += 1

@@ -17,7 +17,7 @@ AHEAD = 4  # steps of a small weight to fetch while the kernel before ends
 
 
 @triton.jit
-def _finish(y, bias, residual, at, column, inside, kind: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr):
+def finish(y, bias, residual, at, column, inside, kind: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr):
     """Round y as a product with its bias is rounded, then add what it is added to."""
     if has_bias:
         y += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
@@ -28,18 +28,18 @@ def _finish(y, bias, residual, at, column, inside, kind: tl.constexpr, has_bias:
 
 
 @triton.jit
-def _gated(g, u, bias, column, width, inside, kind: tl.constexpr, has_bias: tl.constexpr, silu: tl.constexpr):
+def gated(g, u, bias, column, width, inside, kind: tl.constexpr, has_bias: tl.constexpr, silu: tl.constexpr):
     """act(g)·u of both halves of a product, each step rounded as if it had been written out."""
-    g = _finish(g, bias, bias, column, column, inside, kind, has_bias, False)
-    u = _finish(u, bias + width, bias, column, column, inside, kind, has_bias, False)
+    g = finish(g, bias, bias, column, column, inside, kind, has_bias, False)
+    u = finish(u, bias + width, bias, column, column, inside, kind, has_bias, False)
     return bend(g, silu).to(kind).to(tl.float32) * u
 
 
 @triton.jit
 def _one(
-    x, weight, bias, norm, residual, out, parts, width, depth, eps,
+    x, weight, scale, bias, norm, residual, out, parts, width, depth, eps,
     block: tl.constexpr, step: tl.constexpr, splits: tl.constexpr, normed: tl.constexpr, gates: tl.constexpr,
-    silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr,
+    silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr, scaled: tl.constexpr,
     late: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     """One token: products are summed lane by lane and only then across lanes, so no tensor core waits for 15 zeros."""
@@ -86,26 +86,30 @@ def _one(
         w, v = next_w, next_v
     if late:
         start(chained)
-    g = tl.sum(y, 1)
+    g, u = tl.sum(y, 1), tl.sum(z, 1)
+    if scaled:
+        g *= tl.load(scale + column, mask=inside, other=0.0)
+        if gates:
+            u *= tl.load(scale + width + column, mask=inside, other=0.0)
     if splits > 1:
         full = width * 2 if gates else width
         into = parts + tl.program_id(1) * full + column
         tl.store(into, g, mask=inside)
         if gates:
-            tl.store(into + width, tl.sum(z, 1), mask=inside)
+            tl.store(into + width, u, mask=inside)
     else:
         if gates:
-            g = _gated(g, tl.sum(z, 1), bias, column, width, inside, kind, has_bias, silu)
+            g = gated(g, u, bias, column, width, inside, kind, has_bias, silu)
         else:
-            g = _finish(g, bias, residual, column, column, inside, kind, has_bias, adds)
+            g = finish(g, bias, residual, column, column, inside, kind, has_bias, adds)
         tl.store(out + column, g.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _few(
-    x, weight, bias, norm, residual, out, parts, n, width, depth, eps,
+    x, weight, scale, bias, norm, residual, out, parts, n, width, depth, eps,
     rows: tl.constexpr, block: tl.constexpr, step: tl.constexpr, splits: tl.constexpr, normed: tl.constexpr,
-    gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr,
+    gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr, scaled: tl.constexpr,
     turned: tl.constexpr, ahead: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     """Up to `rows` tokens on tensor cores."""
@@ -144,13 +148,13 @@ def _few(
             factor = tl.load(norm + at + lane, mask=at + lane < end, other=0.0).to(tl.float32)
             part = (part.to(tl.float32) * size[:, None] * factor[None, :]).to(kind)
         here = (at + lane < end)[:, None] & inside[None, :]
-        w = tl.load(line + at, mask=here, other=0.0, eviction_policy="evict_first")
+        w = tl.load(line + at, mask=here, other=0.0, eviction_policy="evict_first").to(kind)
         if turned:
             y = tl.dot(tl.trans(w), tl.trans(part), y, input_precision="ieee")
         else:
             y = tl.dot(part, w, y, input_precision="ieee")
         if gates:
-            v = tl.load(other + at, mask=here, other=0.0, eviction_policy="evict_first")
+            v = tl.load(other + at, mask=here, other=0.0, eviction_policy="evict_first").to(kind)
             if turned:
                 z = tl.dot(tl.trans(v), tl.trans(part), z, input_precision="ieee")
             else:
@@ -158,6 +162,10 @@ def _few(
     start(chained)
     if turned:
         y, z = tl.trans(y), tl.trans(z)
+    if scaled:
+        y *= tl.load(scale + column, mask=inside, other=0.0)[None, :]
+        if gates:
+            z *= tl.load(scale + width + column, mask=inside, other=0.0)[None, :]
     exists = real[:, None] & inside[None, :]
     if splits > 1:
         full = width * 2 if gates else width
@@ -168,9 +176,9 @@ def _few(
     else:
         spot = row[:, None].to(tl.int64) * width + column[None, :]
         if gates:
-            y = _gated(y, z, bias, column[None, :], width, inside[None, :], kind, has_bias, silu)
+            y = gated(y, z, bias, column[None, :], width, inside[None, :], kind, has_bias, silu)
         else:
-            y = _finish(y, bias, residual, spot, column[None, :], exists, kind, has_bias, adds)
+            y = finish(y, bias, residual, spot, column[None, :], exists, kind, has_bias, adds)
         tl.store(out + spot, y.to(out.dtype.element_ty), mask=exists)
 
 
@@ -196,9 +204,9 @@ def _sum(
         if gates:
             z += tl.load(source + width, mask=inside, other=0.0)
     if gates:
-        y = _gated(y, z, bias, column, width, inside, kind, has_bias, silu)
+        y = gated(y, z, bias, column, width, inside, kind, has_bias, silu)
     else:
-        y = _finish(y, bias, residual, row * width + column, column, inside, kind, has_bias, adds)
+        y = finish(y, bias, residual, row * width + column, column, inside, kind, has_bias, adds)
     tl.store(out + row * width + column, y.to(out.dtype.element_ty), mask=inside)
 
 
@@ -207,6 +215,7 @@ def linear(
     weight: Tensor,
     bias: Tensor | None = None,
     *,
+    scale: Tensor | None = None,
     norm: Tensor | None = None,
     eps: float = 0.0,
     residual: Tensor | None = None,
@@ -216,6 +225,7 @@ def linear(
 ) -> Tensor:
     """y = x·Wᵀ + b for x [n, in] and W [out, in], both stored by rows; what is given beside is done in the same launch.
 
+    `scale` [out] in float32: W is scale · weight, which may then be int8; for at most 64 tokens.
     `norm`: x is rms(x, norm, eps) first. `residual` [n, out]: residual + y. `activation`: W is [gate, up] stacked, and
     the result act(gate)·up has half its rows. The result has x's type, or that of `out`. Every step rounds as if it
     stood alone. Where PyTorch's product is faster (always for more than 64 tokens), the rest has launches of its own.
@@ -236,21 +246,21 @@ def linear(
     parts = out
     if cut.splits > 1:
         parts = torch.empty(cut.splits, n, weight.shape[0], dtype=torch.float32, device=x.device)
-    b, f, r = (x if given is None else given for given in (bias, norm, residual))
+    s, b, f, r = (x if given is None else given for given in (scale, bias, norm, residual))
     gates, silu, has_bias, adds = activation is not None, activation == SILU, bias is not None, residual is not None
     grid = (triton.cdiv(width, cut.block), cut.splits)
     if cut.rows == 1:
         _one[grid](
-            x, weight, b, f, r, out, parts, width, depth, eps,
+            x, weight, s, b, f, r, out, parts, width, depth, eps,
             block=cut.block, step=cut.step, splits=cut.splits, normed=norm is not None, gates=gates,
-            silu=silu, has_bias=has_bias, adds=adds, late=small, num_warps=cut.warps, num_stages=cut.stages,
-            chained=chain, launch_pdl=chain,
+            silu=silu, has_bias=has_bias, adds=adds, scaled=scale is not None, late=small,
+            num_warps=cut.warps, num_stages=cut.stages, chained=chain, launch_pdl=chain,
         )  # fmt: skip
     else:
         _few[grid](
-            x, weight, b, f, r, out, parts, n, width, depth, eps,
+            x, weight, s, b, f, r, out, parts, n, width, depth, eps,
             rows=cut.rows, block=cut.block, step=cut.step, splits=cut.splits, normed=norm is not None, gates=gates,
-            silu=silu, has_bias=has_bias, adds=adds, turned=cut.turned, ahead=ahead,
+            silu=silu, has_bias=has_bias, adds=adds, scaled=scale is not None, turned=cut.turned, ahead=ahead,
             num_warps=cut.warps, num_stages=cut.stages, chained=chain, launch_pdl=chain,
         )  # fmt: skip
     if cut.splits > 1:
@@ -265,6 +275,9 @@ def linear(
 def _library(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str | None, out: Tensor | None
 ) -> Tensor:
+    alone = bias is None and residual is None and activation is None
+    if alone and out is not None and out.dtype == x.dtype:
+        return torch.mm(x, weight.t(), out=out)
     y = F.linear(x, weight, bias)
     if activation is not None:
         y = gate(y, activation)

@@ -13,20 +13,19 @@ BLOCK = 256  # numbers per program
 
 @triton.jit(do_not_specialize=["word"])
 def _uniforms(
-    seed, stream, position, rounds, out, n, each, word,
+    seed, stream, position, rounds, out, n, word,
     rounded: tl.constexpr, block: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     start(chained)
     wait(chained)
-    at = tl.program_id(0) * block + tl.arange(0, block)
-    inside = at < n
-    row = at // each
+    row = tl.program_id(0) * block + tl.arange(0, block)
+    inside = row < n
     key = tl.load(seed + row, mask=inside, other=0).to(tl.int64)
     mask = tl.full([block], 0xFFFFFFFF, tl.int64)
     j, k = key & mask, (key >> 32) & mask
     # Words are 32 bits wide but are held, as `philox` does on tensors, in 64: a product wraps round and what is
     # shifted into it is masked away.
-    a = tl.load(position + row, mask=inside, other=0).to(tl.int64) + at % each
+    a = tl.load(position + row, mask=inside, other=0).to(tl.int64)
     b = tl.zeros([block], tl.int64)
     if rounded:
         b = tl.load(rounds + row, mask=inside, other=0).to(tl.int64)
@@ -41,7 +40,7 @@ def _uniforms(
         d = x & mask
         j = (j + tl.full([block], 0x9E3779B9, tl.int64)) & mask
         k = (k + tl.full([block], 0xBB67AE85, tl.int64)) & mask
-    tl.store(out + at, ((a << 21) ^ (b >> 11)).to(tl.float64) * 1.1102230246251565e-16, mask=inside)  # 2⁻⁵³
+    tl.store(out + row, ((a << 21) ^ (b >> 11)).to(tl.float64) * 1.1102230246251565e-16, mask=inside)  # 2⁻⁵³
 
 
 def uniforms(
@@ -54,25 +53,12 @@ def uniforms(
     Claim: equal to `Philox.uniform` in every bit. Cost: one launch.
     """
     out = torch.empty(position.shape[0], dtype=torch.float64, device=position.device)
-    _launch(seed, stream, position, round, out, 1, int(role) << 24 | k)
-    return out
-
-
-def plan(seed: Tensor, stream: Tensor, position: Tensor, steps: int) -> Tensor:
-    """The numbers of PICK at position, position + 1, … for each of R rows: float64 [R, steps]. Cost: one launch."""
-    out = torch.empty(position.shape[0], steps, dtype=torch.float64, device=position.device)
-    _launch(seed, stream, position, None, out, steps, int(Role.PICK) << 24)
-    return out
-
-
-def _launch(
-    seed: Tensor, stream: Tensor, position: Tensor, rounds: Tensor | None, out: Tensor, each: int, word: int
-) -> None:
     chain = chained()
     _uniforms[(triton.cdiv(out.numel(), BLOCK),)](
-        seed, stream, position, position if rounds is None else rounds, out, out.numel(), each, word,
-        rounded=rounds is not None, block=BLOCK, num_warps=4, chained=chain, launch_pdl=chain,
+        seed, stream, position, position if round is None else round, out, out.numel(), int(role) << 24 | k,
+        rounded=round is not None, block=BLOCK, num_warps=4, chained=chain, launch_pdl=chain,
     )  # fmt: skip
+    return out
 
 
 def reference(
@@ -87,9 +73,3 @@ def reference(
         )
     ]
     return torch.tensor(found, dtype=torch.float64, device=position.device)
-
-
-def plan_reference(seed: Tensor, stream: Tensor, position: Tensor, steps: int) -> Tensor:
-    """The same as `plan`."""
-    each = [reference(seed, stream, position + step, Role.PICK) for step in range(steps)]
-    return torch.stack(each, 1)

@@ -17,7 +17,8 @@ class Verdicts:
     """What a rule says about R drafted trees, as one int32 tensor [R, 3 + 2·T] to be copied to the host at once.
 
     A row holds the last accepted token's index in its row, the token after it, how many tokens that makes, and then the
-    bits of each new token's log-probabilities before and after the temperature.
+    bits of each new token's log-probabilities before and after the temperature. Where the scores after it are such that
+    `Law` would refuse them, the token after it is −1.
     """
 
     packed: Tensor
@@ -71,6 +72,8 @@ def _follow(
         token = tl.sum(tl.where(here, pick_, 0), 0)
         tl.store(floats + row * wide + 3 + 2 * depth, tl.sum(tl.where(here, before, 0.0), 0))
         tl.store(floats + row * wide + 4 + 2 * depth, tl.sum(tl.where(here, after, 0.0), 0))
+        broken = tl.sum(tl.where(here & ((before != before) | (after != after)), 1, 0), 0)
+        token = tl.where(broken > 0, -1, token)
         kid = tl.min(tl.where((above == node) & (token_ == token), j, block), 0)
         depth += 1
         more = tl.where(kid < block, 1, 0)

@@ -9,6 +9,8 @@ from unspool.errors import BadRequest
 from unspool.models.catalog import look_up
 from unspool.models.fetch import Fetcher
 
+DELTAS = Path(__file__).parent / "deltas"  # what comes with the package
+
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -16,7 +18,8 @@ def path(name_or_path: str, fetcher: Fetcher | None = None) -> Path:
     """Return what can be opened: catalog names are fetched on first use (write ./name for a folder of that name)."""
     fetcher = fetcher or Fetcher()
     if name_or_path in fetcher.catalog:
-        return fetcher.fetch(name_or_path)
+        file, delta = fetcher.fetch(name_or_path), fetcher.catalog[name_or_path].delta
+        return file if delta is None else DELTAS / delta
     if (local := _local(name_or_path)) is not None:
         return local
     if is_hub_id(name_or_path):

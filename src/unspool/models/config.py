@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from unspool.errors import BadModel
 from unspool.models.fields import Fields
+from unspool.models.fillers import FILLERS, translated
 from unspool.models.shape import Activation, RopeScaling, Shape
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text")
@@ -24,8 +26,11 @@ def read_config(config: Mapping[str, object], source: str) -> Shape:
     """Build the Shape that transformers would build from the same config.json."""
     fields = Fields(config, source)
     family = fields.text("model_type")
+    if family in FILLERS and not fields.get("num_experts"):
+        settings, filling = translated(config, family, source)
+        return replace(read_config(settings, source), family=family, filling=filling)
     if family not in FAMILIES:
-        raise elsewhere(source, f"model_type is {family!r} (known: {', '.join(FAMILIES)})")
+        raise elsewhere(source, f"model_type is {family!r} (known: {', '.join((*FAMILIES, *FILLERS))})")
     _refuse(fields)
     gemma = family == "gemma3_text"
     dim, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")

@@ -52,7 +52,7 @@ class Fetcher:
     def fetch(self, name: str, source: Path | None = None) -> Path:
         """Return the weights of a model by name, bringing them if they are not here."""
         listing = look_up(name, self.catalog)
-        target = model_folder(name) / listing.file
+        target = model_folder(listing.folder) / listing.file
         try:
             if _finished(target, listing):
                 return target
@@ -60,7 +60,7 @@ class Fetcher:
                 raise FetchFailed(f"{source}: there is no such file or folder to take {name} from. {_by_hand(listing)}")
             if source is None and offline():
                 raise FetchFailed(f"{name} is not in {target.parent}, and UNSPOOL_OFFLINE is set. {_by_hand(listing)}")
-            lock = home() / "locks" / f"{name}.lock"
+            lock = home() / "locks" / f"{listing.folder}.lock"
             with locked(lock, lambda: self.tell(f"Another process is fetching {name}; waiting for it.")):
                 if not _finished(target, listing):  # the one we waited for may have done the work
                     self._bring(listing, target, source)

@@ -12,23 +12,43 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from unspool.errors import BadModel
+from unspool.models.fillers import stored_name
 from unspool.models.shape import Shape
 from unspool.models.vocabulary import Vocabulary
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
-class _Part(Protocol):
-    def get_shape(self) -> list[int]: ...
-    def get_dtype(self) -> str: ...
+class Part(Protocol):
+    """What is used of one tensor before it is read."""
+
+    def get_shape(self) -> list[int]:
+        """Its sizes."""
+        ...
+
+    def get_dtype(self) -> str:
+        """The name of its type."""
+        ...
 
 
-class _Shard(Protocol):
+class Shard(Protocol):
     """What is used of an open safetensors file, which has no types of its own."""
 
-    def keys(self) -> list[str]: ...
-    def get_slice(self, name: str) -> _Part: ...
-    def get_tensor(self, name: str) -> Tensor: ...
+    def metadata(self) -> dict[str, str] | None:
+        """What its maker wrote beside the tensors."""
+        ...
+
+    def keys(self) -> list[str]:
+        """The names of its tensors."""
+        ...
+
+    def get_slice(self, name: str) -> Part:
+        """One of them, not read yet."""
+        ...
+
+    def get_tensor(self, name: str) -> Tensor:
+        """One of them."""
+        ...
 
 
 class SafetensorsCheckpoint:
@@ -39,16 +59,17 @@ class SafetensorsCheckpoint:
         self.config = read_json(self.folder / "config.json")
         self.shape = Shape.from_config(self.config, str(self.folder / "config.json"))
         self._files = files or _shards(self.folder)
-        self._stored: dict[str, _Shard] = {}
-        needed = self.shape.tensors()
+        self._stored: dict[str, Shard] = {}
+        needed = {stored_name(name, self.shape.family): name for name in self.shape.tensors()}
         sizes: dict[str, tuple[int, ...]] = {}
         for path in self._files:
             try:
-                shard = cast("_Shard", safe_open(path, framework="pt"))
+                shard = cast("Shard", safe_open(path, framework="pt"))
                 found = {name: shard.get_slice(name) for name in shard.keys() if name in needed}  # noqa: SIM118
             except (SafetensorError, OSError) as error:
                 raise BadModel(f"{path}: is not a complete safetensors file ({error}). Download it again.") from error
-            for name, part in found.items():
+            for stored, part in found.items():
+                name = needed[stored]
                 if part.get_dtype() not in _FLOATS:
                     raise BadModel(
                         f"{path}: {name!r} is stored as {part.get_dtype()}; expected one of {', '.join(_FLOATS)}. "
@@ -84,7 +105,7 @@ class SafetensorsCheckpoint:
         """Return one tensor, rounded once to `dtype` (None: as stored)."""
         if name not in self._stored:
             raise BadModel(f"{self.folder}: this {self.shape.family} model has no tensor {name!r}.")
-        found = self._stored[name].get_tensor(name)
+        found = self._stored[name].get_tensor(stored_name(name, self.shape.family))
         if self.shape.family == "gemma3_text" and "norm." in name:
             # Gemma stores w − 1; adding 1 in float32 is exact for the halves it is stored in.
             found = found.float() + 1.0

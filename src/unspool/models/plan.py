@@ -10,6 +10,8 @@ import torch
 from unspool.errors import BadRequest
 from unspool.models.shape import Shape
 from unspool.models.weights import Checkpoint
+from unspool.run.fewbits import KINDS, WHOLE, bytes_of
+from unspool.run.footprint import Footprint, footprint
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Plan:
     kv: int
     logits: int
     activations: int
+    tables: int
     available: int | None
     device: str
     note: str
@@ -27,7 +30,7 @@ class Plan:
     @property
     def total(self) -> int:
         """Everything together."""
-        return self.weights + self.kv + self.logits + self.activations
+        return self.weights + self.kv + self.logits + self.activations + self.tables
 
     @property
     def fits(self) -> bool | None:
@@ -41,6 +44,7 @@ class Plan:
             ("keys and values", self.kv),
             ("logits", self.logits),
             ("activations", self.activations),
+            *([("tables and workspaces", self.tables)] if self.tables else []),
             ("total", self.total),
         ]
         if self.available is not None:
@@ -62,11 +66,13 @@ def plan(
     rows: int = 1,
     tree: int = 64,
     device: torch.device | str = "cpu",
+    weights: str = WHOLE,
 ) -> Plan:
     """Budget `rows` texts of `context` tokens with drafts of up to `tree` nodes, for a model in `dtype`; loads nothing.
 
     Keys and values are counted for every token of every layer (windows save time, not slots); logits for one tree a
-    row in float32, twice, since the law is made beside them; activations for the widest layer of such a step.
+    row in float32, twice, since the law is made beside them; activations for the widest layer of such a step. On a GPU
+    what graphs keep to themselves is counted too, see `run.footprint`. `weights` is whole, int8 or int4.
     """
     shape = model if isinstance(model, Shape) else model.shape
     context = shape.context if context is None else context
@@ -76,17 +82,32 @@ def plan(
     nodes = rows * (tree + 1)
     widest = 2 * shape.hidden + 4 * shape.dim + (shape.heads + 2 * shape.kv_heads) * shape.head_dim
     scores = rows * shape.heads * (tree + 1) * (context + tree + 1) * 4
-    place = torch.device(device)
+    place, room = torch.device(device), rows * (context + tree + 1)
+    beside = Footprint(2 * nodes * shape.vocab * 4, nodes * widest * dtype.itemsize + scores, 0)
+    if place.type == "cuda":
+        beside = footprint(shape, dtype, room, context, rows, tree)
     return Plan(
-        weights=shape.parameters * dtype.itemsize,
-        kv=rows * (context + tree + 1) * shape.kv_bytes(dtype),
-        logits=2 * nodes * shape.vocab * 4,
-        activations=nodes * widest * dtype.itemsize + scores,
+        weights=weight_bytes(shape, dtype, weights),
+        kv=room * shape.kv_bytes(dtype),
+        logits=beside.logits,
+        activations=beside.activations,
+        tables=beside.tables,
         available=available_bytes(place),
         device=str(place),
-        note=f"{shape.family}, {shape.parameters / 1e6:,.0f} M parameters in {str(dtype).removeprefix('torch.')}, "
+        note=f"{shape.family}, {shape.parameters / 1e6:,.0f} M parameters in {str(dtype).removeprefix('torch.')}"
+        f"{'' if weights == WHOLE else f' with {weights} weights'}, "
         f"{rows} x {context:,} tokens, trees of {tree}",
     )
+
+
+def weight_bytes(shape: Shape, dtype: torch.dtype, weights: str = WHOLE) -> int:
+    """What all weights take; only the matrices of layers are kept in few bits."""
+    if weights not in KINDS:
+        raise BadRequest(f"weights={weights!r} is not known; choose one of: {', '.join(KINDS)}")
+    matrices = [(size[0], size[1]) for size in shape.layer_tensors().values() if len(size) == 2]
+    kept = sum(bytes_of(weights, *size, dtype) for size in matrices)
+    whole = sum(rows * depth for rows, depth in matrices)
+    return (shape.parameters - shape.layers * whole) * dtype.itemsize + shape.layers * kept
 
 
 def available_bytes(device: torch.device) -> int | None:

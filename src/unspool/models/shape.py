@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 
 from unspool.errors import BadModel
+from unspool.models.filling import Filling
 
 RopeKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
 Activation = Literal["silu", "gelu_tanh"]
@@ -41,7 +42,8 @@ class Shape:
 
     `windows[i]` is how many tokens layer i sees (itself included), or None for all. Windowed layers turn with
     `local_rope_theta` where it is given. `query_scale` multiplies q·k; `embed_scale` multiplies token embeddings.
-    Norm weights are always loaded as plain factors, whatever offset the file stores them with.
+    Norm weights are always loaded as plain factors, whatever offset the file stores them with. `filling` is there if
+    the model also fills holes.
     """
 
     family: str
@@ -67,16 +69,19 @@ class Shape:
     activation: Activation = "silu"
     local_rope_theta: float | None = None
     query_scale: float = 0.0
+    filling: Filling | None = None
 
     def __post_init__(self) -> None:
         if not self.windows:
             object.__setattr__(self, "windows", (None,) * self.layers)
         if not self.query_scale:
             object.__setattr__(self, "query_scale", self.head_dim**-0.5)
+        mask = -1 if self.filling is None else self.filling.mask
         problems = (
             (self.heads % self.kv_heads, f"{self.heads} query heads cannot share {self.kv_heads} key-value heads"),
             (self.head_dim % 2, f"head_dim is {self.head_dim}, but rotary embeddings need an even number"),
             (len(self.windows) - self.layers, f"{len(self.windows)} layer windows for {self.layers} layers"),
+            (mask >= self.vocab, f"its mask is token {mask}, but it has only {self.vocab}"),
         )
         for wrong, problem in problems:
             if wrong:
@@ -104,6 +109,8 @@ class Shape:
         found["model.norm.weight"] = (self.dim,)
         if not self.tied:
             found["lm_head.weight"] = (self.vocab, self.dim)
+        if self.filling is not None and self.filling.learned:
+            found["model.mask"] = (self.dim,)
         return found
 
     def layer_tensors(self) -> dict[str, tuple[int, ...]]:

@@ -74,10 +74,18 @@ class Checkpoint(Protocol):
 
 
 def open_checkpoint(path: Path | str) -> Checkpoint:
-    """Open a .gguf file, a .safetensors file, or a folder with either; tensors are checked by name and shape here."""
+    """Open a .gguf file, a .safetensors file, a delta, or a folder; names and shapes of tensors are checked here."""
     path = Path(path)
     if path.is_file() and path.suffix == ".safetensors":
-        return SafetensorsCheckpoint(path.parent, (path,))
+        from unspool.models.address import path as located
+        from unspool.models.delta import DeltaCheckpoint, base_of
+
+        base = base_of(path)
+        return (
+            SafetensorsCheckpoint(path.parent, (path,))
+            if base is None
+            else DeltaCheckpoint(open_checkpoint(located(base)), path)
+        )
     if path.is_file():
         return GGUFCheckpoint(path)
     if not path.is_dir():

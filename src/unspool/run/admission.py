@@ -1,11 +1,37 @@
-"""Admission: what no amount of waiting would make possible is refused at once, with the reason."""
+"""Admission: who may join when, and what is refused at once, with the reason, since no waiting would help."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Collection, Mapping
 
+from ..asks import TARGET
 from ..errors import BadRequest, OutOfRoom
+from .job import Job
 from .session import Causal
+
+
+def admitted(waiting: deque[Job], live: Collection[Job], room: float, crowd: float) -> tuple[list[Job], bool]:
+    """Take those out of the queue who may join now, and tell whether somebody is held back who could.
+
+    `room` is how many tokens of cache are promised to nobody, `crowd` how many may live together. A prompt that another
+    request is just reading is waited for, and then shared.
+    """
+    came: list[Job] = []
+    held: list[Job] = []
+    read = {job.key for job in live if job.trace.forwards[TARGET]} if waiting else set()
+    reading = {job.key for job in live} - read if waiting else set()
+    while waiting and len(live) + len(came) + len(held) < crowd and waiting[0].room <= room:
+        job = waiting.popleft()
+        room -= job.room
+        if job.key in reading:
+            held.append(job)
+            continue
+        if job.key not in read:
+            reading.add(job.key)
+        came.append(job)
+    waiting.extendleft(reversed(held))
+    return came, bool(held)
 
 
 def refuse_impossible(models: Mapping[str, Causal], text: tuple[int, ...], room: int) -> None:

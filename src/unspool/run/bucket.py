@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
+from ..canvas import HOLE
 from ..chance import Chance, Philox, Role
 from ..kernel.advance import advance
 from ..kernel.philox import uniforms
@@ -75,7 +76,6 @@ class Bucket:
         }
         if size.kind is Kind.WRITE:
             fields |= {"plan": (whole, (rows, STRIDE)), "turn": (whole, (1,))}
-            self._idle = torch.zeros(rows, STRIDE, dtype=torch.float64, device=network.device)
             self.written = torch.zeros(rows, STRIDE, dtype=whole, device=network.device)
             self.logprobs = torch.zeros(rows, STRIDE, 2, dtype=real, device=network.device)
         self.wire = Wire(fields, network.device)
@@ -94,7 +94,8 @@ class Bucket:
         def spread(field: str, rest: int) -> list[int]:
             return [x for row in rows for x in _filled(getattr(row, field), tokens, rest)]
 
-        for field, rest in (("tokens", 0), ("places", 0), ("slots", trash)):
+        put("tokens", [self.network.vocab if x == HOLE else x for x in spread("tokens", 0)])
+        for field, rest in (("places", 0), ("slots", trash)):
             put(field, spread(field, rest), rest)
         put("count", [len(row.tokens) for row in rows])
         put("past", [row.past for row in rows])
@@ -156,13 +157,13 @@ class Bucket:
                 self.graph.replay()
 
     def _captured(self) -> torch.cuda.CUDAGraph:
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = _side(self.network.device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             self._step()  # compiles what is new
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=_pool(self.network.device)):
+        with torch.cuda.graph(graph, pool=self.network.pool):
             self._step()
         return graph
 
@@ -201,13 +202,13 @@ class Bucket:
             return
         picked, logprobs = pick(self.logits, on["temperature"], noise, on["count"])
         moving = (on["tokens"], on["places"], on["slots"], on["past"], on["count"])
-        advance(picked, *moving, on["plan"], self._idle, noise, self.written, logprobs, self.logprobs, on["turn"])
+        advance(picked, *moving, on["plan"], self.written, logprobs, self.logprobs, on["turn"])
 
 
 @lru_cache
-def _pool(device: torch.device) -> Any:
-    """One pool of memory for all graphs of a device: they never run at the same time."""
-    return torch.cuda.graph_pool_handle()
+def _side(device: torch.device) -> torch.cuda.Stream:
+    """One stream to try steps on before they are captured: what one leaves there, the next one takes."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def _filled(numbers: list[int], size: int, rest: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from ..asks import Check, Write
+from ..asks import Check, Write, Written
 from ..chance import Philox
 from ..errors import BadRequest
 from ..grow.chosen import chosen
@@ -28,7 +28,8 @@ def measure(
     Every forward computes the last kept token and a drafted chain, so n rows are n − 1 drafted nodes. One turn over
     all sizes is made first; its times count only to leave out sizes that are hopeless. A slow model is measured less
     often: no turn begins after `seconds`, but for the first one that counts. A model that checks and writes on its
-    device is measured doing so: its one row is a token of plain decoding as it really goes there.
+    device is measured doing so: its one row is a token of plain decoding as it really goes there, and what a check of
+    one row takes more than that is what checking takes aside.
 
     Cost: at most (repeats + 1) · len(rows) forwards and one prompt.
     """
@@ -43,6 +44,7 @@ def measure(
         written = (repeats + 1) * (len(sizes) + AHEAD)
         sizes = [n for n in sizes if behind + written + n <= model.context] or sizes[:1]
     times: dict[int, list[float]] = {n: [] for n in sizes}
+    checked: list[float] = []
     session = model.open([i % model.vocab for i in range(behind)])
     try:
         model.score([Asked(session, NOTHING)])
@@ -53,6 +55,9 @@ def measure(
             for n in sizes:
                 session.keep(NOTHING, (ROOT,), (turn % model.vocab,))
                 times[n].append(_seconds(model, session, [(turn + i) % model.vocab for i in range(n - 1)]))
+            if isinstance(model, Swift):
+                session.keep(NOTHING, (ROOT,), (turn % model.vocab,))
+                checked.append(_checked(model, session))
             if turn == 0:
                 sizes = [n for n in sizes if times[n][0] <= WIDE * times[sizes[0]][0]]
     finally:
@@ -61,7 +66,9 @@ def measure(
     # Whatever else runs on the machine only adds time, so the least is the truest. A forward over fewer rows is not
     # slower either; where the clock says so it was disturbed.
     least = [min(times[n][1:]) for n in sizes]
-    return Cost(tuple(sizes), tuple(min(least[i:]) for i in range(len(least))))
+    rising = tuple(min(least[i:]) for i in range(len(least)))
+    aside = max(0.0, min(checked[1:]) - rising[0]) if checked and sizes[0] == 1 else 0.0
+    return Cost(tuple(sizes), rising, aside=aside)
 
 
 def _seconds(model: Causal, session: Session, tokens: list[int]) -> float:
@@ -69,10 +76,23 @@ def _seconds(model: Causal, session: Session, tokens: list[int]) -> float:
     tree, prefix = Tree.chain([chosen(x) for x in tokens]), Prefix.of((0,), Temperature(0.0))
     ask, began = Asked(session, tree), perf_counter()
     if isinstance(model, Swift):
-        if not tokens and (written := model.write([ask], [Write(prefix, Philox(0), AHEAD)], AHEAD)):
+        written = None if tokens else model.write([ask], [Write(prefix, Philox(0), AHEAD)], AHEAD)
+        if written and isinstance(written[0], Written):
             return (perf_counter() - began) / len(written[0].tokens)
         if model.check([ask], [Check(tree, prefix, walk, Philox(0))]):
             return perf_counter() - began
+    return _scored(model, ask, began)
+
+
+def _checked(model: Swift, session: Session) -> float:
+    """The time of checking nothing but the next token, which could have been written."""
+    ask, prefix, began = Asked(session, NOTHING), Prefix.of((0,), Temperature(0.0)), perf_counter()
+    if model.check([ask], [Check(NOTHING, prefix, walk, Philox(0))]):
+        return perf_counter() - began
+    return _scored(model, ask, began)
+
+
+def _scored(model: Causal, ask: Asked, began: float) -> float:
     (scores,) = model.score([ask])
-    scores.law(len(tree) - 1).best  # noqa: B018  (waits for the device; with no tree, −1 is the root)
+    scores.law(len(ask.tree) - 1).best  # noqa: B018  (waits for the device; with no tree, −1 is the root)
     return perf_counter() - began

@@ -5,26 +5,23 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 from ..asks import TARGET, Check, Checked, Done, Emit, Keep, Look, Price, Score, Scores, Write, Written
 from ..chance import Chance
 from ..claim import Method
-from ..errors import BadRequest
-from ..field import Field
+from ..errors import BadRequest, BadScores
 from ..grow.cost import FREE, Cost
 from ..stop import Stop
 from ..trace import Trace
-from ..tree import NOTHING, ROOT, Tree
+from ..tree import NOTHING, ROOT
 from ..warp.warp import Same, Warp
-from .admission import refuse_impossible
-from .job import ENDED, LIVE, Job
-from .session import Asked, Causal, Infill, Looking, Model, Swift
-
-LONGEST = 32  # tokens that a model may write before anybody looks
-BRIEF = 4  # and while others wait for a forward of their own
+from .admission import admitted, refuse_impossible
+from .burst import BRIEF, LONGEST, burst
+from .job import ENDED, LIVE, Job, rows_of
+from .portions import portions
+from .session import Asked, Causal, Infill, Looking, Model, Patient, Swift
 
 
 class Engine:
@@ -33,7 +30,8 @@ class Engine:
     Requests join by `submit` and leave when they end, fail or are cancelled, at any step; a failure is the request's
     own. A request is admitted when the cache has room for all it may need, waits while it has not, and is refused at
     once if it never will. `price` tells what a forward of a model costs, for those that ask; drafts of a full batch
-    are priced as such, which ends speculation where it no longer pays.
+    are priced as such, which ends speculation where it no longer pays. A long prompt is read in portions while others
+    write, who go on in between.
     """
 
     def __init__(self, models: Mapping[str, Model], price: Callable[[str], Cost] = lambda _: FREE) -> None:
@@ -42,13 +40,14 @@ class Engine:
         self._prices: dict[tuple[str, int], Cost] = {}
         self._causal = {name: model for name, model in models.items() if isinstance(model, Causal)}
         self._swift = {name: model for name, model in models.items() if isinstance(model, Swift)}
-        self._rooms = [model.room for model in self._causal.values() if model.room is not None]
+        self._patient = {name: model for name, model in models.items() if isinstance(model, Patient)}
+        self._room = min((m.room for m in self._causal.values() if m.room is not None), default=math.inf)
         self._crowd = min((model.crowd for model in self._swift.values()), default=math.inf)
         self.waiting: deque[Job] = deque()
         self.live: dict[Job, None] = {}  # in the order of their coming
         self._taken = 0  # tokens of cache that live requests may need
         self._held = False  # whether somebody waits for a prompt to be read
-        self._mixed = False  # whether some write on by themselves while others ask
+        self._longest = LONGEST  # tokens that may be written now before anybody looks
         self._pace = math.inf  # seconds per token of what was written last
 
     def submit(
@@ -84,11 +83,16 @@ class Engine:
         """Advance every request by one forward; False when nothing is left to do."""
         self._admit()
         for job in list(self.live):
-            self._advance(job)
+            if not job.reading:
+                self._advance(job)
+        parts = {name: self._parts(name) for name in self._patient}
         groups = self._groups()
-        self._mixed = len(groups) > len({name for name, _ in groups})
+        mixed = any(parts.values()) or len(groups) > len({name for name, _ in groups})
+        self._longest = 1 if self._held else BRIEF if mixed else LONGEST
         for (name, _), jobs in groups.items():
             self._forward(name, jobs)
+        for name, part in parts.items():
+            self._read(name, {job: count for job, count in part.items() if count})
         return bool(self.live or self.waiting)
 
     def run(self) -> None:
@@ -99,33 +103,14 @@ class Engine:
     # ---- joining and leaving
 
     def _admit(self) -> None:
-        """Let in what there is room for; a prompt that another request is just reading is waited for, and shared."""
-        held: list[Job] = []
-        promised = 0  # room for those, as soon as it is read
-        if self._fits():
-            read = {job.key for job in self.live if job.trace.forwards[TARGET]}
-            reading = {job.key for job in self.live} - read
-        while self._fits(promised, len(held)):
-            job = self.waiting.popleft()
-            if job.key in reading:
-                held.append(job)
-                promised += job.room
-                continue
-            if job.key not in read:
-                reading.add(job.key)
+        """Let in what there is room for."""
+        came, self._held = admitted(self.waiting, self.live, self._room - self._taken, self._crowd)
+        for job in came:
             for name, model in self._causal.items():
                 job.sessions[name] = model.open(job.text)
             job.state = LIVE
             self.live[job] = None
             self._taken += job.room
-        self._held = bool(held)
-        self.waiting.extendleft(reversed(held))
-
-    def _fits(self, promised: int = 0, held: int = 0) -> bool:
-        """True if the next request can join, besides those that were promised to."""
-        if not self.waiting or len(self.live) + held >= self._crowd:
-            return False
-        return all(self._taken + promised + self.waiting[0].room <= room for room in self._rooms)
 
     def _end(self, job: Job, done: Done | None, error: Exception | None) -> None:
         job.state, job.done, job.error = ENDED, done, error
@@ -152,7 +137,7 @@ class Engine:
                 trace.asks += 1
                 match job.ask:
                     case Emit():
-                        self._emit(job, job.ask)
+                        job.emit(job.ask)
                         job.reply = None
                     case Write():
                         break
@@ -183,28 +168,47 @@ class Engine:
             self._prices[key] = self._price(name).among(len(self.live))
         return self._prices[key]
 
-    def _emit(self, job: Job, emit: Emit) -> None:
-        if job.trace.seconds_first is None and emit.tokens:
-            job.trace.seconds_first = perf_counter() - job.began
-        job.trace.round(len(emit.tokens), emit.drafted, emit.accepted, emit.rounds)
-        if not job.laws and emit.before:  # laws hold on to all that a forward computed
-            emit = replace(emit, before=(), after=())
-        job.emitted.append(emit)
-
     def _groups(self) -> dict[tuple[str, str], list[Job]]:
         """Who asks which model for what; those that write on by themselves apart, where the model can let them."""
         groups: dict[tuple[str, str], list[Job]] = {}
         for job in list(self.live):
-            name = TARGET if isinstance(job.ask, (Check, Write)) else getattr(job.ask, "by", None)
+            if job.reading:
+                continue
+            name = job.asks
             if name not in self.models:
                 known = ", ".join(self.models) or "none"
                 given = f"{job.ask!r:.60}" if name is None else f"a model called {name!r}"
                 self._end(job, None, BadRequest(f"the method asks for {given}; this engine has: {known}"))
                 continue
-            writes = name in self._swift and isinstance(job.ask, Write) and not job.laws
+            writes = job.writes and name in self._swift
             kind = "look" if isinstance(job.ask, Look) else "write" if writes else "score"
             groups.setdefault((name, kind), []).append(job)
         return groups
+
+    def _parts(self, name: str) -> dict[Job, int]:
+        """Who has to read before it is answered, and how many tokens now."""
+        asking = [job for job in self.live if job.asks == name and not isinstance(job.ask, Look)]
+        brief = name in self._swift and not self._held and any(job.writes for job in asking)
+        part = portions(self._patient[name], name, asking, BRIEF if brief else 1)
+        for job in asking:
+            job.reading = job in part
+        return part
+
+    def _read(self, name: str, part: dict[Job, int]) -> None:
+        began = perf_counter()
+        try:
+            if part:
+                self._patient[name].read([(job.sessions[name], count) for job, count in part.items()])
+        except Exception as error:
+            for job, count in part.items():  # whose prompt it is that cannot be read
+                if len(part) == 1:
+                    self._end(job, None, error)
+                else:
+                    self._read(name, {job: count})
+            return
+        for job, count in part.items():
+            job.trace.rows[name] += count
+            job.trace.seconds_forward += perf_counter() - began
 
     def _forward(self, name: str, jobs: list[Job]) -> None:
         model = self.models[name]
@@ -220,7 +224,7 @@ class Engine:
             return
         spent = perf_counter() - began
         for job, reply in zip(jobs, replies, strict=True):
-            job.trace.forwards[name] += _rows(reply) != 0
+            job.trace.forwards[name] += rows_of(reply) != 0
             if name == TARGET:
                 job.trace.seconds_forward += spent
             else:
@@ -230,10 +234,8 @@ class Engine:
     def _ask(self, model: Model, name: str, jobs: list[Job]) -> Sequence[Any]:
         asks = [job.ask for job in jobs]
         causal = self._causal.get(name)
-        trees = [ask for ask in asks if isinstance(ask, (Score, Check, Write))]
-        if causal is not None and len(trees) == len(asks):
-            sessions = [job.sessions[name] for job in jobs]
-            asked = [Asked(s, *_question(ask)) for s, ask in zip(sessions, trees, strict=True)]
+        if causal is not None and all(isinstance(ask, (Score, Check, Write)) for ask in asks):
+            asked = [Asked(job.sessions[name], *job.question) for job in jobs]
             return self._swiftly(self._swift.get(name), jobs, asked) or causal.score(asked)
         looks = [Looking(job.sessions.get(name), job.ask) for job in jobs if isinstance(job.ask, Look)]
         if isinstance(model, Infill) and looks:
@@ -245,32 +247,25 @@ class Engine:
             )
         raise BadRequest(f"the method reads left to right, but the {name} model only fills holes")
 
-    def _swiftly(self, model: Swift | None, jobs: list[Job], asked: list[Asked]) -> Sequence[Checked | Written] | None:
+    def _swiftly(self, model: Swift | None, jobs: list[Job], asked: list[Asked]) -> Sequence[Any] | None:
         """What the model can answer by itself, if it can."""
         if model is None:
             return None
-        writes = [job.ask for job in jobs if isinstance(job.ask, Write) and not job.laws]
+        writes = [job.ask for job in jobs if job.writes and isinstance(job.ask, Write)]
         if len(writes) == len(jobs):
             began = perf_counter()
-            written = model.write(asked, writes, self._turns(jobs))
+            written = model.write(asked, writes, burst(jobs, self._longest, self._pace))
             if written is not None:
-                self._pace = (perf_counter() - began) / max(len(reply.tokens) for reply in written)
+                longest = max((len(reply.tokens) for reply in written if isinstance(reply, Written)), default=1)
+                self._pace = (perf_counter() - began) / longest
                 return written
         checks = [check for job in jobs if (check := job.check) is not None]
         return model.check(asked, checks) if len(checks) == len(jobs) else None
 
-    def _turns(self, jobs: list[Job]) -> int:
-        """How many tokens to write before anybody looks: one where somebody waits for the first, or for a prompt."""
-        if self._held:
-            return 1
-        longest = BRIEF if self._mixed else LONGEST
-        patience = min(job.patience for job in jobs)
-        if patience == math.inf:
-            return longest
-        fresh = any(job.trace.seconds_first is None and job.patience < math.inf for job in jobs)
-        return 1 if fresh else int(max(1, min(longest, patience / self._pace)))
-
     def _reply(self, job: Job, name: str, reply: Any) -> None:
+        if isinstance(reply, BadScores):
+            self._end(job, None, reply)
+            return
         if isinstance(reply, Written):  # the model has kept its own
             if len(job.sessions) > 1:
                 for session in (s for other, s in job.sessions.items() if other != name):
@@ -280,7 +275,7 @@ class Engine:
             job.trace.rows[name] += reply.rows
             job.reply = reply
             return
-        if (rows := _rows(reply)) is not None:
+        if (rows := rows_of(reply)) is not None:
             job.trace.rows[name] += rows
         check = job.check
         if check is not None and isinstance(reply, Scores):
@@ -299,15 +294,3 @@ class Engine:
         for session in job.sessions.values():
             session.keep(NOTHING, (ROOT,), (token,))
         return Written((token,), [checked.scored.raw(ROOT)], [checked.scored.law(ROOT)])
-
-
-def _rows(reply: Any) -> int | None:
-    """How many rows an answer took, 0 if all was known already; None for what is not counted in rows."""
-    scores = reply.scores if isinstance(reply, Checked) else reply
-    return scores.rows if isinstance(scores, (Scores, Field)) else None
-
-
-def _question(ask: Score | Check | Write) -> tuple[Tree, tuple[str, ...]]:
-    if isinstance(ask, Write):
-        return NOTHING, ()
-    return ask.tree, ask.want

@@ -4,6 +4,9 @@ Which kernel computes a product, and in which order it sums, depends on how many
 plain decoding differ in the last bit, and where two tokens are nearly tied, in the text. With fixed shapes every matrix
 is applied to the same number of rows, filled up with zeros, and every token gathers its keys alone, in the order of the
 text. Plain and speculative decoding, a batch and a request alone, a warm cache and a cold one then agree exactly.
+
+On a GPU this runs on PyTorch's own kernels and without graphs, which would make products of other shapes for other
+buckets, and sum a drafted branch in other shares than the text it becomes: the price is a launch per operation.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from .attention import Planner, Span
 from .linear import Linear, MakeLinear
 from .network import Row
 from .session import Asked, Causal
+from .slots import Where
 
 ROWS = 8
 
@@ -63,7 +67,13 @@ class Alone(Planner):
                 from_place = row.places[past + number] - window
                 seen = [key for key in seen if row.places[key] > from_place]
             slots = [row.slots[key] for key in seen]
-            yield Span(row.first + number, 1, self.slots.where(slots, self.device))
+            yield Span(row.first + number, 1, self._where(slots))
+
+    def _where(self, slots: list[int]) -> Where:
+        """On a GPU always by number, so that keys lie the same way in memory whichever slots they have."""
+        if self.device.type == "cpu":
+            return self.slots.where(slots, self.device)
+        return torch.tensor(slots, device=self.device)
 
 
 def check(model: Causal) -> None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
 from ..kernel.attention import attention
+from ..kernel.cut import MOST_ROWS
+from ..kernel.fewbits import product
+from ..kernel.gate import gate
 from ..kernel.linear import linear
 from ..kernel.norm import add_rms, rms
 from ..kernel.rope import rope
 from ..kernel.rows import Rows
+from .fewbits import Int4, Int8
 from .layer import Layer
-from .linear import Dense
+from .linear import Dense, Linear
 from .llama import Llama
 from .loose import Loose
 
@@ -49,8 +54,23 @@ class Fused(Llama):
         return any(window is not None for window in self.shape.windows)
 
     @cached_property
+    def pool(self) -> Any:
+        """The memory of this network's graphs: they never run at the same time, and it ends with the last of them."""
+        return torch.cuda.graph_pool_handle()
+
+    @cached_property
+    def _inlet(self) -> Tensor:
+        """What every token looks like, and behind the last one what a hole does."""
+        embedding, mask = self._ends.embedding, self._ends.mask
+        return embedding if mask is None else torch.cat((embedding, mask[None].to(embedding)))
+
+    @cached_property
     def _turns(self) -> dict[float, tuple[Tensor, Tensor]]:
         return {theta: rotary.table(self.context) for theta, rotary in self._rotaries.items()}
+
+    @cached_property
+    def _logits(self) -> dict[int, Tensor]:
+        return {}
 
     @property
     def slots(self) -> Loose:
@@ -60,7 +80,7 @@ class Fused(Llama):
     @torch.no_grad()
     def run(self, tokens: Tensor, rows: Rows, want: Sequence[int] = ()) -> tuple[Tensor, dict[int, Tensor]]:
         """What leaves the last layer [n, dim], and what entered the wanted ones."""
-        x = F.embedding(tokens, self._ends.embedding)
+        x = F.embedding(tokens, self._inlet)
         if self._ends.scale is not None:
             x = x * self._ends.scale
         hidden: dict[int, Tensor] = {}
@@ -72,10 +92,19 @@ class Fused(Llama):
 
     @torch.no_grad()
     def read(self, x: Tensor) -> Tensor:
-        """The logits [n, vocab], in the network's own type: their float32 values are the same."""
+        """The logits [n, vocab], in the network's own type: their float32 values are the same.
+
+        They stand where the next call with as many tokens writes its own, so that graphs do not each keep theirs.
+        """
         head = self._ends.head
         assert isinstance(head, Dense)
-        return linear(x, head.weight, norm=self._ends.norm, eps=self.shape.norm_eps)
+        if x.shape[0] not in self._logits:
+            self._logits[x.shape[0]] = x.new_empty(x.shape[0], self.vocab)
+        out = self._logits[x.shape[0]]
+        logits = linear(x, head.weight, norm=self._ends.norm, eps=self.shape.norm_eps, out=out)
+        if self.shape.filling is not None:
+            logits[:, self.shape.filling.mask] = float("-inf")
+        return logits
 
     def normed(self, x: Tensor) -> Tensor:
         """What leaves the last norm."""
@@ -83,22 +112,48 @@ class Fused(Llama):
 
     def _layer(self, layer: Layer, index: int, x: Tensor, rows: Rows) -> Tensor:
         shape, eps = self.shape, self.shape.norm_eps
-        qkv, out, gate_up, down = layer.qkv, layer.out, layer.gate_up, layer.down
-        assert isinstance(qkv, Dense)
-        assert isinstance(out, Dense)
-        assert isinstance(gate_up, Dense)
-        assert isinstance(down, Dense)
         keys, values = self._slots.keys[index], self._slots.values[index]
-        both = linear(x, qkv.weight, qkv.bias, norm=layer.before_attention, eps=eps)
+        both = self._product(layer.qkv, x, norm=layer.before_attention)
         cos, sin = self._turns[layer.theta]
         queries = rope(both, layer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values)
         seen = attention(queries, keys, values, rows, shape.query_scale, layer.window)
         if layer.after_attention is None or layer.after_mlp is None:
-            x = linear(seen, out.weight, out.bias, residual=x)
-            bent = linear(x, gate_up.weight, gate_up.bias, norm=layer.before_mlp, eps=eps, activation=shape.activation)
-            return linear(bent, down.weight, down.bias, residual=x)
-        added = linear(seen, out.weight, out.bias)
+            x = self._product(layer.out, seen, residual=x)
+            bent = self._product(layer.gate_up, x, norm=layer.before_mlp, activation=shape.activation)
+            return self._product(layer.down, bent, residual=x)
+        added = self._product(layer.out, seen)
         x, normed = add_rms(x, added, layer.before_mlp, eps, layer.after_attention)
-        bent = linear(normed, gate_up.weight, gate_up.bias, activation=shape.activation)
-        added = linear(bent, down.weight, down.bias)
+        added = self._product(layer.down, self._product(layer.gate_up, normed, activation=shape.activation))
         return add_rms(x, added, layer.before_mlp, eps, layer.after_mlp)[0]
+
+    def _product(
+        self,
+        matrix: Linear,
+        x: Tensor,
+        norm: Tensor | None = None,
+        residual: Tensor | None = None,
+        activation: str | None = None,
+    ) -> Tensor:
+        """A matrix with what stands around it, in as few launches as there are kernels for."""
+        eps, few = self.shape.norm_eps, x.shape[0] <= MOST_ROWS
+        if isinstance(matrix, Dense) or (isinstance(matrix, Int8) and few):
+            scale = matrix.scale if isinstance(matrix, Int8) else None
+            return linear(
+                x,
+                matrix.weight,
+                matrix.bias,
+                scale=scale,
+                norm=norm,
+                eps=eps,
+                residual=residual,
+                activation=activation,
+            )
+        if norm is not None:
+            x = rms(x, norm, eps)
+        if isinstance(matrix, Int4) and few:
+            bits = matrix.weight, matrix.scale, matrix.least, matrix.bias
+            return product(x, *bits, residual=residual, activation=activation)
+        y = matrix(x)
+        if activation is not None:
+            return gate(y, activation)
+        return y if residual is None else residual + y

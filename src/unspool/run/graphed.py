@@ -6,27 +6,25 @@ from collections.abc import Sequence
 
 from ..asks import Check, Checked, Verdict, Write, Written
 from ..chance import Philox
-from ..errors import OutOfRoom
+from ..errors import BadScores, OutOfRoom
 from ..tree import ROOT
 from ..verify.greedy import greedy
 from ..verify.walk import walk
 from ..warp.temperature import Temperature
 from ..warp.warp import Same, Scored, Warp
 from .bucket import STRIDE, Bucket, Kind, Lines, Size
+from .footprint import FLOCK, LANES, PORTION, SHORTEST, WIDEST, lanes_for, step_up
 from .fused import Fused
 from .growth import Growth, harvest
 from .lanes import Lanes
 from .leaf import Leaf
 from .line import Line
 from .packing import Packed, packed
-from .session import Asked
+from .session import Asked, Session
 from .slotted import Slotted, SlottedSession, scores_of
 
-WIDEST = 64  # tokens of a row in one step; more of a prompt are read before, without logits
-PORTION = 512  # tokens of a row that one forward reads of a prompt
-FLOCK = 16384  # tokens of one forward over prompts
 FEW = 4  # rows up to which short prompts go with the step that gives logits for all tokens
-SHORTEST = 1024
+BROKEN = -1  # the token of scores that no token can be picked from
 
 
 class Graphed(Slotted):
@@ -36,16 +34,17 @@ class Graphed(Slotted):
     """
 
     buckets = Bucket
+    portion = PORTION
 
-    def __init__(self, network: Fused, shelf: int = 0, lanes: int = 4096) -> None:
+    def __init__(self, network: Fused, shelf: int = 0, lanes: int = LANES) -> None:
         super().__init__(network, shelf)
         self.fused = network
-        longest = _step(network.context, SHORTEST)
-        self.lanes = Lanes(min(lanes, network.slots.room), longest, network.device)
+        longest = step_up(network.context, SHORTEST)
+        self.lanes = Lanes(lanes_for(network.slots.room, lanes), longest, network.device)
         self.crowd = self.lanes.trash
         self._buckets: dict[Size, Bucket] = {}
 
-    def check(self, asked: Sequence[Asked], checks: Sequence[Check]) -> list[Checked] | None:
+    def check(self, asked: Sequence[Asked], checks: Sequence[Check]) -> list[Checked | BadScores] | None:
         """What greedy verification or the walk say of these trees, told by the device in one small copy."""
         heats = [heat for check in checks if (heat := _heat(check)) is not None]
         if len(heats) < len(checks):
@@ -59,7 +58,7 @@ class Graphed(Slotted):
         self._note(growths)
         return [_checked(*each) for each in zip(asked, checks, growths, verdicts, strict=True)]
 
-    def write(self, asked: Sequence[Asked], writes: Sequence[Write], turns: int) -> list[Written] | None:
+    def write(self, asked: Sequence[Asked], writes: Sequence[Write], turns: int) -> list[Written | BadScores] | None:
         """Write on without leaving the device, every text as far as it wants; prompts are read before."""
         heats = [heat for write in writes if (heat := _warmth(write.prefix.warp)) is not None]
         sessions = [ask.session for ask in asked]
@@ -74,20 +73,29 @@ class Graphed(Slotted):
             return None
         read = self._read_ahead(leaves)
         turns, plan = self._planned(wants, turns)
-        bucket = self.bucket(Kind.WRITE, len(leaves), 1, longest + turns)
-        past = [len(leaf.slots) for leaf in leaves]
-        bucket.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, self.lanes.lines(leaves))
-        bucket.warm(heats, chances)
-        bucket.run(turns)
-        replies: list[Written] = []
-        written: list[list[int]] = bucket.written[: len(leaves), :turns].tolist()
+        try:
+            bucket = self.bucket(Kind.WRITE, len(leaves), 1, longest + turns)
+            past = [len(leaf.slots) for leaf in leaves]
+            bucket.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, self.lanes.lines(leaves))
+            bucket.warm(heats, chances)
+            bucket.run(turns)
+            written: list[list[int]] = bucket.written[: len(leaves), :turns].tolist()
+        except BaseException:
+            self.slots.drop([slot for slot in plan if slot != self.fused.slots.trash])
+            raise
+        replies: list[Written | BadScores] = []
         for number, (leaf, want, tokens) in enumerate(zip(leaves, wants, written, strict=True)):
             count = turns
             if want < turns:
                 count = want
                 del tokens[want:]
+            taken = plan[number * turns : number * turns + count]
+            if BROKEN in tokens:
+                self.slots.drop(taken)
+                replies.append(_broken())
+                continue
             leaf.tokens += tokens
-            leaf.slots += plan[number * turns : number * turns + count]
+            leaf.slots += taken
             leaf.law = None
             if leaf.hidden:
                 leaf.hidden = {}
@@ -129,12 +137,19 @@ class Graphed(Slotted):
                 growths[number] = Growth(leaf, leaf.owed[:-1])
         if not growths:
             return {}
-        each = list(growths.values())
-        self._holding(each, lambda: self._read_prompts(each, 0))
-        for growth in each:
+        self._read_on(list(growths.values()))
+        return {number: len(growth) for number, growth in growths.items()}
+
+    def read(self, portions: Sequence[tuple[Session, int]]) -> None:
+        """Read so many of the owed tokens now, from the first on, and answer nothing."""
+        sessions = [(s, count) for s, count in portions if isinstance(s, SlottedSession)]
+        self._read_on([Growth(s.leaves[0], s.leaves[0].owed[:count]) for s, count in sessions])
+
+    def _read_on(self, growths: list[Growth]) -> None:
+        self._holding(growths, lambda: self._read_prompts(growths, 0))
+        for growth in growths:
             growth.leaf.slots += growth.slots
             self._beginnings.note(growth.leaf)
-        return {number: len(growth) for number, growth in growths.items()}
 
     def closed(self, session: SlottedSession) -> None:
         """Forget a session; a text on the shelf needs no lane."""
@@ -181,7 +196,7 @@ class Graphed(Slotted):
             if not left:
                 return done
             most = max(min(PORTION, len(growths[i].owed) - last - done[i]) for i in left)
-            left = left[: max(1, FLOCK // _step(most, WIDEST))]
+            left = left[: max(1, FLOCK // step_up(most, WIDEST))]
             parts = [_part(growths[i], done[i], min(PORTION, len(growths[i].owed) - last - done[i])) for i in left]
             longest = max(row.past + len(row.tokens) for row in parts)
             bucket = self.bucket(Kind.FILL, len(parts), max(len(row.tokens) for row in parts), longest)
@@ -195,16 +210,11 @@ class Graphed(Slotted):
 
     def bucket(self, kind: Kind, rows: int, tokens: int, length: int) -> Bucket:
         """The bucket that so many rows fit into."""
-        wide = _step(tokens, 1) if kind is not Kind.FILL else _step(tokens, WIDEST)
-        size = Size(kind, _step(rows, 1), wide, min(_step(length, SHORTEST), self.lanes.length))
+        wide = step_up(tokens, 1) if kind is not Kind.FILL else step_up(tokens, WIDEST)
+        size = Size(kind, step_up(rows, 1), wide, min(step_up(length, SHORTEST), self.lanes.length))
         if size not in self._buckets:
             self._buckets[size] = self.buckets(size, self.fused, self.lanes)
         return self._buckets[size]
-
-
-def _step(number: int, least: int) -> int:
-    """The next power of two from `least` on."""
-    return max(least, 1 << (number - 1).bit_length())
 
 
 def _part(growth: Growth, done: int, count: int) -> Packed:
@@ -233,9 +243,18 @@ def _warmth(warp: Warp) -> float | None:
     return warp.t if isinstance(warp, Temperature) else None
 
 
-def _checked(ask: Asked, check: Check, growth: Growth, verdict: list[int]) -> Checked:
+def _broken() -> BadScores:
+    return BadScores(
+        "the model returned NaN or infinite scores on the device. Its weights or its precision are broken: "
+        "try dtype fp32 or bf16, and check the file with `unspool pull --check`."
+    )
+
+
+def _checked(ask: Asked, check: Check, growth: Growth, verdict: list[int]) -> Checked | BadScores:
     scores = scores_of(ask, [growth])
     index, token = verdict
+    if token == BROKEN:
+        return _broken()
     path: list[int] = []
     at = index - len(growth.owed)
     while at >= 0:

@@ -68,7 +68,7 @@ def row_of(growth: Growth, first: int) -> tuple[list[int], list[int], Row]:
     leaf, owed = growth.leaf, growth.owed
     known = len(leaf.slots)
     end = len(leaf.tokens)  # the position of a token right below the leaf
-    places = list(range(known, end))
+    places = list(range(known, known + len(owed)))
     for _, above in growth.added:
         places.append(
             above.place + 1 if isinstance(above, Node) else end if above < 0 else places[len(owed) + above] + 1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any
 
-from ..asks import Ask, Check, Decoding, Done, Emit, Write
+from ..asks import TARGET, Ask, Check, Checked, Decoding, Done, Emit, Score, Scores, Write
+from ..field import Field
 from ..trace import Trace
-from ..tree import NOTHING
+from ..tree import NOTHING, Tree
 from ..verify.walk import walk
 from .session import Session
 
@@ -31,6 +33,7 @@ class Job:
     sessions: dict[str, Session] = field(default_factory=dict)
     ask: Ask | None = None
     reply: Any = None
+    reading: bool = False  # its ask waits until more of its prompt is read
     key: int = field(init=False)  # the same for the same prompt
     began: float = 0.0
     laws: bool = True  # whether anybody looks at the laws of what is emitted
@@ -40,11 +43,35 @@ class Job:
         self.key = hash(self.text)
 
     @property
+    def asks(self) -> str | None:
+        """The name of the model that it asks."""
+        return TARGET if isinstance(self.ask, (Check, Write)) else getattr(self.ask, "by", None)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may write on by itself: nobody looks at the laws."""
+        return isinstance(self.ask, Write) and not self.laws
+
+    @property
+    def question(self) -> tuple[Tree, tuple[str, ...]]:
+        """The tree that it asks about, and what it wants beside."""
+        return (self.ask.tree, self.ask.want) if isinstance(self.ask, (Score, Check)) else (NOTHING, ())
+
+    @property
     def check(self) -> Check | None:
         """What it asks, as a check: writing on is to check nothing, under the walk."""
         if isinstance(self.ask, Write):
             return Check(NOTHING, self.ask.prefix, walk, self.ask.chance)
         return self.ask if isinstance(self.ask, Check) else None
+
+    def emit(self, emit: Emit) -> None:
+        """Take note of what its decoder hands out."""
+        if self.trace.seconds_first is None and emit.tokens:
+            self.trace.seconds_first = perf_counter() - self.began
+        self.trace.round(len(emit.tokens), emit.drafted, emit.accepted, emit.rounds)
+        if not self.laws and emit.before:  # laws hold on to all that a forward computed
+            emit = replace(emit, before=(), after=())
+        self.emitted.append(emit)
 
     def result(self) -> Done:
         """How it ended, or the error that ended it."""
@@ -53,3 +80,9 @@ class Job:
         if self.done is None:
             raise RuntimeError("this request has not ended yet")
         return self.done
+
+
+def rows_of(reply: Any) -> int | None:
+    """How many rows an answer took, 0 if all was known already; None for what is not counted in rows."""
+    scores = reply.scores if isinstance(reply, Checked) else reply
+    return scores.rows if isinstance(scores, (Scores, Field)) else None

@@ -78,6 +78,12 @@ class Lanes:
         """Take note that the first `written` slots of a text stand in its lane."""
         self._known[id(leaf)] = self._known[id(leaf)][0], written
 
+    def cut(self, leaf: Leaf, size: int) -> None:
+        """Take note that a text has other slots from its place `size` on than stand in its lane."""
+        known = self._known.get(id(leaf))
+        if known is not None:
+            self._known[id(leaf)] = known[0], min(known[1], size)
+
     def write(self, at: Sequence[int], slots: Sequence[int]) -> None:
         """Write entries now."""
         pairs = torch.tensor([at, slots]).to(self.device)

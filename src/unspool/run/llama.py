@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
+from ..canvas import HOLE
 from ..errors import BadRequest, OutOfRoom
 from ..models.rope import rope_frequencies
 from ..models.shape import Shape
@@ -19,6 +20,7 @@ from .layer import Layer, Loader
 from .linear import Linear, MakeLinear, dense
 from .network import Batch, Outputs
 from .norm import rms
+from .renewal import narrowed, staying
 from .rotary import Rotary, turn
 from .slots import Slots, Where
 
@@ -37,6 +39,16 @@ class Ends:
     scale: Tensor | None
     norm: Tensor
     head: Linear
+    mask: Tensor | None = None  # what a hole looks like [dim]
+
+
+class Work(NamedTuple):
+    """What all layers of a forward share: the tokens to read, rotations by base, attention by window, and the slots."""
+
+    read: Tensor
+    turns: dict[float, tuple[Tensor, Tensor]]
+    plans: dict[int | None, list[Span]]
+    into: Where
 
 
 class Llama:
@@ -85,7 +97,7 @@ class Llama:
         embedding = loader.tensor("model.embed_tokens.weight")
         head = embedding if shape.tied else loader.tensor("lm_head.weight")
         scale = torch.tensor(shape.embed_scale, dtype=torch.float64).to(embedding) if shape.embed_scale != 1 else None
-        ends = Ends(embedding, scale, loader.norm("model.norm"), linear(head, None))
+        ends = Ends(embedding, scale, loader.norm("model.norm"), linear(head, None), _mask(loader, embedding))
         stack = [loader.layer(index) for index in range(shape.layers)]
         rotaries = {}
         for theta in {layer.theta for layer in stack}:
@@ -121,29 +133,59 @@ class Llama:
     @torch.no_grad()
     def forward(self, batch: Batch) -> Outputs:
         """Run all tokens, store their keys and values in their slots, and read out the wanted ones."""
-        furthest = self._check(batch)
-        device = self._ends.embedding.device
-        tokens, places, read = (part.to(device) for part in (batch.tokens, batch.places, batch.read))
-        turns = {theta: rotary.at(places, furthest) for theta, rotary in self._rotaries.items()}
-        plans = {window: self._planner.plan(batch.rows, window) for window in dict.fromkeys(self.shape.windows)}
-        into = self._slots.where(batch.slots, device)
+        furthest, device = self._check(batch), self._ends.embedding.device
+        x = self._embedded(batch.tokens.to(device), batch)
+        work = self._work(batch, furthest)
         hidden: dict[int, Tensor] = {}
-        last = self.layers - 1
-        x = F.embedding(tokens, self._ends.embedding)
-        if self._ends.scale is not None:
-            x = x * self._ends.scale
         for index, layer in enumerate(self._stack):
+            if index == 1 and batch.renewals:
+                stay = staying(batch.renewals, *self._values(layer, index, x, work.into))
+                x, batch = x[stay], narrowed(batch, stay)
+                work = self._work(batch, furthest)
             if index in batch.want:
-                hidden[index] = x[read]
-            seen = self._attention(layer, index, x, turns[layer.theta], into, plans[layer.window])
-            if index == last:
-                x, seen = x[read], seen[read]  # nothing more is asked of the other tokens
+                hidden[index] = x[work.read]
+            seen = self._attention(layer, index, x, work.turns[layer.theta], work.into, work.plans[layer.window])
+            if index == self.layers - 1:
+                x, seen = x[work.read], seen[work.read]  # nothing more is asked of the other tokens
             x = self._finish(layer, x, seen)
         x = rms(x, self._ends.norm, self.shape.norm_eps)
         if -1 in batch.want:
             hidden[-1] = x
         logits = self._ends.head(x)
-        return Outputs(logits if logits.dtype == torch.float64 else logits.float(), hidden)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        if self.shape.filling is not None:
+            logits[:, self.shape.filling.mask] = float("-inf")
+        return Outputs(logits, hidden)
+
+    def _work(self, batch: Batch, furthest: int) -> Work:
+        device = self._ends.embedding.device
+        places = batch.places.to(device)
+        return Work(
+            batch.read.to(device),
+            {theta: rotary.at(places, furthest) for theta, rotary in self._rotaries.items()},
+            {window: self._planner.plan(batch.rows, window) for window in dict.fromkeys(self.shape.windows)},
+            self._slots.where(batch.slots, device),
+        )
+
+    def _values(self, layer: Layer, index: int, x: Tensor, at: Where) -> tuple[Tensor, Tensor]:
+        """The values that tokens have now in a layer, and those in their slots, each [n, kv_heads * head_dim]."""
+        width = self.shape.kv_heads * self.shape.head_dim
+        now = layer.qkv(rms(x, layer.before_attention, self.shape.norm_eps))[:, -width:]
+        return now, self._slots.read(index, at)[1].transpose(0, 1).reshape(now.shape)
+
+    def _embedded(self, tokens: Tensor, batch: Batch) -> Tensor:
+        """What enters the first layer."""
+        mask = self._ends.mask
+        if mask is None:
+            x = F.embedding(tokens, self._ends.embedding)
+        else:
+            x = F.embedding(tokens.clamp(min=0), self._ends.embedding)
+            x = torch.where((tokens == HOLE)[:, None], mask, x)
+            if batch.mixed is not None:
+                rows, p, weight = (part.to(tokens.device) for part in batch.mixed)
+                weight = weight.to(x.dtype)[:, None]
+                x[rows] = (1 - weight) * mask + weight * (p.to(x.dtype) @ self._ends.embedding)
+        return x if self._ends.scale is None else x * self._ends.scale
 
     def _attention(
         self, layer: Layer, index: int, x: Tensor, turns: tuple[Tensor, Tensor], into: Where, plan: list[Span]
@@ -177,6 +219,11 @@ class Llama:
                 f"a token stands at position {furthest}, but this model reads at most {self.context} tokens. "
                 "Shorten the text or choose a model with a longer context."
             )
+        if self._ends.mask is None and int(batch.tokens.min()) == HOLE:
+            raise BadRequest(
+                "the method shows the model holes, but this one reads text only; it needs one that was trained to fill "
+                "them, such as smollm2-diffusion"
+            )
         unknown = [index for index in batch.want if not -1 <= index < self.layers]
         if unknown:
             raise BadRequest(
@@ -184,6 +231,13 @@ class Llama:
                 "for what leaves the last norm."
             )
         return furthest
+
+
+def _mask(loader: Loader, embedding: Tensor) -> Tensor | None:
+    filling = loader.checkpoint.shape.filling
+    if filling is None:
+        return None
+    return loader.tensor("model.mask") if filling.learned else embedding[filling.mask]
 
 
 def _gelu(x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from .renewal import Renewal
 from .slots import Slots
 
 
@@ -28,16 +29,26 @@ class Row:
     hidden_from: Tensor | None = None  # bool [count, len(slots)]
 
 
+class Mixed(NamedTuple):
+    """Rows of a batch that are mixtures: (1 − weight)·mask + weight·Σ p(x)·embedding(x)."""
+
+    rows: Tensor  # int64 [k]
+    p: Tensor  # [k, vocab]
+    weight: Tensor  # [k]
+
+
 @dataclass(frozen=True)
 class Batch:
     """New tokens of several texts for one forward, packed without padding."""
 
-    tokens: Tensor  # int64 [n]
+    tokens: Tensor  # int64 [n], HOLE where there is none and the network shows its mask
     places: Tensor  # int64 [n], the position of each in its text
     slots: Sequence[int]  # where each one's keys and values go
     rows: Sequence[Row]
     read: Tensor  # int64 [m], the tokens whose logits are wanted
     want: tuple[int, ...] = ()  # hidden states wanted at those tokens: i enters layer i, −1 leaves the last norm
+    mixed: Mixed | None = None  # holes that show a mixture instead of the bare mask
+    renewals: Sequence[Renewal] = ()  # a network may as well compute them all
 
 
 class Outputs(NamedTuple):

@@ -26,7 +26,7 @@ def price(model: Causal, key: str | None) -> Cost:
         return measure(model)
     with suppress(UnspoolError, OSError, ValueError, KeyError, TypeError):
         known = _read(home() / FILE)[key]
-        return Cost(tuple(known["rows"]), tuple(known["seconds"]))
+        return Cost(tuple(known["rows"]), tuple(known["seconds"]), aside=float(known["aside"]))
     cost = measure(model)
     with suppress(UnspoolError, OSError):
         _write(home() / FILE, key, cost)
@@ -44,7 +44,7 @@ def _write(path: Path, key: str, cost: Cost) -> None:
     known: dict[str, Any] = {}
     with suppress(UnspoolError, OSError, ValueError):
         known = _read(path)
-    known[key] = {"rows": cost.rows, "seconds": cost.times}
+    known[key] = {"rows": cost.rows, "seconds": cost.times, "aside": cost.aside}
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from ..asks import Check, Checked, Look, Scores, Write, Written
-from ..errors import BadRequest
+from ..errors import BadRequest, BadScores
 from ..field import Field
 from ..tree import Tree
 
@@ -95,10 +95,29 @@ class Causal(Protocol):
 
 
 @runtime_checkable
+class Patient(Causal, Protocol):
+    """A causal model that can read a long text in portions, so that others need not wait for all of it."""
+
+    @property
+    def portion(self) -> int:
+        """How many tokens it reads at a time without waste."""
+        ...
+
+    def owed(self, session: Session) -> int:
+        """How many tokens of a session's text must still be read before it can be answered."""
+        ...
+
+    def read(self, portions: Sequence[tuple[Session, int]]) -> None:
+        """Read so many of them now, from the first on, and answer nothing: fewer than are owed, at least one."""
+        ...
+
+
+@runtime_checkable
 class Swift(Causal, Protocol):
     """A causal model that can also answer on its device what rules would say of its scores.
 
-    Both give None where they cannot; then scores are asked for and the rule itself answers.
+    Both give None where they cannot; then scores are asked for and the rule itself answers. A text whose scores are
+    broken is answered with the error, which is its request's own.
     """
 
     @property
@@ -106,11 +125,13 @@ class Swift(Causal, Protocol):
         """How many texts it can go on with at the same time."""
         ...
 
-    def check(self, asked: Sequence[Asked], checks: Sequence[Check]) -> Sequence[Checked] | None:
+    def check(self, asked: Sequence[Asked], checks: Sequence[Check]) -> Sequence[Checked | BadScores] | None:
         """Answer all these in one forward: the verdict on every tree."""
         ...
 
-    def write(self, asked: Sequence[Asked], writes: Sequence[Write], turns: int) -> Sequence[Written] | None:
+    def write(
+        self, asked: Sequence[Asked], writes: Sequence[Write], turns: int
+    ) -> Sequence[Written | BadScores] | None:
         """Write on, in at most `turns` forwards, and keep what was written."""
         ...
 

@@ -17,7 +17,7 @@ from .block import Block
 from .growth import Growth, grown, harvest, row_of, tell, told
 from .leaf import Leaf, Node
 from .network import Batch, Network
-from .session import Asked, hidden_of, layer_of, tops_of
+from .session import Asked, Session, hidden_of, layer_of, tops_of
 
 T = TypeVar("T")
 
@@ -28,6 +28,8 @@ class Slotted:
     A new text starts from the longest computed prefix that another open text, or one of the last `shelf` closed ones,
     has in common with it. Shelved texts give way as soon as their slots are needed.
     """
+
+    portion = 128  # tokens from which on a matrix product on a CPU wastes next to nothing
 
     def __init__(self, network: Network, shelf: int = 0) -> None:
         self.network, self.slots = network, network.slots
@@ -54,6 +56,23 @@ class Slotted:
         """Clear the shelf."""
         while self._shelf:
             self.release(self._shelf.popleft())
+
+    def owed(self, session: Session) -> int:
+        """How many tokens of a session's text must still be read before it can be answered; 0 if there are several."""
+        assert isinstance(session, SlottedSession)
+        leaf, *others = session.leaves
+        return 0 if others else len(leaf.tokens) - len(leaf.slots)
+
+    def read(self, portions: Sequence[tuple[Session, int]]) -> None:
+        """Read so many of them now, from the first on, and answer nothing; nothing is changed if it cannot be done."""
+        growths: list[Growth] = []
+        for session, count in portions:
+            assert isinstance(session, SlottedSession)
+            (leaf,) = session.leaves
+            growths.append(Growth(leaf, leaf.owed[:count]))
+        self._compute(growths, ())
+        for growth in growths:
+            growth.leaf.law, growth.leaf.hidden = None, {}  # those of a token in the middle
 
     def score(self, asked: Sequence[Asked]) -> list[Scores]:
         """Answer all these with one forward; nothing is changed if it cannot be done."""

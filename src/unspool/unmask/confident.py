@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from ..claim import HEURISTIC, Method, claims
 from .blocks import blocks_of
+from .certainty import Certainty, certainty_of, confidence, ranked
 from .sight import Sight
 
 
-def build(threshold: float = 0.9, block: int = 32, size: int = 0) -> Method:
+def build(threshold: float = 0.9, certainty: str = "confidence", block: int = 32, size: int = 0) -> Method:
     """All holes of a block above the threshold per look."""
     from ..decode.denoise import Denoise
 
-    return Denoise(Confident(threshold), size, blocks_of(block))
+    return Denoise(Confident(threshold, certainty_of(certainty)), size, blocks_of(block))
 
 
 @claims(
@@ -29,14 +30,16 @@ def build(threshold: float = 0.9, block: int = 32, size: int = 0) -> Method:
 class Confident:
     """Fill every hole whose most probable token has at least `threshold`, or the surest one if none has.
 
-    Holes filled together are drawn as if they were independent; that is the gap.
+    Holes filled together are drawn as if they were independent; that is the gap. By the certainty `drawn` it is the
+    token that was drawn that has to be sure, as in the paper's code; at temperature 0 that is the same.
 
     Claim: HEURISTIC; above 1 it fills one at a time and is exact. Cost: one look per group.
     """
 
     threshold: float = 0.9
+    certainty: Certainty = confidence
 
     def __call__(self, sight: Sight) -> Collection[int]:
         """The sure holes, or the surest."""
-        sure = {i: sight.peak(i).p for i in sight.holes}
-        return [i for i, p in sure.items() if p >= self.threshold] or [max(sure, key=lambda i: sure[i])]
+        sure = [i for i in sight.holes if self.certainty(sight, i) >= self.threshold]
+        return sure or ranked(sight, self.certainty)[:1]

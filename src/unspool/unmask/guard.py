@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import reduce
 from operator import or_
 from typing import Protocol, runtime_checkable
@@ -38,15 +38,32 @@ def free(sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) 
 
 def guarded(warp: Warp, canvas: Canvas, stop: Stop) -> tuple[Warp, Guard]:
     """What shapes single laws, and what guards the canvas as a whole."""
-    parts = _parts(warp)
-    binding = [part for part in parts if isinstance(part, Binding)]
+    listed = parts(warp)
+    binding = [part for part in listed if isinstance(part, Binding)]
     if not binding:
         return warp, free
     if len(binding) > 1:
         raise BadRequest(f"{len(binding)} constraints bind this canvas; expected one: join them with & into one")
-    rest = [part for part in parts if part is not binding[0]]
+    rest = [part for part in listed if part is not binding[0]]
     return reduce(or_, rest, Same()), binding[0].guard(canvas, stop)
 
 
-def _parts(warp: Warp) -> list[Warp]:
-    return [*_parts(warp.first), *_parts(warp.second)] if isinstance(warp, Both) else [warp]
+def mended(guard: Guard, canvas: Canvas) -> Canvas:
+    """The canvas after a second thought, without what the guard would not have let stand: what its `mend` says."""
+    mend: Callable[[Canvas], Canvas] | None = getattr(guard, "mend", None)
+    return canvas if mend is None else mend(canvas)
+
+
+def unbound(warp: Warp, method: str) -> Warp:
+    """The same warp, refused if it binds the text as a whole: for loops that have no guard to ask."""
+    if any(isinstance(part, Binding) for part in parts(warp)):
+        raise BadRequest(
+            f"{method} cannot keep to a constraint; use a method that fills a canvas look by look, such as confident, "
+            "or leave the constraint out"
+        )
+    return warp
+
+
+def parts(warp: Warp) -> list[Warp]:
+    """The single warps that a warp is made of, in their order."""
+    return [*parts(warp.first), *parts(warp.second)] if isinstance(warp, Both) else [warp]

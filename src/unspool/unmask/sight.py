@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
+
+import torch
 
 from ..canvas import Canvas, Status
 from ..chance import At, Chance, Role
@@ -67,9 +69,17 @@ class Sight:
         peak = self.peak(i)
         return peak.p if token == peak.token else self.raw[i][token]
 
+    @cached_property
+    def lots(self) -> Mapping[int, int]:
+        """Every hole's place in a random order of them all, drawn once per look; all orders are equally likely."""
+        order: list[int] = []
+        for n, i in enumerate(self.holes):  # each goes before, between or behind those left of it
+            order.insert(_even(n + 1).draw(self.chance, At(i, Role.ORDER, round=self.canvas.step)).token, i)
+        return {i: lot for lot, i in enumerate(order)}
+
     def within(self, low: int, high: int) -> Sight:
         """The same look, at fewer places."""
-        near = Field({i: law for i, law in self.raw.items() if low <= i < high}, self.raw.rows)
+        near = Field({i: law for i, law in self.raw.items() if low <= i < high}, self.raw.rows, self.raw.final)
         near.__dict__["peaks"] = {i: peak for i, peak in self.raw.peaks.items() if low <= i < high}
         canvas = self.canvas.within(low, high)
         return Sight(canvas, near, self.warp, self.chance, self.renewed, self._drawn, self._laws)
@@ -86,3 +96,8 @@ class Sight:
             if i >= start and self.canvas.status[i] != Status.HOLE:
                 state = warp.step(state, token)
         return states
+
+
+@cache
+def _even(size: int) -> Law:
+    return Law(torch.zeros(size, dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""What chooses the holes to fill next, and how a rule with a memory begins."""
+"""What chooses the holes to fill next, and how a rule is made ready for a vocabulary and a request."""
 
 from __future__ import annotations
 
@@ -25,3 +25,9 @@ def begun(rule: T) -> T:
     """A rule with a memory of its own for one request: what its `begin()` gives, if it has one."""
     begin: Callable[[], Any] | None = getattr(rule, "begin", None)
     return rule if begin is None else begin()
+
+
+def suited(rule: T, vocabulary: Any) -> T:
+    """A rule that knows the tokens it works with: what its `fit(vocabulary)` gives, if it has one."""
+    fit: Callable[[Any], Any] | None = getattr(rule, "fit", None)
+    return rule if fit is None else fit(vocabulary)

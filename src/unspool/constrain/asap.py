@@ -1,0 +1,63 @@
+"""ASAp: local masking that learns, from text to text, what it leads into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from ..asks import Decoding
+from ..chance import Chance
+from ..claim import HEURISTIC, Method, claims
+from ..law import Law
+from ..stop import Stop
+from ..warp.limits import expect, whole
+from ..warp.warp import Warp
+from .futures import Futures, Node
+from .trying import trying
+
+
+def build(tries: int = 64, rows: int = 0) -> Method:
+    """ASAp with a memory of its own; the samples of one call share it."""
+    return Asap(tries=tries, rows=rows)
+
+
+@claims(
+    HEURISTIC,
+    trials=lambda rule: [rule()],
+    build=build,
+    paper="2405.21047",
+    systems=("ASAp (grammar-aligned decoding)",),
+)
+@dataclass(frozen=True)
+class Asap:
+    """Draw x ∝ p(x|u)·θ(ux) among what the constraint allows, θ the share of futures not yet seen to break it.
+
+    θ begins at 1, where this is local masking, and only falls: after each text it is summed up anew along its path. A
+    text that comes to a dead end is given up for another.
+
+    Claim: HEURISTIC. The law of the k-th text tends to p(text | constraint met) as k grows; the first has the bias of
+    local masking. The gap printed is for requests without a constraint, where it is plain decoding; the tests
+    enumerate how it falls under one.
+    Cost: one forward and one mask per token; a try that fails is lost.
+    """
+
+    futures: Futures = field(default_factory=Futures)
+    tries: int = 64
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        expect(whole(self.tries, 1), "asap:tries", self.tries, "a whole number of texts from 1 on")
+
+    @property
+    def texts(self) -> int:
+        """The prompt and the text being tried."""
+        return 2
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        """Draw after `text` until `stop`."""
+        return trying(_weighed, self.futures, self.tries, self.rows, text, chance, warp, stop)
+
+
+def _weighed(law: Law, mask: Tensor, node: Node | None) -> Law:
+    return (node or Node(1.0)).weigh(law, mask)

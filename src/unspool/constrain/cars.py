@@ -1,0 +1,64 @@
+"""CARS: rejection sampling of whole texts that never tries the same mistake twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from ..asks import Decoding
+from ..chance import Chance
+from ..claim import LAW, Method, claims
+from ..law import Law
+from ..stop import Stop
+from ..warp.limits import expect, whole
+from ..warp.warp import Warp
+from .futures import Futures, Node
+from .trying import trying
+
+
+def build(tries: int = 256, rows: int = 0) -> Method:
+    """CARS with a memory of its own; the samples of one call share it."""
+    return Cars(tries=tries, rows=rows)
+
+
+@claims(
+    LAW,
+    trials=lambda rule: [rule()],
+    build=build,
+    paper="2510.01902",
+    systems=("CARS (constrained adaptive rejection sampling)",),
+)
+@dataclass(frozen=True)
+class Cars:
+    """Draw from p itself where nothing is known and from p·θ where something is; begin anew if the text is not allowed.
+
+    Where a beginning was tried before, x ∝ p(x|u)·θ(ux). The θ along a path cancel, so a whole text that meets the
+    constraint has probability p(text)/θ(root) in every try, whatever was learnt before: all texts that come out have
+    the law p(text | constraint met), from the first on. What is learnt makes it come sooner.
+
+    Claim: LAW, of the model given that the constraint is met; without one it is plain decoding's, which is what `prove`
+    enumerates. Under constraints the tests do.
+    Cost: 1/θ(root) tries on the average, at first 1/p(constraint met); of each a forward and a mask per token, but what
+    the last tries of a request have read is not read again.
+    """
+
+    futures: Futures = field(default_factory=Futures)
+    tries: int = 256
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        expect(whole(self.tries, 1), "cars:tries", self.tries, "a whole number of texts from 1 on")
+
+    @property
+    def texts(self) -> int:
+        """The prompt and the text being tried."""
+        return 2
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        """Draw after `text` until `stop`."""
+        return trying(_free, self.futures, self.tries, self.rows, text, chance, warp, stop)
+
+
+def _free(law: Law, mask: Tensor, node: Node | None) -> Law:
+    return law if node is None else node.weigh(law, mask)

@@ -1,0 +1,103 @@
+"""The way to an end: a few tokens after which a text may stop, found by a search that prefers what closes."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
+from itertools import count, groupby, islice
+
+import torch
+from torch import Tensor
+
+from .constraint import State
+
+EACH = 2  # tokens of one kind that are tried at one place
+FREE = 0.25  # the share of the vocabulary from which on a place counts as free text
+_CLOSERS, _OPENERS, _QUOTES = b"}])>", b"{[(<", b"\"'`"
+
+
+class Closing:
+    """Finds short completions of a prefix.
+
+    A best-first search over tokens that masks allow, a few of each kind: least surprise first, where the surprise of a
+    path is the sum of the ranks of its tokens in an order in which brackets close before values begin, and in free text
+    quotes come first. Forced tokens cost nothing. That it finds none is no proof that there is none.
+
+    Cost: one mask per token on the path, at least.
+    """
+
+    def __init__(self, size: int, ends: Collection[int], piece: Callable[[int], bytes] | None) -> None:
+        self._size, self._ends, self._piece = size, ends, piece
+
+    def find(self, state: State, room: int, exactly: bool = False, effort: int = 8) -> tuple[int, ...] | None:
+        """At most `room` tokens after which the text may end, or exactly so many; None if none were found.
+
+        The search gives up after about `effort` prefixes for every token that there is room for.
+        """
+        ticket = count()  # states cannot be compared
+        queue: list[tuple[int, int, int, tuple[int, ...], State]] = [(0, 0, next(ticket), (), state)]
+        for _ in range(16 + effort * room):
+            if not queue:
+                return None
+            surprise, _, _, path, at = heapq.heappop(queue)
+            if at.complete() and (len(path) == room or not exactly):
+                return path
+            for rank, more in enumerate(self._ways(at, room - len(path))):
+                after = at
+                for token in more:
+                    after = after.step(token)
+                grown = (*path, *more)
+                heapq.heappush(queue, (surprise + rank, -len(grown), next(ticket), grown, after))
+        return None
+
+    def _ways(self, state: State, left: int) -> Sequence[tuple[int, ...]]:
+        """What may follow, best first: all that is forced, or single tokens."""
+        forced = state.forced()
+        if forced:
+            return [forced] if len(forced) <= left and forced[0] not in self._ends else []
+        if left <= 0:
+            return []
+        mask = state.mask()
+        few, ranks, kinds = _orders(self._size, self._piece)
+        if int(mask.sum()) > FREE * self._size:
+            near = [kind[mask[kind]][:EACH].tolist() for kind in few]
+        else:
+            allowed = mask.nonzero().flatten()
+            listed: list[int] = allowed[ranks[allowed].argsort()].tolist()
+            near = [list(islice(kind, EACH)) for _, kind in groupby(listed, key=kinds.__getitem__)]
+        return [(token,) for kind in near for token in kind if token not in self._ends]
+
+
+@lru_cache(maxsize=2)  # it takes longer than the search, and a process has one vocabulary or two
+def _orders(size: int, piece: Callable[[int], bytes] | None) -> tuple[list[Tensor], Tensor, list[int]]:
+    """For free text the first tokens of each kind; for structure the rank of every token, and its kind."""
+    spelt = [b"" if piece is None else piece(token) for token in range(size)]
+    free = [_in_free(piece) if piece else (9, 0) for piece in spelt]
+    bound = [_in_bound(piece) if piece else (9, 0) for piece in spelt]
+    grouped = groupby(sorted(range(size), key=free.__getitem__), key=lambda token: free[token][0])
+    few = [torch.tensor(list(islice(tokens, 256))) for _, tokens in grouped]
+    order = torch.tensor(sorted(range(size), key=bound.__getitem__))
+    return few, order.argsort(), [kind for kind, _ in bound]
+
+
+def _in_free(piece: bytes) -> tuple[int, int]:
+    """Double quotes with what they close, words, other quotes, line breaks, the rest."""
+    if not piece.strip(_QUOTES + _CLOSERS):
+        return 0 if piece[0] in b'"' else 2, -len(piece)
+    return (1, -min(len(piece), 6)) if piece.isalpha() else (3, len(piece)) if piece[0] in b"\n" else (4, len(piece))
+
+
+def _in_bound(piece: bytes) -> tuple[int, int]:
+    """Closers, brackets with nothing in them, figures, quotes, words, the rest, openers, blanks."""
+    if piece.isspace():
+        return 7, len(piece)
+    if not piece.strip(_CLOSERS):
+        return 0, -len(piece)
+    if len(piece.translate(None, _OPENERS)) < len(piece):
+        return 1 if not piece.strip(_OPENERS + _CLOSERS) and piece[-1] in _CLOSERS else 6, len(piece)
+    if piece.isdigit():
+        return 2, len(piece)
+    if not piece.strip(_QUOTES):
+        return 3, -len(piece)
+    return 4 if piece.isalpha() else 5, -len(piece)

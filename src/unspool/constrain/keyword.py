@@ -1,0 +1,87 @@
+"""The keywords of JSON Schema: which a grammar enforces, which it cannot, and which ask nothing of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def _names(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
+ENFORCED = _names(
+    "type enum const anyOf oneOf allOf $ref properties patternProperties additionalProperties required minProperties "
+    "maxProperties items prefixItems additionalItems minItems maxItems minLength maxLength pattern format minimum "
+    "maximum exclusiveMinimum exclusiveMaximum multipleOf"
+)
+"""What llguidance 1.9 turns into grammar, where it does not say otherwise."""
+
+UNENFORCED = _names(
+    "not if then else dependencies dependentRequired dependentSchemas contains minContains maxContains uniqueItems "
+    "unevaluatedItems unevaluatedProperties propertyNames $dynamicRef $dynamicAnchor $recursiveRef $recursiveAnchor"
+)
+"""What it refuses."""
+
+SILENT = _names(
+    "$schema $id id $anchor $defs definitions $vocabulary $comment title description default examples deprecated "
+    "readOnly writeOnly contentEncoding contentMediaType contentSchema"
+)
+"""What asks nothing of a text by the standard itself."""
+
+KNOWN_FORMATS = _names("date-time time date duration email hostname ipv4 ipv6 uuid uri")
+"""The formats that llguidance enforces."""
+
+FORMATS = KNOWN_FORMATS | _names(
+    "idn-email idn-hostname uri-reference iri iri-reference uri-template json-pointer relative-json-pointer regex"
+)
+"""The formats that the standard defines; any other asks nothing."""
+
+_PARTS = _names(
+    "additionalProperties additionalItems contains not if then else propertyNames items unevaluatedItems "
+    "unevaluatedProperties"
+)
+_LISTS = _names("anyOf oneOf allOf prefixItems items")
+_TABLES = _names("properties patternProperties $defs definitions dependentSchemas dependencies")
+
+
+def inside(schema: Any, at: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema inside a schema, itself first, with its JSON pointer."""
+    if not isinstance(schema, dict):
+        return
+    yield at, schema
+    for keyword, value in list(schema.items()):
+        under = f"{at}/{_escaped(keyword)}"
+        if keyword in _PARTS:
+            yield from inside(value, under)
+        if keyword in _LISTS and isinstance(value, list):
+            for i, part in enumerate(value):
+                yield from inside(part, f"{under}/{i}")
+        if keyword in _TABLES and isinstance(value, dict):
+            for name, part in value.items():
+                yield from inside(part, f"{under}/{_escaped(name)}")
+
+
+def pointless(keyword: str, schema: Mapping[str, Any]) -> bool:
+    """True if a keyword, as it is used here, asks nothing of any text."""
+    value = schema[keyword]
+    match keyword:
+        case "uniqueItems":
+            return value is False
+        case "dependencies" | "dependentRequired" | "dependentSchemas":
+            return bool(value == {})
+        case "then" | "else":
+            return "if" not in schema
+        case "if":
+            return "then" not in schema and "else" not in schema
+        case "minContains" | "maxContains":
+            return "contains" not in schema
+        case "propertyNames" | "unevaluatedItems" | "unevaluatedProperties":
+            return value is True or value == {}
+        case "format":
+            return value not in FORMATS
+    return False
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

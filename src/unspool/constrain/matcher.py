@@ -1,0 +1,266 @@
+"""llguidance behind the protocol: one matcher per text, moved to whichever prefix is asked about."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..errors import BadRequest, MissingExtra
+from .constraint import State
+from .form import Words, spelt
+from .still import dead, over
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLParserLimits
+
+LONGEST = 2_000_000  # characters of a grammar's source
+KEPT = 64  # masks remembered per text: a drafted tree looks at a few prefixes again and again
+ENDLESS = 4096  # forced tokens in a row after which a grammar counts as one that never ends
+
+
+def limits() -> LLParserLimits:
+    """How much work a grammar may make: counted in steps, so that a refusal does not depend on the machine."""
+    from llguidance import LLParserLimits
+
+    return LLParserLimits(
+        max_items_in_row=2_000,
+        initial_lexer_fuel=1_000_000,  # about 20 ms
+        step_lexer_fuel=200_000,  # about 15 ms for one mask
+        step_max_items=50_000,  # about 3 ms for one mask
+        max_lexer_states=250_000,  # 1 to 2 kB each
+        max_grammar_size=500_000,
+        verbose_errors=False,  # no state of the parser in a message to users
+    )
+
+
+class Tongue:
+    """A vocabulary as llguidance reads it: a trie of all tokens, and how masks become tensors. Cost: 0.2 s, once."""
+
+    def __init__(self, words: Words) -> None:
+        try:
+            from llguidance import LLTokenizer, TokenizerWrapper
+        except ImportError:
+            raise MissingExtra("llguidance", "grammar", "a grammar, a regular expression or a JSON schema") from None
+        if not words.eos:
+            raise BadRequest("this vocabulary has no end-of-text token, so a text that meets a grammar could not end")
+        self.words = words
+        self.tokens = LLTokenizer(TokenizerWrapper(_Wrapped(words)), n_vocab=words.size, eos_token=sorted(words.eos))
+        self._bits = torch.zeros((words.size + 31) // 32, dtype=torch.int32)
+        # a byte of a mask, as eight booleans side by side
+        bits = (torch.arange(256)[:, None] >> torch.arange(8)) & 1
+        self._spread = bits.to(torch.uint8).view(torch.int64).flatten()
+
+    def mask(self, matcher: LLMatcher) -> Tensor:
+        """Which tokens may follow where this matcher stands, bool [vocab]."""
+        matcher.unsafe_compute_mask_ptr(self._bits.data_ptr(), self._bits.numel() * 4)
+        return self._spread[self._bits.view(torch.uint8).int()].view(torch.bool)[: self.words.size]
+
+    def compile(self, grammar: str, named: str) -> Compiled:
+        """The constraint that a grammar in llguidance's own form stands for."""
+        from llguidance import LLMatcher
+
+        if len(grammar) > LONGEST:
+            raise BadRequest(f"{named} has {len(grammar)} characters; expected at most {LONGEST}")
+        matcher = LLMatcher(self.tokens, grammar, log_level=0, limits=limits())
+        if not matcher.is_error():
+            self.mask(matcher)  # what is wrong with a grammar may show only here
+        if matcher.is_error():
+            raise BadRequest(_refusal(named, matcher.get_error()))
+        compiled = Compiled(self, matcher)
+        compiled.refuse_endless(named)
+        return compiled
+
+
+@lru_cache(maxsize=4)  # it takes a while, and a process has one vocabulary or two
+def tongue(words: Words) -> Tongue:
+    """The vocabulary as llguidance reads it."""
+    return Tongue(words)
+
+
+class Compiled:
+    """A grammar over a vocabulary, ready for any number of texts."""
+
+    def __init__(self, tongue: Tongue, matcher: LLMatcher) -> None:
+        self._tongue, self._matcher = tongue, matcher
+
+    def start(self) -> State:
+        """The state before the first token, with a matcher of its own."""
+        return Cursor(self._tongue, self._matcher.deep_copy()).path[0]
+
+    def refuse_endless(self, named: str) -> None:
+        """Refuse a grammar that forces one token after the other for ever."""
+        matcher, count = self._matcher.deep_copy(), 0
+        while forced := matcher.compute_ff_tokens():
+            count += len(forced)
+            if not matcher.consume_tokens(forced) or count > ENDLESS:
+                raise BadRequest(f"{named} cannot be met: it forces one token after the other and never ends")
+
+
+class Place:
+    """A prefix of a text, as the tokens that lead to it; nothing is computed before somebody asks."""
+
+    __slots__ = ("ahead", "broken", "cursor", "depth", "parent", "token")
+
+    def __init__(self, cursor: Cursor, parent: Place | None, token: int) -> None:
+        self.cursor, self.parent, self.token = cursor, parent, token
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.broken = False  # known to break the grammar
+        self.ahead: tuple[int, ...] | None = None  # what must follow, once it is known
+
+    def step(self, token: int) -> State:
+        """The prefix with one more token."""
+        words = self.cursor.tongue.words
+        if token in words.eos:
+            return over(words) if self.complete() else dead(words)
+        return Place(self.cursor, self, token)
+
+    def mask(self) -> Tensor:
+        """Which tokens may follow; computed once, not to be changed."""
+        return self.cursor.mask(self)
+
+    def allows(self, token: int) -> bool:
+        """True if this token may follow."""
+        if token in self.cursor.tongue.words.eos:
+            return self.complete()
+        return self.cursor.move(self) and self.cursor.can_read(token)
+
+    def forced(self) -> tuple[int, ...]:
+        """Tokens that must follow."""
+        return self.cursor.forced(self)
+
+    def complete(self) -> bool:
+        """True if the text may end here."""
+        return self.cursor.move(self) and bool(self.cursor.matcher.is_accepting())
+
+
+class Cursor:
+    """One matcher and the prefix where it stands; it moves by taking tokens back and reading others.
+
+    All prefixes of one text share it, so that a fork costs nothing and a look at a neighbour costs the tokens between.
+    """
+
+    def __init__(self, tongue: Tongue, matcher: LLMatcher) -> None:
+        self.tongue, self.matcher = tongue, matcher
+        self.path = [Place(self, None, -1)]
+        self._masks: OrderedDict[Place, Tensor] = OrderedDict()
+
+    def move(self, place: Place) -> bool:
+        """Stand at a prefix; False if it breaks the grammar."""
+        ahead: list[Place] = []
+        while place.depth >= len(self.path) or self.path[place.depth] is not place:
+            ahead.append(place)
+            assert place.parent is not None  # the root is always on the path
+            place = place.parent
+        if any(new.broken for new in ahead):
+            return False
+        if back := len(self.path) - 1 - place.depth:
+            self.matcher.rollback(back)
+            del self.path[place.depth + 1 :]
+        for i, new in enumerate(reversed(ahead)):
+            if not (self.can_read(new.token) and self.matcher.try_consume_tokens([new.token]) == 1):
+                for broken in ahead[: len(ahead) - i]:
+                    broken.broken = True
+                return False
+            self.path.append(new)
+        return True
+
+    def can_read(self, token: int) -> bool:
+        """True if this token may follow where the matcher stands; as in a mask, forced text has one spelling."""
+        forced = self._forced()
+        return bool(forced[0] == token if forced else self.matcher.validate_tokens([token]) == 1)
+
+    def mask(self, place: Place) -> Tensor:
+        """The mask at a prefix."""
+        if place not in self._masks:
+            standing = self.move(place)
+            if standing:
+                self._masks[place] = self.tongue.mask(self.matcher)
+                self._refuse_failed()
+            else:
+                self._masks[place] = torch.zeros(self.tongue.words.size, dtype=torch.bool)
+            if len(self._masks) > KEPT:
+                self._masks.popitem(last=False)
+        return self._masks[place]
+
+    def forced(self, place: Place) -> tuple[int, ...]:
+        """The tokens that must follow a prefix."""
+        if not self.move(place):
+            return ()
+        if self.matcher.is_stopped():
+            eos = self.tongue.words.eos
+            return tuple(eos) if len(eos) == 1 else ()
+        return self._forced()
+
+    def _forced(self) -> tuple[int, ...]:
+        place = self.path[-1]
+        if place.ahead is None:  # to find the spelling costs more than all else
+            place.ahead = tuple(self.matcher.compute_ff_tokens())
+        return place.ahead
+
+    def _refuse_failed(self) -> None:
+        if self.matcher.is_error():
+            reason = self.matcher.get_error().splitlines()[0]
+            raise BadRequest(
+                f"the grammar cannot be followed any further after {len(self.path) - 1} tokens: {reason}. Simplify it: "
+                "nested repetitions with long bounds and heavy ambiguity are what costs most"
+            )
+
+
+class _Wrapped:
+    """What llguidance asks of a tokenizer."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        pieces = [words.piece(token) for token in range(words.size)]
+        control = [token for token, piece in enumerate(pieces) if not piece]
+        # a control token needs a name that no text spells; their own names are unknown here
+        self.tokens = [piece or f"<|control {token}|>".encode() for token, piece in enumerate(pieces)]
+        self.special_token_ids = sorted({*control, *words.eos})
+        self.eos_token_id = min(words.eos)
+        self.bos_token_id = None
+        self._known = {piece: token for token, piece in reversed(list(enumerate(pieces))) if piece}
+        self._longest = max(map(len, self._known), default=1)
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """The tokens of a text whose bytes are these, in the model's own spelling if that adds nothing."""
+        data = text if isinstance(text, bytes) else text.encode()
+        try:
+            tokens: Sequence[int] = spelt(data.decode(), self._words)
+        except (UnicodeDecodeError, BadRequest):
+            tokens = ()
+        if b"".join(map(self._words.piece, tokens)) == data:
+            return list(tokens)
+        return self._greedy(data)
+
+    def _greedy(self, data: bytes) -> list[int]:
+        """The longest token that fits, again and again; it ends early where no token fits."""
+        tokens: list[int] = []
+        while data:
+            sizes = range(min(self._longest, len(data)), 0, -1)
+            size = next((n for n in sizes if data[:n] in self._known), None)
+            if size is None:
+                break
+            tokens.append(self._known[data[:size]])
+            data = data[size:]
+        return tokens
+
+
+def _refusal(named: str, error: str) -> str:
+    lines = [line for line in error.splitlines() if not line.startswith("<")]
+    if not lines or lines[0].startswith("NoExtension"):
+        return f"{named} cannot be met: no text, not even the empty one, can follow it to its end"
+    return f"{named} cannot be used: " + "\n".join(lines).strip()
+
+
+def engine() -> Any:
+    """The package that compiles grammars."""
+    try:
+        import llguidance
+    except ImportError:
+        raise MissingExtra("llguidance", "grammar", "a grammar, a regular expression or a JSON schema") from None
+    return llguidance

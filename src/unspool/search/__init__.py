@@ -1,0 +1,12 @@
+"""Search: several texts at once, scored, dropped and gone on with, all through the one ask that forks."""
+
+from .astar import AStar as AStar
+from .beam import Beam as Beam
+from .branch import Branch as Branch
+from .cautious import Cautious as Cautious
+from .chaotic import Chaotic as Chaotic
+from .diverse import Diverse as Diverse
+from .foresight import Foresight as Foresight
+from .several import Several as Several
+from .smc import Smc as Smc
+from .stochastic import Stochastic as Stochastic

@@ -1,0 +1,125 @@
+"""More documents in the model's own words: it asks itself questions by sampling, and answers them greedily.
+
+Questions are sampled after the bare opening of a conversation; both the opening and what stands between question and
+answer are taken from documents that exist. An answer that runs into a loop is cut where its second turn begins.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from unspool.train.command import BASE, command, device_of, setting
+from unspool.train.corpus import CLOSED, Corpus
+from unspool.train.decoder import Decoder, greedy, sampled
+from unspool.train.network import Frozen
+
+CUT, LOOPED = 2, 4
+_LOOK = 500  # documents that show what conversations have in common
+_PERIOD = 64
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much to write, and where."""
+
+    model: str = setting(BASE, "A catalogue name, a .gguf file, or a folder of safetensors.")
+    like: str = setting("", "Documents whose conversations show how one opens.")
+    out: str = setting("fresh.npz", "The .npz file to write.")
+    seconds: float = setting(90.0, "How long to write, loading not counted.")
+    rounds: int = setting(0, "Stop after so many rounds; 0: by time alone.")
+    rows: int = setting(4096, "Texts at a time.")
+    question: int = setting(96, "Tokens of a question at most.")
+    answer: int = setting(256, "Tokens of an answer at most.")
+    temperature: float = setting(1.0, "Temperature of the questions.")
+    seed: int = setting(1, "The seed of the questions.")
+    device: str = setting("auto", "cpu or cuda; auto takes a GPU if there is one.")
+    eager: bool = setting(False, "No CUDA graphs.")
+
+
+def frame(corpus: Corpus) -> tuple[list[int], list[int]]:
+    """What all conversations begin with, and what all prompts end with."""
+    prompts = [corpus[i].tokens[: corpus[i].prompt].tolist() for i in range(min(len(corpus), _LOOK))]
+    return _common(prompts), _common([prompt[::-1] for prompt in prompts])[::-1]
+
+
+def _common(texts: Sequence[Sequence[int]]) -> list[int]:
+    shared = []
+    for column in zip(*texts, strict=False):
+        if len(set(column)) > 1:
+            break
+        shared.append(int(column[0]))
+    return shared
+
+
+def unlooped(text: list[int]) -> list[int]:
+    """A text without the repetitions at its end; one that does not end in at least three turns is left as it is."""
+    whole = np.array(text)
+    best, kept = 0, len(text)
+    for period in range(1, min(_PERIOD, len(text) // 3) + 1):
+        different = np.nonzero(whole[period:] != whole[:-period])[0]
+        run = len(text) - period - (int(different[-1]) + 1 if len(different) else 0)
+        if run >= max(2 * period, 12) and run > best:
+            best, kept = run, len(text) - run
+    return text[:kept]
+
+
+@torch.no_grad()
+def speak(settings: Settings) -> dict[str, float]:
+    """Write documents until the time is up."""
+    device = device_of(settings.device)
+    frozen = Frozen.open(settings.model, device)
+    opening, bridge = frame(Corpus.read([settings.like]))
+    print(f"# opening {opening}, between question and answer {bridge}", flush=True)
+    room = len(opening) + settings.question + len(bridge) + settings.answer + 1
+    decoder = Decoder(frozen, settings.rows, room, 16, 2, not settings.eager)
+    decoder.load({**frozen.base, "mask": frozen.embedding.mean(0)})
+    chance = torch.Generator(device).manual_seed(settings.seed)
+    pool: list[list[int]] = []
+    asked: set[tuple[int, ...]] = set()
+    written: list[tuple[list[int], int, int]] = []
+    began, rounds = time.monotonic(), 0
+    while time.monotonic() - began < settings.seconds and not (settings.rounds and rounds >= settings.rounds):
+        found = sampled(decoder, [opening] * settings.rows, settings.question, settings.temperature, chance)
+        for text in found.tokens:
+            if text[-1] == decoder.end and len(text) > 3 and tuple(text) not in asked:
+                asked.add(tuple(text))
+                pool.append([*opening, *text[:-1], *bridge])  # the bridge begins with the end of the question
+        if len(pool) < settings.rows:
+            continue
+        prompts, pool = pool[: settings.rows], pool[settings.rows :]
+        for prompt, text in zip(prompts, greedy(decoder, prompts, settings.answer).tokens, strict=True):
+            closed = text[-1] == decoder.end
+            kept = text if closed else unlooped(text)
+            end = CLOSED if closed else CUT if len(kept) == len(text) else LOOPED
+            written.append(([*prompt, *kept], len(prompt), end))
+        rounds += 1
+        tokens = sum(len(text) for text, _, _ in written)
+        print(f"# {time.monotonic() - began:.0f} s: {len(written):,} documents, {tokens:,} tokens", flush=True)
+    took = time.monotonic() - began
+    save(settings.out, written)
+    tokens = sum(len(text) for text, _, _ in written)
+    return {"documents": len(written), "tokens": tokens, "seconds": took}
+
+
+def save(file: str, written: Sequence[tuple[list[int], int, int]]) -> None:
+    """Write greedy documents (tokens, length of the prompt, how it ended) in the form that `Corpus` reads."""
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    np.savez(
+        file,
+        toks=np.concatenate([np.array(text, np.uint16) for text, _, _ in written]),
+        lens=np.array([len(text) for text, _, _ in written], np.uint16),
+        plen=np.array([prompt for _, prompt, _ in written], np.uint16),
+        mode=np.zeros(len(written), np.uint8),
+        end=np.array([end for _, _, end in written], np.uint8),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(command(Settings, "Write more documents in the model's own words.", speak))

@@ -1,0 +1,88 @@
+"""Tokens that are replaced where the model has come to prefer another."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ..canvas import Canvas, Status
+from ..claim import HEURISTIC, Method, claims
+from ..warp.limits import expect, whole
+from .blocks import blocks_of
+from .confident import Confident
+from .sight import Sight
+from .trials import Brief
+
+
+def build(threshold: float = 0.95, edit: float = 0.9, passes: int = 16, block: int = 32, size: int = 0) -> Method:
+    """Holes above one threshold are filled, tokens whose rival is above the other are replaced."""
+    from ..decode.denoise import Denoise
+
+    return Denoise(Confident(threshold), size, blocks_of(block), remask=Edit(edit, passes))
+
+
+@claims(
+    HEURISTIC,
+    shaped=False,
+    trials=lambda _: [Brief(lambda size: build(0.6, 0.5, 2, size=size), 3)],
+    build=build,
+    paper="2602.08676",
+    systems=("LLaDA2.1 (token editing)",),
+)
+@dataclass(frozen=True)
+class Edit:
+    """Replace each token of the block by argmax p where that is another token with more than `threshold`.
+
+    Tokens are looked at again at every look; when no hole is left, in up to `passes` looks more, until one changes
+    nothing. The prompt and finished blocks are never edited.
+
+    Claim: HEURISTIC; a threshold above 1 never edits. What is edited is chosen and not drawn, so texts are likelier
+    than the model's own; it loses where two tokens are each right for the other's rival and go on swapping. Cost: the
+    looks that fill, and up to `passes` per block.
+    """
+
+    threshold: float = 0.9
+    passes: int = 16
+
+    def __post_init__(self) -> None:
+        expect(whole(self.passes, 0), "edit:passes", self.passes, "a whole number of looks from 0 on")
+
+    def asks(self, canvas: Canvas) -> Collection[int]:
+        """Every draft of the window."""
+        return _Editing(self).asks(canvas)
+
+    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+        """The canvas with its edits."""
+        return _Editing(self)(sight, canvas)
+
+    def begin(self) -> _Editing:
+        """No pass made yet."""
+        return _Editing(self)
+
+
+@dataclass
+class _Editing:
+    """How many looks in this block were for edits alone, and whether the last of them changed nothing."""
+
+    rule: Edit
+    window: tuple[int, int] = (0, 0)
+    passes: int = 0
+    calm: bool = False
+
+    def asks(self, canvas: Canvas) -> Collection[int]:
+        """Every draft of the window, while passes are left."""
+        if canvas.window != self.window:
+            self.window, self.passes, self.calm = canvas.window, 0, False
+        left = self.passes < self.rule.passes or (canvas.holes and not self.passes)
+        if self.rule.threshold > 1 or self.calm or not left:
+            return ()
+        return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
+
+    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+        """The canvas with its edits."""
+        old = [i for i in sight.raw if sight.canvas.status[i] == Status.DRAFT]
+        rivals = {i: peak.token for i in old if (peak := sight.peak(i)).p > self.rule.threshold}
+        edits = {i: token for i, token in rivals.items() if token != canvas.tokens[i]}
+        self.passes = 0 if sight.holes else self.passes + 1
+        self.calm = not sight.holes and not edits
+        return canvas.fill(edits, Status.DRAFT) if edits else canvas

@@ -1,0 +1,83 @@
+"""Every token drawn anew at every look, until none changes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ..canvas import Canvas, Status
+from ..claim import HEURISTIC, Method, claims
+from ..warp.limits import expect, whole
+from .blocks import blocks_of
+from .confident import Confident
+from .sight import Sight
+from .trials import Brief
+
+
+def build(looks: int = 10, block: int = 0, size: int = 0) -> Method:
+    """All holes at once, then everything again, so many times."""
+    from ..decode.denoise import Denoise
+
+    return Denoise(Confident(0.0), size, blocks_of(block), remask=Resample(looks))
+
+
+@claims(
+    HEURISTIC,
+    shaped=False,
+    trials=lambda _: [Brief(lambda size: build(1, size=size))],
+    build=build,
+    paper="2401.17181",
+    systems=("AR2Diff (parallel resampling)",),
+)
+@dataclass(frozen=True)
+class Resample:
+    """Draw every token of the window anew, given all the others, up to `looks` times or until none changes.
+
+    The canvas has no holes after the first look. The paper begins with random tokens; here they are the first look's.
+    That it resamples the whole canvas at once is from reviews of the paper, the number of looks is not confirmed.
+
+    Claim: HEURISTIC; all places at once is not Gibbs sampling. It loses where neighbours depend on each other: both
+    change to fit what the other was. A low temperature makes it settle. Cost: one look per round, at every place.
+    """
+
+    looks: int = 10
+
+    def __post_init__(self) -> None:
+        expect(whole(self.looks, 0), "resample:looks", self.looks, "a whole number of looks from 0 on")
+
+    def asks(self, canvas: Canvas) -> Collection[int]:
+        """Every draft of the window."""
+        return _Resampling(self).asks(canvas)
+
+    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+        """The canvas with new draws."""
+        return _Resampling(self)(sight, canvas)
+
+    def begin(self) -> _Resampling:
+        """No look made yet."""
+        return _Resampling(self)
+
+
+@dataclass
+class _Resampling:
+    """How often this block was drawn anew."""
+
+    rule: Resample
+    window: tuple[int, int] = (0, 0)
+    looks: int = 0
+
+    def asks(self, canvas: Canvas) -> Collection[int]:
+        """Every draft of the window, while looks are left."""
+        if canvas.window != self.window:
+            self.window, self.looks = canvas.window, 0
+        if self.looks >= self.rule.looks:
+            return ()
+        return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
+
+    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+        """The canvas with new draws; the same one ends it."""
+        old = [i for i in sight.raw if sight.canvas.status[i] == Status.DRAFT]
+        new = {i: token for i in old if (token := sight.draw(i).token) != canvas.tokens[i]}
+        if not sight.holes:
+            self.looks = self.looks + 1 if new else self.rule.looks
+        return canvas.fill(new, Status.DRAFT) if new else canvas

@@ -1,0 +1,71 @@
+"""Small models that fill canvases, and what a method makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from unspool.asks import Look
+from unspool.chance import Every, Philox
+from unspool.decode import Denoise
+from unspool.field import Field
+from unspool.law import Law
+from unspool.run.engine import Engine
+from unspool.run.table import Table
+from unspool.stop import Stop
+from unspool.warp import Same, Temperature
+
+GREEDY = Temperature(0.0)
+
+
+def table(vocab: int = 3, seed: int = 3) -> Table:
+    """A model whose laws differ after every text."""
+    return Table(vocab, lambda text: [1 + (hash((seed, text, x)) % 97) ** 2 for x in range(vocab)])
+
+
+def told(method, model, prompt=(0,), chance=None, warp=GREEDY, stop=None):
+    """What a method writes, how many looks it takes, and the canvases it shows."""
+    engine = Engine({"target": model})
+    job = engine.submit(method, prompt, chance or Philox(7), warp, stop or Stop(most=64))
+    engine.run()
+    done = job.result()
+    return done.tokens, job.trace.forwards["target"], [emit.canvas for emit in job.emitted if emit.canvas]
+
+
+def law_of(method, model, prompt=(0,), most=None) -> Mapping[tuple[int, ...], float]:
+    """The exact law of what a method writes."""
+    engine = Engine({"target": model})
+
+    def text(chance):
+        job = engine.submit(method, prompt, chance, Same(), Stop(most=most))
+        engine.run()
+        return job.result().tokens
+
+    return Every().law(text)
+
+
+class Scripted:
+    """A model that answers its n-th look with the n-th list of (token, probability) per place; then the last."""
+
+    def __init__(self, *looks: Mapping[int, tuple[int, float]], vocab: int = 6, even: float = 0.2) -> None:
+        self.vocab, self.looks, self.even = vocab, looks, even
+        self.asked: list[Look] = []
+
+    def look(self, asked):
+        answers = []
+        for ask in asked:
+            told = self.looks[min(len(self.asked), len(self.looks) - 1)]
+            self.asked.append(ask.look)
+            answers.append(Field({i: self._law(*told.get(i, (5, self.even))) for i in ask.look.places}, 1))
+        return answers
+
+    def _law(self, token: int, p: float) -> Law:
+        rest = (1 - p) / (self.vocab - 1)
+        return Law.of([p if x == token else rest for x in range(self.vocab)])
+
+
+def same(mine: Denoise, base: Denoise, seed: int = 0) -> None:
+    """Both write the same from the same random numbers, in as many looks."""
+    for prompt in ((0,), (1, 2), (2, 2, 0)):
+        model = table(seed=seed)
+        ours, theirs = (told(m, model, prompt, Philox(5), Same())[:2] for m in (mine, base))
+        assert ours == theirs
