@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import serving
 import torch
 from record import save
 from spec import DATA, questions
@@ -305,10 +306,17 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--limit", type=int, default=2, help="prompts per family")
-    parser.add_argument("--only", default="right,step,eight,families,batches,turmoil")
+    parser.add_argument(
+        "--only", default="memory,right,fixed,step,weights,families,batches,waits,turmoil,eight", metavar="PARTS"
+    )
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
-    rate = bandwidth()
+    rate, wanted = bandwidth(), args.only.split(",")
+    found: dict[str, Any] = {"bytes_per_second": rate}
+    table: list[Row] = [("copy bandwidth", f"{rate / 1e12:.2f} TB/s", "")]
+    if "memory" in wanted:  # while nothing else is loaded
+        found["memory"], rows = serving.memory(args.model)
+        table += rows
     lm = load(args.model, dtype="bf16", device="cuda", room=3_200_000)
     assert isinstance(lm.model, Graphed)
     gc.collect()
@@ -316,16 +324,17 @@ def main() -> None:
     texts = [lm.encode([{"role": "user", "content": asked[0]}]) for asked in questions(args.data, 0, 1).values()]
     jobs: dict[str, Callable[[], tuple[dict[str, Any], list[Row]]]] = {
         "right": lambda: right(lm, args.model, texts),
+        "fixed": lambda: serving.fixed(args.model, texts[:6]),
         "step": lambda: steps(lm, rate),
+        "weights": lambda: serving.weights(args.model, texts),
         "families": lambda: families(lm, args.data, args.limit, 256),
         "batches": lambda: batches(lm, transformers_speed(args.model)),
+        "waits": lambda: serving.waits(lm),
         "turmoil": lambda: turmoil(lm),
         "eight": lambda: eight(rate),
     }
-    found: dict[str, Any] = {"bytes_per_second": rate}
-    table: list[Row] = [("copy bandwidth", f"{rate / 1e12:.2f} TB/s", "")]
     for name, job in jobs.items():
-        if name in args.only.split(","):
+        if name in wanted:
             began = time.perf_counter()
             found[name], rows = job()
             table += rows

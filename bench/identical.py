@@ -1,6 +1,7 @@
 """Texts under fixed shapes: drafted and plain decoding must write the same tokens, greedy and drawn, on every prompt.
 
     python bench/identical.py [--data FOLDER] [--limit 0] [--max-tokens 16] [--methods merge:nodes=7] [--json FILE]
+    python bench/identical.py --share 2/8 …     # the second of eight shares, to be done side by side
 
 All prompts of Spec-Bench (see bench/spec.py for where to get them), each read once: under fixed shapes a prompt that is
 still in the cache gives the same numbers as one that is read anew, which tests/test_fixed.py checks. Every prompt is a
@@ -30,9 +31,12 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=0, help="prompts per family; 0 for all")
     parser.add_argument("--max-tokens", type=int, default=16)
     parser.add_argument("--methods", nargs="+", default=["merge:nodes=7"])
+    parser.add_argument("--share", default="1/1", help="do the k-th of n shares of the prompts, as in 2/8")
     parser.add_argument("--json", metavar="FILE", default="identical.json")
     args = parser.parse_args()
     asked = [(family, text) for family, texts in questions(args.data, 0, args.limit or EVERY).items() for text in texts]
+    share, shares = map(int, args.share.split("/"))
+    asked = asked[share - 1 :: shares]
     lines = Path(args.json).with_suffix(".jsonl")
     done = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
     lm = load(args.model, dtype="fp32", shapes="fixed")
@@ -41,7 +45,7 @@ def main() -> None:
             prompt = lm.encode([{"role": "user", "content": text}])
             row: dict[str, object] = {"family": family, "prompt_tokens": len(prompt)}
             for temperature in TEMPERATURES:
-                settings = Settings(max_tokens=args.max_tokens, temperature=temperature, seed=number)
+                settings = Settings(max_tokens=args.max_tokens, temperature=temperature, seed=len(prompt))
                 plain = lm.generate(prompt, settings).tokens
                 for name in args.methods:
                     output = lm.generate(prompt, settings, name)

@@ -1,0 +1,95 @@
+"""Draw the results of bench/denoise.py: how much faster a method fills, and what the text loses by it.
+
+    python bench/pareto.py bench/results/denoise-h200.json docs/denoise.svg
+
+A panel per set of prompts. To the right: tokens per forward. Up: nats per token under the base model, against one hole
+per look (the first method of the file). Blue methods check themselves by reading left to right, orange ones fill and
+never read. Of either kind, the line joins those that no other beats in both; the fastest of them is named, and the
+fastest that loses at most 0.05 nats. Hover tells the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from html import escape
+from pathlib import Path
+
+WIDTH, HEIGHT, LEFT, TOP, GAP = 330, 250, 62, 44, 60
+READS = ("plain", "masks", "denoised", "merge")
+STYLE = """
+svg { font: 12px system-ui, sans-serif; } text { fill: #24292f; } .soft { fill: #6e7781; } .axis { stroke: #d0d7de; }
+.reads { fill: #0969da; } .fills { fill: #bc4c00; } .edge { fill: none; stroke: #8c959f; stroke-dasharray: 4 3; }
+@media (prefers-color-scheme: dark) { text { fill: #e6edf3; } .soft { fill: #9198a1; } .axis { stroke: #3d444d; }
+.reads { fill: #4493f8; } .fills { fill: #f0883e; } .edge { stroke: #6e7681; } }
+"""
+
+
+def panel(title: str, rows: dict[str, dict[str, float]], x0: float) -> str:
+    first = next(iter(rows.values()))["nats"]
+    points = {name: (row["tokens_per_forward"], row["nats"] - first) for name, row in rows.items()}
+    right = max(4.0, *(x for x, _ in points.values()))
+    low, high = min(y for _, y in points.values()) - 0.05, max(y for _, y in points.values()) + 0.08
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return x0 + (x - 0.8) / (right - 0.8) * WIDTH, TOP + (high - y) / (high - low) * HEIGHT
+
+    parts = [f'<text x="{x0}" y="{TOP - 16}" font-weight="600">{escape(title)}</text>']
+    for x in (1, 2, 3, 4):
+        a, b = at(x, low), at(x, high)
+        parts.append(f'<line class="axis" x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}"/>')
+        parts.append(f'<text class="soft" x="{a[0]:.1f}" y="{a[1] + 16:.1f}" text-anchor="middle">{x}</text>')
+    zero = at(0.8, 0.0)
+    parts.append(f'<line class="axis" x1="{x0}" y1="{zero[1]:.1f}" x2="{x0 + WIDTH}" y2="{zero[1]:.1f}"/>')
+    for y in (low + 0.05, 0.0, high - 0.08):
+        parts.append(f'<text class="soft" x="{x0 - 8}" y="{at(1, y)[1] + 4:.1f}" text-anchor="end">{y:+.2f}</text>')
+    for kind, names in _kinds(points).items():
+        own = {name: points[name] for name in names}
+        best = [n for n, (x, y) in own.items() if not any(u > x and v > y for u, v in own.values())]
+        edge = sorted(at(*points[name]) for name in best)
+        parts.append('<polyline class="edge" points="' + " ".join(f"{x:.1f},{y:.1f}" for x, y in edge) + '"/>')
+        for name, point in own.items():
+            x, y = at(*point)
+            tip = f"{name}: {point[0]:.2f} tokens per forward, {point[1]:+.3f} nats"
+            dot = f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="4.5"><title>{escape(tip)}</title></circle>'
+            parts.append(dot)
+            if name in _named(own, best):
+                up = -9 if kind == "reads" else 4
+                far = 0 if kind == "reads" else 9
+                shown = escape(name.replace("threshold=", "").replace(",block=8", "").replace(":block=8", ""))
+                end = "middle" if kind == "reads" else "start"
+                parts.append(f'<text x="{x + far:.1f}" y="{y + up:.1f}" text-anchor="{end}">{shown}</text>')
+    below = TOP + HEIGHT + 34
+    parts.append(f'<text class="soft" x="{x0 + WIDTH / 2}" y="{below}" text-anchor="middle">tokens per forward</text>')
+    return "\n".join(parts)
+
+
+def _named(points: dict[str, tuple[float, float]], best: list[str]) -> set[str]:
+    """Of the best the fastest of all, and the fastest of those that lose at most 0.05 nats."""
+    near = [name for name in best if points[name][1] >= -0.05]
+    return {max(some, key=lambda name: points[name][0]) for some in (best, near) if some}
+
+
+def _kinds(points: dict[str, tuple[float, float]]) -> dict[str, list[str]]:
+    kinds: dict[str, list[str]] = {"reads": [], "fills": []}
+    for name in points:
+        kinds["reads" if name.split(":")[0] in READS else "fills"].append(name)
+    return kinds
+
+
+def main() -> None:
+    source, target = map(Path, sys.argv[1:3])
+    found = json.loads(source.read_text())
+    methods = found["methods"]
+    titles = {"chat": "open chat (MT-bench)", "plain": "copies, lists, records"}
+    width = LEFT + len(methods) * (WIDTH + GAP)
+    panels = [panel(titles[kind], rows, LEFT + i * (WIDTH + GAP)) for i, (kind, rows) in enumerate(methods.items())]
+    about = f"{found['model']}: nats per token under {found['base']}, against one hole per look"
+    target.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {TOP + HEIGHT + 50}" role="img">\n'
+        f"<title>{escape(about)}</title><style>{STYLE}</style>\n" + "\n".join(panels) + "\n</svg>\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
