@@ -20,6 +20,8 @@ from unspool.chance import Every, total_variation
 from unspool.claim import LAW, SEED, entries
 from unspool.constrain import Constrained, choices, grammar, json_schema, keywords, matcher, predicate, regex
 from unspool.constrain.trie import Trie
+from unspool.decode import Speculate
+from unspool.draft import Forced
 from unspool.errors import BadRequest, EmptyLaw
 from unspool.law import Law
 from unspool.proof.case import Case
@@ -27,6 +29,7 @@ from unspool.proof.truth import law_of_text
 from unspool.run.engine import Engine
 from unspool.settings import Settings
 from unspool.stop import Stop
+from unspool.warp.warp import Prefix
 
 llguidance = pytest.importorskip("llguidance")
 jsonschema = pytest.importorskip("jsonschema")
@@ -219,6 +222,28 @@ def test_a_drafted_text_is_the_plain_one_under_a_constraint(smollm2, method, tem
     plain, fast = smollm2.generate(prompt, options), smollm2.generate(prompt, options, method)
     assert fast.tokens == plain.tokens
     assert fast.reason == plain.reason == "token"
+
+
+def test_forced_tokens_are_drafted_and_save_forwards(smollm2):
+    options = Settings(constraint=json_schema(PERSON), max_tokens=40)
+    prompt = ask("Invent a person.")
+    plain, fast = smollm2.generate(prompt, options), smollm2.generate(prompt, options, "forced")
+    assert fast.tokens == plain.tokens
+    assert fast.trace.forwards["target"] < plain.trace.forwards["target"]
+    free = smollm2.generate(prompt, Settings(max_tokens=8), Speculate(Forced(), budget=8))
+    assert free.trace.drafted == 0  # nothing is forced without a constraint
+
+
+def test_forced_tokens_are_drafted_behind_every_path():
+    """As a guide it goes on where others have led: below `(` the grammar forces nothing, below `a` it forces `b`."""
+    letters = Letters(("a", "b", "(", ")"))
+    warp = Constrained(Trie([(0, 1, 1), (2, 0, 1), (2, 3, 3)], letters))
+    source = Forced().begin(prefix := Prefix.of((3,), warp))
+    start = source.start(prefix)
+    assert source.below(start)[1] == []
+    assert source.below(source.then(start, 0))[1] == [(1, 1.0)]
+    assert source.below(source.then(start, 2))[1] == []
+    assert source.then(start, 3) is None
 
 
 def test_a_batch_under_one_constraint_is_each_alone(smollm2):

@@ -16,6 +16,7 @@ from .draft import possible as possible
 from .either import Either as Either
 from .escalate import Escalate as Escalate
 from .escalate import Surest as Surest
+from .forced import Forced as Forced
 from .iid import Bunch as Bunch
 from .jacobi import Jacobi as Jacobi
 from .jacobi import Slide as Slide
