@@ -14,6 +14,7 @@ from .drawing import Drawing
 from .group import options
 from .loading import Loading
 from .reading import utf8
+from .sketch import Sketch
 from .terminal import note, write
 
 if TYPE_CHECKING:
@@ -44,12 +45,12 @@ class Talk:
         user = {"role": "user", "content": text}
         before = [] if self.system is None else [{"role": "system", "content": self.system}]
         events = self.lm.stream([*before, *self.messages, user], self.settings, self.method)
-        done = False
+        done, sketch = False, Sketch(self.lm.vocabulary.piece)
         try:
             while True:
                 event = next(events)
                 said.append(event.text)
-                write(event.text)
+                sketch.event(event)
         except StopIteration as end:
             done = True
             report = f"[{end.value.reason}] {end.value.trace}"
@@ -57,6 +58,7 @@ class Talk:
             report = "[stopped]"
         finally:
             events.close()
+            sketch.clear()
         write("\n")
         self.messages += [user, {"role": "assistant", "content": "".join(said)}]
         if trace or not done:

@@ -15,6 +15,7 @@ from .group import option, options
 from .loading import Loading
 from .reading import read_prompt
 from .record import dump
+from .sketch import Sketch
 from .terminal import note, write
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def run(
         dump({**about, **_record(outputs), "seed": settings.seed, "settings": _plain(settings)})
         return
     if settings.n == 1:
-        outputs = [stream(lm.stream(asked, settings, method))]
+        outputs = [stream(lm.stream(asked, settings, method), Sketch(lm.vocabulary.piece))]
         if sys.stdout.isatty() or not reporting.quiet:
             _end_line(outputs[0].text)
     else:
@@ -87,16 +88,17 @@ def run(
         note(f"{which}[{output.reason}] {output.trace}")
 
 
-def stream(events: Generator[Event, None, Output]) -> Output:
+def stream(events: Generator[Event, None, Output], sketch: Sketch) -> Output:
     """Print a text as it arrives and return all of it."""
     while True:
         try:
-            event = next(events)
+            sketch.event(next(events))
         except StopIteration as end:
             output: Output = end.value
             return output
-        if event.text:
-            write(event.text)
+        except BaseException:
+            sketch.clear()
+            raise
 
 
 def _end_line(text: str) -> None:
