@@ -14,6 +14,7 @@ from ..field import Field
 from ..law import Law
 from ..stop import Stop
 from ..unmask.blocks import Blocks, narrowed, whole
+from ..unmask.checked import Check
 from ..unmask.guard import free, guarded, mended
 from ..unmask.remask import Remask
 from ..unmask.sight import Sight
@@ -26,9 +27,9 @@ from ..warp.warp import Warp
 class Denoise:
     """Fill `size` holes after the text (0: as many as may follow), a chosen few per look, each from its own law.
 
-    `blocks` says where, `view` how the laws come about, `unmask` which holes are filled, `remask` what is taken back. A
-    constraint among the warps is asked before anything stands. Exact if the choice depends on laws alone and never
-    takes two dependent holes at once.
+    `blocks` says where, `view` how the laws come about, `unmask` which holes are filled, `check` whether they stand,
+    `remask` what is taken back. A constraint among the warps is asked before anything stands. Exact if the choice
+    depends on laws alone and never takes two dependent holes at once, or if every draft is checked.
 
     Cost: one forward per look, over what the model's layout and the view make of the canvas.
     """
@@ -38,6 +39,7 @@ class Denoise:
     blocks: Blocks = whole
     view: View = look
     remask: Remask | None = None
+    check: Check | None = None
 
     def fit(self, vocabulary: Any) -> Denoise:
         """With every part made to fit this vocabulary."""
@@ -69,6 +71,8 @@ class Denoise:
                 chosen = unmask(sight) if sight.holes else ()
                 if not chosen and remask is None:
                     raise RuntimeError(f"{unmask} chose none of {len(sight.holes)} holes; expected at least one")
+                if self.check is not None and sight.holes:
+                    chosen = yield from self.check(sight, chosen)
                 canvas = guard(sight, canvas, chosen, Status.DRAFT if revised else Status.FIXED)
                 canvas = canvas if remask is None else mended(guard, remask(sight, canvas))
                 laws |= {i: (sight.raw[i], sight.law(i)) for i in sight.raw if canvas.tokens[i] != sheet.tokens[i]}

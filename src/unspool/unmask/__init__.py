@@ -8,6 +8,7 @@ from .blocks import Fixed as Fixed
 from .cached_dual import CachedDual as CachedDual
 from .cached_prefix import CachedPrefix as CachedPrefix
 from .certainty import Certainty as Certainty
+from .checked import Checked as Checked
 from .clocked import Clocked as Clocked
 from .confident import Confident as Confident
 from .context import Context as Context

@@ -46,8 +46,12 @@ class Sight:
     def law(self, i: int) -> Law:
         """The law at a place after all warps, each in the state that the tokens left of the place put it in."""
         if i not in self._laws:
-            self._laws[i] = self.warp(self._states[i], self.raw[i])
+            self._laws[i] = self.shaped(i, self.raw[i])
         return self._laws[i]
+
+    def shaped(self, i: int, law: Law) -> Law:
+        """Another law for a place, after all warps."""
+        return self.warp(self._states[i], law)
 
     def draw(self, i: int) -> Drawn:
         """The token for a place, drawn once per look, with its law."""
@@ -62,6 +66,10 @@ class Sight:
         if i not in self._drawn:
             self._drawn[i] = self.law(i).draw(self.chance, At(i, Role.FILL, round=self.canvas.step))
         return self._drawn[i]
+
+    def settle(self, i: int, drawn: Drawn) -> None:
+        """Have another token go into a place than the one that would have been drawn, with the law it came from."""
+        self._drawn[i], self._laws[i] = drawn, drawn.law
 
     def sure(self, i: int) -> float:
         """The model's own probability of the token that was drawn for a place."""
