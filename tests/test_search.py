@@ -14,7 +14,7 @@ from unspool.chance import Every, Philox, total_variation
 from unspool.claim import ARGMAX, SEED
 from unspool.constrain import Constrained, Masked
 from unspool.decode import Judge
-from unspool.errors import BadRequest, EmptyLaw
+from unspool.errors import BadRequest, BadScores, EmptyLaw
 from unspool.law import Law
 from unspool.methods import method as named
 from unspool.proof import prove
@@ -495,3 +495,12 @@ def test_best_of_n_stays_within_its_bound():
     plain = law_of_text(model, PROMPT, Same(), stop)
     gap = sum(p * math.log(p / plain[text]) for text, p in got.items())
     assert 0 < gap <= divergence_of_best(2)
+
+
+def test_a_search_that_fails_at_once_tells_why():
+    """What ends it before its first token is the error, and not the want of a text to rank."""
+    engine = Engine({"target": Table(3, lambda text: [math.nan] * 3)})
+    job = engine.submit(Beam(width=2), (0,), Philox(0), stop=Stop(most=3))
+    engine.run()
+    with pytest.raises(BadScores):
+        job.result()

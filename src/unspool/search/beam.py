@@ -133,8 +133,8 @@ class Pool:
         return written
 
     def found(self) -> list[Text]:
-        """The finished texts; if there are none, those that were being written."""
-        return self.ended or [text.ranked(self._score(text)) for text in self.live]
+        """The finished texts; if there are none, those that were being written, once they have a token."""
+        return self.ended or [text.ranked(self._score(text)) for text in self.live if text.tokens]
 
     def _score(self, text: Text) -> float:
         return text.logp / self.length(len(text.tokens))
