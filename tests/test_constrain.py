@@ -18,7 +18,7 @@ from letters import Letters
 import unspool
 from unspool.chance import Every, total_variation
 from unspool.claim import LAW, SEED, entries
-from unspool.constrain import Constrained, choices, grammar, json_schema, keywords, matcher, predicate, regex
+from unspool.constrain import Constrained, choices, grammar, json_schema, keywords, matcher, predicate, regex, until
 from unspool.constrain.trie import Trie
 from unspool.decode import Speculate
 from unspool.draft import Forced
@@ -57,12 +57,18 @@ FORMS = {
     ),
     "both": (regex("[ab]*") & keywords("ab"), lambda t: re.fullmatch("[ab]*ab[ab]*", t) is not None),
     "either": (choices("ab", "(a)") | regex("b+"), lambda t: t in ("ab", "(a)") or re.fullmatch("b+", t) is not None),
+    "until": (until("ab"), lambda t: t.find("ab") == len(t) - 2 >= 0),
+    "until what overlaps itself": (until("aab"), lambda t: t.find("aab") == len(t) - 3 >= 0),
+    "free, then bound": (until("(").then(choices("a", "b)")), lambda t: re.fullmatch(r"[^(]*\((a|b\))", t) is not None),
     "then": (regex("a*").then(choices("b", "()")), lambda t: re.fullmatch(r"a*(b|\(\))", t) is not None),
     "three": (
         (regex("a*") | choices("(")).then(regex("b?") & regex("b|a?")),
         lambda t: re.fullmatch(r"(a*|\()b?", t) is not None,
     ),
 }
+
+
+WIDE = ("keywords", "predicate", "until", "until what overlaps itself", "free, then bound")  # with many texts
 
 
 def _nested(text: str) -> bool:
@@ -87,7 +93,7 @@ def walk(state, words, longest):
 @pytest.mark.parametrize("name", FORMS)
 def test_what_can_be_written_is_what_the_form_says(name):
     form, says = FORMS[name]
-    longest = 3 if name in ("keywords", "predicate") else LONG
+    longest = 3 if name in WIDE else LONG
     written: set[str] = set()
     for tokens, state in walk(form.fit(AB).start(), AB, longest):
         text = AB.decode(tokens)
@@ -96,7 +102,7 @@ def test_what_can_be_written_is_what_the_form_says(name):
         assert ends == [state.complete()] * 2
         if state.complete():
             written.add(text)
-    reach = 3 if name in ("keywords", "predicate") else LONG - 1  # in letters, the shortest tokens
+    reach = 3 if name in WIDE else LONG - 1  # in letters, the shortest tokens
     every = {"".join(t) for n in range(reach + 1) for t in itertools.product("ab()", repeat=n)}
     assert {t for t in every if says(t)} <= written
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .constrain import regex as regex
     from .constrain.grammar import grammar as grammar
     from .constrain.predicate import predicate as predicate
+    from .constrain.until import until as until
     from .decode.denoise import Denoise as Denoise
     from .decode.plain import plain as plain
     from .decode.speculate import Speculate as Speculate
@@ -69,7 +70,7 @@ _HOMES = {
     "chance": "At Every Philox Role Tape",
     "claim": "ARGMAX BOUND HEURISTIC LAW SEED Claim Method claims",
     "comparison": "compare",
-    "constrain": "choices grammar json_schema keywords predicate regex",
+    "constrain": "choices grammar json_schema keywords predicate regex until",
     "decode": "Denoise Speculate plain",
     "diverge": "divergence",
     "errors": "UnspoolError",

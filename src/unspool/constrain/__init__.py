@@ -28,3 +28,5 @@ from .schema import Report as Report
 from .schema import json_schema as json_schema
 from .trie import Choices as Choices
 from .trie import choices as choices
+from .until import Until as Until
+from .until import until as until
