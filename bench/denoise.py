@@ -24,6 +24,7 @@ from unspool.lm import LM
 from unspool.loader import load
 from unspool.run.session import Asked
 from unspool.settings import Settings
+from unspool.train.evaluate import repetition
 from unspool.tree import Tree
 
 FIRST = "confident:threshold=2,block=16"
@@ -86,12 +87,6 @@ def likelihood(base: LM, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> fl
         session.close()
 
 
-def repeated(tokens: tuple[int, ...]) -> float:
-    """The share of 4-grams that stood before."""
-    grams = [tokens[i : i + 4] for i in range(len(tokens) - 3)]
-    return 1 - len(set(grams)) / len(grams) if grams else 0.0
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA, help="the folder that holds question.jsonl")
@@ -123,7 +118,7 @@ def main() -> None:
                 cell.rows.append(output.trace.rows["target"] - len(prompt))
                 cell.seconds.append(output.trace.seconds_total)
                 cell.nats.append(likelihood(base, prompt, output.tokens))
-                cell.repeats.append(repeated(output.tokens))
+                cell.repeats.append(repetition(output.tokens))
                 cell.same.append(output.tokens == first)
                 if args.show:
                     print(f"--- {name}: {output.trace.tokens_per_forward:.2f}\n{output.text}", flush=True)

@@ -16,6 +16,10 @@ class Blank:
         self.vocab, self.context, self.device = vocab, context, torch.device("cpu")
         self.slots = Loose(room, 0, 1, 1, torch.float32, self.device)
 
+    def shown(self, tokens):
+        """Holes stand behind the last token."""
+        return [self.vocab if token < 0 else token for token in tokens]
+
 
 def token_at(seed, place, vocab):
     """The token that a text of this seed has at a place."""

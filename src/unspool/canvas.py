@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 
 HOLE = -1
 
@@ -54,7 +55,7 @@ class Canvas:
         """The empty positions of the window."""
         return [i for i in range(*self.window) if self.status[i] == Status.HOLE]
 
-    @property
+    @cached_property
     def prompt(self) -> int:
         """How many positions at the beginning were given."""
         return next((i for i, status in enumerate(self.status) if status != Status.GIVEN), len(self))

@@ -80,7 +80,7 @@ class Denoise:
                 canvas = canvas.fixed(*sheet.window)
             kept, reason, tail, trim = stop.cut(tail, canvas.tokens[told : canvas.settled])
             if kept or places:
-                shown = [laws[i] for i in range(told, told + len(kept))]
+                shown = [laws.pop(i) for i in range(told, told + len(kept))]  # each holds on to all that its look told
                 before, after = [law for law, _ in shown], [law for _, law in shown]
                 yield Emit(kept, before, after, rounds=bool(places), canvas=canvas)
                 told += len(kept)

@@ -94,7 +94,8 @@ class Bucket:
         def spread(field: str, rest: int) -> list[int]:
             return [x for row in rows for x in _filled(getattr(row, field), tokens, rest)]
 
-        put("tokens", [self.network.vocab if x == HOLE else x for x in spread("tokens", 0)])
+        shown = spread("tokens", 0)
+        put("tokens", self.network.shown(shown) if HOLE in shown else shown)
         for field, rest in (("places", 0), ("slots", trash)):
             put(field, spread(field, rest), rest)
         put("count", [len(row.tokens) for row in rows])

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
+from ..canvas import HOLE
 from ..kernel.attention import attention
 from ..kernel.cut import MOST_ROWS
 from ..kernel.fewbits import product
@@ -76,6 +77,11 @@ class Fused(Llama):
     def slots(self) -> Loose:
         """Where keys and values live."""
         return self._slots
+
+    def shown(self, tokens: list[int]) -> list[int]:
+        """Tokens with holes among them, as what the network looks up."""
+        self.refuse_holes()
+        return [self.vocab if token == HOLE else token for token in tokens]
 
     @torch.no_grad()
     def run(self, tokens: Tensor, rows: Rows, want: Sequence[int] = ()) -> tuple[Tensor, dict[int, Tensor]]:

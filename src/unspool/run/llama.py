@@ -211,6 +211,14 @@ class Llama:
         added = layer.down(self._gate(both[:, :width]).mul_(both[:, width:]))
         return x + (added if layer.after_mlp is None else rms(added, layer.after_mlp, eps))
 
+    def refuse_holes(self) -> None:
+        """Refuse holes where the model has no mask to show for them."""
+        if self._ends.mask is None:
+            raise BadRequest(
+                "the method shows the model holes, but this one reads text only; it needs one that was trained to fill "
+                "them, such as smollm2-diffusion"
+            )
+
     def _check(self, batch: Batch) -> int:
         """Return the furthest place, before any work is done."""
         furthest = max(max(row.places[-row.count :]) for row in batch.rows)
@@ -219,11 +227,8 @@ class Llama:
                 f"a token stands at position {furthest}, but this model reads at most {self.context} tokens. "
                 "Shorten the text or choose a model with a longer context."
             )
-        if self._ends.mask is None and int(batch.tokens.min()) == HOLE:
-            raise BadRequest(
-                "the method shows the model holes, but this one reads text only; it needs one that was trained to fill "
-                "them, such as smollm2-diffusion"
-            )
+        if int(batch.tokens.min()) == HOLE:
+            self.refuse_holes()
         unknown = [index for index in batch.want if not -1 <= index < self.layers]
         if unknown:
             raise BadRequest(

@@ -6,11 +6,9 @@ import torch
 from torch import Tensor
 
 from ..errors import BadRequest
-from ..models.filling import Filling
 from .bucket import Kind
 from .canvased import Canvased
 from .footprint import WIDEST
-from .fused import Fused
 from .graphed import Graphed
 from .growth import Growth
 from .leaf import Leaf
@@ -24,9 +22,6 @@ class Painted(Canvased, Graphed):
     A look is one replay of a graph: what is owed of the text, each token seeing those before it, and the panes behind
     it, whose tokens see the text and their own pane. A long text is read before, portion by portion.
     """
-
-    def __init__(self, network: Fused, filling: Filling, shelf: int = 0) -> None:
-        super().__init__(network, filling, shelf)
 
     def _forwarded(self, sheets: list[Sheet]) -> list[Tensor]:
         """One step over all sheets; for every sheet the logits that it reads."""

@@ -14,6 +14,7 @@ from ..errors import BadRequest
 from ..field import Field
 from .blocks import blocks_of
 from .confident import Confident
+from .hierarchy import runs
 from .sight import Sight
 
 Checking: TypeAlias = Generator[Ask, Any, Collection[int]]
@@ -72,7 +73,7 @@ class Checked:
 
     def __call__(self, sight: Sight, chosen: Collection[int]) -> Checking:
         """The drafts that stood and the token after them, or the rule's own choice."""
-        run = _first_run(sight.holes)
+        run = runs(sight.holes)[0]
         if len(run) < self.least or self._expected(sight, run) < self.cost:
             return chosen
         drafts = {i: sight.preview(i) for i in run}
@@ -97,12 +98,3 @@ class Checked:
             reach *= math.exp(-sight.peak(i).entropy / math.log(max(2, sight.raw[i].size)))
             total += reach
         return total
-
-
-def _first_run(holes: list[int]) -> list[int]:
-    run = holes[:1]
-    for i in holes[1:]:
-        if i != run[-1] + 1:
-            break
-        run.append(i)
-    return run

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from ..asks import Look
 from ..canvas import Canvas
 from ..claim import HEURISTIC, Method, claims
@@ -14,6 +12,7 @@ from ..field import Field
 from ..warp.limits import expect, real
 from .blocks import blocks_of
 from .cooling import Cooling
+from .guided import further
 from .trials import Brief
 from .view import Viewing, look
 
@@ -59,6 +58,4 @@ class Context:
             return rich
         masked = {int((n + 0.5) * canvas.prompt / count) for n in range(count)}
         poor: Field = yield Look(canvas.veiled(masked), tuple(places))
-        known = rich.scores.isfinite() & poor.scores.isfinite()
-        further = torch.where(known, rich.scores - poor.scores, 0.0)
-        return Field.of(places, rich.scores + (self.weight - 1) * further, rich.rows + poor.rows)
+        return further(rich, poor, self.weight - 1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..claim import HEURISTIC, Method, claims
 from ..warp.limits import expect, real, whole
+from .blocks import Fixed
 from .certainty import Certainty
 from .sight import Sight
 
@@ -54,7 +55,6 @@ class Explore:
     def __call__(self, sight: Sight) -> Collection[int]:
         """The sure holes, and one more where there is none."""
         sure = [i for i in sight.holes if sight.peak(i).p >= self.threshold]
-        start, first = sight.canvas.prompt, sight.holes[0]
-        low = start + (first - start) // self.block * self.block
-        near = [i for i in sight.holes if i < low + self.block]
+        _, high = Fixed(self.block)(sight.canvas).window
+        near = [i for i in sight.holes if i < high]
         return sure if set(sure) & set(near) else [*sure, max(near, key=lambda i: self.first(sight, i))]

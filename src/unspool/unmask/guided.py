@@ -55,6 +55,11 @@ class Guided:
         if self.scale == 0 or canvas.prompt == 0:
             return led
         alone: Field = yield Look(canvas.veiled(range(canvas.prompt)), tuple(places))
-        known = led.scores.isfinite() & alone.scores.isfinite()
-        further = torch.where(known, led.scores - alone.scores, 0.0)
-        return Field.of(list(led), led.scores + self.scale * further, led.rows + alone.rows)
+        return further(led, alone, self.scale)
+
+
+def further(led: Field, other: Field, scale: float) -> Field:
+    """The laws of a look that go `scale` times further from another than they do: l + scale·(l − l₀)."""
+    known = led.scores.isfinite() & other.scores.isfinite()
+    apart = torch.where(known, led.scores - other.scores, 0.0)
+    return Field.of(list(led), led.scores + scale * apart, led.rows + other.rows)
