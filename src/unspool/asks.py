@@ -134,12 +134,21 @@ class Write:
     """Go on writing after a text, each token drawn from the target's law after all warps → `Written`, and kept.
 
     A runner may write up to `most` tokens before it looks up, if nobody looks at their laws; the truth is one `Check`
-    of nothing under the walk for each, and a `Keep` of what it says.
+    of nothing under the walk for each, and a `Keep` of what it says. A runner that can may draft up to `ahead` tokens
+    for itself at every step, under the walk: that takes fewer forwards and writes the same.
     """
 
     prefix: Prefix
     chance: Chance
     most: int = 1
+    ahead: int = 0
+
+
+class Leapt(NamedTuple):
+    """A step in which a runner drafted for itself: how many tokens it drafted, and how many came of it in all."""
+
+    drafted: int
+    tokens: int
 
 
 class Written(NamedTuple):
@@ -149,6 +158,7 @@ class Written(NamedTuple):
     before: Sequence[Law] = ()
     after: Sequence[Law] = ()
     rows: int = 0  # token rows that were computed for them
+    leaps: tuple[Leapt, ...] = ()  # the steps they came in, if the runner drafted; else every token was one
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,22 @@ AHEAD = 32  # tokens that a model on a device may write before it looks up
 
 
 def write_on(
-    prefix: Prefix, chance: Chance, stop: Stop, tail: Tail, most: int = AHEAD
+    prefix: Prefix, chance: Chance, stop: Stop, tail: Tail, most: int = AHEAD, ahead: int = 0
 ) -> Generator[Ask, Any, tuple[Prefix, Cut]]:
     """Write at most so many tokens, or fewer, and hand them out; the text as it is then, and whether it has ended."""
-    written: Written = yield Write(prefix, chance, int(min(most, prefix.left)))
-    cut = stop.cut(tail, written.tokens)
-    yield Emit(cut.kept, written.before, written.after, rounds=len(cut.kept))
-    return prefix.then(cut.kept), cut
+    written: Written = yield Write(prefix, chance, int(min(most, prefix.left)), ahead)
+    if not written.leaps:
+        cut = stop.cut(tail, written.tokens)
+        yield Emit(cut.kept, written.before, written.after, rounds=len(cut.kept))
+        return prefix.then(cut.kept), cut
+    at = 0
+    for drafted, gained in written.leaps:
+        cut = stop.cut(tail, written.tokens[at : at + gained])
+        yield Emit(cut.kept, (), (), drafted=drafted, accepted=min(gained - 1, len(cut.kept)))
+        prefix, tail, at = prefix.then(cut.kept), cut.tail, at + gained
+        if cut.reason:
+            break
+    return prefix, cut
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..asks import Check, Checked, Decoding, Done, Emit, Keep, Laws, Verify
 from ..chance import Chance
-from ..draft.draft import Draft, resting, wanted
+from ..draft.draft import Draft, leaping, resting, wanted
 from ..draft.nothing import Nothing
 from ..stop import Stop
 from ..tree import NOTHING, ROOT
@@ -36,7 +36,8 @@ class Speculate:
         source = self.draft.begin(prefix)
         while True:
             while rest := resting(source, prefix):
-                prefix, (_, reason, tail, trim) = yield from write_on(prefix, chance, stop, tail, rest)
+                ahead = leaping(source)
+                prefix, (_, reason, tail, trim) = yield from write_on(prefix, chance, stop, tail, rest, ahead)
                 if reason:
                     return Done(prefix.text[len(text) :], reason, trim)
             tree, depth = NOTHING, prefix.left - 1  # a draft past the end would be for nothing

@@ -36,6 +36,7 @@ from .raced import Raced as Raced
 from .recall import Recall as Recall
 from .recycle import Recycle as Recycle
 from .recycle import Successors as Successors
+from .resident import Resident as Resident
 from .retrieve import Retrieve as Retrieve
 from .shaped import Shaped as Shaped
 from .sprout import Sprout as Sprout

@@ -13,7 +13,8 @@ from ..grow.chosen import chosen
 from ..grow.cost import FREE, Cost
 from ..law import Drawn
 from ..tree import NOTHING, Tree
-from ..warp.warp import Prefix
+from ..warp.temperature import Temperature
+from ..warp.warp import Prefix, Same
 from .chain import DRAFT
 from .draft import Proposing, Source, possible
 from .guide import Planted
@@ -51,7 +52,8 @@ class Auto:
     that wait for each other. Where (1 + Σ p̂) / (t(1 + nodes) + h) is below plain decoding's 1 / t(1), the source rests
     for a few tokens, twice as many each time up to 128, or as many as make looking a fiftieth of the time, and then
     looks again. Where h alone is more than t(1), as in a full batch on a GPU, it rests without a look, and only asks
-    now and then whether the batch has shrunk.
+    now and then whether the batch has shrunk. A model on a GPU that drafts for itself is left to do so, and decides by
+    its own clock whether that pays (`resident`).
 
     Claim: SEED under the walk. Cost: that of what pays; on the host, a copy, a top-k and a heap per round.
     """
@@ -73,6 +75,7 @@ class Paying:
         self.want: tuple[str, ...] = ()
         self.spent, self.host = 0.0, HOST  # seconds of this round so far, and lately per round
         self.pause, self.until = 0, 0
+        self.ahead = 0  # tokens that the model may draft for itself
 
     def rest(self, prefix: Prefix) -> int:
         """For how many tokens drafting would cost more than it brings."""
@@ -82,6 +85,9 @@ class Paying:
         """What pays."""
         cost: Cost = yield Price()
         other: Cost | None = yield Price(DRAFT)
+        if cost.leaps and other is None and isinstance(prefix.warp, (Same, Temperature)):
+            self.ahead, self.until = budget, len(prefix) + LONG
+            return NOTHING
         ahead = self.host * cost.requests
         if ahead > cost(1):  # so many wait for each other that not even looking pays
             self.until = len(prefix) + LONG

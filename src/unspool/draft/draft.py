@@ -18,7 +18,7 @@ Proposing: TypeAlias = Generator[Ask, Any, Tree]
 class Source(Protocol):
     """Proposes trees for one text, and may learn from what the target said of them.
 
-    It may also have `want`, see `wanted`, and `rest`, see `resting`.
+    It may also have `want`, see `wanted`, `rest`, see `resting`, and `ahead`, see `leaping`.
     """
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
@@ -60,3 +60,9 @@ def resting(source: Source, prefix: Prefix) -> int:
     """For how many tokens from here on a source has nothing to draft, 0 to be asked: its `rest(prefix)`, if any."""
     rest: Callable[[Prefix], int] | None = getattr(source, "rest", None)
     return 0 if rest is None else rest(prefix)
+
+
+def leaping(source: Source) -> int:
+    """How many tokens a model may draft for itself while this source rests, 0 for none: its `ahead`, if any."""
+    ahead: int = getattr(source, "ahead", 0)
+    return ahead

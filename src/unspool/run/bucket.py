@@ -37,6 +37,7 @@ class Kind(Enum):
     FILL = "read part of a prompt: keys and values, no logits"
     TREE = "score drafted trees and verify them"
     WRITE = "write on, token by token, without leaving the device"
+    LEAP = "write on, draft by draft, without leaving the device"
 
 
 class Size(NamedTuple):
@@ -63,9 +64,22 @@ class Bucket:
 
     def __init__(self, size: Size, network: Fused, lanes: Lanes) -> None:
         self.size, self.network, self.lanes = size, network, lanes
+        self.wire = Wire(self.fields(), network.device)
+        if size.kind is Kind.WRITE:
+            self.written = torch.zeros(size.rows, STRIDE, dtype=torch.int32, device=network.device)
+            self.logprobs = torch.zeros(size.rows, STRIDE, 2, dtype=torch.float32, device=network.device)
+        self.logits = torch.empty(0)
+        self.verdicts = torch.empty(0)
+        self.best = torch.empty(0)  # [n, 2 · BEST]: weights among the best, then their ids
+        self.hidden: dict[int, Tensor] = {}
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def fields(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+        """The arrays that a step reads, with their types and sizes."""
+        size, whole, real = self.size, torch.int32, torch.float32
         rows, n = size.rows, size.rows * size.tokens
-        whole, real = torch.int32, torch.float32
-        fields: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+        plan = {"plan": (whole, (rows, STRIDE)), "turn": (whole, (1,))} if size.kind is Kind.WRITE else {}
+        return {
             **dict.fromkeys(("tokens", "places", "slots", "parents"), (whole, (n,))),
             **dict.fromkeys(("past", "count", "clear", "lane", "roots"), (whole, (rows,))),
             **dict.fromkeys(("at", "slot"), (whole, (rows * size.entries,))),
@@ -73,17 +87,8 @@ class Bucket:
             "key_places": (whole, (rows, BITS * size.words)),
             "temperature": (real, (rows,)),
             **dict.fromkeys(("seed", "stream"), (torch.int64, (rows,))),
+            **plan,
         }
-        if size.kind is Kind.WRITE:
-            fields |= {"plan": (whole, (rows, STRIDE)), "turn": (whole, (1,))}
-            self.written = torch.zeros(rows, STRIDE, dtype=whole, device=network.device)
-            self.logprobs = torch.zeros(rows, STRIDE, 2, dtype=real, device=network.device)
-        self.wire = Wire(fields, network.device)
-        self.logits = torch.empty(0)
-        self.verdicts = torch.empty(0)
-        self.best = torch.empty(0)  # [n, 2 · BEST]: weights among the best, then their ids
-        self.hidden: dict[int, Tensor] = {}
-        self.graph: torch.cuda.CUDAGraph | None = None
 
     def fill(self, rows: list[Packed], lines: Lines) -> None:
         """Write what the rows are; temperatures and noise are the caller's."""

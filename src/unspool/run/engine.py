@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -37,7 +38,7 @@ class Engine:
     def __init__(self, models: Mapping[str, Model], price: Callable[[str], Cost] = lambda _: FREE) -> None:
         self.models = dict(models)
         self._price = price
-        self._prices: dict[tuple[str, int], Cost] = {}
+        self._prices: dict[tuple[str, int, bool], Cost] = {}
         self._causal = {name: model for name, model in models.items() if isinstance(model, Causal)}
         self._swift = {name: model for name, model in models.items() if isinstance(model, Swift)}
         self._patient = {name: model for name, model in models.items() if isinstance(model, Patient)}
@@ -147,7 +148,7 @@ class Engine:
                                 session.keep(tree, nodes, extra)
                         job.reply, after_check = None, False
                     case Price(by):
-                        job.reply = self._priced(by)
+                        job.reply = self._priced(by, job)
                     case _:
                         break
         except StopIteration as end:
@@ -160,12 +161,13 @@ class Engine:
         else:
             trace.seconds_draft += spent
 
-    def _priced(self, name: str) -> Cost | None:
+    def _priced(self, name: str, job: Job) -> Cost | None:
         if name not in self.models:
             return None
-        key = name, len(self.live)
+        leaps = not job.laws and name in self._swift and self._swift[name].leaps
+        key = name, len(self.live), leaps
         if key not in self._prices:
-            self._prices[key] = self._price(name).among(len(self.live))
+            self._prices[key] = replace(self._price(name).among(len(self.live)), leaps=leaps)
         return self._prices[key]
 
     def _groups(self) -> dict[tuple[str, str], list[Job]]:
@@ -271,7 +273,7 @@ class Engine:
                 for session in (s for other, s in job.sessions.items() if other != name):
                     for token in reply.tokens:
                         session.keep(NOTHING, (ROOT,), (token,))
-            job.trace.forwards[name] += len(reply.tokens) - 1
+            job.trace.forwards[name] += len(reply.leaps or reply.tokens) - 1
             job.trace.rows[name] += reply.rows
             job.reply = reply
             return

@@ -15,6 +15,8 @@ SHORTEST = 1024  # tokens of the shortest text that graphs are made for
 LANES = 4096  # texts at a time
 LEAST_LANES, SLOTS_PER_LANE = 64, 16  # texts that a small cache has lanes for
 STREAMED = 64  # tokens up to which a product needs no library
+LAWS, LAW = 1 << 17, 72  # laws that are remembered for drafts, and the bytes of one
+LINES = 64  # texts that drafts can be made for at the same time
 WORKSPACE = 32 << 20  # of the library, for every stream that has called it
 STREAMS = 3  # the usual one, one to try a step and one to record it
 SPLIT = 264 * 128 * 4  # bytes of partial sums of attention, per number of a head
@@ -43,7 +45,8 @@ def footprint(shape: Shape, dtype: torch.dtype, room: int, context: int, rows: i
 
     logits: those of a step, and twice a copy that laws look at while the next is made. activations: the widest place of
     a layer, in the step or where prompts are read, once to try it and once in the graphs' own memory, which they share.
-    tables: the slots of all texts, those of a step picked out of them, turns, and the library's workspaces.
+    tables: the slots of all texts, those of a step picked out of them, turns, what drafting remembers, and the
+    library's workspaces.
     """
     size = dtype.itemsize
     step = step_up(rows, 1) * step_up(tree + 1, 1)
@@ -58,5 +61,5 @@ def footprint(shape: Shape, dtype: torch.dtype, room: int, context: int, rows: i
     return Footprint(
         logits=3 * step * shape.vocab * size,
         activations=2 * (widest * layer * size + SPLIT * shape.head_dim),
-        tables=(lanes_for(room) + 1) * length * 4 + 2 * picked + turns + library,
+        tables=(lanes_for(room) + 1 + LINES + 1) * length * 4 + LAWS * LAW + 2 * picked + turns + library,
     )

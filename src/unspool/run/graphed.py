@@ -34,6 +34,7 @@ class Graphed(Slotted):
     """
 
     buckets = Bucket
+    leaps = False
     portion = PORTION
 
     def __init__(self, network: Fused, shelf: int = 0, lanes: int = LANES) -> None:
@@ -60,7 +61,7 @@ class Graphed(Slotted):
 
     def write(self, asked: Sequence[Asked], writes: Sequence[Write], turns: int) -> list[Written | BadScores] | None:
         """Write on without leaving the device, every text as far as it wants; prompts are read before."""
-        heats = [heat for write in writes if (heat := _warmth(write.prefix.warp)) is not None]
+        heats = [heat for write in writes if (heat := warmth(write.prefix.warp)) is not None]
         sessions = [ask.session for ask in asked]
         leaves = [s.leaves[0] for s in sessions if isinstance(s, SlottedSession) and len(s.leaves) == 1]
         chances = [write.chance for write in writes if isinstance(write.chance, Philox)]
@@ -92,7 +93,7 @@ class Graphed(Slotted):
             taken = plan[number * turns : number * turns + count]
             if BROKEN in tokens:
                 self.slots.drop(taken)
-                replies.append(_broken())
+                replies.append(broken())
                 continue
             leaf.tokens += tokens
             leaf.slots += taken
@@ -233,17 +234,19 @@ def _simple(growth: Growth) -> bool:
 def _heat(check: Check) -> float | None:
     """The temperature that a check comes down to, None if it does not."""
     if check.verify is greedy:
-        return None if _warmth(check.prefix.warp) is None else 0.0
-    return _warmth(check.prefix.warp) if check.verify is walk and isinstance(check.chance, Philox) else None
+        return None if warmth(check.prefix.warp) is None else 0.0
+    return warmth(check.prefix.warp) if check.verify is walk and isinstance(check.chance, Philox) else None
 
 
-def _warmth(warp: Warp) -> float | None:
+def warmth(warp: Warp) -> float | None:
+    """The temperature that a warp comes down to, None if it does not."""
     if isinstance(warp, Same):
         return 1.0
     return warp.t if isinstance(warp, Temperature) else None
 
 
-def _broken() -> BadScores:
+def broken() -> BadScores:
+    """What to tell a request whose scores no token can be picked from."""
     return BadScores(
         "the model returned NaN or infinite scores on the device. Its weights or its precision are broken: "
         "try dtype fp32 or bf16, and check the file with `unspool pull --check`."
@@ -254,7 +257,7 @@ def _checked(ask: Asked, check: Check, growth: Growth, verdict: list[int]) -> Ch
     scores = scores_of(ask, [growth])
     index, token = verdict
     if token == BROKEN:
-        return _broken()
+        return broken()
     path: list[int] = []
     at = index - len(growth.owed)
     while at >= 0:

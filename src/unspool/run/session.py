@@ -125,6 +125,11 @@ class Swift(Causal, Protocol):
         """How many texts it can go on with at the same time."""
         ...
 
+    @property
+    def leaps(self) -> bool:
+        """Whether it drafts for itself when a `Write` lets it."""
+        ...
+
     def check(self, asked: Sequence[Asked], checks: Sequence[Check]) -> Sequence[Checked | BadScores] | None:
         """Answer all these in one forward: the verdict on every tree."""
         ...
