@@ -15,7 +15,8 @@ from .models.address import is_hub_id, path
 from .models.weights import Checkpoint, open_checkpoint
 from .run.canvased import Canvased
 from .run.fewbits import WHOLE, rounded
-from .run.fixed import ROWS, Alone, check, padded
+from .run.fixed import ROWS, Alone, check, check_looks, padded
+from .run.fusible import unfused
 from .run.linear import Dense, MakeLinear, dense
 from .run.llama import Llama
 from .run.session import Causal
@@ -75,8 +76,10 @@ def load(
             Llama.load(checkpoint, kind, where, room, make)
         )
     else:
-        model = _model(Llama.load(checkpoint, kind, where, room, padded(make, rows), Alone))
-        if isinstance(model, Slotted):
+        model = _model(Llama.load(checkpoint, kind, where, room, padded(make, rows), Alone, padded(dense, rows)))
+        if isinstance(model, (Canvased, Sheeted)) and not model.filling.reads:
+            check_looks(model)
+        else:
             check(model)
     key = _key(file, kind, where, f"{NATIVE}, {shapes} shapes, {weights} weights")
     return LM(str(name), model, checkpoint.vocabulary(), draft, key)
@@ -102,18 +105,18 @@ def _key(source: str | Path, dtype: torch.dtype, device: str, runtime: str) -> s
 def _graphed(
     checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None, make: MakeLinear
 ) -> Slotted | None:
-    """The model on fused kernels, where there is a GPU and Triton for them."""
+    """The model on fused kernels, where there is a GPU and Triton for them and they can run its shape."""
     filling = checkpoint.shape.filling
-    if filling is not None and not filling.reads:
-        return None  # the kernels' texts are read from left to right
+    if unfused(checkpoint.shape) is not None:
+        return None
     if not device.startswith("cuda") or dtype not in FUSED or importlib.util.find_spec("triton") is None:
         return None
     from .run.fused import Fused
-    from .run.graphed import Graphed
+    from .run.leaping import Leaping
     from .run.painted import Painted
 
     network = Fused.load(checkpoint, dtype, device, room, make)
-    return Graphed(network, SHELF) if filling is None else Painted(network, filling, SHELF)
+    return Leaping(network, SHELF) if filling is None else Painted(network, filling, SHELF)
 
 
 def _rows(shapes: str) -> int | None:

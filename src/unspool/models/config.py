@@ -8,6 +8,7 @@ from dataclasses import replace
 from unspool.errors import BadModel
 from unspool.models.fields import Fields
 from unspool.models.fillers import FILLERS, translated
+from unspool.models.ling import LING, settings, shaped
 from unspool.models.shape import Activation, RopeScaling, Shape
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text")
@@ -27,10 +28,12 @@ def read_config(config: Mapping[str, object], source: str) -> Shape:
     fields = Fields(config, source)
     family = fields.text("model_type")
     if family in FILLERS and not fields.get("num_experts"):
-        settings, filling = translated(config, family, source)
-        return replace(read_config(settings, source), family=family, filling=filling)
+        told, filling = translated(config, family, source)
+        return replace(read_config(told, source), family=family, filling=filling)
+    if family in LING:
+        return shaped(read_config(settings(fields, family), source), fields, family)
     if family not in FAMILIES:
-        raise elsewhere(source, f"model_type is {family!r} (known: {', '.join((*FAMILIES, *FILLERS))})")
+        raise elsewhere(source, f"model_type is {family!r} (known: {', '.join((*FAMILIES, *FILLERS, *LING))})")
     _refuse(fields)
     gemma = family == "gemma3_text"
     dim, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")

@@ -43,6 +43,14 @@ class Fields:
         """Return a positive whole number, or None if it is absent."""
         return None if self.get(name) is None else self.whole(name)
 
+    def count(self, name: str, default: int) -> int:
+        """Return a whole number from 0 on."""
+        value = self.get(name)
+        value = default if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LARGEST:
+            raise self.fail(name, "a whole number from 0 on")
+        return value
+
     def real(self, name: str, default: float | None = None) -> float:
         """Return a positive finite number."""
         value = self.get(name)

@@ -12,10 +12,15 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from unspool.errors import BadModel
+from unspool.models.fields import Fields
 from unspool.models.fillers import stored_name
+from unspool.models.ling import LING
+from unspool.models.ling import stored as stored_in_ling
 from unspool.models.shape import Shape
+from unspool.models.stored import Stored
 from unspool.models.vocabulary import Vocabulary
 
+_AHEAD = 64  # layers behind the last that guess further ahead, and are left out
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
@@ -28,6 +33,10 @@ class Part(Protocol):
 
     def get_dtype(self) -> str:
         """The name of its type."""
+        ...
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        """Some rows of it."""
         ...
 
 
@@ -59,24 +68,30 @@ class SafetensorsCheckpoint:
         self.config = read_json(self.folder / "config.json")
         self.shape = Shape.from_config(self.config, str(self.folder / "config.json"))
         self._files = files or _shards(self.folder)
-        self._stored: dict[str, Shard] = {}
-        needed = {stored_name(name, self.shape.family): name for name in self.shape.tensors()}
+        self._shards: dict[str, Shard] = {}
+        own = self.shape.tensors()
+        self._stored = {name: _stored(name, self.shape) for name in own}
+        needed = {at.name: at.whole(own[name]) for name, at in self._stored.items()}
         sizes: dict[str, tuple[int, ...]] = {}
+        strange: list[str] = []
         for path in self._files:
             try:
                 shard = cast("Shard", safe_open(path, framework="pt"))
-                found = {name: shard.get_slice(name) for name in shard.keys() if name in needed}  # noqa: SIM118
+                held = shard.keys()
+                found = {name: shard.get_slice(name) for name in held if name in needed}
             except (SafetensorError, OSError) as error:
                 raise BadModel(f"{path}: is not a complete safetensors file ({error}). Download it again.") from error
-            for stored, part in found.items():
-                name = needed[stored]
+            strange += [name for name in held if name not in needed]
+            for name, part in found.items():
                 if part.get_dtype() not in _FLOATS:
                     raise BadModel(
                         f"{path}: {name!r} is stored as {part.get_dtype()}; expected one of {', '.join(_FLOATS)}. "
                         "Use the transformers runtime for quantised folders."
                     )
-                sizes[name], self._stored[name] = tuple(part.get_shape()), shard
-        self.shape.check(str(self.folder), sizes)
+                sizes[name], self._shards[name] = tuple(part.get_shape()), shard
+        self.shape.check(str(self.folder), sizes, needed)
+        if self.shape.mixture is not None:
+            self._refuse(strange)
 
     @property
     def title(self) -> str:
@@ -105,17 +120,35 @@ class SafetensorsCheckpoint:
         """Return one tensor, rounded once to `dtype` (None: as stored)."""
         if name not in self._stored:
             raise BadModel(f"{self.folder}: this {self.shape.family} model has no tensor {name!r}.")
-        found = self._stored[name].get_tensor(stored_name(name, self.shape.family))
+        at = self._stored[name]
+        shard = self._shards[at.name]
+        found = shard.get_tensor(at.name) if at.rows is None else shard.get_slice(at.name)[at.rows]
         if self.shape.family == "gemma3_text" and "norm." in name:
             # Gemma stores w − 1; adding 1 in float32 is exact for the halves it is stored in.
             found = found.float() + 1.0
         return found if dtype is None else found.to(dtype)
+
+    def _refuse(self, strange: list[str]) -> None:
+        """Stop at tensors of layers that the settings do not tell of: experts left out would go unnoticed."""
+        extra = Fields(self.config, str(self.folder / "config.json")).count("num_nextn_predict_layers", 0)
+        ahead = tuple(f"model.layers.{self.shape.layers + n}." for n in range(min(extra, _AHEAD)))
+        left = sorted(name for name in strange if name.startswith("model.layers.") and not name.startswith(ahead))
+        if left:
+            raise BadModel(
+                f"{self.folder}: has {len(left)} tensors that a {self.shape.family} model of these settings does not, "
+                f"such as {left[0]!r}. Its config.json belongs to another; download both again."
+            )
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
         from unspool.models.json_vocabulary import read_vocabulary
 
         return read_vocabulary(self.folder, self.shape.vocab)
+
+
+def _stored(name: str, shape: Shape) -> Stored:
+    """Where the files of a family keep a tensor."""
+    return stored_in_ling(name, shape) if shape.family in LING else Stored(stored_name(name, shape.family))
 
 
 def read_json(path: Path) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from math import prod
 
 import torch
 
@@ -12,6 +13,7 @@ from unspool.models.shape import Shape
 from unspool.models.weights import Checkpoint
 from unspool.run.fewbits import KINDS, WHOLE, bytes_of
 from unspool.run.footprint import Footprint, footprint
+from unspool.run.fusible import unfused
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,12 @@ def plan(
         if value < 1:
             raise BadRequest(f"{what} is {value}; expected at least 1.")
     nodes = rows * (tree + 1)
-    widest = 2 * shape.hidden + 4 * shape.dim + (shape.heads + 2 * shape.kv_heads) * shape.head_dim
+    inner = 2 * shape.hidden if shape.mixture is None else max(2 * shape.hidden, shape.mixture.width(shape.dim))
+    widest = inner + 4 * shape.dim + (shape.heads + 2 * shape.kv_heads) * shape.head_dim
     scores = rows * shape.heads * (tree + 1) * (context + tree + 1) * 4
     place, room = torch.device(device), rows * (context + tree + 1)
     beside = Footprint(2 * nodes * shape.vocab * 4, nodes * widest * dtype.itemsize + scores, 0)
-    if place.type == "cuda":
+    if place.type == "cuda" and unfused(shape) is None:
         beside = footprint(shape, dtype, room, context, rows, tree)
     return Plan(
         weights=weight_bytes(shape, dtype, weights),
@@ -101,13 +104,18 @@ def plan(
 
 
 def weight_bytes(shape: Shape, dtype: torch.dtype, weights: str = WHOLE) -> int:
-    """What all weights take; only the matrices of layers are kept in few bits."""
+    """What all weights take; only the matrices of layers are kept in few bits, and routers in 32 or more."""
     if weights not in KINDS:
         raise BadRequest(f"weights={weights!r} is not known; choose one of: {', '.join(KINDS)}")
-    matrices = [(size[0], size[1]) for size in shape.layer_tensors().values() if len(size) == 2]
-    kept = sum(bytes_of(weights, *size, dtype) for size in matrices)
-    whole = sum(rows * depth for rows, depth in matrices)
-    return (shape.parameters - shape.layers * whole) * dtype.itemsize + shape.layers * kept
+    inside = [item for layer in range(shape.layers) for item in shape.layer_tensors(layer).items()]
+    whole = shape.parameters - sum(prod(size) for _, size in inside)
+    return whole * dtype.itemsize + sum(_bytes(name, size, dtype, weights) for name, size in inside)
+
+
+def _bytes(name: str, size: tuple[int, ...], dtype: torch.dtype, weights: str) -> int:
+    if name.startswith("mlp.gate."):
+        return prod(size) * torch.promote_types(dtype, torch.float32).itemsize
+    return bytes_of(weights, size[0], size[1], dtype) if len(size) == 2 else prod(size) * dtype.itemsize
 
 
 def available_bytes(device: torch.device) -> int | None:

@@ -17,16 +17,16 @@ def rope_frequencies(
     factors: Tensor | None = None,
     length: int | None = None,
 ) -> tuple[Tensor, float]:
-    """Return (inverse frequencies [head_dim/2] in float32, the factor on cos and sin).
+    """Return (inverse frequencies [rotary/2] in float32, the factor on cos and sin).
 
-    θ_i = theta^(−2i/head_dim), then stretched as `shape.rope_scaling` says. The scaling belongs to `shape.rope_theta`
+    θ_i = theta^(−2i/rotary), then stretched as `shape.rope_scaling` says. The scaling belongs to `shape.rope_theta`
     (also meant by None); another base, such as `shape.local_rope_theta`, turns unscaled. `factors` divides the
     frequencies (the `rope_factors` of a checkpoint). `length` is the text's length where the scaling asks for it
     (dynamic, longrope); it defaults to a text within the context of pre-training.
     """
     base = shape.rope_theta if theta is None else theta
     scaling = shape.rope_scaling if base == shape.rope_theta else None
-    exponent = torch.arange(0, shape.head_dim, 2, dtype=torch.int64).float() / shape.head_dim
+    exponent = torch.arange(0, shape.rotary, 2, dtype=torch.int64).float() / shape.rotary
     scale = 1.0
     if scaling is None:
         inverse = 1.0 / base**exponent
@@ -37,7 +37,7 @@ def rope_frequencies(
     elif scaling.kind == "llama3":
         inverse = _llama3(1.0 / base**exponent, scaling)
     elif scaling.kind == "yarn":
-        inverse, scale = _yarn(base, exponent, scaling, shape.head_dim), _yarn_scale(scaling)
+        inverse, scale = _yarn(base, exponent, scaling, shape.rotary), _yarn_scale(scaling)
     else:
         long = length is not None and length > scaling.original_context
         inverse = 1.0 / (torch.tensor(scaling.long_factors if long else scaling.short_factors) * base**exponent)
@@ -51,7 +51,7 @@ def _grown(base: float, scaling: RopeScaling, shape: Shape, length: int | None) 
     """Grow the base with the text, so that its slowest pair still turns less than once."""
     length = max(length or 0, scaling.original_context)
     growth = scaling.factor * length / scaling.original_context - (scaling.factor - 1)
-    return float(base * growth ** (shape.head_dim / (shape.head_dim - 2)))
+    return float(base * growth ** (shape.rotary / (shape.rotary - 2)))
 
 
 def _llama3(inverse: Tensor, scaling: RopeScaling) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 
 from unspool.errors import BadModel
 from unspool.models.filling import Filling
+from unspool.models.mixture import Mixture
 
 RopeKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
 Activation = Literal["silu", "gelu_tanh"]
@@ -42,8 +43,8 @@ class Shape:
 
     `windows[i]` is how many tokens layer i sees (itself included), or None for all. Windowed layers turn with
     `local_rope_theta` where it is given. `query_scale` multiplies q·k; `embed_scale` multiplies token embeddings.
-    Norm weights are always loaded as plain factors, whatever offset the file stores them with. `filling` is there if
-    the model also fills holes.
+    Of each head the first `rotary` numbers are turned. Norm weights are always loaded as plain factors, whatever offset
+    the file stores them with. `mixture` is there if layers have experts, and `filling` if the model also fills holes.
     """
 
     family: str
@@ -70,16 +71,21 @@ class Shape:
     local_rope_theta: float | None = None
     query_scale: float = 0.0
     filling: Filling | None = None
+    rotary: int = 0
+    mixture: Mixture | None = None
 
     def __post_init__(self) -> None:
         if not self.windows:
             object.__setattr__(self, "windows", (None,) * self.layers)
         if not self.query_scale:
             object.__setattr__(self, "query_scale", self.head_dim**-0.5)
+        if not self.rotary:
+            object.__setattr__(self, "rotary", self.head_dim)
         mask = -1 if self.filling is None else self.filling.mask
         problems = (
             (self.heads % self.kv_heads, f"{self.heads} query heads cannot share {self.kv_heads} key-value heads"),
-            (self.head_dim % 2, f"head_dim is {self.head_dim}, but rotary embeddings need an even number"),
+            (self.rotary % 2, f"{self.rotary} numbers of a head are turned, but rotary embeddings need an even number"),
+            (self.rotary > self.head_dim, f"{self.rotary} numbers of a head are turned, but it has {self.head_dim}"),
             (len(self.windows) - self.layers, f"{len(self.windows)} layer windows for {self.layers} layers"),
             (mask >= self.vocab, f"its mask is token {mask}, but it has only {self.vocab}"),
         )
@@ -105,7 +111,7 @@ class Shape:
         """Return the name and the shape of every tensor of this model, embeddings first."""
         found: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab, self.dim)}
         for layer in range(self.layers):
-            found.update((f"model.layers.{layer}.{name}", size) for name, size in self.layer_tensors().items())
+            found.update((f"model.layers.{layer}.{name}", size) for name, size in self.layer_tensors(layer).items())
         found["model.norm.weight"] = (self.dim,)
         if not self.tied:
             found["lm_head.weight"] = (self.vocab, self.dim)
@@ -113,7 +119,7 @@ class Shape:
             found["model.mask"] = (self.dim,)
         return found
 
-    def layer_tensors(self) -> dict[str, tuple[int, ...]]:
+    def layer_tensors(self, layer: int) -> dict[str, tuple[int, ...]]:
         """Return the name (within its layer) and the shape of every tensor of one layer."""
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         linear = {
@@ -121,10 +127,11 @@ class Shape:
             "self_attn.k_proj": (kv, self.dim, self.qkv_bias),
             "self_attn.v_proj": (kv, self.dim, self.qkv_bias),
             "self_attn.o_proj": (self.dim, q, self.out_bias),
-            "mlp.gate_proj": (self.hidden, self.dim, self.mlp_bias),
-            "mlp.up_proj": (self.hidden, self.dim, self.mlp_bias),
-            "mlp.down_proj": (self.dim, self.hidden, self.mlp_bias),
         }
+        mixture = self.mixture_of(layer)
+        if mixture is None:
+            linear["mlp.gate_proj"] = linear["mlp.up_proj"] = (self.hidden, self.dim, self.mlp_bias)
+            linear["mlp.down_proj"] = (self.dim, self.hidden, self.mlp_bias)
         norms = ["input_layernorm", "post_attention_layernorm"]
         if self.post_norms:
             norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
@@ -135,11 +142,22 @@ class Shape:
                 found[f"{name}.bias"] = (rows,)
         if self.qk_norm:
             found["self_attn.q_norm.weight"] = found["self_attn.k_norm.weight"] = (self.head_dim,)
+        if mixture is not None:
+            found.update((f"mlp.{name}", size) for name, size in mixture.tensors(self.dim).items())
         return found
 
-    def check(self, source: str, sizes: Mapping[str, tuple[int, ...]]) -> None:
-        """Compare the tensors a file holds with those this model needs, and list every difference at once."""
-        needed = self.tensors()
+    def mixture_of(self, layer: int) -> Mixture | None:
+        """Return the experts of a layer, or None if it has one perceptron."""
+        return self.mixture if self.mixture is not None and layer >= self.mixture.dense else None
+
+    def check(
+        self, source: str, sizes: Mapping[str, tuple[int, ...]], needed: Mapping[str, tuple[int, ...]] | None = None
+    ) -> None:
+        """Compare the tensors a file holds with those this model needs, and list every difference at once.
+
+        `needed` are these as the file calls them, where that is another way.
+        """
+        needed = self.tensors() if needed is None else needed
         missing = [name for name in needed if name not in sizes]
         wrong = [
             f"{name} {sizes[name]} (expected {size})" for name, size in needed.items() if sizes.get(name, size) != size
@@ -156,7 +174,8 @@ class Shape:
     def parameters(self) -> int:
         """The number of distinct parameters; tied embeddings count once."""
         outside = self.vocab * self.dim * (1 if self.tied else 2) + self.dim
-        return outside + self.layers * sum(prod(size) for size in self.layer_tensors().values())
+        inside = (self.layer_tensors(layer).values() for layer in range(self.layers))
+        return outside + sum(prod(size) for sizes in inside for size in sizes)
 
     def kv_bytes(self, dtype: torch.dtype) -> int:
         """Return the bytes of keys and values that one token leaves in the cache."""

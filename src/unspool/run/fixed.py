@@ -18,7 +18,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
-from ..asks import Scores
+from ..asks import Look, Scores
+from ..canvas import Canvas
 from ..errors import BadRequest
 from ..grow.chosen import chosen
 from ..law import Law
@@ -26,7 +27,7 @@ from ..tree import NOTHING, ROOT, Tree
 from .attention import Planner, Span
 from .linear import Linear, MakeLinear
 from .network import Row
-from .session import Asked, Causal
+from .session import Asked, Causal, Infill, Looking
 from .slots import Where
 
 ROWS = 8
@@ -87,7 +88,19 @@ def check(model: Causal) -> None:
     session.close()
     model.forget()
     branch = [scores.leaf[0], *scores.after[:3]]
-    if not all(_same(a, b) for a, b in zip((*once, *branch), (*steps, *steps), strict=False)):
+    _refuse(all(_same(a, b) for a, b in zip((*once, *branch), (*steps, *steps), strict=False)))
+
+
+def check_looks(model: Infill) -> None:
+    """Look at canvases alone and together and refuse a machine on which the bits differ."""
+    text = [(7 * i + 3) % model.vocab for i in range(19)]
+    looks = [Looking(None, Look(Canvas.blank(text[:size], 5).fill({size + 2: text[1]}))) for size in (2, 19, 7)]
+    alone = [model.look([look])[0] for look in looks]
+    _refuse(all(torch.equal(a.scores, b.scores) for a, b in zip(alone, model.look(looks), strict=True)))
+
+
+def _refuse(kept: bool) -> None:
+    if not kept:
         raise BadRequest(
             "shapes='fixed' cannot be kept here: this machine's kernels give a row other bits beside other rows. "
             "Use shapes='free', and judge near ties by `unspool.divergence`."

@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
 from ..canvas import HOLE
+from ..errors import BadRequest
 from ..kernel.attention import attention
 from ..kernel.cut import MOST_ROWS
 from ..kernel.fewbits import product
@@ -20,6 +21,8 @@ from ..kernel.norm import add_rms, rms
 from ..kernel.rope import rope
 from ..kernel.rows import Rows
 from .fewbits import Int4, Int8
+from .fusible import unfused
+from .gated import Gated
 from .layer import Layer
 from .linear import Dense, Linear
 from .llama import Llama
@@ -36,7 +39,9 @@ class Fused(Llama):
     _slots: Loose
 
     def _pool(self, room: int) -> Loose:
-        shape = self.shape
+        shape, lacking = self.shape, unfused(self.shape)
+        if lacking is not None:
+            raise BadRequest(f"this {shape.family} model cannot run on the fused kernels: {lacking}. Use `Llama`.")
         return Loose(room, shape.layers, shape.kv_heads, shape.head_dim, self.dtype, self.device)
 
     @property
@@ -123,13 +128,15 @@ class Fused(Llama):
         cos, sin = self._turns[layer.theta]
         queries = rope(both, layer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values)
         seen = attention(queries, keys, values, rows, shape.query_scale, layer.window)
+        mlp = layer.mlp
+        assert isinstance(mlp, Gated)
         if layer.after_attention is None or layer.after_mlp is None:
             x = self._product(layer.out, seen, residual=x)
-            bent = self._product(layer.gate_up, x, norm=layer.before_mlp, activation=shape.activation)
-            return self._product(layer.down, bent, residual=x)
+            bent = self._product(mlp.gate_up, x, norm=layer.before_mlp, activation=shape.activation)
+            return self._product(mlp.down, bent, residual=x)
         added = self._product(layer.out, seen)
         x, normed = add_rms(x, added, layer.before_mlp, eps, layer.after_attention)
-        added = self._product(layer.down, self._product(layer.gate_up, normed, activation=shape.activation))
+        added = self._product(mlp.down, self._product(mlp.gate_up, normed, activation=shape.activation))
         return add_rms(x, added, layer.before_mlp, eps, layer.after_mlp)[0]
 
     def _product(

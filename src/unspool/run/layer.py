@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ..models.shape import Shape
 from ..models.weights import Checkpoint
-from .linear import Linear, MakeLinear
+from .crowd import crowd_of
+from .experts import Experts
+from .gated import Gated, bend_of
+from .linear import Linear, MakeLinear, dense
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: h = x + out(attention(turn(qkv(norm(x))))), and then h + down(gate(h) · up(h))."""
+    """One layer: h = x + out(attention(turn(qkv(norm(x))))), and then h + mlp(norm(h))."""
 
     window: int | None
     theta: float  # which rotary turns it
@@ -25,16 +29,23 @@ class Layer:
     out: Linear
     after_attention: Tensor | None
     before_mlp: Tensor
-    gate_up: Linear
-    down: Linear
+    mlp: Gated | Experts
     after_mlp: Tensor | None
 
 
 class Loader:
-    """Reads tensors of a checkpoint onto a device, each rounded once."""
+    """Reads tensors of a checkpoint onto a device, each rounded once; `router` lays out what chooses experts."""
 
-    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, linear: MakeLinear) -> None:
-        self.checkpoint, self.dtype, self.device, self.linear = checkpoint, dtype, device, linear
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        dtype: torch.dtype,
+        device: torch.device,
+        linear: MakeLinear,
+        router: MakeLinear = dense,
+    ) -> None:
+        self.checkpoint, self.dtype, self.device = checkpoint, dtype, device
+        self.linear, self.router = linear, router
 
     def tensor(self, name: str) -> Tensor:
         """Return one tensor, stored by rows."""
@@ -53,7 +64,7 @@ class Loader:
     def layer(self, index: int) -> Layer:
         """Return one layer."""
         shape, at = self.checkpoint.shape, f"model.layers.{index}"
-        attention, mlp = f"{at}.self_attn", f"{at}.mlp"
+        attention = f"{at}.self_attn"
         window = shape.windows[index]
         local = shape.local_rope_theta if window is not None else None
         after_attention, after_mlp = f"{at}.post_attention_layernorm", f"{at}.post_feedforward_layernorm"
@@ -66,15 +77,33 @@ class Loader:
             out=self.matrix([f"{attention}.o_proj"], shape.out_bias),
             after_attention=self.norm(after_attention) if shape.post_norms else None,
             before_mlp=self.norm(f"{at}.pre_feedforward_layernorm" if shape.post_norms else after_attention),
-            gate_up=self.matrix([f"{mlp}.gate_proj", f"{mlp}.up_proj"], shape.mlp_bias),
-            down=self.matrix([f"{mlp}.down_proj"], shape.mlp_bias),
+            mlp=self._perceptron(f"{at}.mlp") if shape.mixture_of(index) is None else self._experts(f"{at}.mlp"),
             after_mlp=self.norm(after_mlp) if shape.post_norms else None,
         )
+
+    def _perceptron(self, at: str) -> Gated:
+        shape = self.checkpoint.shape
+        gate_up = self.matrix([f"{at}.gate_proj", f"{at}.up_proj"], shape.mlp_bias)
+        return Gated(gate_up, self.matrix([f"{at}.down_proj"], shape.mlp_bias), bend_of(shape.activation))
+
+    def _experts(self, at: str) -> Experts:
+        """The experts of a layer; what chooses among them is wide, for near ties would go the other way."""
+        mixture, wide = self.checkpoint.shape.mixture, torch.promote_types(self.dtype, torch.float32)
+        assert mixture is not None
+        gate = self.checkpoint.tensor(f"{at}.gate.weight", wide).to(self.device)
+        bias = self.checkpoint.tensor(f"{at}.gate.expert_bias", wide).to(self.device) if mixture.biased else None
+        experts = [self._perceptron(f"{at}.experts.{number}") for number in range(mixture.count)]
+        shared = self._perceptron(f"{at}.shared_experts") if mixture.shared else None
+        return Experts(mixture, self.router(gate, None), bias, crowd_of(experts), shared)
+
+    @cached_property
+    def _sizes(self) -> dict[str, tuple[int, ...]]:
+        return self.checkpoint.shape.tensors()
 
     def _stacked(self, names: Sequence[str]) -> Tensor:
         if len(names) == 1:
             return self.tensor(names[0])
-        sizes = self.checkpoint.shape.tensors()
+        sizes = self._sizes
         rows = sum(sizes[name][0] for name in names)
         whole = torch.empty(rows, *sizes[names[0]][1:], dtype=self.dtype, device=self.device)
         end = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -52,7 +51,7 @@ class Work(NamedTuple):
 
 
 class Llama:
-    """Llama, Mistral, SmolLM, Qwen2/2.5, Qwen3 and Gemma 3, over packed tokens and a pool of slots.
+    """Llama, Mistral, SmolLM, Qwen2/2.5, Qwen3, Gemma 3 and Ling, over packed tokens and a pool of slots.
 
     Everything but attention works on all tokens of a batch as one matrix [n, dim], without padding. Tokens meet only in
     attention, which reads slots, so that rows may have any length and share any prefix.
@@ -70,7 +69,6 @@ class Llama:
         self.shape = shape
         self._ends, self._stack, self._rotaries = ends, stack, rotaries
         self._slots = self._pool(room)
-        self._gate: Callable[[Tensor], Tensor] = F.silu if shape.activation == "silu" else _gelu
         self._planner = planner(self._slots, shape.heads // shape.kv_heads, ends.embedding.dtype, ends.embedding.device)
 
     @classmethod
@@ -83,17 +81,19 @@ class Llama:
         room: int | None = None,
         linear: MakeLinear = dense,
         planner: type[Planner] = Planner,
+        router: MakeLinear = dense,
     ) -> L:
         """Read all weights, each rounded once to `dtype`; `room` is how many tokens all texts together may hold.
 
         `linear` lays out the matrices. The default leaves them as they are, and a tied head is the embedding itself; a
-        layout of its own gives a tied head a second copy. `planner` says how tokens gather their keys.
+        layout of its own gives a tied head a second copy. `router` lays out the matrices that choose experts, which are
+        never rounded. `planner` says how tokens gather their keys.
         """
         if dtype not in DTYPES:
             raise BadRequest(f"dtype is {dtype}; expected one of {', '.join(map(str, DTYPES))}.")
         if room is not None and room < 1:
             raise BadRequest(f"room is {room} tokens; expected at least 1, or None for the model's context.")
-        shape, loader = checkpoint.shape, Loader(checkpoint, dtype, torch.device(device), linear)
+        shape, loader = checkpoint.shape, Loader(checkpoint, dtype, torch.device(device), linear, router)
         embedding = loader.tensor("model.embed_tokens.weight")
         head = embedding if shape.tied else loader.tensor("lm_head.weight")
         scale = torch.tensor(shape.embed_scale, dtype=torch.float64).to(embedding) if shape.embed_scale != 1 else None
@@ -203,12 +203,11 @@ class Llama:
         return attend(qk[:, :heads], index, plan, self._slots, shape.query_scale)
 
     def _finish(self, layer: Layer, x: Tensor, seen: Tensor) -> Tensor:
-        """Add what was gathered to the residual stream, and then what the gated perceptron makes of it."""
+        """Add what was gathered to the residual stream, and then what the perceptron or the experts make of it."""
         eps = self.shape.norm_eps
         added = layer.out(seen)
         x = x + (added if layer.after_attention is None else rms(added, layer.after_attention, eps))
-        both, width = layer.gate_up(rms(x, layer.before_mlp, eps)), self.shape.hidden
-        added = layer.down(self._gate(both[:, :width]).mul_(both[:, width:]))
+        added = layer.mlp(rms(x, layer.before_mlp, eps))
         return x + (added if layer.after_mlp is None else rms(added, layer.after_mlp, eps))
 
     def refuse_holes(self) -> None:
@@ -243,7 +242,3 @@ def _mask(loader: Loader, embedding: Tensor) -> Tensor | None:
     if filling is None:
         return None
     return loader.tensor("model.mask") if filling.learned else embedding[filling.mask]
-
-
-def _gelu(x: Tensor) -> Tensor:
-    return F.gelu(x, approximate="tanh")

@@ -22,13 +22,13 @@ class Rotary:
         self._cos, self._sin = self._rows(FIRST_ROWS)
 
     def at(self, places: Tensor, furthest: int) -> tuple[Tensor, Tensor]:
-        """Return cos and sin [n, 1, head_dim] for these places, of which `furthest` is the largest."""
+        """Return cos and sin [n, 1, rotary] for these places, of which `furthest` is the largest."""
         if furthest >= self._cos.shape[0]:
             self._cos, self._sin = self._rows(max(furthest + 1, 2 * self._cos.shape[0]))
         return self._cos[places].unsqueeze(1), self._sin[places].unsqueeze(1)
 
     def table(self, count: int) -> tuple[Tensor, Tensor]:
-        """Return cos and sin [count, head_dim / 2] in float32, neither doubled nor negated: kernels do both."""
+        """Return cos and sin [count, rotary / 2] in float32, neither doubled nor negated: kernels do both."""
         angles = torch.arange(count, device=self._frequencies.device, dtype=torch.float32)[:, None] * self._frequencies
         return angles.cos() * self._scale, angles.sin() * self._scale
 
@@ -40,7 +40,9 @@ class Rotary:
 
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair (x_i, x_{i + width/2}) of x [n, heads, width]."""
-    half = x.shape[-1] // 2
-    swapped = torch.cat((x[..., half:], x[..., :half]), -1)
-    return torch.addcmul(x * cos, swapped, sin)
+    """Turn each pair (x_i, x_{i + width/2}) of the first `width` numbers of x [n, heads, head_dim], as cos has them."""
+    width = cos.shape[-1]
+    half, turned = width // 2, x[..., :width]
+    swapped = torch.cat((turned[..., half:], turned[..., :half]), -1)
+    turned = torch.addcmul(turned * cos, swapped, sin)
+    return turned if width == x.shape[-1] else torch.cat((turned, x[..., width:]), -1)

@@ -46,6 +46,7 @@ class Credited:
     At every look credit ← `decay`·credit, and then credit(v) += p(v)^`power` for the best guess v; it is forgotten when
     the block is done. A guess that stays the same has p^power/(1 − decay) in the end, and so its score is raised by at
     most weight·ln(1 + 1/(1 − decay)), 1.25 at the defaults. Only best guesses ever have credit, so little is stored.
+    A law that nothing open can change is left alone.
     The laws are then no longer the model's own: they tell how soon to fill a hole, not how often that is right.
 
     Claim: HEURISTIC; with weight 0 it is a plain look. It loses where a first guess is wrong and keeps its credit while
@@ -80,7 +81,8 @@ class Crediting:
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
         """The laws with their credit."""
         seen = yield from look(canvas, places)
-        holes = {i: seen.peaks[i] for i in seen if canvas.status[i] == Status.HOLE}
+        # A final law knows better than any earlier guess at its place.
+        holes = {i: seen.peaks[i] for i in seen if canvas.status[i] == Status.HOLE and i not in seen.final}
         self.credit = {i: self._earned(i, peak) for i, peak in holes.items()}
         return raised(seen, self.credit, self.rule.weight)
 
@@ -101,4 +103,4 @@ def raised(seen: Field, credit: Mapping[int, Mapping[int, float]], weight: float
     scores = seen.scores.clone()
     device = scores.device
     scores[torch.tensor(rows, device=device), torch.tensor(tokens, device=device)] += torch.tensor(worth).to(scores)
-    return Field.of(list(seen), scores, seen.rows)
+    return Field.of(list(seen), scores, seen.rows, seen.final)

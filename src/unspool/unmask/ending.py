@@ -72,4 +72,4 @@ class Endless:
         """The laws without these tokens."""
         field = yield from look(canvas, places)
         known = torch.tensor(sorted(self.ends), dtype=torch.int64, device=field.scores.device)
-        return Field.of(list(field), field.scores.index_fill(1, known, NEVER), field.rows)
+        return Field.of(list(field), field.scores.index_fill(1, known, NEVER), field.rows, field.final)

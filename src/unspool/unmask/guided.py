@@ -59,7 +59,10 @@ class Guided:
 
 
 def further(led: Field, other: Field, scale: float) -> Field:
-    """The laws of a look that go `scale` times further from another than they do: l + scale·(l − l₀)."""
+    """The laws of a look that go `scale` times further from another than they do: l + scale·(l − l₀).
+
+    They are final where both are: a look without the prompt may still learn from what is open.
+    """
     known = led.scores.isfinite() & other.scores.isfinite()
     apart = torch.where(known, led.scores - other.scores, 0.0)
-    return Field.of(list(led), led.scores + scale * apart, led.rows + other.rows)
+    return Field.of(list(led), led.scores + scale * apart, led.rows + other.rows, led.final & other.final)

@@ -96,7 +96,7 @@ class _Latent:
             self.seen = yield Look(canvas, tuple(places), soft=self.rule.soft(Field(holes)) if holes else {})
             rows, more = rows + self.seen.rows, more - 1
             if more < 0 or (before and drift(self.seen, before) < self.rule.refine):
-                return Field.of(list(self.seen), self.seen.scores, rows)
+                return Field.of(list(self.seen), self.seen.scores, rows, self.seen.final)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,6 @@ class _Last:
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
         """What was seen last, or a new look."""
         if canvas.tokens == self.tokens and all(i in self.field for i in places):
-            return Field({i: self.field[i] for i in places})
+            return Field({i: self.field[i] for i in places}, final=self.field.final & set(places))
         self.field, self.tokens = (yield from self.view(canvas, places)), canvas.tokens
         return self.field
