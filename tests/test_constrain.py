@@ -456,7 +456,7 @@ def test_the_example_of_the_docs_runs(smollm2, capsys, monkeypatch):
 
 
 SUITE = Path(__file__).parent.parent.parent / "shared/data/json_schema_test_suite/tests.jsonl.gz"
-LOOSE = ("optional/ecmascript-regex", "optional/format/date-time", "optional/format/hostname", "optional/content")
+LOOSE = ("optional/ecmascript-regex", "optional/content")
 
 
 def test_no_schema_of_the_test_suite_lets_a_wrong_text_pass(smollm2):
@@ -476,5 +476,5 @@ def test_no_schema_of_the_test_suite_lets_a_wrong_text_pass(smollm2):
             if state.complete() and not test["valid"] and not any(part in group["file"] for part in LOOSE):
                 wrong.append((group["file"], group["description"], test["data"]))
             right += state.complete() == test["valid"]
-    assert [w for w in wrong if "sibling $id" not in w[1]] == []
+    assert [w for w in wrong if "sibling $id" not in w[1]] == []  # what draft 7 says of that, the schema does not
     assert right > 2000

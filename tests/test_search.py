@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -12,17 +12,33 @@ from toy import Toy, logits_of
 from unspool.asks import Done, Emit
 from unspool.chance import Every, Philox, total_variation
 from unspool.claim import ARGMAX, SEED
-from unspool.constrain import Constrained, Masked
+from unspool.constrain import Constrained, Masked, Potential, choices, keywords
 from unspool.decode import Judge
 from unspool.errors import BadRequest, BadScores, EmptyLaw
 from unspool.law import Law
 from unspool.methods import method as named
+from unspool.methods import runnable
 from unspool.proof import prove
 from unspool.proof.truth import law_of_text
 from unspool.run.engine import Engine
 from unspool.run.slotted import Slotted
 from unspool.run.table import Table
-from unspool.search import AStar, Beam, Branch, Cautious, Chaotic, Diverse, Foresight, Several, Smc, Stochastic, choose
+from unspool.search import (
+    AStar,
+    Beam,
+    Branch,
+    Cautious,
+    Chaotic,
+    Diverse,
+    Foresight,
+    Lookahead,
+    Mcts,
+    Neurologic,
+    Several,
+    Smc,
+    Stochastic,
+    choose,
+)
 from unspool.search.leading import leading
 from unspool.search.length import Gnmt, Outlook, Power, enough, likely, sure
 from unspool.search.mark import Judged, Leaning, Likely, Told
@@ -30,6 +46,7 @@ from unspool.search.rollout import Border
 from unspool.search.several import divergence_of_best
 from unspool.search.stochastic import weights
 from unspool.search.thaw import thawed
+from unspool.settings import Settings
 from unspool.stop import Stop
 from unspool.warp import Repetition, Same, Temperature
 
@@ -453,7 +470,12 @@ def test_a_star_goes_where_the_mark_is_and_breadth_first_where_there_is_none():
         lambda rows: AStar(3, border=Border((), 2), rows=rows),
         lambda rows: Stochastic(3, rows),
         lambda rows: Smc(3, Masked(2.0), threshold=1.5, block=2, moves=1, rows=rows),
+        lambda rows: Smc(2, threshold=1.5, block=2, moves=1, back=2, rows=rows, twist=Lookahead(2, 3)),
         lambda rows: Diverse(3, 1, 1.0, rows=rows),
+        lambda rows: Beam(3, rows=rows),
+        lambda rows: Mcts(width=2, rows=rows),
+        lambda rows: Mcts(rollouts=20, rows=rows),
+        lambda rows: Neurologic(3, rows=rows),
     ],
 )
 def test_every_search_keeps_to_its_budget_and_gives_what_it_has(make):
@@ -465,6 +487,22 @@ def test_every_search_keeps_to_its_budget_and_gives_what_it_has(make):
         assert job.result().reason in ("rows", "length")
         assert tuple(x for emit in job.emitted for x in emit.tokens) == job.result().tokens
         assert toy.slots.in_use == 0
+
+
+def test_every_search_that_runs_by_name_takes_a_budget_in_rows():
+    searches = [entry for entry in runnable() if entry.family == "search"]
+    assert {"beam", "astar", "mcts", "neurologic", "rewarded", "smc"} <= {entry.name for entry in searches}
+    for entry in searches:
+        for rows in (3, 20):
+            toy, stop = Toy(vocab=5, room=9000), letters(most=30)
+            search = named(f"{entry.name}:rows={rows}")
+            if isinstance(search, Branch):  # without the question for chat models, which a toy cannot read
+                search = replace(search, mark=Likely())
+            job = run(search, Slotted(toy), stop, prompt=(0, 1, 2), chance=Philox(1))
+            assert toy.computed <= rows + 2, entry.name
+            assert job.result().tokens
+            assert job.result().reason == "rows"
+            assert toy.slots.in_use == 0
 
 
 def test_choosing_among_finished_texts():
@@ -487,6 +525,52 @@ def test_choosing_among_finished_texts():
     assert choose.overlap("abc", "xyz") == 0.0
     with pytest.raises(BadRequest, match="nothing to choose from"):
         choose.best([], len)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: choose.vote([], len), "nothing to choose from"),
+        (lambda: choose.agree([], choose.overlap), "nothing to choose from"),
+        (lambda: choose.best(["a", "b"], lambda text: math.nan), "the score of 'a' is nan"),
+        (lambda: choose.vote(["a", "b"], len, lambda text: math.nan), "the weight of 'a' is nan"),
+        (lambda: choose.agree(["a", "b"], lambda one, other: math.nan), "the utility of 'a' is nan"),
+        (lambda: Settings(n=0), "n is 0"),
+        (lambda: named("several:count=0"), "several:count is 0"),
+        (lambda: named("smc:particles=0"), "smc:particles is 0"),
+        (lambda: named("stochastic:width=0"), "stochastic:width is 0"),
+        (lambda: named("diverse:groups=0"), "diverse:groups is 0"),
+        (lambda: named("astar:kids=0"), "astar:kids is 0"),
+        (lambda: named("foresight:rollouts=0"), "foresight:rollouts is 0"),
+        (lambda: named("neurologic:width=0"), "neurologic:width is 0"),
+        (lambda: choices(), "choices"),
+        (lambda: keywords(), "at least one clause"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(BadRequest, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda worth: AStar(2, Told(worth), Border((), 1)),
+        lambda worth: Foresight(2, 1, 0.1, Told(worth), Border((), 1)),
+        lambda worth: Branch(Several(2), Told(worth), Border((), 9)),
+        lambda worth: Smc(2, potential=Potential(worth)),
+        lambda worth: Smc(2, potential=Potential(prefix=worth)),
+    ],
+)
+def test_functions_of_the_user_that_cannot_be_used(make):
+    model, stop = table(), letters(most=3)
+    for worth, message in [
+        (lambda tokens: math.nan, r"gave nan for \("),
+        (lambda tokens: None, "gave None"),
+        (lambda tokens: tokens[99], r"raised IndexError: .*, on the tokens \("),
+    ]:
+        with pytest.raises(BadRequest, match=message):
+            done(make(worth), model, stop)
 
 
 def test_best_of_n_stays_within_its_bound():

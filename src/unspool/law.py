@@ -121,7 +121,11 @@ class Law:
 
     def only(self, allowed: Tensor) -> Law:
         """This law given that the token is among `allowed` (a boolean mask)."""
-        return Law(self.scores.masked_fill(~allowed, NEVER))
+        scores = self.scores
+        if scores.device.type != "cpu":
+            return Law(torch.where(allowed, scores, NEVER))
+        # 1/1 − 1 is 0 and 1/0 − 1 is ∞: on a CPU four passes of arithmetic take half the time of one that branches
+        return Law(scores - allowed.view(torch.uint8).to(scores.dtype).reciprocal_().sub_(1))
 
     def without(self, *tokens: int) -> Law:
         """This law given that the token is none of these."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .asks import TARGET, Emit
 from .canvas import HOLE, Canvas
@@ -14,7 +14,7 @@ from .chance import Philox
 from .claim import Method
 from .errors import BadRequest, OutOfRoom
 from .grow.cost import Cost
-from .methods import Branching, fitted
+from .methods import Branching, fitted, overheard
 from .models.align import Alignment, Kinship, align
 from .models.text import TextStream
 from .models.vocabulary import Vocabulary
@@ -56,7 +56,10 @@ class Event:
 
 @dataclass(frozen=True)
 class Output:
-    """A finished text: its tokens, why it ended, and the trace; every event, made when somebody looks."""
+    """A finished text: its tokens, the trace, and every event, made when somebody looks.
+
+    `reason` is why it ended: token, string, length, time or interrupted.
+    """
 
     text: str
     tokens: tuple[int, ...]
@@ -79,6 +82,17 @@ class Output:
                 for e in self.events
             ]
         return {**data, "trace": self.trace.record()}
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while texts were being written: `outputs` are what there is of each, with the reason `interrupted`.
+
+    That is the text so far or, of a search that has handed out nothing yet, the best that it has found.
+    """
+
+    def __init__(self, outputs: list[Output]) -> None:
+        super().__init__()
+        self.outputs = outputs
 
 
 @dataclass
@@ -116,7 +130,7 @@ class LM:
                 self._drafts["strings"] = Quiet(Covering(lm.model, found))
 
     def generate(self, prompt: Prompt, settings: Settings = Settings(), method: str | Method = "plain") -> Output:  # noqa: B008
-        """One text."""
+        """One text after a prompt, by the name of a method (`unspool methods`) with its options, or by a method."""
         return self.batch([prompt], replace(settings, n=1), method)[0]
 
     def samples(self, prompt: Prompt, settings: Settings = Settings(), method: str | Method = "plain") -> list[Output]:  # noqa: B008
@@ -138,6 +152,8 @@ class LM:
                 for writer in looked_at:
                     writer.read()
             return [writer.output() for writer in writers]
+        except KeyboardInterrupt:
+            raise Interrupted([writer.broken_off(engine) for writer in writers]) from None
         finally:
             for writer in writers:
                 engine.cancel(writer.job)
@@ -157,6 +173,8 @@ class LM:
                 yield from writer.read()
                 if not more:
                     return writer.output()
+        except KeyboardInterrupt:
+            raise Interrupted([writer.broken_off(engine)]) from None
         finally:
             engine.cancel(writer.job)
 
@@ -209,8 +227,10 @@ class LM:
             limit = replace(stop, most=most, spare=room - len(tokens) - most)
             for stream in range(settings.n):
                 chance = Philox(settings.seed, stream)
-                job = engine.submit(decoder, tokens, chance, warp, limit, room, looks, patience)
-                writers.append(Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs))
+                found: list[Found] = []
+                heard = overheard(decoder, lambda texts, found=found: found.extend(_best(texts)))  # type: ignore[misc]
+                job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience)
+                writers.append(Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found))
         return writers
 
     def _most(self, tokens: tuple[int, ...], most: int, texts: int) -> tuple[int, int]:
@@ -239,6 +259,18 @@ def _drafting(model: Causal, found: Alignment) -> Causal:
             return Translated(model, found)
 
 
+class Found(NamedTuple):
+    """The tokens of a text that a search has found, and the bytes that a stop string takes back of it."""
+
+    tokens: tuple[int, ...]
+    trim: int
+
+
+def _best(texts: Sequence[Any]) -> list[Found]:
+    """The first of these that has any tokens, without the laws that it holds on to."""
+    return [Found(text.tokens, text.trim) for text in texts if text.tokens][:1]
+
+
 @dataclass
 class Writer:
     """Turns what a job emits into events and text."""
@@ -246,6 +278,7 @@ class Writer:
     job: Job
     stream: TextStream
     logprobs: int | None
+    found: list[Found] = field(default_factory=list)  # the best text of a search, once it has told
     events: list[Event] = field(default_factory=list)
     rounds: int = 0
     placed: int = 0  # tokens of a canvas that are final
@@ -268,6 +301,17 @@ class Writer:
         done = self.job.result()
         tokens = (*(event.token for event in self.events), *(x for emit in self.job.emitted for x in emit.tokens))
         return Output(self.stream.whole(tokens, done.trim), tokens, done.reason, self.job.trace, self)
+
+    def broken_off(self, engine: Engine) -> Output:
+        """End the text now: what was written of it or, if that is nothing, the best that was found."""
+        engine.cancel(self.job)
+        done = self.job.done
+        if done is not None and done.reason != "cancelled":
+            return self.output()
+        self.read()
+        written = Found(tuple(event.token for event in self.events), 0)
+        best = written if written.tokens or not self.found else self.found[-1]
+        return Output(self.stream.whole(*best), best.tokens, "interrupted", self.job.trace, self)
 
     def _written(self, emit: Emit) -> list[Event]:
         before, self.rounds = self.rounds, self.rounds + emit.rounds

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from .claim import Entry, Method, entries
@@ -28,6 +29,19 @@ class Branching(Protocol):
     def texts(self) -> int:
         """How many at most."""
         ...
+
+
+def overheard(made: Method, listen: Callable[[Sequence[Any]], None]) -> Method:
+    """The method with one more to whom it tells what it has found, if it tells that anybody (a field `watch`)."""
+    if not is_dataclass(made) or isinstance(made, type) or "watch" not in {field.name for field in fields(made)}:
+        return made
+    watch = getattr(made, "watch")  # noqa: B009  (only some methods have one)
+
+    def both(found: Sequence[Any]) -> None:
+        watch(found)
+        listen(found)
+
+    return replace(made, watch=both)
 
 
 def fitted(spec: str | Method, vocabulary: Any) -> Method:

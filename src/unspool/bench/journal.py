@@ -27,6 +27,9 @@ class Journal:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = _whole_lines(path)
+        if path.exists() and (rest := path.stat().st_size - sum(len(line) + 1 for line in lines)):
+            with path.open("r+b") as file:
+                file.truncate(path.stat().st_size - rest)
         if not lines:
             self._append({"about": self.about})
             return
@@ -40,18 +43,20 @@ class Journal:
             was, now = known.get(changed[0]), self.about.get(changed[0])
             raise BadRequest(
                 f"{path} was measured with {changed[0]} {was!r}, now it is {now!r}; "
-                "name another folder with --out, or start anew with --fresh"
+                "keep this run elsewhere, or remove the file"
             )
         self.about = known
 
     @staticmethod
     def read(path: Path) -> Journal:
-        """What a file holds, whatever it was measured with."""
+        """What a file holds by now, whatever it was measured with; it may be written on meanwhile."""
         lines = _whole_lines(path)
         try:
-            return Journal(path, json.loads(lines[0])["about"])
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+            journal = Journal(None, json.loads(lines[0])["about"])
+            journal._rows = {tuple(row.pop("key")): row for row in map(json.loads, lines[1:])}
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise BadRequest(f"{path} is no journal of measurements ({error!r})") from None
+        return journal
 
     def __contains__(self, key: Key) -> bool:
         return key in self._rows
@@ -81,11 +86,5 @@ class Journal:
 
 
 def _whole_lines(path: Path) -> list[bytes]:
-    """The lines of a file; what stands behind the last line break was cut off, and goes."""
-    if not path.exists():
-        return []
-    *lines, rest = path.read_bytes().split(b"\n")
-    if rest:
-        with path.open("r+b") as file:
-            file.truncate(path.stat().st_size - len(rest))
-    return lines
+    """The lines of a file; what stands behind the last line break was cut off."""
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []

@@ -56,6 +56,7 @@ class Race:
         marks = None if case.mark is None else [case.mark(text) for text in sample.texts]
         row: dict[str, Any] = {
             "family": case.family,
+            "exact": contender.exact,
             "tokens": [list(tokens) for tokens in sample.tokens],
             "texts": list(sample.texts),
             "prompt_tokens": sum(map(len, prompts)),

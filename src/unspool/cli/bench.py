@@ -14,6 +14,8 @@ from tqdm import tqdm
 from ..errors import BadRequest
 from .failure import INTERRUPTED
 from .record import dump
+from .schemas import json_bench
+from .suites import long, quality, spec, throughput
 from .table import table
 from .terminal import note, write
 
@@ -49,6 +51,10 @@ def _widths(ctx: click.Context, parameter: click.Parameter, given: str) -> tuple
 @click.group(short_help="Benchmarks whose best possible scores are known.")
 def bench() -> None:
     """Measure methods on tasks whose best possible scores are known."""
+
+
+for suite in (spec, json_bench, long, throughput, quality):
+    bench.add_command(suite)
 
 
 @bench.command(short_help="List tasks: accuracy against tokens per forward.")
@@ -97,8 +103,8 @@ def parallel(
     from ..bench.tasks import task as known
     from ..methods import method as named
 
-    for spec in method:
-        named(spec)  # a wrong name is said before the first row is measured
+    for given in method:
+        named(given)  # a wrong name is said before the first row is measured
     chosen = [known(name) for name in (ALL if "all" in tasks else tasks or TASKS)]
     if svg is not None and not Path(svg).resolve().parent.is_dir():
         raise BadRequest(f"{svg} cannot be written: the folder {Path(svg).resolve().parent} does not exist")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import click
 
 from .constraining import Constraining
 from .drawing import Drawing
+from .failure import INTERRUPTED
 from .group import option, options
 from .loading import Loading
 from .reading import read_prompt
@@ -53,11 +54,12 @@ def run(
     constraining: Constraining,
     loading: Loading,
     drawing: Drawing,
-) -> None:
+) -> int:
     """Continue or answer PROMPT.
 
     Without PROMPT and --file, or where PROMPT is -, the prompt is read from stdin. If the model has a chat template the
-    prompt is a user's message, unless --raw. The text goes to stdout as it arrives, a short trace to stderr.
+    prompt is a user's message, unless --raw. The text goes to stdout as it arrives, a short trace to stderr. Ctrl-C
+    ends it with what there is: the text so far or, of a search, the best that it has found.
     """
     if reporting.logprobs is not None and not reporting.json:
         raise click.UsageError("--logprobs are reported in JSON; add --json")
@@ -71,34 +73,65 @@ def run(
     loading.prepare(lm, (method,))
     asked = loading.prompt(lm, text, system)
     if reporting.json:
-        outputs = lm.samples(asked, settings, method)
+        outputs, code = _finished(lambda: lm.samples(asked, settings, method))
         about = {"model": loading.model, "draft": loading.draft, "small": loading.small, "method": method}
         dump({**about, **_record(outputs), "seed": settings.seed, "settings": _plain(settings)})
-        return
+        return code
     if settings.n == 1:
-        outputs = [stream(lm.stream(asked, settings, method), Sketch(lm.vocabulary.piece))]
-        if sys.stdout.isatty() or not reporting.quiet:
+        events, sketch = lm.stream(asked, settings, method), Sketch(lm.vocabulary.piece)
+        outputs, code = _finished(lambda: [stream(events, sketch)])
+        if not code and (sys.stdout.isatty() or not reporting.quiet):
             _end_line(outputs[0].text)
     else:
-        outputs = lm.samples(asked, settings, method)
+        outputs, code = _finished(lambda: lm.samples(asked, settings, method))
         for number, output in enumerate(outputs, 1):
             write(f"--- sample {number} of {settings.n} ---\n{output.text}\n")
     for number, output in enumerate(outputs if not reporting.quiet else [], 1):
         which = "" if settings.n == 1 else f"sample {number}: "
         note(f"{which}[{output.reason}] {output.trace}")
+    return code
+
+
+def _finished(write_all: Callable[[], list[Output]]) -> tuple[list[Output], int]:
+    """The texts and the exit status; if Ctrl-C comes first, what there is of them by then."""
+    from ..lm import Interrupted
+
+    try:
+        return write_all(), 0
+    except Interrupted as stopped:
+        rows = sum(output.trace.rows["target"] for output in stopped.outputs)
+        found = any(output.text for output in stopped.outputs)
+        what = "what there is by then is above" if found else "there is no text by then"
+        note(f"unspool: interrupted after {rows} model rows; {what}")
+        return stopped.outputs, INTERRUPTED
 
 
 def stream(events: Generator[Event, None, Output], sketch: Sketch) -> Output:
-    """Print a text as it arrives and return all of it."""
-    while True:
-        try:
-            sketch.event(next(events))
-        except StopIteration as end:
-            output: Output = end.value
-            return output
-        except BaseException:
-            sketch.clear()
-            raise
+    """Print a text as it arrives and return all of it; if Ctrl-C comes first, print what there is by then."""
+    from ..lm import Interrupted
+
+    printed = ""
+    try:
+        while True:
+            try:
+                event = next(events)
+                sketch.event(event)
+                printed += event.text
+            except StopIteration as end:
+                output: Output = end.value
+                return output
+            except Interrupted:
+                raise
+            except KeyboardInterrupt as stopped:  # it came while an event was being printed
+                events.throw(stopped)
+    except Interrupted as stopped:
+        sketch.clear()
+        write(stopped.outputs[0].text[len(printed) :])
+        _end_line(stopped.outputs[0].text)
+        raise
+    except BaseException:
+        sketch.clear()
+        raise
 
 
 def _end_line(text: str) -> None:

@@ -119,6 +119,7 @@ def _raced(suite: Suite, racing: Racing, loading: Loading) -> int:
     from ..bench.peers import peers
     from ..bench.race import Race
     from ..bench.standing import standings
+    from ..loader import device_of, dtype_of
     from ..settings import Settings
 
     methods = tuple(dict.fromkeys(spec for spec in racing.methods or METHODS if spec != PLAIN))
@@ -139,7 +140,9 @@ def _raced(suite: Suite, racing: Racing, loading: Loading) -> int:
     about: dict[str, Any] = {
         "suite": suite.name,
         "source": suite.source,
-        **{name: getattr(loading, name) for name in ("model", "draft", "dtype", "device", "shapes", "weights")},
+        **{name: getattr(loading, name) for name in ("model", "draft", "shapes", "weights")},
+        "dtype": str(dtype_of(loading.dtype, device_of(loading.device))).removeprefix("torch."),
+        "device": device_of(loading.device),
         "max_tokens": racing.tokens,
         "temperature": racing.temperature,
         "seed": racing.seed,
@@ -166,8 +169,8 @@ def _raced(suite: Suite, racing: Racing, loading: Loading) -> int:
     if racing.as_json:
         dump([each.record() for each in found])
     elif found:
-        write(shown(found))
-        write(f"kept in {file}; `unspool report {racing.out}` makes a page of it")
+        write(shown(found) + "\n")
+        note(f"kept in {file}; `unspool report {racing.out}` makes a page of it")
     return INTERRUPTED if interrupted else int(any(each.bugs for each in found))
 
 

@@ -18,6 +18,7 @@ from .grammar import Grammar as Grammar
 from .grammar import Regex as Regex
 from .grammar import grammar as grammar
 from .grammar import regex as regex
+from .itemset import ItemSet as ItemSet
 from .lexical import Keywords as Keywords
 from .lexical import keywords as keywords
 from .potential import Potential as Potential
@@ -26,7 +27,14 @@ from .predicate import predicate as predicate
 from .schema import JsonSchema as JsonSchema
 from .schema import Report as Report
 from .schema import json_schema as json_schema
+from .sentinels import Sentinels as Sentinels
+from .sentinels import sentinels as sentinels
+from .static import Shelf as Shelf
+from .static import Static as Static
 from .trie import Choices as Choices
 from .trie import choices as choices
 from .until import Until as Until
 from .until import until as until
+from .within import Within as Within
+from .xgrammar import XGrammarSchema as XGrammarSchema
+from .xgrammar import xgrammar_schema as xgrammar_schema

@@ -14,7 +14,7 @@ from .constraint import State
 
 EACH = 2  # tokens of one kind that are tried at one place
 FREE = 0.25  # the share of the vocabulary from which on a place counts as free text
-_CLOSERS, _OPENERS, _QUOTES = b"}])>", b"{[(<", b"\"'`"
+_CLOSERS, _OPENERS, _QUOTES, _SEPARATORS = b"}])>", b"{[(<", b"\"'`", b",;:"
 
 
 class Closing:
@@ -89,15 +89,20 @@ def _in_free(piece: bytes) -> tuple[int, int]:
 
 
 def _in_bound(piece: bytes) -> tuple[int, int]:
-    """Closers, brackets with nothing in them, figures, quotes, words, the rest, openers, blanks."""
+    """Closers, brackets with nothing in them, separators, figures, quotes, words, the rest, openers, blanks.
+
+    Separators stand before figures, or a number that has to be followed by something would never end.
+    """
     if piece.isspace():
-        return 7, len(piece)
+        return 8, len(piece)
     if not piece.strip(_CLOSERS):
         return 0, -len(piece)
     if len(piece.translate(None, _OPENERS)) < len(piece):
-        return 1 if not piece.strip(_OPENERS + _CLOSERS) and piece[-1] in _CLOSERS else 6, len(piece)
-    if piece.isdigit():
+        return 1 if not piece.strip(_OPENERS + _CLOSERS) and piece[-1] in _CLOSERS else 7, len(piece)
+    if not piece.strip(_SEPARATORS):
         return 2, len(piece)
+    if piece.isdigit():
+        return 3, len(piece)
     if not piece.strip(_QUOTES):
-        return 3, -len(piece)
-    return 4 if piece.isalpha() else 5, -len(piece)
+        return 4, -len(piece)
+    return 5 if piece.isalpha() else 6, -len(piece)

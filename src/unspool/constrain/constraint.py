@@ -79,8 +79,7 @@ class Constrained(Warp):
 
     def __call__(self, state: Any, law: Law) -> Law:
         """The law given that the token is allowed."""
-        mask = state.mask()
-        return law.only(mask.to(law.scores.device)) if bool(mask.any()) else Barred(law)
+        return Bound(law.only(state.mask().to(law.scores.device)).scores)
 
     def guard(self, canvas: Canvas, stop: Stop) -> Guard:
         """What keeps a canvas to the constraint, by looking for a whole text that still meets it."""
@@ -89,18 +88,18 @@ class Constrained(Warp):
         return Lave.begin(self.constraint, canvas, stop)
 
 
-class Barred(Law):
-    """The law where a constraint leaves no token: an error for whoever asks for one."""
-
-    def __init__(self, law: Law) -> None:
-        super().__init__(law.scores.new_full((law.size,), NEVER))
+class Bound(Law):
+    """What a constraint leaves of a law; where that is nothing, whoever asks for a token is told why."""
 
     def temper(self, temperature: float) -> Law:
-        """Still none, and still with the reason."""
-        return self
+        """Still bound, so that the reason is not lost."""
+        return super().temper(temperature) if temperature == 0 else Bound(self.scores / temperature)
 
     def _refuse_unusable(self, value: float) -> None:
-        raise EmptyLaw(
-            "the constraint leaves no token after what was written: its parts exclude each other here, or the finished "
-            "text fails its check. Loosen it, or draw again with another seed."
-        )
+        if value == NEVER:
+            raise EmptyLaw(
+                "the constraint leaves no token after what was written: its parts exclude each other here, the "
+                "finished text fails its check, or it can no longer end in time. Loosen it, or draw again with "
+                "another seed."
+            )
+        super()._refuse_unusable(value)

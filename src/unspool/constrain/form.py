@@ -35,7 +35,8 @@ class Words(Protocol):
 class Form(Protocol):
     """A condition on the text of an answer; it becomes a constraint when it is fitted to a vocabulary.
 
-    `a & b` are the texts that meet both, `a | b` those that meet one, `a.then(b)` those of a followed by those of b.
+    `a & b` are the texts that meet both, `a | b` those that meet one, `a.then(b)` those of a followed by those of b,
+    `a.within(n)` those that end in time.
     """
 
     def fit(self, words: Words) -> Constraint:
@@ -57,6 +58,12 @@ class Form(Protocol):
         from .combine import Followed
 
         return Followed(self, other)
+
+    def within(self, tokens: int) -> Form:
+        """A text of this form that ends within so many tokens, the one that ends it included."""
+        from .within import Within
+
+        return Within(self, tokens)
 
 
 def spelt(text: str, words: Words) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 
 def _names(listed: str) -> frozenset[str]:
@@ -37,6 +38,8 @@ FORMATS = KNOWN_FORMATS | _names(
 )
 """The formats that the standard defines; any other asks nothing."""
 
+_NOTES = _names("title description default examples deprecated readOnly writeOnly $comment")
+_BESIDE = _names("$ref $schema $defs definitions")
 _PARTS = _names(
     "additionalProperties additionalItems contains not if then else propertyNames items unevaluatedItems "
     "unevaluatedProperties"
@@ -45,21 +48,51 @@ _LISTS = _names("anyOf oneOf allOf prefixItems items")
 _TABLES = _names("properties patternProperties $defs definitions dependentSchemas dependencies")
 
 
-def inside(schema: Any, at: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every schema inside a schema, itself first, with its JSON pointer."""
+def inside(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema inside a schema, itself first, with its JSON pointer; also those that only a reference leads to."""
+    seen: set[int] = set()
+    waiting = [("", schema)]
+    while waiting:
+        begin, part = waiting.pop()
+        for at, inner in _within(part, begin):
+            if id(inner) in seen:
+                continue
+            seen.add(id(inner))
+            waiting += _referred(schema, inner)
+            yield at, inner
+
+
+def _within(schema: Any, at: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if not isinstance(schema, dict):
         return
     yield at, schema
     for keyword, value in list(schema.items()):
         under = f"{at}/{_escaped(keyword)}"
         if keyword in _PARTS:
-            yield from inside(value, under)
+            yield from _within(value, under)
         if keyword in _LISTS and isinstance(value, list):
             for i, part in enumerate(value):
-                yield from inside(part, f"{under}/{i}")
+                yield from _within(part, f"{under}/{i}")
         if keyword in _TABLES and isinstance(value, dict):
             for name, part in value.items():
-                yield from inside(part, f"{under}/{_escaped(name)}")
+                yield from _within(part, f"{under}/{_escaped(name)}")
+
+
+def _referred(schema: Any, part: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The schema that a reference inside the same document leads to, if it does."""
+    reference = part.get("$ref")
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return []
+    target = schema
+    for step in unquote(reference)[2:].split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(target, dict) and name in target:
+            target = target[name]
+        elif isinstance(target, list) and name.isdecimal() and int(name) < len(target):
+            target = target[int(name)]
+        else:
+            return []
+    return [(unquote(reference)[1:], target)]
 
 
 def pointless(keyword: str, schema: Mapping[str, Any]) -> bool:
@@ -81,6 +114,19 @@ def pointless(keyword: str, schema: Mapping[str, Any]) -> bool:
         case "format":
             return value not in FORMATS
     return False
+
+
+def reference_alone(schema: Any) -> bool:
+    """True if by the schema's own draft, which is 7 or older, a reference overrides what stands beside it."""
+    draft = schema.get("$schema") if isinstance(schema, dict) else None
+    return isinstance(draft, str) and any(old in draft for old in ("draft-03", "draft-04", "draft-06", "draft-07"))
+
+
+def idle(schema: Mapping[str, Any], alone: bool) -> set[str]:
+    """The keywords beside a reference that say nothing: notes, and in old drafts all but places for other schemas."""
+    if not isinstance(schema.get("$ref"), str):
+        return set()
+    return schema.keys() - _BESIDE if alone else schema.keys() & _NOTES
 
 
 def _escaped(name: str) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..warp.limits import expect
-from .constraint import Constraint, State
+from .constraint import State
 from .form import Form, Words
 from .still import dead, over
 
@@ -36,7 +36,7 @@ class Keywords(Form):
             expect(fits, "a clause of keywords", clause, "one or more phrases that are not empty")
         object.__setattr__(self, "clauses", clauses)
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: Words) -> Lexical:
         """The clauses over these tokens."""
         return Lexical(tuple(tuple(phrase.encode() for phrase in clause) for clause in self.clauses), words)
 
@@ -47,6 +47,7 @@ class Lexical:
     def __init__(self, clauses: Sequence[Sequence[bytes]], words: Words) -> None:
         self.words, self.clauses = words, clauses
         self._next: list[dict[int, int]] = [{}]
+        self._path = [b""]  # what was read of a phrase where a node is reached
         self._found = [0]  # which clauses are satisfied where a node is reached, as bits
         for number, clause in enumerate(clauses):
             for phrase in clause:
@@ -67,6 +68,16 @@ class Lexical:
             have |= self._found[node]
         return node, have
 
+    def unmet(self, have: int) -> list[bytes]:
+        """The phrases of all clauses that do not hold yet."""
+        return [phrase for number, clause in enumerate(self.clauses) if not have >> number & 1 for phrase in clause]
+
+    def under_way(self, node: int, phrase: bytes) -> int:
+        """How many bytes of a phrase a text ends in that has come to this node."""
+        path = self._path[node]
+        sizes = range(min(len(path), len(phrase) - 1), 0, -1)
+        return next((size for size in sizes if path.endswith(phrase[:size])), 0)
+
     @cached_property
     def free(self) -> Tensor:
         """Every token."""
@@ -85,6 +96,7 @@ class Lexical:
             if byte not in self._next[node]:
                 self._next[node][byte] = len(self._next)
                 self._next.append({})
+                self._path.append(self._path[node] + bytes([byte]))
                 self._found.append(0)
             node = self._next[node][byte]
         return node

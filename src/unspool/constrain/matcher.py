@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LONGEST = 2_000_000  # characters of a grammar's source
 KEPT = 64  # masks remembered per text: a drafted tree looks at a few prefixes again and again
 ENDLESS = 4096  # forced tokens in a row after which a grammar counts as one that never ends
+STRETCH = 4  # tokens read between two masks: only a mask gives the lexer new fuel, and without it would fail in silence
 
 
 def limits() -> LLParserLimits:
@@ -30,12 +31,25 @@ def limits() -> LLParserLimits:
     return LLParserLimits(
         max_items_in_row=2_000,
         initial_lexer_fuel=1_000_000,  # about 20 ms
-        step_lexer_fuel=200_000,  # about 15 ms for one mask
+        step_lexer_fuel=1_000_000,  # about 75 ms for one mask
         step_max_items=50_000,  # about 3 ms for one mask
         max_lexer_states=250_000,  # 1 to 2 kB each
         max_grammar_size=500_000,
         verbose_errors=False,  # no state of the parser in a message to users
     )
+
+
+class Reader(Protocol):
+    """A vocabulary as an engine reads it."""
+
+    @property
+    def words(self) -> Words:
+        """The vocabulary."""
+        ...
+
+    def mask(self, matcher: Any) -> Tensor:
+        """Which tokens may follow where this matcher stands, bool [vocab]."""
+        ...
 
 
 class Tongue:
@@ -51,14 +65,16 @@ class Tongue:
         self.words = words
         self.tokens = LLTokenizer(TokenizerWrapper(_Wrapped(words)), n_vocab=words.size, eos_token=sorted(words.eos))
         self._bits = torch.zeros((words.size + 31) // 32, dtype=torch.int32)
+        self._bytes = self._bits.view(torch.uint8)
+        self._where = self._bits.data_ptr(), len(self._bytes)
         # a byte of a mask, as eight booleans side by side
         bits = (torch.arange(256)[:, None] >> torch.arange(8)) & 1
         self._spread = bits.to(torch.uint8).view(torch.int64).flatten()
 
     def mask(self, matcher: LLMatcher) -> Tensor:
         """Which tokens may follow where this matcher stands, bool [vocab]."""
-        matcher.unsafe_compute_mask_ptr(self._bits.data_ptr(), self._bits.numel() * 4)
-        return self._spread[self._bits.view(torch.uint8).int()].view(torch.bool)[: self.words.size]
+        matcher.unsafe_compute_mask_ptr(*self._where)
+        return self._spread.index_select(0, self._bytes.int()).view(torch.bool)[: self.words.size]
 
     def compile(self, grammar: str, named: str) -> Compiled:
         """The constraint that a grammar in llguidance's own form stands for."""
@@ -66,12 +82,16 @@ class Tongue:
 
         if len(grammar) > LONGEST:
             raise BadRequest(f"{named} has {len(grammar)} characters; expected at most {LONGEST}")
-        matcher = LLMatcher(self.tokens, grammar, log_level=0, limits=limits())
-        if not matcher.is_error():
-            self.mask(matcher)  # what is wrong with a grammar may show only here
-        if matcher.is_error():
-            raise BadRequest(_refusal(named, matcher.get_error()))
-        compiled = Compiled(self, matcher)
+
+        def fresh() -> LLMatcher:
+            matcher = LLMatcher(self.tokens, grammar, log_level=0, limits=limits())
+            if not matcher.is_error():
+                self.mask(matcher)  # what is wrong with a grammar may show only here
+            if matcher.is_error():
+                raise BadRequest(_refusal(named, matcher.get_error()))
+            return matcher
+
+        compiled = Compiled(self, fresh)
         compiled.refuse_endless(named)
         return compiled
 
@@ -85,12 +105,16 @@ def tongue(words: Words) -> Tongue:
 class Compiled:
     """A grammar over a vocabulary, ready for any number of texts."""
 
-    def __init__(self, tongue: Tongue, matcher: LLMatcher) -> None:
-        self._tongue, self._matcher = tongue, matcher
+    def __init__(self, tongue: Reader, fresh: Callable[[], Any]) -> None:
+        self._tongue, self._fresh = tongue, fresh
+        self._matcher = fresh()
+        self.spent = False  # a text went beyond the limits, which leaves every copy of its matcher unusable
 
     def start(self) -> State:
         """The state before the first token, with a matcher of its own."""
-        return Cursor(self._tongue, self._matcher.deep_copy()).path[0]
+        if self.spent:
+            self._matcher, self.spent = self._fresh(), False
+        return Cursor(self._tongue, self._matcher.deep_copy(), self).path[0]
 
     def refuse_endless(self, named: str) -> None:
         """Refuse a grammar that forces one token after the other for ever."""
@@ -144,9 +168,11 @@ class Cursor:
     All prefixes of one text share it, so that a fork costs nothing and a look at a neighbour costs the tokens between.
     """
 
-    def __init__(self, tongue: Tongue, matcher: LLMatcher) -> None:
+    def __init__(self, tongue: Reader, matcher: Any, whole: Compiled) -> None:
         self.tongue, self.matcher = tongue, matcher
         self.path = [Place(self, None, -1)]
+        self._whole = whole
+        self._read = 0  # tokens since the last mask
         self._masks: OrderedDict[Place, Tensor] = OrderedDict()
 
     def move(self, place: Place) -> bool:
@@ -171,8 +197,15 @@ class Cursor:
 
     def can_read(self, token: int) -> bool:
         """True if this token may follow where the matcher stands; as in a mask, forced text has one spelling."""
-        forced = self._forced()
-        return bool(forced[0] == token if forced else self.matcher.validate_tokens([token]) == 1)
+        if self._read == STRETCH:
+            self.mask(self.path[-1])
+        self._read += 1
+        if forced := self._forced():
+            return forced[0] == token
+        if self.matcher.validate_tokens([token]) == 1:
+            return True
+        self.mask(self.path[-1])  # it says so if the limits were what ended it
+        return False
 
     def mask(self, place: Place) -> Tensor:
         """The mask at a prefix."""
@@ -180,6 +213,7 @@ class Cursor:
             standing = self.move(place)
             if standing:
                 self._masks[place] = self.tongue.mask(self.matcher)
+                self._read = 0
                 self._refuse_failed()
             else:
                 self._masks[place] = torch.zeros(self.tongue.words.size, dtype=torch.bool)
@@ -204,6 +238,7 @@ class Cursor:
 
     def _refuse_failed(self) -> None:
         if self.matcher.is_error():
+            self._whole.spent = True
             reason = self.matcher.get_error().splitlines()[0]
             raise BadRequest(
                 f"the grammar cannot be followed any further after {len(self.path) - 1} tokens: {reason}. Simplify it: "

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import BadRequest, MissingExtra
 from ..warp.limits import expect
 from .checked import Checked
 from .constraint import Constraint
 from .form import Form, Words
-from .keyword import ENFORCED, FORMATS, KNOWN_FORMATS, SILENT, UNENFORCED, inside, pointless
+from .formats import checker, spell_out
+from .keyword import ENFORCED, FORMATS, KNOWN_FORMATS, SILENT, UNENFORCED, idle, inside, pointless, reference_alone
 from .matcher import engine, tongue
+from .relaxing import COUNTED, Use, relax
 
+UNTOLD = ("format",)  # what no check at the end could tell either: jsonschema lets most formats pass
 SPACE = r"(\n {0,16}| )?"  # a line break with some indentation, or one blank: no model can write blanks for ever
-
-
-class Use(NamedTuple):
-    """A keyword, and where in the schema it stands, as a JSON pointer."""
-
-    keyword: str
-    at: str
-
-    def __str__(self) -> str:
-        return f"{self.keyword!r} at {self.at or 'the top'}"
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class JsonSchema(Form):
                 "text be checked instead: check=True, on the command line --json-check"
             )
         compiled = tongue(words).compile(grammar, "the JSON schema")
-        return Checked(compiled, _validator(self.source), words) if report.checked else compiled
+        return Checked(compiled, validator(self.source, words, report.checked), words) if report.checked else compiled
 
     @property
     def report(self) -> Report:
@@ -85,23 +78,29 @@ class JsonSchema(Form):
         """The report, and the grammar in llguidance's own form."""
         schema = json.loads(self.source)
         uses = list(_uses(schema))
-        unknown = tuple(use for use in uses if use.keyword not in ENFORCED | UNENFORCED)
+        unknown = tuple(use for use in uses if use.keyword not in ENFORCED | UNENFORCED) + tuple(_overridden(schema))
         beyond = [use for use in uses if use.keyword in UNENFORCED] + list(_loose(schema))
         grammar, error = self._compiled(schema, lenient=False)
         if error and not beyond:
-            blamed = _blamed(error, uses)
-            if not blamed:  # broken or unsatisfiable: nothing to check at the end
+            beyond = _blamed(error, uses) or relax(json.loads(json.dumps(schema)), error, _readable)
+            if not beyond:  # broken or unsatisfiable: nothing to check at the end
                 raise BadRequest(f"the JSON schema cannot be used: {error}")
-            beyond = blamed
         enforced = tuple(use for use in uses if use.keyword in ENFORCED and use not in beyond)
         if not beyond:
             return Report(enforced, unknown=unknown), grammar
         if not self.check:
             return Report(enforced, refused=tuple(beyond), unknown=unknown), grammar
-        grammar, error = self._compiled(schema, lenient=True)
+        left = json.loads(json.dumps(schema))
+        beyond += [use for use in relax(left, COUNTED, _readable) if use not in beyond]
+        grammar, error = self._compiled(left, lenient=True)
+        while error and (more := relax(left, error, _readable)):
+            beyond += [use for use in more if use not in beyond]
+            grammar, error = self._compiled(left, lenient=True)
         if error:
             raise BadRequest(f"the JSON schema cannot be used, not even with a check at the end: {error}")
-        return Report(enforced, checked=tuple(beyond), unknown=unknown), grammar
+        refused = tuple(use for use in beyond if use.keyword in UNTOLD)
+        enforced = tuple(use for use in enforced if use not in beyond)
+        return Report(enforced, tuple(use for use in beyond if use not in refused), refused, unknown), grammar
 
     def _compiled(self, schema: Any, lenient: bool) -> tuple[str, str]:
         """The grammar of a schema, and what is wrong with it if something is."""
@@ -109,7 +108,10 @@ class JsonSchema(Form):
         # the last word over what the schema itself may ask of the compiler
         options = {"whitespace_pattern": self.space, "lenient": lenient, "coerce_one_of": lenient}
         own = {"item_separator": ",", "key_separator": ":", "whitespace_flexible": True, **options}
-        grammar = matcher.grammar_from_json_schema(json.dumps(_plain(schema)), overrides=own)
+        try:
+            grammar = matcher.grammar_from_json_schema(json.dumps(_plain(schema)), overrides=own)
+        except ValueError as error:  # what it cannot even read, such as very deep nesting
+            return "", str(error)
         return grammar, str(matcher.validate_grammar(grammar)).strip()
 
 
@@ -121,6 +123,8 @@ def json_schema(schema: Mapping[str, Any] | bool | str | Any, check: bool = Fals
         source = json.dumps(made)
     except (TypeError, ValueError) as error:
         raise BadRequest(f"the JSON schema is not JSON: {error}") from None
+    except RecursionError:
+        raise BadRequest("the JSON schema is nested too deeply to be read; give the parts names under $defs") from None
     expect(isinstance(made, (Mapping, bool)), "a JSON schema", made, "an object, true or false")
     if made is False:
         raise BadRequest("the JSON schema is false, which nothing meets; give one that accepts something")
@@ -129,10 +133,19 @@ def json_schema(schema: Mapping[str, Any] | bool | str | Any, check: bool = Fals
 
 def _uses(schema: Any) -> Iterator[Use]:
     """Every keyword that asks something of a text, with its place."""
+    alone = reference_alone(schema)
     for at, part in inside(schema):
+        none = idle(part, alone)
         for keyword in part:
-            if keyword not in SILENT and not pointless(keyword, part):
+            if keyword not in SILENT and keyword not in none and not pointless(keyword, part):
                 yield Use(keyword, at)
+
+
+def _overridden(schema: Any) -> Iterator[Use]:
+    """What a reference beside it leaves without meaning."""
+    alone = reference_alone(schema)
+    for at, part in inside(schema):
+        yield from (Use(keyword, at) for keyword in sorted(idle(part, alone) - SILENT))
 
 
 def _loose(schema: Any) -> Iterator[Use]:
@@ -148,9 +161,11 @@ def _loose(schema: Any) -> Iterator[Use]:
 def _plain(schema: Any) -> Any:
     """The schema without what asks nothing: a keyword that is switched off, a format that nobody defines."""
     copy = json.loads(json.dumps(schema))
-    for _, part in inside(copy):
-        for keyword in [k for k in part if pointless(k, part)]:
+    alone = reference_alone(schema)
+    for _, part in list(inside(copy)):
+        for keyword in [k for k in part if pointless(k, part) or k in idle(part, alone)]:
             del part[keyword]
+        spell_out(part)
     return copy
 
 
@@ -162,11 +177,18 @@ def _blamed(error: str, uses: list[Use]) -> list[Use]:
     return [use for use in uses if any(use.keyword.endswith(part) for part in wanted)]
 
 
-def _validator(source: str) -> Any:
-    """What tells whether a finished text is right."""
+def _readable(pattern: str) -> bool:
+    """True if the compiler can use a regular expression."""
+    matcher = engine().LLMatcher
+    grammar = matcher.grammar_from_json_schema(json.dumps({"type": "string", "pattern": pattern}))
+    return not matcher.validate_grammar(grammar)
+
+
+def validator(source: str, words: Words, checked: Sequence[Use] = ()) -> Callable[[str], bool]:
+    """What tells whether a finished text is right; of `checked` also what the schema's own draft does not know."""
     try:
         from jsonschema.exceptions import SchemaError
-        from jsonschema.validators import Draft202012Validator, validator_for
+        from jsonschema.validators import Draft7Validator, Draft202012Validator, extend, validator_for
     except ImportError:
         raise MissingExtra("jsonschema", "grammar", "checking a JSON text at its end") from None
     schema = json.loads(source)
@@ -175,11 +197,17 @@ def _validator(source: str) -> Any:
         kind.check_schema(schema)
     except SchemaError as error:
         raise BadRequest(f"the JSON schema is broken: {error.message}") from None
-    validator = kind(schema, format_checker=kind.FORMAT_CHECKER)
+    every = {**Draft202012Validator.VALIDATORS, **Draft7Validator.VALIDATORS}
+    asked = {use.keyword for use in checked} & every.keys() - kind.VALIDATORS.keys()
+    if asked and reference_alone(schema):  # `if` with `const`, in draft 4: to know one and not the other makes no sense
+        asked = Draft7Validator.VALIDATORS.keys() - kind.VALIDATORS.keys()
+    judge = extend(kind, {name: every[name] for name in asked})(
+        schema, format_checker=checker(kind.FORMAT_CHECKER, words)
+    )
 
     def valid(text: str) -> bool:
         try:
-            return bool(validator.is_valid(json.loads(text)))
+            return bool(judge.is_valid(json.loads(text)))
         except ValueError:
             return False
 

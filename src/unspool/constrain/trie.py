@@ -38,6 +38,9 @@ class Trie:
     """The token sequences that may be written, sharing their beginnings."""
 
     def __init__(self, sequences: Collection[Sequence[int]], words: Words) -> None:
+        expect(
+            len(sequences) > 0, "a trie", tuple(sequences), "at least one sequence of tokens, else nothing can follow"
+        )
         self.words = words
         self.next: list[dict[int, int]] = [{}]
         self.ends: set[int] = set()

@@ -14,3 +14,4 @@ from .refill import Given as Given
 from .slots import Slots as Slots
 from .speculate import Speculate as Speculate
 from .steps import Steps as Steps
+from .template import Template as Template

@@ -48,7 +48,9 @@ def tiling(rows: int, tokens: int, kv_heads: int, group: int, width: int, room: 
     if tokens == 1:
         if programs * triton.cdiv(room, 32) <= FULL_CHIP:
             keys = 32
-        elif programs > FULL_CHIP or programs * MOST_SPLITS <= 2 * PROCESSORS:
+        elif programs > FULL_CHIP:  # each by itself: the fewer threads wait for each other, the more programs at a time
+            keys, warps = 32, 1
+        elif programs * MOST_SPLITS <= 2 * PROCESSORS:
             keys, least = 128, 2
         else:
             warps = 2

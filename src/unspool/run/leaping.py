@@ -20,7 +20,7 @@ from .slotted import SlottedSession
 
 BATCH = 64  # tokens of a leap, of all rows together: from there on they cost more than they bring
 NARROW, WIDE = 4, 64  # tokens of one row
-MANY = 32  # rows that leap together at most
+MANY = 16  # rows that leap together at most: a fuller forward has no room for drafts
 TRIAL = 2  # rounds of a leap that is not known to pay
 LEAST = 8  # tokens of a vocabulary
 

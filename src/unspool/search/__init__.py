@@ -7,6 +7,10 @@ from .cautious import Cautious as Cautious
 from .chaotic import Chaotic as Chaotic
 from .diverse import Diverse as Diverse
 from .foresight import Foresight as Foresight
+from .mcts import Mcts as Mcts
+from .neurologic import Neurologic as Neurologic
+from .rewarded import Rewarded as Rewarded
 from .several import Several as Several
 from .smc import Smc as Smc
 from .stochastic import Stochastic as Stochastic
+from .twist import Lookahead as Lookahead

@@ -65,14 +65,15 @@ class AStar:
         """Search after `text` until `stop`."""
         grove, border = Grove(self.rows), self.border.stop(stop)
         frontier = [_Open(1.0, 0, 0.0, Text.begin(text, warp, stop))]
-        came = 0
+        came, shown = 0, list[Text]()
         try:
             while (best := min(frontier)).text.reason is None and grove.affords([best.text]):
                 frontier.remove(best)
                 # a beginning is gone on with once, and its number tells it from others of the same length
                 texts, follow = [best.text] * self.kids, drawing(chance, best.came)
                 held = [one.text for one in frontier]
-                found = yield from rolled(grove, best.text, texts, border, stop, follow, held=held)
+                shown.clear()
+                found = yield from rolled(grove, best.text, texts, border, stop, follow, 1, held, shown.extend)
                 found = list({rollout.text.tokens: rollout for rollout in found}.values())
                 marks = yield from self.mark(grove, found)
                 for rollout, mark in zip(found, marks, strict=True):
@@ -81,7 +82,7 @@ class AStar:
                     frontier.append(_Open(cost + 1 - mark, came, cost, rollout.text))
         finally:
             ends = [one for one in frontier if one.text.reason] or frontier
-            self.watch([one.text.ranked(-one.promise) for one in sorted(ends)])
+            self.watch([*(one.text.ranked(-one.promise) for one in sorted(ends)), *shown])
         return (yield from told([min(ends).text], grove.forwards))
 
 

@@ -117,17 +117,24 @@ class Pool:
         worth = values(laws, [text.score for text in self.live])
         if fines:
             worth[:, list(fines)] -= worth.new_tensor(list(fines.values()))
+        best = leading(worth, self.room(stop))
+        return self.take([self.live[i].then(x, raws[i], laws[i], stop).ranked(value) for i, x, value in best], stop)
+
+    def room(self, stop: Stop) -> int:
+        """So many continuations that enough go on even if all ends are among them."""
+        return self.width * (1 + max(1, len(stop.tokens)))
+
+    def take(self, texts: Sequence[Text], stop: Stop) -> list[int]:
+        """Go on with the first of these, best first; the tokens that were written."""
         live, written = list[Text](), list[int]()
-        room = self.width * (1 + max(1, len(stop.tokens)))  # so many that enough go on even if all ends are among them
-        for rank, (row, token, value) in enumerate(leading(worth, room)):
-            text = self.live[row].then(token, raws[row], laws[row], stop)
+        for rank, text in enumerate(texts):
             if text.reason is None and len(live) < self.width:
-                live.append(text.ranked(value))
+                live.append(text)
             elif text.reason is not None and rank < self.width:
                 self.ended.append(text.ranked(self._score(text)))
             else:
                 continue
-            written.append(token)
+            written.append(text.tokens[-1])
         self.ended = sorted(self.ended, key=lambda text: -text.score)[: self.width]
         self.live = live if self._goes_on(live, stop) else []
         return written

@@ -14,7 +14,7 @@ from ..warp.warp import Warp
 from .grove import Grove
 from .mark import Likely, Mark, fit_mark
 from .rollout import Border, Follow, rolled
-from .text import ROWS, Text, said
+from .text import ROWS, Text, Watch, said, unwatched
 
 
 class Fork(Protocol):
@@ -38,7 +38,7 @@ class Branch:
     """Write token by token; where `fork` names several, write each on to the `border` and keep the best by `mark`.
 
     All of the best branch is kept, or its first `commit` tokens. Of equal marks the first wins. `texts` says how many
-    branches there are at most.
+    branches there are at most. `watch` is told the text, or the branches that were under way if it is cancelled.
 
     Cost: one forward per token, of as many rows as there are branches; at most `rows` in all, then what stands.
     """
@@ -49,6 +49,7 @@ class Branch:
     commit: int = 0
     rows: int = 0
     texts: int = 16
+    watch: Watch = unwatched
 
     def fit(self, vocabulary: Chatting) -> Branch:
         """With a mark that knows this vocabulary."""
@@ -58,20 +59,26 @@ class Branch:
         """Decode after `text` until `stop`."""
         grove, here = Grove(self.rows), Text.begin(text, self.fork.view(warp), stop)
         border = self.border.stop(stop)
-        while here.reason is None and grove.affords([here]):
-            before = here
-            (raw,) = yield from grove.score([here])
-            law, position = here.prefix.shape(raw), len(here.prefix)
-            ways = [here.then(x, raw, law, stop) for x in self.fork.ways(law, chance, position)]
-            here = ways[0]
-            if len(ways) > 1:
-                rollouts = yield from rolled(grove, before, ways, border, stop, self._follow(chance, position))
-                marks = yield from self.mark(grove, rollouts)
-                best = marks.index(max(marks))
-                here = rollouts[best].text
-                if self.commit and len(rollouts[best].tokens) > self.commit:
-                    here = _first(before, rollouts[best].text, self.commit, stop)
-            yield said(here, len(before.tokens))
+        shown: list[Text] = []
+        try:
+            while here.reason is None and grove.affords([here]):
+                before = here
+                (raw,) = yield from grove.score([here])
+                law, position = here.prefix.shape(raw), len(here.prefix)
+                ways = [here.then(x, raw, law, stop) for x in self.fork.ways(law, chance, position)]
+                here = ways[0]
+                if len(ways) > 1:
+                    rollouts = yield from rolled(
+                        grove, before, ways, border, stop, self._follow(chance, position), watch=shown.extend
+                    )
+                    marks = yield from self.mark(grove, rollouts)
+                    best = marks.index(max(marks))
+                    here = rollouts[best].text
+                    if self.commit and len(rollouts[best].tokens) > self.commit:
+                        here = _first(before, rollouts[best].text, self.commit, stop)
+                yield said(here, len(before.tokens))
+        finally:
+            self.watch(shown or [here])
         return Done(here.tokens, here.reason or ROWS, here.trim)
 
     def _follow(self, chance: Chance, number: int) -> Follow:

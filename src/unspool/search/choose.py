@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
@@ -14,7 +15,7 @@ T = TypeVar("T")
 def best(outputs: Sequence[T], score: Callable[[T], float]) -> T:
     """Best-of-N: the output with the highest score; of equals the first."""
     _expect_some(outputs)
-    return max(outputs, key=score)
+    return max(outputs, key=lambda output: _number(score(output), "score", output))
 
 
 def vote(
@@ -29,7 +30,7 @@ def vote(
     for output in outputs:
         given = answer(output)
         if given is not None:
-            votes[given] = votes.get(given, 0.0) + weight(output)
+            votes[given] = votes.get(given, 0.0) + _number(weight(output), "weight", output)
     if not votes:
         return outputs[0]
     winner = max(votes, key=lambda given: votes[given])
@@ -44,7 +45,7 @@ def agree(outputs: Sequence[T], utility: Callable[[T, T], float], support: Seque
     """
     _expect_some(outputs)
     others = support or outputs
-    return max(outputs, key=lambda output: sum(utility(output, other) for other in others))
+    return max(outputs, key=lambda one: sum(_number(utility(one, other), "utility", one) for other in others))
 
 
 def overlap(text: str, other: str, longest: int = 6, beta: float = 2.0) -> float:
@@ -64,6 +65,13 @@ def overlap(text: str, other: str, longest: int = 6, beta: float = 2.0) -> float
 
 def _grams(text: str, n: int) -> Counter[str]:
     return Counter(text[i : i + n] for i in range(len(text) - n + 1))
+
+
+def _number(value: float, name: str, output: object) -> float:
+    """A value that can be compared: NaN would make whoever comes first the best."""
+    if math.isnan(value):
+        raise BadRequest(f"the {name} of {output!r:.80} is {value}; expected a number")
+    return value
 
 
 def _expect_some(outputs: Sequence[object]) -> None:

@@ -17,7 +17,7 @@ from ..warp.warp import Warp
 from .grove import Grove
 from .mark import Likely, Mark, fit_mark
 from .rollout import Border, Rollout, drawing, rolled
-from .text import ROWS, Text, said
+from .text import ROWS, Text, Watch, said, unwatched
 
 
 def build(rollouts: int = 8, steps: int = 4, tau: float = 0.05, longest: int = 64, rows: int = 0) -> Method:
@@ -39,7 +39,7 @@ class Foresight:
 
     The sum is over all rollouts that begin with it, those of earlier rounds that still fit included; equal steps merge.
     A `tau` of 0 takes the step of the best mark. Then it looks ahead anew: model-predictive control. The mark of the
-    paper is exp(mean log p) of the rollout.
+    paper is exp(mean log p) of the rollout. `watch` is told the text, or the rollouts under way if it is cancelled.
 
     Claim: HEURISTIC. One rollout of one step is ancestral sampling; a huge `tau` takes steps as often as they were
     drawn.
@@ -52,6 +52,7 @@ class Foresight:
     mark: Mark = Likely()  # noqa: RUF009  (frozen)
     border: Border = Border()  # noqa: RUF009
     rows: int = 0
+    watch: Watch = unwatched
 
     def __post_init__(self) -> None:
         expect(whole(self.rollouts, 1), "foresight:rollouts", self.rollouts, "a whole number of texts from 1 on")
@@ -73,16 +74,20 @@ class Foresight:
         grove, here = Grove(self.rows), Text.begin(text, warp, stop)
         border = self.border.stop(stop)
         pool: list[tuple[Rollout, float]] = []
-        while here.reason is None and grove.affords([here]):
-            position = len(here.prefix)
-            texts, follow = [here] * self.rollouts, drawing(chance, position)
-            held = [stage for rollout, _ in pool for stage in rollout.stages]
-            found = yield from rolled(grove, here, texts, border, stop, follow, self.steps, held)
-            marks = yield from self.mark(grove, found)
-            pool += zip(found, marks, strict=True)
-            before, here = here, self._chosen(here, pool, chance, position)
-            pool = [(rollout, mark) for rollout, mark in pool if _next(rollout, here) is not None]
-            yield said(here, len(before.tokens))
+        shown: list[Text] = []
+        try:
+            while here.reason is None and grove.affords([here]):
+                position = len(here.prefix)
+                texts, follow = [here] * self.rollouts, drawing(chance, position)
+                held = [stage for rollout, _ in pool for stage in rollout.stages]
+                found = yield from rolled(grove, here, texts, border, stop, follow, self.steps, held, shown.extend)
+                marks = yield from self.mark(grove, found)
+                pool += zip(found, marks, strict=True)
+                before, here = here, self._chosen(here, pool, chance, position)
+                pool = [(rollout, mark) for rollout, mark in pool if _next(rollout, here) is not None]
+                yield said(here, len(before.tokens))
+        finally:
+            self.watch(shown or [here])
         return Done(here.tokens, here.reason or ROWS, here.trim)
 
     def _chosen(self, here: Text, pool: Sequence[tuple[Rollout, float]], chance: Chance, position: int) -> Text:

@@ -48,6 +48,25 @@ class Grove:
         scores: Scores = yield Score(tree)
         return [scores.law(ends[text.tokens]) for text in live]
 
+    def along(
+        self, live: Sequence[Text], chains: Sequence[Sequence[tuple[int, ...]]], held: Iterable[Text] = ()
+    ) -> Generator[Ask, Any, list[list[list[Law]]]]:
+        """For each text and each of its chains the laws of the chain's tokens, which are not kept; what is held is."""
+        yield self._keep(live, [self._read(text) for text in held])
+        tree, kids, nodes = NOTHING, dict[tuple[int, int], int](), list[list[list[int]]]()
+        for text, own in zip(live, chains, strict=True):
+            nodes.append([])
+            for chain in own:
+                way = [~self._known[text.tokens]]
+                for token in chain[:-1]:
+                    if (way[-1], token) not in kids:
+                        tree, kids[way[-1], token] = _hung(tree, way[-1], (token,))
+                    way.append(kids[way[-1], token])
+                nodes[-1].append(way)
+        self.spent += len(tree)
+        scores: Scores = yield Score(tree)
+        return [[[scores.law(node) for node in way] for way in own] for own in nodes]
+
     def _keep(self, live: Sequence[Text], held: Iterable[tuple[int, ...]]) -> Keep:
         """Make these the leaves, each once."""
         self.spent += self._cost(live)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..asks import Ask
-from ..constrain.potential import Worth
+from ..constrain.potential import Worth, weighed
 from ..decode.judge import QUESTION, Chatting, Judge
 from ..errors import BadRequest
 from .grove import Grove
@@ -42,7 +42,7 @@ class Told:
     def __call__(self, grove: Grove, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
         """One call for each."""
         yield from ()
-        return [self.worth(rollout.text.tokens) for rollout in rollouts]
+        return [weighed(self.worth, "the mark", rollout.text.tokens) for rollout in rollouts]
 
 
 @dataclass(frozen=True)

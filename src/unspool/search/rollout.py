@@ -13,7 +13,7 @@ from ..law import Law
 from ..stop import Stop, Tail
 from ..warp.limits import expect, whole
 from .grove import Grove
-from .text import Text
+from .text import Text, Watch, unwatched
 
 Follow: TypeAlias = Callable[[int, Text, Law], int]
 """Which token follows in rollout i, given its text and the law."""
@@ -80,22 +80,34 @@ def rolled(
     follow: Follow,
     steps: int = 1,
     held: Sequence[Text] = (),
+    watch: Watch = unwatched,
 ) -> Generator[Ask, Any, list[Rollout]]:
-    """Write these texts on from `start` for so many steps each, or to their end, or until the budget is spent."""
+    """Write these texts on from `start` for so many steps each, or to their end, or until the budget is spent.
+
+    If that is broken off, `watch` is told how far they have come, those that have ended and are likeliest first.
+    """
     runs = [_Run(text, border.start(), ()) for text in texts]
     if texts and texts[0] is not start:  # a first token was chosen already
         runs = [run.past(border, steps) for run in runs]
-    while grove.affords(live := [run.text for run in runs if not run.over]):
-        kept = [stage for run in runs for stage in run.stages]
-        raws = iter((yield from grove.score(live, (start, *held, *kept))))
-        for i, run in enumerate(runs):
-            if run.over:
-                continue
-            raw = next(raws)
-            law = run.text.prefix.shape(raw)
-            text = run.text.then(follow(i, run.text, law), raw, law, stop)
-            runs[i] = replace(run, text=text).past(border, steps)
+    try:
+        while grove.affords(live := [run.text for run in runs if not run.over]):
+            kept = [stage for run in runs for stage in run.stages]
+            raws = iter((yield from grove.score(live, (start, *held, *kept))))
+            for i, run in enumerate(runs):
+                if run.over:
+                    continue
+                raw = next(raws)
+                law = run.text.prefix.shape(raw)
+                text = run.text.then(follow(i, run.text, law), raw, law, stop)
+                runs[i] = replace(run, text=text).past(border, steps)
+    except BaseException:
+        watch(sorted((run.text for run in runs), key=_unpromising))
+        raise
     return [Rollout(start, run.stages if run.over else (*run.stages, run.text)) for run in runs]
+
+
+def _unpromising(text: Text) -> tuple[bool, float]:
+    return text.reason is None, -text.logp / max(1, len(text.tokens))
 
 
 @dataclass(frozen=True, eq=False)

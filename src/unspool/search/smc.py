@@ -5,23 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..asks import Ask, Decoding
 from ..chance import At, Chance, Role
 from ..claim import HEURISTIC, Method, claims
 from ..constrain.awrs import Adaptive, Geometric, Masked, Propose, Recursive
-from ..constrain.constraint import State
 from ..constrain.parted import parted, timely
-from ..constrain.potential import Potential
-from ..errors import EmptyLaw
+from ..constrain.potential import Potential, Wanting
 from ..law import NEVER, Law
 from ..stop import Stop
 from ..warp.limits import expect, real, whole
 from ..warp.warp import Warp
 from .grove import Grove
+from .particle import Particle, Pen, end_of, log_mean, refuse_dead, shares
+from .particle import log_marginal as log_marginal
 from .resample import RESAMPLE, Resample, multinomial, stratified
 from .text import Text, Watch, told, unwatched
+from .twist import Given, Twist
+
+Cloud: TypeAlias = Sequence[Particle]
+Past: TypeAlias = list[Cloud]  # the particles as they were when each of the last blocks began
 
 
 def build(
@@ -32,6 +36,7 @@ def build(
     threshold: float = 0.5,
     block: int = 1,
     moves: int = 0,
+    back: int = 1,
     checks: int = 0,
     rows: int = 0,
 ) -> Method:
@@ -45,22 +50,7 @@ def build(
     expect(propose in known, "smc:propose", propose, f"one of {', '.join(known)}")
     expect(power == 1 or propose == "masked", "smc:power", power, "1, unless propose=masked, which alone knows powers")
     expect(resample in RESAMPLE, "smc:resample", resample, f"one of {', '.join(RESAMPLE)}")
-    return Smc(particles, known[propose], Potential(), RESAMPLE[resample], threshold, block, moves, rows)
-
-
-@dataclass(frozen=True, eq=False)
-class Particle:
-    """A text with its log-weight, what its constraint knows, and what its weight holds of a guess about its future."""
-
-    text: Text
-    state: State | None
-    weight: float = 0.0
-    guess: float = 0.0
-
-    @property
-    def live(self) -> bool:
-        """Whether it goes on."""
-        return self.text.reason is None and self.weight > NEVER
+    return Smc(particles, known[propose], Potential(), RESAMPLE[resample], threshold, block, moves, rows, back)
 
 
 @claims(
@@ -68,7 +58,7 @@ class Particle:
     trials=lambda rule: [rule(2, Masked(2.0), resample=multinomial, threshold=0.9)],
     build=build,
     paper="2504.05410",
-    systems=("AWRS + SMC", "SMC reward-guided (prefix variant)", "Power-SMC"),
+    systems=("AWRS + SMC", "Power-SMC"),
     shaped=False,
 )
 @dataclass(frozen=True)
@@ -76,10 +66,11 @@ class Smc:
     """Write `particles` texts side by side, each with a weight; drop light ones for copies of heavy ones; draw one.
 
     Wanted are texts in proportion to p(text)·1[constraint met]·exp(potential(text)), p the law after all other warps.
-    A token comes from `propose` with a weight that makes up for what the constraint took away; `potential.prefix` is
-    multiplied in before resampling and taken back after. If the effective number 1/Σw̄² falls below `threshold` times
-    the particles, at the end of a block of `block` tokens, `resample` chooses who goes on, and copies part by `moves`
-    Metropolis steps: the block is written anew, and taken with probability min(1, its weight/that of the old one).
+    A token comes from `propose` with a weight that makes up for what the constraint took away; a guess of what will
+    follow, `potential.prefix` or what `twist` sees ahead, is multiplied in before resampling and taken back after. If
+    the effective number 1/Σw̄² falls below `threshold` times the particles, at the end of a block of `block` tokens,
+    `resample` chooses who goes on. After every block copies part by `moves` Metropolis steps: one of the last `back`
+    blocks and all after it are written anew, and taken with probability min(1, their weight/that of the old ones).
     Under a constraint the last token that fits must be one that ends the text. The constraint is taken out of the
     request's warps.
 
@@ -88,19 +79,20 @@ class Smc:
 
     Claim: HEURISTIC for the one text that is drawn at the end: its law tends to the wanted one with more particles; the
     gap printed is the one to plain decoding, for p². The weights are proper, E[Σw·1{text}]/n = p(text)·potential(text),
-    which the tests enumerate. Where nothing is weighed the law is plain decoding's. That rewards guide the prefix
-    variant was reconstructed from an abstract.
+    which the tests enumerate. Where nothing is weighed the law is plain decoding's.
     Cost: one forward per token, of a row per live particle; at most `rows` rows in all, then one of the finished texts.
     """
 
     particles: int = 8
     propose: Propose = Masked()  # noqa: RUF009  (frozen)
-    potential: Potential = Potential()  # noqa: RUF009  (frozen)
+    potential: Wanting = Potential()  # noqa: RUF009  (frozen)
     resample: Resample = stratified
     threshold: float = 0.5
     block: int = 1
     moves: int = 0
     rows: int = 0
+    back: int = 1
+    twist: Twist = Given()  # noqa: RUF009  (frozen)
     watch: Watch = unwatched
 
     def __post_init__(self) -> None:
@@ -108,121 +100,86 @@ class Smc:
         expect(real(self.threshold, 0), "smc:threshold", self.threshold, "a share of the particles; usual is 0.5")
         expect(whole(self.block, 1), "smc:block", self.block, "a whole number of tokens from 1 on")
         expect(whole(self.moves, 0), "smc:moves", self.moves, "a whole number of steps from 0 on")
+        expect(whole(self.back, 1), "smc:back", self.back, "a whole number of blocks from 1 on")
         Grove(self.rows)
 
     @property
     def texts(self) -> int:
         """How many texts are kept at the same time."""
-        return 2 * self.particles if self.moves else self.particles
+        return self.particles * ((2 if self.moves else 1) + self.twist.texts)
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Draw after `text` until `stop`."""
         warp, constraint = parted(warp)
-        grove, begin = Grove(self.rows), Particle(Text.begin(text, warp, stop), timely(constraint, stop))
-        cloud = [begin] * self.particles
+        pen = Pen(Grove(self.rows), self.propose, self.potential.over(stop), chance, stop)
+        cloud: Cloud = [Particle(Text.begin(text, warp, stop), timely(constraint, stop))] * self.particles
+        past: Past = []
+        blocks = math.inf if stop.most is None else math.ceil(stop.most / self.block)  # after which all have ended
         try:
-            while grove.affords([one.text for one in cloud if one.live]):
-                roots = cloud
-                cloud = yield from self._grown(grove, roots, 0, chance, stop)
-                _refuse_dead(cloud)
+            while self._goes_on(pen, cloud, past):
+                blocks -= 1
+                past = [*past, cloud][-self.back :] if self.moves else []
+                cloud = yield from self._grown(pen, past, cloud, 0)
+                refuse_dead(cloud)
                 if any(one.live for one in cloud) and self._is_uneven(cloud):
-                    picks = self.resample(shares([one.weight for one in cloud]), chance, _end(cloud))
-                    gains = [cloud[i].weight - roots[i].weight for i in picks]
+                    picks = self.resample(shares([one.weight for one in cloud]), chance, end_of(cloud))
                     mean = log_mean([one.weight for one in cloud])
-                    cloud, roots = [replace(cloud[i], weight=mean) for i in picks], [roots[i] for i in picks]
-                    if self.moves:
-                        cloud = yield from self._rejuvenated(grove, cloud, roots, gains, chance, stop)
+                    cloud = [replace(cloud[i], weight=mean) for i in picks]
+                    past = [[roots[i] for i in picks] for roots in past]
+                # after every block but the last: moves that waited for uneven weights, or for texts that go on, would
+                # leave other weights than they found
+                for _ in range(self.moves if blocks > 0 else 0):
+                    cloud, past = yield from self._rejuvenated(pen, cloud, past)
+            pen.front = cloud
         finally:
-            self.watch(sorted((one.text.ranked(one.weight) for one in cloud), key=lambda text: -text.score))
+            # cancelled within a block, the particles have come further than the end of the last one
+            shown = max(cloud, pen.front or cloud, key=end_of)
+            self.watch(sorted((one.text.ranked(one.weight) for one in shown), key=lambda text: -text.score))
         ended = [one for one in cloud if one.text.reason and one.weight > NEVER] or cloud
         law = Law.of(shares([one.weight for one in ended]))
-        drawn = law.draw(chance, At(_end(cloud), Role.ORDER, self.particles))
-        return (yield from told([ended[drawn.token].text], grove.forwards))
+        drawn = law.draw(chance, At(end_of(cloud), Role.ORDER, self.particles))
+        return (yield from told([ended[drawn.token].text], pen.grove.forwards))
 
-    def _grown(
-        self, grove: Grove, cloud: list[Particle], number: int, chance: Chance, stop: Stop, held: Sequence[Text] = ()
-    ) -> Generator[Ask, Any, list[Particle]]:
-        """A block more for all that are live, or as much of it as there is budget for."""
-        roots = [one.text for one in cloud] if self.moves else []
-        for _ in range(self.block):
-            live = [one.text for one in cloud if one.live]
-            if not grove.affords(live):
-                break
-            raws = iter((yield from grove.score(live, [*roots, *held])))
-            cloud = [
-                self._moved(one, next(raws), number + i, chance, stop) if one.live else one
-                for i, one in enumerate(cloud)
-            ]
-        return cloud
+    def _goes_on(self, pen: Pen, cloud: Cloud, past: Past) -> bool:
+        """Whether there is budget for those that are live, or a text that has ended may still be moved back to life."""
+        live = [one.text for one in cloud if one.live]
+        return pen.grove.affords(live) if live else any(one.live for roots in past for one in roots)
 
-    def _rejuvenated(
-        self,
-        grove: Grove,
-        cloud: list[Particle],
-        roots: list[Particle],
-        gains: list[float],
-        chance: Chance,
-        stop: Stop,
-    ) -> Generator[Ask, Any, list[Particle]]:
-        """Write the last block anew and take that instead with probability min(1, its weight / the old one's)."""
-        n = self.particles
-        for move in range(1, self.moves + 1):
-            fresh = yield from self._grown(grove, roots, move * n, chance, stop, [one.text for one in cloud])
-            for i, (new, root) in enumerate(zip(fresh, roots, strict=True)):
-                gain = new.weight - root.weight
-                whole_block = not new.live or len(new.text.tokens) == len(root.text.tokens) + self.block
-                at = At(_end(cloud), Role.ACCEPT, (self.moves + move) * n + i)
-                odds = math.exp(min(0.0, gain - gains[i])) if gain > NEVER and root.live and whole_block else 0.0
-                if odds > 0 and chance.coin(odds, at):
-                    cloud[i], gains[i] = replace(new, weight=cloud[i].weight), gain
-        return cloud
+    def _grown(self, pen: Pen, past: Past, cloud: Cloud, number: int) -> Generator[Ask, Any, Cloud]:
+        """A block more for all that are live, or as much of it as there is budget for, and a guess of what follows."""
+        held = [one.text for roots in past for one in roots]
+        grown = yield from pen.grown(cloud, self.block, number, held)
+        return (yield from self.twist(pen, grown, held))
 
-    def _moved(self, one: Particle, raw: Law, number: int, chance: Chance, stop: Stop) -> Particle:
-        """The particle with one more token, or dead."""
-        law = one.text.prefix.shape(raw)
-        token, weight, _ = self.propose(law, one.state, chance, At(len(one.text.prefix), Role.PICK, number))
-        if token is None or weight == 0:
-            return replace(one, weight=NEVER)
-        text = one.text.then(token, raw, law, stop)
-        state = None if one.state is None else one.state.step(token)
-        heavier = one.weight - one.guess + math.log(weight)
-        if text.reason is None:
-            guess = self.potential.part(text.tokens)
-            return Particle(text, state, heavier + guess, guess if guess > NEVER else 0.0)
-        met = state is None or state.complete()
-        return Particle(text, state, heavier + self.potential.whole(text.tokens) if met else NEVER)
+    def _rejuvenated(self, pen: Pen, cloud: Cloud, past: Past) -> Generator[Ask, Any, tuple[Cloud, Past]]:
+        """Write the last blocks anew; each particle takes that with probability min(1, its weight / the old one's)."""
+        number = pen.turn(self.particles * max(1, self.twist.texts))
+        end = end_of(cloud)
+        cut = Law.of([1.0] * len(past)).draw(pen.chance, At(end, Role.ACCEPT, number)).token
+        fresh, stages = past[cut], list[Cloud]()
+        for _ in past[cut:]:
+            stages.append(fresh)
+            fresh = yield from self._grown(pen, [*past, *stages[1:], cloud], fresh, number)
+        size = self.block * len(stages)
+        kept, taken = list(cloud), set[int]()
+        for i, (old, new, root) in enumerate(zip(cloud, fresh, past[cut], strict=True)):
+            both = root.live and old.weight > NEVER
+            comparable = both and all(_grown_by(one, root, size) for one in (old, new))
+            odds = math.exp(min(0.0, new.worth - old.worth)) if comparable else 0.0
+            if odds > 0 and pen.chance.coin(odds, At(end, Role.RESIDUAL, number + i)):
+                kept[i] = replace(new, weight=old.weight)
+                taken.add(i)
+        newer = [
+            [new if i in taken else old for i, (old, new) in enumerate(zip(*pair, strict=True))]
+            for pair in zip(past[cut:], stages, strict=True)
+        ]
+        return kept, [*past[:cut], *newer]
 
-    def _is_uneven(self, cloud: list[Particle]) -> bool:
+    def _is_uneven(self, cloud: Cloud) -> bool:
         """Whether too few particles carry the weight."""
         return 1 / sum(w * w for w in shares([one.weight for one in cloud])) < self.threshold * len(cloud)
 
 
-def shares(weights: Sequence[float]) -> list[float]:
-    """Log-weights as shares of their sum."""
-    top = max(weights)
-    found = [math.exp(weight - top) for weight in weights]
-    return [share / sum(found) for share in found]
-
-
-def log_mean(weights: Sequence[float]) -> float:
-    """The log of the mean weight."""
-    top = max(weights)
-    return top if top == NEVER else top + math.log(sum(math.exp(w - top) for w in weights) / len(weights))
-
-
-def log_marginal(texts: Sequence[Text]) -> float:
-    """log Σ p(text)·potential(text), estimated: its exponential is unbiased."""
-    return log_mean([text.score for text in texts])
-
-
-def _end(cloud: Sequence[Particle]) -> int:
-    """Where the longest text ends: a place for random numbers that are about all of them."""
-    return max(len(one.text.prefix) for one in cloud)
-
-
-def _refuse_dead(cloud: Sequence[Particle]) -> None:
-    if all(one.weight == NEVER for one in cloud):
-        raise EmptyLaw(
-            f"all {len(cloud)} particles have weight 0: what they wrote cannot meet the constraint or the potential "
-            "any more. Use more particles, a higher temperature or more tokens, or loosen what is demanded."
-        )
+def _grown_by(one: Particle, root: Particle, size: int) -> bool:
+    """Whether a particle has come so far from its root; the budget may have cut it."""
+    return not one.live or len(one.text.tokens) == len(root.text.tokens) + size

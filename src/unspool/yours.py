@@ -1,0 +1,46 @@
+"""An object of the user's own, from FILE.py:NAME."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from .errors import BadRequest
+
+
+def loaded(spec: str) -> Any:
+    """Run the file and take the attribute; the file's folder can be imported from, as if it were run itself."""
+    file, _, name = spec.rpartition(":")
+    if not file or not name:
+        raise BadRequest(f"{spec!r} names no object; write {spec.rstrip(':')}:NAME.")
+    found = getattr(module := _run(Path(file)), name, None)
+    if found is None:
+        own = [key for key in vars(module) if not key.startswith("_") and callable(getattr(module, key))]
+        raise BadRequest(f"{file} has no {name!r}; it has: {', '.join(own) or 'nothing to call'}.")
+    return found
+
+
+def _run(file: Path) -> Any:
+    if not file.is_file():
+        raise BadRequest(f"{file}: there is no such file; give FILE.py:NAME.")
+    spec = importlib.util.spec_from_file_location(f"yours_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise BadRequest(f"{file} is not a Python file; give FILE.py:NAME.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.path.insert(0, str(file.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = (
+            [error.lineno]
+            if isinstance(error, SyntaxError)
+            else [f.lineno for f in frames if f.filename == spec.origin]
+        )
+        where = f", line {lines[-1]}" if lines else ""
+        raise BadRequest(f"{file}{where}: {type(error).__name__}: {error}") from error
+    return module
