@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .lm import Output as Output
     from .loader import load as load
     from .methods import method as method
+    from .profile import Profile as Profile
     from .proof.prove import Proof as Proof
     from .proof.prove import prove as prove
     from .run.engine import Engine as Engine
@@ -78,6 +79,7 @@ _HOMES = {
     "lm": "LM Event Output",
     "loader": "load",
     "methods": "method",
+    "profile": "Profile",
     "proof": "Proof prove",
     "run.engine": "Engine",
     "run.table": "Joint Table",

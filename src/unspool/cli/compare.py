@@ -44,7 +44,7 @@ def compare(
     --max-tokens says otherwise.
     """
     methods = tuple(dict.fromkeys(spec for spec in method or ("lookup",) if spec != "plain"))
-    texts = [text for file in files for text in _prompts(file)] + list(given) or list(PROMPTS)
+    texts = [text for file in files for text in prompts_of(file)] + list(given) or list(PROMPTS)
     if not all(text.strip() for text in texts):
         raise BadRequest("one of the prompts is empty; give some text to go on from.")
     settings = drawing.settings(max_tokens=_MOST)
@@ -66,7 +66,7 @@ def compare(
         write(report(found, settings.temperature == 0))
 
 
-def _prompts(file: str) -> list[str]:
+def prompts_of(file: str) -> list[str]:
     """The prompts of a file, blank lines left out."""
     lines = [(number, line) for number, line in enumerate(read_file(file).splitlines(), 1) if line.strip()]
     if not lines:

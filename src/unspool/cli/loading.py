@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import click
+
 from ..errors import BadRequest
 from .group import option
 from .terminal import note, status
@@ -14,10 +16,25 @@ if TYPE_CHECKING:
     from ..lm import LM, Prompt
 
 
+def _profiled(ctx: click.Context, parameter: click.Parameter, file: str | None) -> str | None:
+    """Make what a profile says the defaults of this command; what is given on the command line stands above them."""
+    if file is not None:
+        from ..profile import Profile
+
+        found = Profile.read(file)
+        options = {each.name for each in ctx.command.params if isinstance(each, click.Option)}
+        given = {name: value for name, value in vars(found).items() if name in options and value is not None}
+        ctx.default_map = {**(ctx.default_map or {}), **given}
+    return file
+
+
 @dataclass(frozen=True)
 class Loading:
     """Which model, where and how."""
 
+    profile: str | None = option(
+        "--profile", metavar="FILE", is_eager=True, callback=_profiled, help="Model and method by `unspool auto-tune`."
+    )
     model: str = option(
         "-m",
         "--model",

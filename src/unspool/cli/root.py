@@ -13,11 +13,14 @@ from .. import __version__
 from .failure import INTERRUPTED, report
 from .terminal import BROKEN_PIPE, close, prepare
 
-COMMANDS = ("run", "chat", "trace", "methods", "prove", "compare", "bench", "plan", "pull", "train")
+COMMANDS = (
+    *("run", "chat", "trace", "methods", "prove"),
+    *("compare", "auto-tune", "bench", "report", "plan", "pull", "train"),
+)
 
 
 class Commands(click.Group):
-    """Subcommands by name: `run` is the function `run` of the module `run` beside this one."""
+    """Subcommands by name: `run` is the function `run` of the module `run` beside this one, `-` being `_` there."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order of use rather than of the alphabet."""
@@ -27,7 +30,8 @@ class Commands(click.Group):
         """The subcommand, imported now."""
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(f".{cmd_name}", __package__), cmd_name)
+        module = cmd_name.replace("-", "_")
+        command = getattr(import_module(f".{module}", __package__), module)
         assert isinstance(command, click.Command)
         return command
 

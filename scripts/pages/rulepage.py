@@ -1,0 +1,171 @@
+"""The page of one rule: everything that the registry, its docstring and the results say of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+
+from docstring import Said, cell, marked, said
+from measured import Table
+from running import commands, fills, python, refusal
+
+from unspool.claim import BOUND, HEURISTIC, LAW, SEED, Claim, Entry
+
+TITLES = {
+    "draft": "Drafters",
+    "verify": "Verifiers",
+    "decode": "Loops",
+    "unmask": "Filling holes",
+    "constrain": "Constraints",
+    "search": "Search",
+    "grow": "Tree shapes",
+    "warp": "Warps",
+    "steer": "Steering",
+}
+
+
+def title(family: str) -> str:
+    """A family's name for people."""
+    return TITLES.get(family, family.capitalize())
+
+
+def rule_page(entry: Entry, tables: Sequence[Table]) -> str:
+    """Everything that is known of one rule."""
+    parts = said(inspect.getdoc(entry.rule) or "")
+    about = f"title: {entry.name}\ndescription: {_quoted(entry.summary)}\nsearch: {{boost: 3}}"
+    pieces = [
+        parts.definition,
+        _facts(entry),
+        *([f"## How it works\n\n{parts.workings}"] if parts.workings else []),
+        _claim(entry, parts),
+        f"## Cost\n\n{parts.cost or 'Not stated.'}",
+        f"## When it loses\n\n{_loses(entry, parts, tables)}",
+        *([f"## Options\n\n{_options(entry)}"] if entry.build is not None else []),
+        f"## Run it\n\n{_run(entry)}",
+        f"## Measured\n\n{_measured(tables)}",
+    ]
+    return f"---\n{about}\n---\n\n# `{entry.name}`\n\n" + "\n\n".join(pieces) + "\n"
+
+
+def badge(claim: Claim) -> str:
+    """A claim's name as a coloured label."""
+    return f"`{claim.name}`{{ .claim .{claim.name.lower()} }}"
+
+
+def _facts(entry: Entry) -> str:
+    rows = [
+        ("claim", f"{badge(entry.claim)} {entry.claim.value} ([what exact means here](../../exact.md))"),
+        ("family", f"[{title(entry.family)}](index.md)"),
+        ("needs", _needs(entry)),
+        ("paper", paper(entry)),
+        ("systems", cell(marked(", ".join(entry.systems)))),
+        ("code", f"`{entry.rule.__module__}.{entry.rule.__name__}`"),
+    ]
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows if text)])
+
+
+def _needs(entry: Entry) -> str:
+    names = {"draft": "a draft model (`--draft`)", "small": "a third, smaller model (`--small`)"}
+    parts = [names.get(need, need) for need in entry.needs]
+    return ", ".join([*parts, *(["a model that fills holes"] if fills(entry) else [])])
+
+
+def models(entry: Entry) -> str:
+    """The models that it needs besides a causal target, in a few words."""
+    names = {"draft": "draft model", "small": "third model"}
+    return ", ".join([*(names.get(need, need) for need in entry.needs), *(["filling model"] if fills(entry) else [])])
+
+
+def paper(entry: Entry) -> str:
+    """A link to it, if there is one."""
+    return f"[arXiv {entry.paper}](https://arxiv.org/abs/{entry.paper})" if entry.paper else ""
+
+
+def _claim(entry: Entry, parts: Said) -> str:
+    how = {
+        HEURISTIC: f"`unspool prove {entry.name}` prints the largest gap that it finds.",
+        BOUND: f"`unspool prove {entry.name}` evaluates the bound for each case and holds the gap against it.",
+    }.get(entry.claim, f"`unspool prove {entry.name}` enumerates it.")
+    return f"## Claim\n\n{parts.claim or entry.claim.name + '.'}\n\n{how} [What exact means here](../../exact.md)."
+
+
+def _loses(entry: Entry, parts: Said, tables: Sequence[Table]) -> str:
+    """What the docstring says, and what was measured; else what follows from its claim and its cost."""
+    pieces = [parts.loses] if parts.loses else []
+    slower = [text for table in tables for text in table.slower]
+    wrong = [text for table in tables for text in table.wrong]
+    if slower:
+        pieces.append("Measured slower than plain decoding ([below](#measured)):\n\n" + _listed(slower))
+    elif any(table.timed for table in tables) and entry.name != "plain":
+        pieces.append("In what was timed ([below](#measured)) it was nowhere slower than plain decoding.")
+    if wrong:
+        pieces.append(
+            "Answers that were wrong although the model's laws were exact, so that the method is to blame "
+            "(right answers at tokens per forward, [below](#measured)):\n\n" + _listed(wrong)
+        )
+    return "\n\n".join(pieces) or _derived(entry, parts)
+
+
+def _derived(entry: Entry, parts: Said) -> str:
+    if entry.name == "plain":
+        return "It is what the others are held against."
+    known = "Nothing is stated, and it was not timed against plain decoding. From its claim and its cost:"
+    cost = (parts.cost[:1].lower() + parts.cost[1:]) or "not stated."
+    if entry.family == "draft":
+        return (
+            f"{known} its price is paid in every round, whatever stands: {cost} Where fewer drafted tokens stand than "
+            "that and a larger forward cost, plain decoding is faster; `unspool compare` prints that line for your "
+            "machine."
+        )
+    if entry.claim in (SEED, LAW) and entry.family in ("verify", "decode"):
+        return f"{known} it is exact, so nothing but time can be lost: {cost}"
+    if entry.claim in (HEURISTIC, BOUND):
+        gap = f"the text is not plain decoding's, and `unspool prove {entry.name}` says by how much"
+        return f"{known} {gap}; its price: {cost}"
+    return f"{known} its price: {cost}"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return "\n".join(f"- {text}" for text in texts)
+
+
+def _options(entry: Entry) -> str:
+    assert entry.build is not None
+    parameters = inspect.signature(entry.build, eval_str=True).parameters.values()
+    if not parameters:
+        return "None."
+    kinds = {int: "whole number", float: "number", str: "text", tuple[int, ...]: "whole numbers, as 3+2+1"}
+    lines = ["| option | default | kind |", "|---|---|---|"]
+    for p in parameters:
+        default = "+".join(map(str, p.default)) if isinstance(p.default, tuple) else str(p.default)
+        shown = f"`{default}`" if default else "none"
+        lines.append(f"| `{p.name}` | {shown} | {kinds.get(p.annotation, str(p.annotation))} |")
+    first = next(iter(parameters))
+    return "\n".join(lines) + f"\n\nSet them as in `--method {entry.name}:{first.name}=…`, parted by commas."
+
+
+def _run(entry: Entry) -> str:
+    pieces = [f"```\n{commands(entry)}\n```", f"```python\n{python(entry)}\n```"]
+    if found := refusal(entry):
+        pieces.append(f"Without that option it says: {marked(found)}")
+    return "\n\n".join(pieces)
+
+
+def _measured(tables: Sequence[Table]) -> str:
+    if not tables:
+        return "Not measured yet. [How `unspool bench` measures](../../benchmarks.md)."
+    return "\n\n".join(_shown(table) for table in tables)
+
+
+def _shown(table: Table) -> str:
+    lines = [
+        "| " + " | ".join(table.heads) + " |",
+        "|---|" + "---:|" * (len(table.heads) - 1),
+        *("| " + " | ".join(row) + " |" for row in table.rows),
+    ]
+    source = f"{table.where}, [{table.file}](../../results/{table.file})."
+    return f"### {table.title}\n\n" + "\n".join(lines) + f"\n\n<small markdown>{source}</small>"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', "'") + '"'

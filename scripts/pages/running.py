@@ -1,0 +1,127 @@
+"""How a rule is run: on the command line, and in Python."""
+
+from __future__ import annotations
+
+import inspect
+
+from unspool.claim import Entry
+from unspool.errors import UnspoolError
+
+# Rules outside unmask/ that ask a model which was trained to fill holes.
+FILLING = {
+    "anyorder",
+    "blended",
+    "deliberate",
+    "denoised",
+    "fragments",
+    "insert",
+    "masks",
+    "slots",
+}  # beside all of unmask/
+OPTIONS = {  # where a bare name does little or nothing
+    "filtered": "file=FILTER",
+    "insert": "none=TOKEN",
+    "mcts": "reward=tests.py:passed,enough=1",
+    "neurologic": "words=dog/dogs+river",
+    "retrieve": "store=FILE",
+    "rewarded": "reward=grade.py:short,beta=3",
+    "template": "words=dog+river",
+}
+FORM = "[A-Z][^0-9]*"
+SETTINGS = {  # of a request without which the method is plain decoding
+    "asap": f"--regex '{FORM}' --temperature 1",
+    "awrs": f"--regex '{FORM}' --temperature 1",
+    "cars": f"--regex '{FORM}' --temperature 1",
+    "several": "--temperature 0.8",
+    "smc": f"--regex '{FORM}' --temperature 1",
+}
+PROMPT = "What is the capital of Italy?"
+
+
+def fills(entry: Entry) -> bool:
+    """Whether it asks a model that was trained to fill holes."""
+    return entry.family == "unmask" or entry.name in FILLING
+
+
+def spec(entry: Entry) -> str:
+    """The method as it is named, with the options that it cannot do without."""
+    return f"{entry.name}:{OPTIONS[entry.name]}" if entry.name in OPTIONS else entry.name
+
+
+def refusal(entry: Entry) -> str:
+    """What the method says if it is named without options; nothing if it runs."""
+    try:
+        if entry.build is not None:
+            entry.build()
+    except UnspoolError as error:
+        return str(error)
+    return ""
+
+
+def commands(entry: Entry) -> str:
+    """Run it, compare it with plain decoding where that can be said of it, and enumerate its claim."""
+    lines = []
+    if entry.build is not None:
+        models = " ".join(
+            [
+                *([f"--model {_target(entry)}"] if _target(entry) != "smollm2" else []),
+                *(["--draft smollm2"] if entry.needs == ("draft",) else []),
+                *(["--draft gemma-3-270m --small smollm2"] if "small" in entry.needs else []),
+            ]
+        )
+        how = " ".join(filter(None, [f"--method {spec(entry)}", SETTINGS.get(entry.name, ""), models]))
+        lines.append(f'unspool run "{PROMPT}" {how}')
+        if entry.name not in OPTIONS and entry.family in ("draft", "verify"):
+            lines.append(" ".join(filter(None, [f"unspool compare {entry.name}", models])))
+    lines.append(f"unspool prove {entry.name}")
+    return "\n".join(lines)
+
+
+def python(entry: Entry) -> str:
+    """The same in Python."""
+    if entry.build is None:
+        return _part(entry)
+    draft = {(): "", ("draft",): ', draft=unspool.load("smollm2")'}.get(
+        entry.needs, ', draft=unspool.load("gemma-3-270m", draft=unspool.load("smollm2"))'
+    )
+    _, drawn, heat = SETTINGS.get(entry.name, "").partition("--temperature ")
+    heat = f", temperature={heat}" if drawn else ""
+    form = f', constraint=unspool.regex("{FORM}")' if FORM in SETTINGS.get(entry.name, "") else ""
+    return (
+        "import unspool\n\n"
+        f'lm = unspool.load("{_target(entry)}"{draft})\n'
+        f'chat = [{{"role": "user", "content": "{PROMPT}"}}]\n'
+        f"settings = unspool.Settings(max_tokens=64{heat}{form})\n"
+        f'print(lm.generate(chat, settings, method="{spec(entry)}").text)'
+    )
+
+
+def _target(entry: Entry) -> str:
+    """A model that the method can run; MODEL where the catalogue has none."""
+    if entry.name == "insert":
+        return "MODEL"
+    return "smollm2-diffusion" if fills(entry) else "qwen2.5-coder-1.5b" if entry.needs else "smollm2"
+
+
+def _part(entry: Entry) -> str:
+    """A part that methods are made of: verifiers in the loop of speculation, others where they are imported from."""
+    name = entry.rule.__name__
+    given = f"from unspool.{entry.family} import {name}"
+    if entry.family != "verify":
+        return given
+    drafter, made = ("Bunch", "Bunch(paths=2, depth=3)") if _bunched(entry) else ("Chain", "Chain(depth=4)")
+    rule = f"{name}()" if inspect.isclass(entry.rule) else name
+    return (
+        "import unspool\n"
+        f"from unspool.draft import {drafter}\n{given}\n\n"
+        'lm = unspool.load("qwen2.5-coder-1.5b", draft=unspool.load("smollm2"))\n'
+        f'chat = [{{"role": "user", "content": "{PROMPT}"}}]\n'
+        f"method = unspool.Speculate({made}, {rule})\n"
+        "print(lm.generate(chat, unspool.Settings(temperature=0.8, seed=7), method).text)"
+    )
+
+
+def _bunched(entry: Entry) -> bool:
+    """Whether the verifier is enumerated with siblings of one law first, as those do that are about them."""
+    first = next(iter(entry.trials(entry.rule)))
+    return type(getattr(first, "draft", None)).__name__ == "Bunch"

@@ -1,0 +1,100 @@
+"""`unspool auto-tune`: the fastest method for a model, a machine and some prompts, kept as a profile."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+from tqdm import tqdm
+
+from ..errors import BadRequest
+from .compare import prompts_of
+from .examples import PROMPTS
+from .group import options
+from .loading import Loading
+from .record import dump
+from .table import table
+from .terminal import note, write
+
+
+@click.command("auto-tune", short_help="Find the fastest method for a model, a machine and some prompts.")
+@click.option("--prompts", "files", multiple=True, metavar="FILE", help="Prompts: one per line, or .jsonl. Repeatable.")
+@click.option("--method", "methods", multiple=True, metavar="SPEC", help="Try these instead of the usual. Repeatable.")
+@click.option("--max-tokens", default=64, show_default=True, type=click.IntRange(2), help="Per text.")
+@click.option("-t", "--temperature", default=0.0, show_default=True, type=click.FloatRange(0.0))
+@click.option("-o", "--out", default="unspool.toml", show_default=True, metavar="FILE", help="Where the profile goes.")
+@click.option("--json", "as_json", is_flag=True, help="What was measured, as one object.")
+@options(Loading, "loading")
+def auto_tune(
+    files: tuple[str, ...],
+    methods: tuple[str, ...],
+    max_tokens: int,
+    temperature: float,
+    out: str,
+    as_json: bool,
+    loading: Loading,
+) -> None:
+    """Try methods on PROMPTS (six built-in ones, if none are given), halving the field, and write a profile.
+
+    `unspool run --profile FILE` and the other commands then use it; in Python, `Profile.read(FILE)`. All methods that
+    are tried write the text of plain decoding, so only speed is at stake; if none is surely faster, plain stays.
+    """
+    from ..bench.contender import PLAIN, Ours
+    from ..bench.machine import machine
+    from ..bench.tuning import DRAFTED, MODEL_FREE, tune, turns
+    from ..profile import Profile
+    from ..settings import Settings
+
+    parent = Path(out).resolve().parent
+    if not parent.is_dir():
+        raise BadRequest(f"{out} cannot be written: the folder {parent} does not exist")
+    texts = [text for file in files for text in prompts_of(file)] or list(PROMPTS)
+    tried = tuple(dict.fromkeys(methods or (*MODEL_FREE, *(DRAFTED if loading.draft else ()))))
+    tried = tuple(spec for spec in tried if spec != PLAIN)
+    loading.check(tried)
+    lm = loading.load()
+    loading.prepare(lm, ("auto",))
+    contenders = [Ours(lm, spec) for spec in (PLAIN, *tried)]
+    inexact = [each.name for each in contenders if not each.exact]
+    if inexact:
+        raise BadRequest(f"{inexact[0]} does not write plain decoding's text, so speed alone cannot choose it")
+    settings = Settings(max_tokens=max_tokens, temperature=temperature, seed=0)
+    encoded = [lm.encode(loading.prompt(lm, text)) for text in texts]
+    total = turns(len(contenders), len(encoded))
+    with tqdm(total=total, unit="text", leave=False, disable=not sys.stderr.isatty()) as bar:
+        found = tune(contenders, encoded, settings, lm.price(), lambda: bar.update(1))
+    gain = found.gain
+    why = found.explained()
+    profile = Profile(
+        model=loading.model,
+        method=found.best.name,
+        draft=loading.draft,
+        dtype=loading.dtype,
+        weights=loading.weights,
+        device=loading.device,
+        notes={
+            "measured": {
+                "speed_up": round(gain.value, 3),
+                "interval": [round(gain.low, 3), round(gain.high, 3)] if gain.low == gain.low else None,
+                "tokens_per_forward": round(found.best.tokens_per_forward, 3),
+                "prompts": len(encoded),
+                "max_tokens": max_tokens,
+                "temperature": temperature,
+            },
+            "machine": machine(),
+        },
+    )
+    profile.write(out, f"Made by `unspool auto-tune`.\n{why}")
+    rows = [(arm, arm.speed_up(found.plain)) for arm in found.arms]
+    if as_json:
+        arms = [
+            {"method": a.name, "speed_up": s.value, "low": s.low, "high": s.high, "prompts": len(a.samples)}
+            for a, s in rows
+        ]
+        dump({"method": found.best.name, "profile": out, "why": why, "arms": arms})
+        return
+    cells = [[a.name, f"{s.value:.2f}", f"{a.tokens_per_forward:.2f}", str(len(a.samples))] for a, s in rows]
+    write(table(["method", "speed-up", "tokens/forward", "prompts"], cells, "speed-up,tokens/forward,prompts") + "\n")
+    write(why + "\n")
+    note(f"written to {out}; use it with --profile {out}")

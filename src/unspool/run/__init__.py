@@ -1,0 +1,1 @@
+"""Everything that owns tensors: sessions and their contracts, models, caches, and the engine that batches them."""
