@@ -96,3 +96,17 @@ def test_offline(tmp_path):
     line = refused("run", "hello", UNSPOOL_HOME=str(tmp_path), UNSPOOL_OFFLINE="1")
     assert "UNSPOOL_OFFLINE is set" in line
     assert "pip download" in line
+
+
+def test_the_fast_precision_is_the_one_that_the_clock_says(monkeypatch):
+    import torch
+
+    from unspool.loader import dtype_of
+    from unspool.run import precision
+
+    for bf16, said in ((0.5, torch.bfloat16), (0.95, torch.float32), (2.0, torch.float32)):
+        precision.fastest.cache_clear()
+        monkeypatch.setattr(precision, "_timed", lambda dtype, bf16=bf16: [bf16 if dtype is torch.bfloat16 else 1.0])
+        assert dtype_of("fast", "cpu") is said
+    precision.fastest.cache_clear()
+    assert dtype_of("fast", "cuda") is torch.bfloat16

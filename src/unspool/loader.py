@@ -19,6 +19,7 @@ from .run.fixed import ROWS, Alone, check, check_looks, padded
 from .run.fusible import unfused
 from .run.linear import Dense, MakeLinear, dense
 from .run.llama import Llama
+from .run.precision import fastest
 from .run.session import Causal
 from .run.sheeted import Sheeted
 from .run.slotted import Slotted
@@ -42,8 +43,9 @@ def load(
 ) -> LM:
     """A language model from the catalogue, a .gguf file, a folder of safetensors, or a Hub id through transformers.
 
-    `dtype` is fp32, bf16 or fp16; auto is fp32 on the CPU and bf16 on a GPU. `runtime` is native or transformers; auto
-    is transformers for Hub ids and native for the rest. `room` is how many tokens the cache holds for all texts.
+    `dtype` is fp32, bf16 or fp16; auto is fp32 on the CPU and bf16 on a GPU; fast is what this CPU is faster in.
+    `runtime` is native or transformers; auto is transformers for Hub ids and native for the rest. `room` is how many
+    tokens the cache holds for all texts.
     `weights` is whole, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a weight.
     `shapes` is free, which is fast, or fixed: a token's numbers then depend on its text alone, bit for bit, so that no
     text depends on what was drafted or batched; fixed:N computes N rows at a time (8 unless told). On a GPU that leaves
@@ -147,6 +149,8 @@ def dtype_of(name: str, device: str) -> torch.dtype:
     """The precision that a name means on a device."""
     if name == "auto":
         return torch.float32 if device == "cpu" else torch.bfloat16
+    if name == "fast":
+        return fastest() if device == "cpu" else torch.bfloat16
     if name not in DTYPES:
-        raise BadRequest(f"the precision {name!r} is not known; choose one of: auto, {', '.join(DTYPES)}")
+        raise BadRequest(f"the precision {name!r} is not known; choose one of: auto, fast, {', '.join(DTYPES)}")
     return DTYPES[name]

@@ -45,7 +45,9 @@ class Loading:
     )
     draft: str | None = option("--draft", metavar="MODEL", help="A second model, for methods that ask one.")
     small: str | None = option("--small", metavar="MODEL", help="A third one, which drafts for the second.")
-    dtype: str = option("--dtype", default="auto", help="fp32, bf16 or fp16; auto: fp32 on a CPU, bf16 on a GPU.")
+    dtype: str = option(
+        "--dtype", default="auto", help="fp32, bf16, fp16; auto: fp32 on a CPU, bf16 on a GPU; fast: timed."
+    )
     weights: str = option(
         "--weights", default="whole", help="whole, int8 or int4: how the matrices of layers are kept in memory."
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--context", type=int, metavar="N", help="Tokens per text; by default all that the model reads.")
 @click.option("--rows", type=int, default=1, show_default=True, metavar="B", help="Texts at a time.")
 @click.option("--tree", type=int, default=64, show_default=True, metavar="T", help="Drafted tokens per round and text.")
-@click.option("--dtype", default="auto", help="fp32, bf16 or fp16; auto: fp32 on a CPU, bf16 on a GPU.")
+@click.option("--dtype", default="auto", help="fp32, bf16, fp16; auto: fp32 on a CPU, bf16 on a GPU; fast: timed.")
 @click.option("--weights", default="whole", show_default=True, help="whole, int8 or int4.")
 @click.option("--device", default="auto", help="cpu, cuda or cuda:N; auto takes a GPU if there is one.")
 @click.option("--pull", is_flag=True, help="Fetch catalogue models that are not here yet.")
