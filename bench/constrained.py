@@ -14,7 +14,8 @@ Every method writes all texts in batches through one engine, mixed as they come;
 A text that differs from plain decoding's is looked at: a near tie, if rounding explains it, else a BUG.
 
 The cost of a mask is measured on the plain texts, read again token by token with a grammar that was compiled anew:
-to read the token, to compute what may follow, and to apply that to a row of scores, as `Constrained` does.
+to read the token, to compute what may follow, and to apply that to a row of scores, as `Constrained` does; `apply` is
+the same once more, when what may follow is known, and `mask` the difference.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from unspool.warp.warp import Prefix
 PLAIN = "plain"
 METHODS = ("forced", "suffix", "merge", "auto")
 TEMPERATURES = (0.0, 0.8)
+KEPT = ("name", "kind", "reason", "forwards", "verdict")  # of a text, for the record
 ALONE = " alone"
 RESAMPLES = 2000
 Row = dict[str, Any]
@@ -218,6 +220,7 @@ def main() -> None:
     parser.add_argument("--alone", type=int, default=8, help="how many texts are also written one at a time")
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--json", metavar="FILE", default="constrained.json")
+    parser.add_argument("--brief", metavar="FILE", help="the same without the schemas and texts, which are others'")
     args = parser.parse_args()
     if args.validate:
         validate(args.validate)
@@ -239,6 +242,9 @@ def main() -> None:
     result = {name: getattr(args, name) for name in names} | {"left_out": left_out, "load": os.getloadavg()[0]}
     record = {"summary": found, "mask_us": masks, "items": [vars(item) for item in items], "rows": rows}
     save(args.json, {**result, **record})
+    if args.brief:
+        brief = {method: [{name: row[name] for name in KEPT} for row in texts] for method, texts in rows.items()}
+        save(args.brief, {**result, "summary": found, "mask_us": masks, "rows": brief})
     show(found, masks)
 
 

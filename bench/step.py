@@ -18,6 +18,7 @@ import torch
 import transformers
 from record import save
 
+from unspool.bench.peers import mirror
 from unspool.lm import LM
 from unspool.models.address import path
 from unspool.models.weights import Checkpoint, open_checkpoint
@@ -29,33 +30,6 @@ from unspool.settings import Settings
 STEPS = ((1, 128), (1, 1024), (8, 128), (64, 128))  # (new tokens, tokens before them)
 DECODED, PROMPT = 32, 128
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
-
-def mirror(checkpoint: Checkpoint, dtype: torch.dtype) -> transformers.PreTrainedModel:
-    """Give the checkpoint's own tensors to transformers."""
-    shape = checkpoint.shape
-    if shape.family != "llama" or shape.rope_scaling or checkpoint.rope_factors is not None:
-        raise SystemExit(f"{checkpoint.title}: this benchmark needs a plain Llama model, not {shape.family}.")
-    config = transformers.LlamaConfig(
-        vocab_size=shape.vocab,
-        hidden_size=shape.dim,
-        intermediate_size=shape.hidden,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        max_position_embeddings=shape.context,
-        rms_norm_eps=shape.norm_eps,
-        tie_word_embeddings=shape.tied,
-        rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
-        dtype=dtype,
-    )
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
-    model.load_state_dict(
-        {name: checkpoint.tensor(name, dtype) for name in checkpoint.names()}, strict=shape.tied is False
-    )
-    model.generation_config.eos_token_id = None
-    return model.eval()
 
 
 class Ours:

@@ -52,3 +52,17 @@ def test_warps_and_seeds_work_on_the_device(lm):
     assert lm.generate(CHATS[2], options).tokens == first.tokens
     lm.model.forget()
     assert lm.model.slots.in_use == 0
+
+
+def test_leaps_give_the_greedy_text_and_leave_nothing_behind(lm):
+    for rows in (1, 3):
+        lm.model.forget()
+        texts = lm.batch(CHATS[:rows], Settings(max_tokens=160), "resident")
+        assert all(text.trace.rounds <= len(text.tokens) for text in texts)
+        for chat, text in zip(CHATS, texts, strict=False):
+            lm.model.forget()
+            plain = lm.generate(chat, Settings(max_tokens=160))
+            found = divergence(lm.encode(chat), text.tokens, plain.tokens, passes_of(lm.model))
+            assert found is None or found.near_tie, str(found)
+    lm.model.forget()
+    assert lm.model.slots.in_use == 0

@@ -145,7 +145,7 @@ class LM:
     ) -> list[Output]:
         """Texts for many prompts in one batch, each the same as alone; `settings.n` in a row for each."""
         engine = Engine(self.models(), self.price)
-        writers = self._writers(engine, prompts, settings, method)
+        writers = self.writers(engine, prompts, settings, method)
         try:
             looked_at = [writer for writer in writers if writer.logprobs is not None]  # laws are not to pile up
             while engine.step():
@@ -166,7 +166,7 @@ class LM:
     ) -> Generator[Event, None, Output]:
         """One text, event by event; the generator's return value is the `Output`. Closing it frees everything."""
         engine = Engine(self.models(), self.price)
-        (writer,) = self._writers(engine, [prompt], replace(settings, n=1), method, SMOOTH)
+        (writer,) = self.writers(engine, [prompt], replace(settings, n=1), method, SMOOTH)
         try:
             while True:
                 more = engine.step()
@@ -207,7 +207,7 @@ class LM:
             self._costs[name] = price(lm.model, lm.key)
         return self._costs[name]
 
-    def _writers(
+    def writers(
         self,
         engine: Engine,
         prompts: Sequence[Prompt],
@@ -215,6 +215,10 @@ class LM:
         spec: str | Method,
         patience: float = math.inf,
     ) -> list[Writer]:
+        """Queue texts in an engine that somebody else steps: `settings.n` in a row for each prompt.
+
+        `patience` is after how many seconds somebody wants to see what was written.
+        """
         settings.validate()
         decoder = fitted(spec, self.vocabulary)
         warp, stop = settings.warp(self.vocabulary), settings.stop_rule(self.vocabulary)

@@ -1,3 +1,3 @@
-"""The command line: `unspool run`, `chat`, `methods`, `prove`, `compare`, `plan`, `pull`."""
+"""The command line: one module per command, see `root`."""
 
 from .root import main as main

@@ -79,7 +79,11 @@ class Constrained(Warp):
 
     def __call__(self, state: Any, law: Law) -> Law:
         """The law given that the token is allowed."""
-        return Bound(law.only(state.mask().to(law.scores.device)).scores)
+        scores = law.scores
+        weights = getattr(state, "weights", None) if scores.device.type == "cpu" else None
+        if weights is not None:  # an addition takes half the time of a choice
+            return Bound(scores + weights())
+        return Bound(law.only(state.mask().to(scores.device)).scores)
 
     def guard(self, canvas: Canvas, stop: Stop) -> Guard:
         """What keeps a canvas to the constraint, by looking for a whole text that still meets it."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadRequest, MissingExtra
+from .bits import Bits
 from .constraint import State
 from .form import Words, spelt
 from .still import dead, over
@@ -47,8 +48,8 @@ class Reader(Protocol):
         """The vocabulary."""
         ...
 
-    def mask(self, matcher: Any) -> Tensor:
-        """Which tokens may follow where this matcher stands, bool [vocab]."""
+    def bits(self, matcher: Any) -> Bits:
+        """Which tokens may follow where this matcher stands."""
         ...
 
 
@@ -67,14 +68,11 @@ class Tongue:
         self._bits = torch.zeros((words.size + 31) // 32, dtype=torch.int32)
         self._bytes = self._bits.view(torch.uint8)
         self._where = self._bits.data_ptr(), len(self._bytes)
-        # a byte of a mask, as eight booleans side by side
-        bits = (torch.arange(256)[:, None] >> torch.arange(8)) & 1
-        self._spread = bits.to(torch.uint8).view(torch.int64).flatten()
 
-    def mask(self, matcher: LLMatcher) -> Tensor:
-        """Which tokens may follow where this matcher stands, bool [vocab]."""
+    def bits(self, matcher: LLMatcher) -> Bits:
+        """Which tokens may follow where this matcher stands."""
         matcher.unsafe_compute_mask_ptr(*self._where)
-        return self._spread.index_select(0, self._bytes.int()).view(torch.bool)[: self.words.size]
+        return Bits(self._bytes.clone(), self.words.size)
 
     def compile(self, grammar: str, named: str) -> Compiled:
         """The constraint that a grammar in llguidance's own form stands for."""
@@ -86,7 +84,7 @@ class Tongue:
         def fresh() -> LLMatcher:
             matcher = LLMatcher(self.tokens, grammar, log_level=0, limits=limits())
             if not matcher.is_error():
-                self.mask(matcher)  # what is wrong with a grammar may show only here
+                self.bits(matcher)  # what is wrong with a grammar may show only here
             if matcher.is_error():
                 raise BadRequest(_refusal(named, matcher.get_error()))
             return matcher
@@ -144,8 +142,12 @@ class Place:
         return Place(self.cursor, self, token)
 
     def mask(self) -> Tensor:
-        """Which tokens may follow; computed once, not to be changed."""
-        return self.cursor.mask(self)
+        """Which tokens may follow."""
+        return self.cursor.bits(self).mask()
+
+    def weights(self) -> Tensor:
+        """The same as log-weights, 0 or −∞."""
+        return self.cursor.bits(self).weights()
 
     def allows(self, token: int) -> bool:
         """True if this token may follow."""
@@ -173,7 +175,7 @@ class Cursor:
         self.path = [Place(self, None, -1)]
         self._whole = whole
         self._read = 0  # tokens since the last mask
-        self._masks: OrderedDict[Place, Tensor] = OrderedDict()
+        self._known: OrderedDict[Place, Bits] = OrderedDict()
 
     def move(self, place: Place) -> bool:
         """Stand at a prefix; False if it breaks the grammar."""
@@ -197,29 +199,36 @@ class Cursor:
 
     def can_read(self, token: int) -> bool:
         """True if this token may follow where the matcher stands; as in a mask, forced text has one spelling."""
-        if self._read == STRETCH:
-            self.mask(self.path[-1])
+        if self._read >= STRETCH:
+            self._looked()
         self._read += 1
+        known = self._known.get(self.path[-1])
+        if known is not None:
+            return token in known
         if forced := self._forced():
             return forced[0] == token
         if self.matcher.validate_tokens([token]) == 1:
             return True
-        self.mask(self.path[-1])  # it says so if the limits were what ended it
+        self._looked()  # it says so if the limits were what ended it
         return False
 
-    def mask(self, place: Place) -> Tensor:
-        """The mask at a prefix."""
-        if place not in self._masks:
-            standing = self.move(place)
-            if standing:
-                self._masks[place] = self.tongue.mask(self.matcher)
-                self._read = 0
-                self._refuse_failed()
+    def bits(self, place: Place) -> Bits:
+        """What may follow a prefix; computed once."""
+        known = self._known.get(place)
+        if known is None:
+            if self.move(place):
+                known = self._known[place] = self._looked()
             else:
-                self._masks[place] = torch.zeros(self.tongue.words.size, dtype=torch.bool)
-            if len(self._masks) > KEPT:
-                self._masks.popitem(last=False)
-        return self._masks[place]
+                known = self._known[place] = Bits.none(self.tongue.words.size)
+            if len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return known
+
+    def _looked(self) -> Bits:
+        """What may follow where the matcher stands, computed now, which also gives its lexer new fuel."""
+        bits, self._read = self.tongue.bits(self.matcher), 0
+        self._refuse_failed()
+        return bits
 
     def forced(self, place: Place) -> tuple[int, ...]:
         """The tokens that must follow a prefix."""

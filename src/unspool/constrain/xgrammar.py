@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadRequest, MissingExtra
+from .bits import Bits
 from .checked import Checked
 from .constraint import Constraint
 from .form import Form, Words
@@ -68,13 +69,11 @@ class Vocabulary:
         info = self.engine.TokenizerInfo(pieces, vocab_size=words.size, stop_token_ids=sorted(words.eos))
         self.compiler = self.engine.GrammarCompiler(info, max_threads=1, cache_limit_bytes=CACHE)
         self._bits = torch.zeros((1, (words.size + 31) // 32), dtype=torch.int32)
-        bits = (torch.arange(256)[:, None] >> torch.arange(8)) & 1
-        self._spread = bits.to(torch.uint8).view(torch.int64).flatten()
 
-    def mask(self, matcher: Any) -> Tensor:
-        """Which tokens may follow where this matcher stands, bool [vocab]."""
+    def bits(self, matcher: Any) -> Bits:
+        """Which tokens may follow where this matcher stands."""
         matcher.fill(self._bits)
-        return self._spread[self._bits.view(torch.uint8).flatten().int()].view(torch.bool)[: self.words.size]
+        return Bits(self._bits.view(torch.uint8).flatten().clone(), self.words.size)
 
 
 class _Matcher:

@@ -1,0 +1,92 @@
+"""`unspool serve`: OpenAI's HTTP interface over a model, with any method for any request."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import click
+
+from ..errors import BadRequest, MissingExtra
+from .group import option, options
+from .loading import Loading
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+KEYS = "UNSPOOL_API_KEY"
+
+
+@dataclass(frozen=True)
+class Lending:
+    """What clients may ask for; the fields of `Limits`."""
+
+    tokens: int = option("--max-tokens", type=int, default=1024, show_default=True, help="Tokens of one text.")
+    texts: int = option("--max-texts", type=int, default=16, show_default=True, help="Texts of one request.")
+    parallel: int = option(
+        "--parallel", type=int, default=16, show_default=True, help="Texts that are written at the same time."
+    )
+    queue: int = option(
+        "--queue", type=int, default=64, show_default=True, help="Requests that may wait; the next one gets a 429."
+    )
+    body: int = option("--max-body", type=int, default=1 << 20, show_default=True, help="Bytes of one request.")
+    seconds: float = option(
+        "--timeout", type=float, default=300.0, show_default=True, help="Seconds that one request may take."
+    )
+
+
+@click.command(short_help="Answer OpenAI's clients over HTTP.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; 0.0.0.0 is everywhere.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
+@click.option("--api-key", "keys", multiple=True, envvar=KEYS, help="Let in only who has it; repeatable.")
+@click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Whose web pages may call; repeatable.")
+@click.option("--name", help="What the model is called by clients; the name it is loaded by, unless told.")
+@click.option("--method", default="plain", show_default=True, help="For requests that name none in `decoding`.")
+@click.option("--allow", "methods", multiple=True, metavar="METHOD", help="Only these besides, as given; repeatable.")
+@click.option("--grace", type=float, default=30.0, show_default=True, help="Seconds to finish in at shutdown.")
+@options(Lending, "lending")
+@options(Loading, "loading")
+def serve(
+    host: str,
+    port: int,
+    keys: tuple[str, ...],
+    origins: tuple[str, ...],
+    name: str | None,
+    method: str,
+    methods: tuple[str, ...],
+    grace: float,
+    lending: Lending,
+    loading: Loading,
+) -> int:
+    """Serve a model to OpenAI's clients: /v1/chat/completions, /v1/completions, /v1/models, /metrics.
+
+    It listens on this machine alone unless --host says otherwise, and writes one line of JSON per request to stderr.
+    """
+    try:
+        import uvicorn
+
+        from ..serve import House, Limits, Worker, application
+    except ImportError as error:
+        if error.name in ("uvicorn", "fastapi", "starlette"):
+            raise MissingExtra(error.name, "serve", "`unspool serve`") from None
+        raise
+    from ..serve.journal import Lines, log
+
+    if any(not key.strip() for key in keys) or (KEYS in os.environ and not keys):
+        raise BadRequest(f"an API key (--api-key, {KEYS}) is empty; give one that cannot be guessed, or none at all.")
+    if loading.raw:
+        raise click.UsageError("--raw is not for a server: clients choose between chats and plain completions")
+    limits = Limits(**{field.name: getattr(lending, field.name) for field in fields(Limits)})
+    loading.check((method, *methods))
+    lm = loading.load()
+    loading.prepare(lm, (method, *methods))
+    called = name or (Path(loading.model).name if Path(loading.model).exists() else loading.model)
+    logging.basicConfig(level=logging.WARNING, handlers=[Lines()])
+    hosts = (*LOOPBACK, "[::1]") if host in LOOPBACK and not keys else ()
+    if host not in LOOPBACK and not keys:
+        log("open", {"message": "everybody who reaches this address can use the model; --api-key lets in only some"})
+    log("starting", {"host": host, "port": port, "model": called, "method": method})
+    app = application(Worker(lm, limits), House(called, method, methods, keys, hosts, origins, grace))
+    wait = max(1, round(grace))  # after which connections are cut
+    uvicorn.run(app, host=host, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=wait)
+    return 0

@@ -1,0 +1,73 @@
+"""The application: every route of the server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from .asking import chat, completion
+from .completions import Completions
+from .counts import KIND, Counts
+from .guard import Guard
+from .house import House
+from .refusal import Refusal
+from .worker import Worker
+
+
+def application(worker: Worker, house: House) -> FastAPI:
+    """OpenAI's interface over a worker, which starts and stops with it."""
+    counts, created = Counts(worker), int(time.time())
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        worker.start()
+        yield
+        await run_in_threadpool(worker.stop, house.grace)
+
+    app = FastAPI(title="unspool", lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
+    for path, understand in (("/v1/chat/completions", chat), ("/v1/completions", completion)):
+        handler = Completions(understand, worker, counts, house)
+        app.router.routes.append(Route(path, handler, methods=["POST"]))
+    about = {"id": house.model, "object": "model", "created": created, "owned_by": "unspool"}
+
+    @app.get("/v1/models")
+    async def models() -> Response:
+        return JSONResponse({"object": "list", "data": [about]})
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> Response:
+        if name == house.model:
+            return JSONResponse(about)
+        refused = Refusal(404, f"there is no model {name[:80]!r} here", param="model", code="model_not_found")
+        return JSONResponse(refused.record(), refused.status)
+
+    @app.get("/healthz")
+    async def health() -> Response:
+        return PlainTextResponse("ok\n")
+
+    @app.get("/readyz")
+    async def ready() -> Response:
+        return PlainTextResponse("ready\n") if worker.ready else PlainTextResponse("not ready\n", 503)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(counts.text(), media_type=KIND)
+
+    @app.exception_handler(HTTPException)
+    async def missing(request: Request, error: HTTPException) -> Response:
+        told = f"{request.method} {request.url.path[:80]}: {error.detail}"
+        return JSONResponse(Refusal(error.status_code, told).record(), error.status_code, error.headers)
+
+    app.add_middleware(Guard, keys=house.keys, hosts=house.hosts)
+    if house.origins:  # outside the guard: a browser asks without a key whether it may send one
+        app.add_middleware(CORSMiddleware, allow_origins=house.origins, allow_methods=["*"], allow_headers=["*"])
+    return app

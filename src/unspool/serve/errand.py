@@ -1,0 +1,80 @@
+"""An errand: one request as the worker holds it, from hand-over to its last text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..canvas import HOLE
+from ..lm import LM, SMOOTH, Prompt, Writer
+from ..run.engine import Engine
+from ..run.job import ENDED
+from ..settings import Settings
+from .news import Began, Ended, Failed, News, Wrote
+
+
+@dataclass(eq=False)
+class Errand:
+    """What a request wants, whom to tell, and what is being written for it.
+
+    `tell` is called by the worker's thread with what is new; it must not block.
+    """
+
+    prompts: Sequence[Prompt]
+    settings: Settings
+    method: str
+    tell: Callable[[list[News]], None]
+    writers: list[Writer] = field(default_factory=list)
+    sent: list[int] = field(default_factory=list)  # characters told of each text
+    open: set[int] = field(default_factory=set)  # texts that have not ended
+
+    @property
+    def texts(self) -> int:
+        """How many texts it asks for."""
+        return len(self.prompts) * self.settings.n
+
+    def begin(self, lm: LM, engine: Engine) -> None:
+        """Queue all its texts, or none and raise why."""
+        before = len(engine.waiting)
+        try:
+            self.writers = lm.writers(engine, self.prompts, self.settings, self.method, SMOOTH)
+        except Exception:
+            for job in list(engine.waiting)[before:]:  # of prompts before the one that cannot be used
+                engine.cancel(job)
+            raise
+        self.sent, self.open = [0] * len(self.writers), set(range(len(self.writers)))
+        self.tell([Began(sum(len(writer.job.text) for writer in self.writers[:: self.settings.n]))])
+
+    def look(self, engine: Engine) -> None:
+        """Tell what came since the last time; a text that failed ends the whole request."""
+        news: list[News] = []
+        for index in sorted(self.open):
+            try:
+                news += self._new(index)
+            except Exception as error:
+                self.drop(engine)
+                news.append(Failed(error))
+                break
+        if news:
+            self.tell(news)
+
+    def drop(self, engine: Engine) -> None:
+        """End what is still being written and free all that it holds."""
+        for writer in self.writers:
+            engine.cancel(writer.job)
+        self.open.clear()
+
+    def _new(self, index: int) -> list[News]:
+        writer = self.writers[index]
+        events = tuple(event for event in writer.read() if event.token != HOLE)
+        text = "".join(event.text for event in events)
+        ended = writer.job.state == ENDED
+        if ended:  # what was held back until the end was known
+            output = writer.output()
+            text = output.text[self.sent[index] :]
+        self.sent[index] += len(text)
+        news: list[News] = [Wrote(index, text, events)] if text or events else []
+        if ended:
+            self.open.discard(index)
+            news.append(Ended(index, output.reason, output.trace))
+        return news

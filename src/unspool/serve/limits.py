@@ -1,0 +1,41 @@
+"""Limits: what one request may ask for, and how many there may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import BadRequest
+from ..warp.limits import expect, real, whole
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the server lends to its clients; limits that make no sense cannot be made.
+
+    `tokens` and `texts` hold for one request, `parallel` counts texts that are written at the same time, `queue`
+    requests that wait for that, `body` bytes, `seconds` the time of one request from its first byte to its last.
+    """
+
+    tokens: int = 1024
+    texts: int = 16
+    parallel: int = 16
+    queue: int = 64
+    body: int = 1 << 20
+    seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "texts", "parallel", "queue", "body"):
+            given = getattr(self, name)
+            expect(whole(given, 1), f"the limit of {name}", given, "a whole number from 1 on")
+        positive = real(self.seconds, 0) and self.seconds > 0
+        expect(positive, "the limit of seconds", self.seconds, "a finite number above 0")
+
+    def check(self, tokens: int, texts: int) -> None:
+        """Refuse a request that asks for more than one request may have."""
+        if tokens > self.tokens:
+            raise BadRequest(f"max_tokens is {tokens}; this server writes at most {self.tokens} a text. Ask for less.")
+        if texts > self.texts:
+            raise BadRequest(
+                f"the request asks for {texts} texts (n for every prompt); this server writes at most {self.texts} for "
+                "one request. Send several requests."
+            )

@@ -1,0 +1,132 @@
+"""Replies: what was written, in the shapes of OpenAI's two interfaces, whole or chunk by chunk."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..lm import Event
+from ..models.vocabulary import Vocabulary
+from ..trace import Trace
+from .logprobs import of_chat, of_completion
+
+FINISH = {"token": "stop", "string": "stop"}  # all else is a limit: of tokens or of time
+
+
+@dataclass
+class Choice:
+    """One text so far."""
+
+    text: str = ""
+    events: list[Event] = field(default_factory=list)
+    reason: str | None = None
+    trace: Trace = field(default_factory=Trace)
+
+    @property
+    def finish(self) -> str | None:
+        """OpenAI's word for why it ended; None while it has not."""
+        return None if self.reason is None else FINISH.get(self.reason, "length")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The name, time and shape of one response; `logprobs` says whether those were asked for."""
+
+    chat: bool
+    model: str
+    vocabulary: Vocabulary
+    logprobs: bool
+    method: str
+    id: str = field(default_factory=lambda: secrets.token_hex(12))
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def name(self) -> str:
+        """The id as clients see it."""
+        return ("chatcmpl-" if self.chat else "cmpl-") + self.id
+
+    def whole(self, choices: Sequence[Choice], prompt: int) -> dict[str, Any]:
+        """The response with every text."""
+        kind = "chat.completion" if self.chat else "text_completion"
+        made = [self._choice(index, choice) for index, choice in enumerate(choices)]
+        return {**self._head(kind), "choices": made, "usage": self.usage(choices, prompt)}
+
+    def opening(self, index: int) -> dict[str, Any]:
+        """The first chunk of a chat's text."""
+        return self._chunk([{"index": index, "delta": {"role": "assistant", "content": ""}, **_OPEN}])
+
+    def piece(self, index: int, text: str, events: Sequence[Event], offset: int) -> dict[str, Any]:
+        """A chunk that carries what became certain of a text, `offset` characters after its start."""
+        said = {"delta": {"content": text}} if self.chat else {"text": text}
+        return self._chunk([{"index": index, **said, **_OPEN, "logprobs": self._logprobs(events, offset)}])
+
+    def closing(self, index: int, choice: Choice) -> dict[str, Any]:
+        """The last chunk of a text."""
+        said: dict[str, Any] = {"delta": {}} if self.chat else {"text": ""}
+        return self._chunk([{"index": index, **said, **_OPEN, "finish_reason": choice.finish}])
+
+    def tally(self, choices: Sequence[Choice], prompt: int) -> dict[str, Any]:
+        """The chunk after all texts, with what they took."""
+        return {**self._chunk([]), "usage": self.usage(choices, prompt)}
+
+    def usage(self, choices: Sequence[Choice], prompt: int) -> dict[str, Any]:
+        """Tokens, and under `unspool` how they came about."""
+        total = Trace()
+        for choice in choices:
+            total += choice.trace
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": total.tokens,
+            "total_tokens": prompt + total.tokens,
+            "unspool": {
+                "method": self.method,
+                "rounds": total.rounds,
+                "forwards": dict(total.forwards),
+                "drafted": total.drafted,
+                "accepted": total.accepted_tokens,
+                "mean_acceptance_length": total.mean_acceptance_length,
+                "draft_acceptance_rate": total.draft_acceptance_rate,
+                "tokens_per_forward": total.tokens_per_forward,
+            },
+        }
+
+    def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
+        text = choice.text
+        said = {"message": {"role": "assistant", "content": text, "refusal": None}} if self.chat else {"text": text}
+        return {
+            "index": index,
+            **said,
+            "logprobs": self._logprobs(choice.events, 0),
+            "finish_reason": choice.finish,
+        }
+
+    def _logprobs(self, events: Sequence[Event], offset: int) -> dict[str, Any] | None:
+        if not self.logprobs:
+            return None
+        # A token that ends a text is no part of it.
+        seen = [event for event in events if event.token not in self.vocabulary.eos]
+        return of_chat(seen, self.vocabulary) if self.chat else of_completion(seen, self.vocabulary, offset)
+
+    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {**self._head("chat.completion.chunk" if self.chat else "text_completion"), "choices": choices}
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self.name, "object": kind, "created": self.created, "model": self.model}
+
+
+_OPEN: dict[str, Any] = {"logprobs": None, "finish_reason": None}
+
+
+def line(record: dict[str, Any]) -> bytes:
+    """One server-sent event.
+
+    In ASCII: some clients take U+2028 and the like for the end of a line.
+    """
+    return b"data: " + json.dumps(record).encode() + b"\n\n"
+
+
+DONE = b"data: [DONE]\n\n"

@@ -1,0 +1,164 @@
+"""The worker: one thread that owns the model and steps one engine for everybody."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from threading import Condition, Thread
+from time import monotonic
+
+from ..asks import TARGET
+from ..errors import UnspoolError
+from ..lm import LM
+from ..run.engine import Engine
+from ..trace import Trace
+from .errand import Errand
+from .limits import Limits
+from .news import Failed
+
+
+class Busy(UnspoolError):
+    """As many requests wait as may."""
+
+
+class Closing(UnspoolError):
+    """The server takes no more requests, or gave up the one it had."""
+
+
+class Worker:
+    """Runs errands in the order of their coming, as many at a time as `limits.parallel` texts allow.
+
+    `submit` and `drop` may be called from any thread and never wait for a forward. All else about the model happens in
+    the worker's own thread: tokens, grammars, forwards. What goes wrong with a request is told to that request alone;
+    what goes wrong with the engine itself ends the requests inside it, and a new engine takes the next.
+    """
+
+    def __init__(self, lm: LM, limits: Limits) -> None:
+        self.lm, self.limits = lm, limits
+        self.engine = Engine(lm.models(), lm.price)
+        self.waiting: deque[Errand] = deque()
+        self.live: dict[Errand, None] = {}
+        self.total = Trace()  # of all texts that have ended, one way or another
+        self._dropped: list[Errand] = []
+        self._until: float | None = None  # when to give up what is left; None: not closing
+        self._turn = Condition()
+        self._thread = Thread(target=self._run, name="unspool-worker", daemon=True)
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are taken."""
+        return self._thread.is_alive() and self._until is None
+
+    @property
+    def reserved(self) -> int:
+        """Tokens of cache that the texts being written may need."""
+        return sum(job.room for job in list(self.engine.live))
+
+    def start(self) -> None:
+        """Begin to take requests."""
+        self._thread.start()
+
+    def submit(self, errand: Errand) -> None:
+        """Hand over a request; Busy if too many wait already."""
+        with self._turn:
+            if not self.ready:
+                raise Closing("the server is shutting down; send the request to another, or later")
+            if len(self.waiting) >= self.limits.queue:
+                raise Busy(f"{len(self.waiting)} requests wait already, which is as many as may; try again shortly")
+            self.waiting.append(errand)
+            self._turn.notify()
+
+    def drop(self, errand: Errand) -> None:
+        """Nobody wants this request any more: free all it holds, before the next forward. Dropping twice is fine."""
+        with self._turn:
+            if errand in self.waiting:
+                self.waiting.remove(errand)
+            else:
+                self._dropped.append(errand)
+                self._turn.notify()
+
+    def stop(self, grace: float) -> None:
+        """Take no more requests, give those that are there `grace` seconds, end the rest, and end the thread."""
+        with self._turn:
+            self._until = monotonic() + grace
+            self._turn.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # ---- in the worker's thread
+
+    def _run(self) -> None:
+        while True:
+            came = self._heard()
+            for errand in came:
+                self._begin(errand)
+            if self._until is not None and (monotonic() >= self._until or not (self.live or self.waiting)):
+                break
+            if self.live:
+                self._step()
+        with self._turn:
+            left, self.waiting = [*self.live, *self.waiting], deque()
+        for errand in left:
+            self._leave(errand, Closing("the server is shutting down and gave up this request; send it again"))
+
+    def _heard(self) -> list[Errand]:
+        """Wait for something to do; forget what was dropped, and return who comes next."""
+        with self._turn:
+            while not (self.waiting or self.live or self._dropped or self._until is not None):
+                self._turn.wait()
+            dropped, self._dropped = self._dropped, []
+        for errand in dropped:
+            if errand in self.live:
+                self._leave(errand, None)
+        with self._turn:
+            came: list[Errand] = []
+            texts = sum(len(errand.open) for errand in self.live)
+            while self.waiting and (texts == 0 or texts + self.waiting[0].texts <= self.limits.parallel):
+                came.append(self.waiting.popleft())
+                texts += came[-1].texts
+                self.live[came[-1]] = None
+            return came
+
+    def _begin(self, errand: Errand) -> None:
+        try:
+            errand.begin(self.lm, self.engine)
+        except Exception as error:
+            self._leave(errand, error)
+
+    def _step(self) -> None:
+        try:
+            self.engine.step()
+        except Exception as error:  # not of one request: those end by themselves
+            self._renew(error)
+        for errand in list(self.live):
+            errand.look(self.engine)
+            if not errand.open:
+                self._leave(errand, None)
+
+    def _leave(self, errand: Errand, error: Exception | None) -> None:
+        """Let a request go, with an error if it is told one."""
+        errand.drop(self.engine)
+        for writer in errand.writers:
+            self.total += _counted(writer.job.trace)
+        self.live.pop(errand, None)
+        if error is not None:
+            errand.tell([Failed(error)])
+
+    def _renew(self, error: Exception) -> None:
+        """Start again with an empty engine; everybody in the old one is told why."""
+        old, self.engine = self.engine, Engine(self.lm.models(), self.lm.price)
+        for errand in list(self.live):
+            for writer in errand.writers:
+                with suppress(Exception):  # it may stand neither in the queue nor among the living
+                    old.cancel(writer.job)
+                for session in writer.job.sessions.values():
+                    session.close()
+            self._leave(errand, error)
+
+
+def _counted(trace: Trace) -> Trace:
+    """The figures of a text that are worth adding up."""
+    kept = Trace(tokens=trace.tokens, rounds=trace.rounds, drafted=trace.drafted)
+    kept.accepted.update(trace.accepted)
+    kept.forwards[TARGET] = trace.forwards[TARGET]
+    return kept

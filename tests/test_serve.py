@@ -1,0 +1,600 @@
+"""The server: the library's texts through OpenAI's interface, one engine for all, and nobody's mistake is another's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from littlemodel import little_model
+
+from unspool import Settings, load
+
+pytest.importorskip("fastapi")
+uvicorn = pytest.importorskip("uvicorn")
+httpx = pytest.importorskip("httpx")
+
+from unspool.serve import House, Limits, Worker, application  # noqa: E402
+
+TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
+LIMITS = Limits(tokens=4000, texts=4, body=40_000)
+ENDLESS = {"temperature": 0, "max_tokens": 4000, "logit_bias": {"1": -100}}  # the token 1 would end the text
+LONG = {"prompt": "Once", "stream": True, **ENDLESS}
+CHAT = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = little_model(tmp_path_factory.mktemp("serve") / "little")
+    config = json.loads((made / "tokenizer_config.json").read_text())
+    (made / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": TEMPLATE}))
+    return made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def told():
+    """What the servers of this process log; else it would come between the lines of pytest."""
+    lines = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unspool.serve.completions.log", lambda event, record: lines.append(record))
+        yield lines
+
+
+@pytest.fixture(scope="module")
+def lm(folder):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # more than one would only wait for each other over so small a model
+    yield load(folder, room=20_000)  # several long texts fit
+    torch.set_num_threads(threads)
+
+
+@dataclass
+class Served:
+    worker: Worker
+    server: uvicorn.Server
+    thread: threading.Thread
+    http: httpx.Client
+
+    def post(self, path, **body):
+        return self.http.post(path, json=body)
+
+    def text(self, **body):
+        answer = self.post("/v1/completions", **body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["choices"][0]["text"]
+
+    def until(self, condition, seconds=20):
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "it did not come to pass"
+            time.sleep(0.005)
+
+    def empty(self):
+        """Whether nothing is left of any request; finished texts stay in the cache until it is cleared."""
+        return not (self.worker.live or self.worker.waiting or self.worker.engine.live or self.worker.engine.waiting)
+
+    def slots(self):
+        self.worker.lm.model.forget()
+        return self.worker.lm.model.slots.in_use
+
+
+@contextmanager
+def serving(lm, limits=LIMITS, grace=10.0, **house):
+    worker = Worker(lm, limits)
+    app = application(worker, House("little", grace=grace, **house))
+    wait = max(1, round(grace))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=wait))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.005)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
+            yield Served(worker, server, thread, http)
+    finally:
+        server.should_exit = True
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def served(lm):
+    with serving(lm) as made:
+        yield made
+
+
+def events(answer):
+    """The chunks of a stream, which must end as OpenAI's do."""
+    *lines, last = [line for line in answer.iter_lines() if line]
+    assert last == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+def test_greedy_text_is_the_librarys_by_every_method(served, lm):
+    prompt = "the cat and the cat and the "
+    for method in ("beam:width=3", "plain", "lookup", "suffix:depth=8"):
+        expected = lm.generate(prompt, Settings(max_tokens=24), method).text
+        answer = served.post(
+            "/v1/completions", prompt=prompt, max_tokens=24, temperature=0, decoding={"method": method}
+        ).json()
+        assert answer["choices"][0]["text"] == expected
+        assert answer["usage"]["unspool"]["method"] == method
+    assert answer["usage"]["unspool"]["drafted"] >= answer["usage"]["unspool"]["accepted"]
+    assert answer["usage"]["prompt_tokens"] == len(lm.encode(prompt))
+
+
+def test_a_seed_and_n_give_the_librarys_samples(served, lm):
+    expected = lm.samples("Once", Settings(temperature=0.8, top_p=0.9, seed=7, n=3, max_tokens=12))
+    asked = {"prompt": "Once", "temperature": 0.8, "top_p": 0.9, "seed": 7, "n": 3, "max_tokens": 12}
+    choices = served.post("/v1/completions", **asked).json()["choices"]
+    assert [c["text"] for c in choices] == [output.text for output in expected]
+    assert [c["index"] for c in choices] == [0, 1, 2]
+    assert served.text(prompt="Once", max_tokens=12) != served.text(prompt="Once", max_tokens=12)  # no seed: chance
+
+
+def test_several_prompts_and_tokens_as_prompts(served, lm):
+    texts = [lm.generate(p, Settings(max_tokens=8)).text for p in ("ab", "xyz")]
+    for prompt in (["ab", "xyz"], [list(lm.encode("ab")), list(lm.encode("xyz"))]):
+        choices = served.post("/v1/completions", prompt=prompt, max_tokens=8, temperature=0).json()["choices"]
+        assert [c["text"] for c in choices] == texts
+
+
+@pytest.mark.parametrize("stop", [None, "e", ["zz", "o"]])
+def test_the_chunks_of_a_stream_join_to_the_whole(served, stop):
+    asked = {"messages": CHAT, "temperature": 0.9, "seed": 3, "n": 2, "max_tokens": 40, "stop": stop}
+    whole = served.post("/v1/chat/completions", **asked).json()
+    asked |= {"stream": True, "stream_options": {"include_usage": True}}
+    with served.http.stream("POST", "/v1/chat/completions", json=asked) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        chunks = events(answer)
+    *parts, last = chunks
+    assert last["choices"] == []
+    assert last["usage"] == whole["usage"]
+    for index, choice in enumerate(whole["choices"]):
+        own = [c["choices"][0] for c in parts if c["choices"][0]["index"] == index]
+        assert own[0]["delta"]["role"] == "assistant"
+        assert "".join(c["delta"].get("content", "") for c in own) == choice["message"]["content"]
+        assert own[-1]["finish_reason"] == choice["finish_reason"]
+        assert all(c["finish_reason"] is None for c in own[:-1])
+
+
+def test_reasons_to_finish(served, lm):
+    text = lm.generate("Once", Settings(max_tokens=30)).text
+    answer = served.post("/v1/completions", prompt="Once", max_tokens=30, temperature=0, stop=[text[4:6]]).json()
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert answer["choices"][0]["text"] == text[: text.index(text[4:6])]
+    ended = served.post("/v1/completions", prompt="Once", logit_bias={"1": 100}).json()["choices"][0]
+    assert (ended["text"], ended["finish_reason"]) == ("", "stop")
+    assert served.post("/v1/completions", prompt="Once", max_tokens=1, logit_bias={"1": -100}).json()["choices"][0][
+        "finish_reason"
+    ] == "length"  # fmt: skip
+
+
+def test_logprobs_are_the_models_own(served, lm):
+    output = lm.generate("Once", Settings(max_tokens=5, logprobs=2))
+    asked = {"prompt": "Once", "max_tokens": 5, "temperature": 0, "logprobs": 2}
+    found = served.post("/v1/completions", **asked).json()["choices"][0]["logprobs"]
+    assert found["token_logprobs"] == pytest.approx([e.raw_logprob for e in output.events], abs=1e-4)
+    assert [len(top) for top in found["top_logprobs"]] == [2] * 5
+    assert found["text_offset"][0] == 0
+    assert max(found["text_offset"]) <= len(output.text)
+
+
+def test_what_json_requires_of_a_text(served):
+    pytest.importorskip("llguidance")
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+    asked = {"messages": CHAT, "max_tokens": 60, "seed": 1}
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    answer = served.post("/v1/chat/completions", **asked, response_format=wanted).json()["choices"][0]
+    assert json.loads(answer["message"]["content"])["a"] in (1, 2)
+    for wanted, pattern in (
+        ({"type": "regex", "regex": "[ab]{3}"}, "[ab]{3}"),
+        ({"type": "grammar", "grammar": 'start: "x" | "yy"'}, "x|yy"),
+        ({"type": "choices", "choices": ["no", "yes"]}, "no|yes"),
+    ):
+        text = served.post("/v1/chat/completions", **asked, response_format=wanted).json()["choices"][0]["message"]
+        assert re.fullmatch(pattern, text["content"])
+
+
+@pytest.mark.parametrize("depth", [50, 300, 800])
+def test_deep_schemas_are_the_clients_mistake(served, depth):
+    pytest.importorskip("llguidance")
+    schema = '{"properties":{"a":' * depth + "{}" + "}}" * depth
+    wanted = f'{{"type": "json_schema", "json_schema": {{"schema": {schema}}}}}'
+    body = f'{{"prompt": "a", "max_tokens": 2, "response_format": {wanted}}}'
+    answer = served.http.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (200, 400), answer.text
+
+
+def test_the_official_client(served):
+    openai = pytest.importorskip("openai")
+    with openai.OpenAI(base_url=f"{served.http.base_url}/v1", api_key="none", max_retries=0) as client:
+        assert [model.id for model in client.models.list()] == ["little"]
+        asked = {"model": "little", "messages": CHAT, "temperature": 0, "max_tokens": 12}
+        whole = client.chat.completions.create(**asked, user="me", metadata={"a": "b"}, store=False)
+        with client.chat.completions.create(**asked, stream=True) as stream:
+            assert "".join(c.choices[0].delta.content or "" for c in stream) == whole.choices[0].message.content
+        seen = client.chat.completions.create(**asked, logprobs=True, top_logprobs=3).choices[0].logprobs.content
+        assert [len(token.top_logprobs) for token in seen] == [3] * 12
+        assert all(token.logprob == token.top_logprobs[0].logprob for token in seen)  # greedy takes the best
+        other = client.chat.completions.create(**asked, extra_body={"decoding": {"method": "lookup"}})
+        assert other.choices[0].message.content == whole.choices[0].message.content
+        with pytest.raises(openai.NotFoundError, match="no model 'gpt'"):
+            client.chat.completions.create(model="gpt", messages=CHAT)
+        with pytest.raises(openai.BadRequestError, match="no method is called"):
+            client.chat.completions.create(**asked, extra_body={"decoding": {"method": "magic"}})
+        if sys.modules.get("llguidance"):
+            wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": ["yes"]}}}
+            made = client.chat.completions.create(**asked, response_format=wanted)
+            assert made.choices[0].message.content == '"yes"'
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/completions", {"prompt": "a", "temperature": "hot"}, "temperature"),
+        ("/v1/completions", {"prompt": "a", "temperature": True}, "temperature"),
+        ("/v1/completions", {"prompt": "a", "n": 0}, "n"),
+        ("/v1/completions", {"prompt": {"a": 1}}, "prompt"),
+        ("/v1/completions", {"prompt": "a", "stop": [1]}, "stop"),
+        ("/v1/completions", {"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias"),
+        ("/v1/completions", {"prompt": "a", "echo": True}, "echo"),
+        ("/v1/completions", {"prompt": "a", "max_tokens": 5000}, None),
+        ("/v1/completions", {"prompt": "a", "n": 5}, None),
+        ("/v1/completions", {"prompt": [999_999]}, None),
+        ("/v1/completions", {"prompt": ["good", "\ud800"]}, None),
+        ("/v1/completions", {"prompt": "a", "decoding": {"method": "magic"}}, None),
+        ("/v1/completions", {"prompt": "a", "decoding": {"method": "chain"}}, None),  # there is no draft model
+        ("/v1/completions", {"prompt": "a", "decoding": {"name": "lookup"}}, "decoding"),
+        ("/v1/completions", {"prompt": "a", "stop": ["x"] * 17}, "stop"),
+        ("/v1/chat/completions", {"messages": []}, "messages"),
+        ("/v1/chat/completions", {"messages": [{"role": "king", "content": "a"}]}, "messages[0].role"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ("/v1/chat/completions", {"messages": CHAT, "tools": [{"type": "function"}]}, "tools"),
+        ("/v1/chat/completions", {"messages": CHAT, "response_format": {"type": "xml"}}, "response_format.type"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_openais_shape(served, path, body, param):
+    answer = served.http.post(path, content=json.dumps(body), headers={"content-type": "application/json"})
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+    served.until(served.empty)  # of several prompts, those that were fine are gone too
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"\xff\xfe", b'{"n": NaN}', b"[" * 30_000, b'{"n": 1' + b"0" * 6000]
+)
+def test_bodies_that_are_no_json_object(served, body):
+    answer = served.http.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert "body" in answer.json()["error"]["message"]
+
+
+def test_bodies_that_are_too_large_or_of_another_kind(served):
+    assert served.post("/v1/completions", prompt="a" * 50_000).status_code == 413
+    answer = served.http.post("/v1/completions", content=b'{"prompt": "a"}', headers={"content-type": "text/plain"})
+    assert answer.status_code == 415
+    assert served.http.get("/v1/completions").status_code == 405
+    assert served.http.get("/nowhere").json()["error"]["type"] == "not_found_error"
+
+
+def test_any_characters_survive(served, lm):
+    for prompt in ("<script>alert('x')</script> &amp;", "\x00\x1b[31m\r\n\t\x7f", "\u2028 naïve 🙂 \U0010ffff"):
+        expected = lm.generate(prompt, Settings(max_tokens=6))
+        answer = served.post("/v1/completions", prompt=prompt, max_tokens=6, temperature=0)
+        assert answer.json()["choices"][0]["text"] == expected.text
+        assert answer.json()["usage"]["prompt_tokens"] == expected.trace.prompt
+        assert answer.headers["content-type"] == "application/json"
+
+
+NAMES = ("prompt", "messages", "n", "stop", "seed", "temperature", "top_p", "top_k", "max_tokens", "logprobs", "model")
+MORE = ("top_logprobs", "logit_bias", "response_format", "decoding", "stream_options", "presence_penalty", "best_of")
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    path=st.sampled_from(["/v1/completions", "/v1/chat/completions"]),
+    fields=st.dictionaries(st.sampled_from(NAMES + MORE), ODD, max_size=4),
+)
+def test_no_body_breaks_the_server(served, path, fields):
+    body = {"prompt": "a", "messages": CHAT, "max_tokens": 2} | fields
+    answer = served.http.post(path, content=json.dumps(body), headers={"content-type": "application/json"})
+    assert answer.status_code < 500, (body, answer.text)
+    assert answer.status_code == 200 or answer.json()["error"]["message"]
+
+
+def test_one_who_leaves_frees_everything_at_once(served):
+    with served.http.stream("POST", "/v1/completions", json=LONG) as answer:
+        lines = answer.iter_lines()  # kept: to let go of it is to leave
+        next(lines)
+        assert len(served.worker.engine.live) == 1
+    served.until(served.empty)
+    with pytest.raises(httpx.ReadTimeout):  # without a stream there is nothing to write to; it is noticed all the same
+        served.http.post("/v1/completions", json={**LONG, "stream": False}, timeout=httpx.Timeout(30, read=0.05))
+    served.until(served.empty)
+    assert served.slots() == 0
+    assert served.worker.reserved == 0
+
+
+def test_one_who_reads_nothing_has_left():
+    from unspool.serve.completions import Call
+    from unspool.serve.feed import Left
+
+    async def never(message):
+        await asyncio.Event().wait()
+
+    with pytest.raises(Left):
+        asyncio.run(Call(never, stall=0.01).push(b"x"))
+
+
+def test_many_at_once_each_as_alone_while_others_leave(served, lm):
+    prompts = [f"the {i} and the {i} and the " for i in range(12)]
+
+    def ask(i):
+        if i % 3 == 2:
+            with served.http.stream("POST", "/v1/completions", json={**LONG, "prompt": prompts[i]}) as answer:
+                lines = answer.iter_lines()
+                next(lines)
+            return None
+        method = ("plain", "lookup")[i % 2]
+        return served.text(prompt=prompts[i], max_tokens=16, temperature=0, decoding={"method": method})
+
+    with ThreadPoolExecutor(6) as pool:
+        texts = list(pool.map(ask, range(12)))
+    served.until(served.empty)
+    for prompt, text in zip(prompts, texts, strict=True):
+        assert text in (None, lm.generate(prompt, Settings(max_tokens=16)).text)
+    assert texts.count(None) == 4
+    assert served.slots() == 0
+
+
+def test_a_full_queue_is_told_to_come_back(lm):
+    with serving(lm, Limits(tokens=4000, parallel=1, queue=1)) as served:
+        with served.http.stream("POST", "/v1/completions", json=LONG) as first:
+            lines = first.iter_lines()
+            next(lines)
+            second = threading.Thread(target=served.text, kwargs={"prompt": "Two", "max_tokens": 2, "temperature": 0})
+            second.start()
+            served.until(lambda: len(served.worker.waiting) == 1)
+            third = served.post("/v1/completions", prompt="Three")
+            assert third.status_code == 429
+            assert third.json()["error"]["type"] == "rate_limit_error"
+            assert int(third.headers["retry-after"]) > 0
+        second.join(20)  # the first has left, so that the second gets its turn
+        assert not second.is_alive()
+        served.until(served.empty)
+        counted = served.http.get("/metrics").text
+        assert 'unspool_requests_total{outcome="busy"} 1' in counted
+        assert 'unspool_requests_total{outcome="left"} 1' in counted
+
+
+def test_time_is_up_for_one_request_and_not_for_the_next(lm):
+    with serving(lm, Limits(tokens=4000, seconds=0.5)) as served:
+        late = served.post("/v1/completions", **{**LONG, "stream": False})
+        assert (late.status_code, late.json()["error"]["code"]) == (504, "timeout")
+        with served.http.stream("POST", "/v1/completions", json=LONG) as answer:
+            *_, last = [line for line in answer.iter_lines() if line]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "timeout"
+        served.until(served.empty)
+        assert served.text(prompt="a", max_tokens=2) is not None
+
+
+def test_which_methods_may_be_chosen(lm):
+    with serving(lm, methods=("lookup:ngram=2",)) as served:
+        for method, status in (("plain", 200), ("lookup:ngram=2", 200), ("lookup:ngram=3", 400), ("suffix", 400)):
+            answer = served.post("/v1/completions", prompt="a", max_tokens=2, decoding={"method": method})
+            assert answer.status_code == status, answer.text
+
+
+def test_a_page_whose_name_leads_here_is_not_let_in(lm):
+    with serving(lm, hosts=("127.0.0.1", "localhost")) as served:
+        for host, status in (
+            ("localhost:80", 200),
+            ("127.0.0.1", 200),
+            ("evil.example:8000", 403),
+            ("127.0.0.1.a", 403),
+        ):
+            assert served.http.get("/v1/models", headers={"host": host}).status_code == status
+        assert served.http.get("/healthz", headers={"host": "evil.example"}).status_code == 200
+
+
+def test_keys_and_origins(lm):
+    with serving(lm, keys=("first", "sécond"), origins=("https://page.example",)) as served:
+        for given, status in ((None, 401), ("Bearer wrong", 401), ("Basic first", 401), ("Bearer first", 200)):
+            answer = served.http.get("/v1/models", headers={} if given is None else {"authorization": given})
+            assert answer.status_code == status
+        assert answer.json()["data"][0]["id"] == "little"
+        assert served.http.get("/v1/models", headers={"authorization": "Bearer sécond".encode()}).status_code == 200
+        refused = served.post("/v1/completions", prompt="a")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert [served.http.get(path).status_code for path in ("/healthz", "/readyz")] == [200, 200]
+        asks = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+        for origin, allowed in (("https://page.example", True), ("https://evil.example", False)):
+            answer = served.http.options("/v1/models", headers={"origin": origin, **asks})
+            assert ("access-control-allow-origin" in answer.headers) is allowed
+
+
+def test_a_failure_is_the_requests_own(served, monkeypatch):
+    model = served.worker.lm.model
+    score, write = model.score, getattr(model, "write", None)
+    assert write is None  # else this test would have to break that too
+
+    def failing(asked):
+        if any(ask.session.leaves[0].tokens[:3] == [67, 67, 67] for ask in asked):
+            raise ZeroDivisionError("planted")
+        return score(asked)
+
+    with served.http.stream("POST", "/v1/completions", json=LONG) as other:
+        lines = other.iter_lines()
+        next(lines)
+        monkeypatch.setattr(model, "score", failing)
+        broken = served.post("/v1/completions", prompt=[67, 67, 67, 5])
+        assert (broken.status_code, broken.json()["error"]["code"]) == (500, "internal_error")
+        assert "planted" not in broken.text
+        assert "error" not in next(line for line in lines if line)
+        served.until(lambda: len(served.worker.live) == 1)  # it goes on
+    served.until(served.empty)
+    monkeypatch.setattr(served.worker.engine, "step", failing)  # the engine itself: a new one takes its place
+    assert served.post("/v1/completions", prompt="a").status_code == 500
+    assert served.text(prompt="a", max_tokens=2) is not None
+    served.until(served.empty)
+    assert served.slots() == 0
+
+
+def test_the_event_loop_waits_for_no_forward(served, monkeypatch):
+    model, entered, go = served.worker.lm.model, threading.Event(), threading.Event()
+    score = model.score
+
+    def slow(asked):
+        entered.set()
+        assert go.wait(20)
+        return score(asked)
+
+    monkeypatch.setattr(model, "score", slow)
+    asking = threading.Thread(target=served.text, kwargs={"prompt": "a", "max_tokens": 2})
+    asking.start()
+    assert entered.wait(20)
+    assert served.http.get("/healthz").text == "ok\n"
+    assert "unspool_live_requests 1" in served.http.get("/metrics").text
+    go.set()
+    asking.join(20)
+
+
+def test_metrics_parse_and_count(served):
+    before, after = None, None
+    for _ in range(2):
+        before, after = after, _metrics(served.http.get("/metrics").text)
+        served.text(prompt="cat cat cat cat ", max_tokens=8, temperature=0, decoding={"method": "lookup"})
+        served.until(served.empty)
+    assert after["unspool_tokens_total"] - before["unspool_tokens_total"] == 8
+    assert after["unspool_forwards_total"] > before["unspool_forwards_total"]
+    assert after["unspool_queue_length"] == after["unspool_live_requests"] == 0
+    assert after["unspool_accepted_total"] <= after["unspool_drafted_total"]
+
+
+def _metrics(text):
+    told = [line for line in text.splitlines() if not line.startswith("#")]
+    found = dict(re.fullmatch(r'([a-z_]+(?:\{[a-z]+="[a-z]+"\})?) (\d+)', line).groups() for line in told)
+    types = re.findall(r"# TYPE (\w+) (?:counter|gauge)", text)
+    assert {name.partition("{")[0] for name in found} == set(types)
+    return {name: int(value) for name, value in found.items()}
+
+
+def test_shutdown_lets_requests_finish_and_gives_up_those_that_do_not(lm):
+    texts = []
+    with serving(lm) as served:
+        asked = {"prompt": "Once", "max_tokens": 200, "temperature": 0, "logit_bias": {"1": -100}}
+        asking = threading.Thread(target=lambda: texts.append(served.text(**asked)))
+        asking.start()
+        served.until(lambda: served.worker.live)
+        served.server.should_exit = True
+        asking.join(20)
+        served.thread.join(20)
+        assert not served.worker.ready
+    assert texts == [lm.generate("Once", Settings(max_tokens=200, logit_bias={1: -100})).text]
+
+
+def test_a_worker_that_stops_gives_up_what_is_left(lm):
+    from unspool.serve.errand import Errand
+    from unspool.serve.news import Failed
+    from unspool.serve.worker import Closing
+
+    worker, told, began = Worker(lm, LIMITS), [], threading.Event()
+    worker.start()
+    errand = Errand(
+        ["Once"], Settings(max_tokens=4000, ignore_eos=True), "plain", lambda n: (told.extend(n), began.set())
+    )
+    worker.submit(errand)
+    assert began.wait(20)
+    worker.stop(0)
+    assert isinstance(told[-1], Failed)
+    assert isinstance(told[-1].error, Closing)
+    assert not worker.engine.live
+    with pytest.raises(Closing):
+        worker.submit(errand)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [(["--api-key", " "], "empty"), (["--raw"], "--raw"), (["--queue", "0"], "queue"), (["--allow", "magic"], "magic")],
+)
+def test_options_that_make_no_server(given, told, folder):
+    from click.testing import CliRunner
+
+    from unspool.cli.root import root
+
+    ran = CliRunner().invoke(root, ["serve", "-m", str(folder), *given], standalone_mode=False)
+    assert told in str(ran.exception)
+    assert "starting" not in ran.output
+
+
+def test_without_the_packages_it_says_what_to_install(monkeypatch):
+    from click.testing import CliRunner
+
+    from unspool.cli.root import root
+
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    ran = CliRunner().invoke(root, ["serve"], standalone_mode=False)
+    assert "pip install 'unspool[serve]'" in str(ran.exception)
+
+
+def test_before_it_has_started_it_is_not_ready(lm):
+    async def status():
+        transport = httpx.ASGITransport(application(Worker(lm, LIMITS), House("little")))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            return [(await http.get(path)).status_code for path in ("/healthz", "/readyz", "/v1/models/other")]
+
+    assert asyncio.run(status()) == [200, 503, 404]
+
+
+def test_the_command_listens_here_alone_and_logs_no_prompt(folder):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "unspool", "serve", "-m", str(folder), "--port", str(port)]
+    environment = {**os.environ, "UNSPOOL_API_KEY": "key"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, text=True) as process:
+        try:
+            assert json.loads(process.stderr.readline())["host"] == "127.0.0.1"
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers={"authorization": "Bearer key"}) as http:
+                for _ in range(400):
+                    try:
+                        assert http.get("/readyz").status_code == 200
+                        break
+                    except httpx.ConnectError:
+                        time.sleep(0.05)
+                answer = http.post("/v1/completions", json={"model": "little", "prompt": "a secret", "max_tokens": 3})
+                assert answer.status_code == 200, answer.text
+            process.send_signal(signal.SIGTERM)
+            told = process.stderr.read()
+            process.wait(20)
+        finally:
+            process.kill()
+    assert "secret" not in told
+    record = json.loads(told.splitlines()[0])
+    assert record["event"] == "request"
+    assert (record["status"], record["outcome"], record["method"]) == (200, "completed", "plain")
+    assert record["id"] == answer.json()["id"]
