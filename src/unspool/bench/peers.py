@@ -91,7 +91,8 @@ class Theirs:
             hook.remove()
         spent = perf_counter() - began
         tokens = tuple(self._cut(row) for row in written)
-        return Sample(tokens, tuple(self.lm.vocabulary.decode(row) for row in tokens), spent, counted, first)
+        texts = tuple(self.lm.vocabulary.decode(row) for row in tokens)
+        return Sample(tokens, texts, spent, counted * len(prompts), first)  # ours count a forward for each text in it
 
     def _cut(self, row: list[int]) -> tuple[int, ...]:
         """Up to and with the first end of text; what follows in a batch is padding."""
