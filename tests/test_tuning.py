@@ -49,6 +49,13 @@ def test_the_fastest_wins_and_slow_ones_are_left_behind_early():
     assert "A round must write 1.20 over 2" in said
 
 
+def test_the_order_in_which_prompts_were_given_does_not_decide():
+    """Two kinds of prompts, one after the other: what shines on the first kind only must not win by coming first."""
+    pens = [Pen("plain", lambda p: 1.0), Pen("steady", lambda p: 0.6)]
+    pens += [Pen(f"early{k}", lambda p: 0.4 if p < 4 else 2.0) for k in range(3)]
+    assert tune(pens, PROMPTS, Settings()).best.name == "steady"
+
+
 def test_what_is_not_surely_faster_is_not_taken():
     """One prompt in four is much faster, the others slower: another choice of prompts could say the opposite."""
     pens = [Pen("plain", lambda p: 1.0), Pen("lucky", lambda p: 0.1 if p == 3 else 1.05)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
@@ -57,7 +58,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was found: all arms, the best first, plain decoding among them."""
+    """What was found: all arms, those that came furthest first, plain decoding among them."""
 
     best: Arm
     plain: Arm
@@ -74,7 +75,8 @@ class Tuned:
         said = [f"{len(self.arms)} methods were tried on {len(self.plain.samples)} prompts."]
         low = f", {self.gain.low:.2f} to {self.gain.high:.2f} by the prompts" if len(self.plain.samples) > 1 else ""
         if self.best is self.plain:
-            others = [arm for arm in self.arms if arm is not self.plain]
+            most = max(len(arm.samples) for arm in self.arms if arm is not self.plain)
+            others = [arm for arm in self.arms if arm is not self.plain and len(arm.samples) == most]
             near = max(others, key=lambda arm: arm.speed_up(self.plain).value)
             found = near.speed_up(self.plain)
             said.append(
@@ -101,9 +103,10 @@ def tune(
 ) -> Tuned:
     """Sequential halving: all arms write the first prompts, the faster half goes on with the next, until one is left.
 
-    Plain decoding writes every prompt, as the measure. Each of the ⌈log₂ arms⌉ rounds gets its share of the prompts, so
-    that the last two are compared on all of them. The winner is taken only if the whole interval of its speed-up is
-    above 1; else plain decoding is. (Karnin, Koren, Somekh 2013, with unequal rounds.)
+    Prompts come in a shuffled order, so that no round sees one kind alone. Plain decoding writes every prompt, as the
+    measure. Each of the ⌈log₂ arms⌉ rounds gets its share of the prompts, so that the last two are compared on all of
+    them. The winner is taken only if the whole interval of its speed-up is above 1; else plain decoding is. (Karnin,
+    Koren, Somekh 2013, with unequal rounds.)
     """
     arms = [Arm(contender) for contender in contenders]
     plain = next(arm for arm in arms if arm.name == PLAIN)
@@ -113,8 +116,9 @@ def tune(
     left = [arm for arm in arms if arm is not plain]
     rounds = max(1, ceil(log2(max(2, len(left)))))
     each = ceil(len(prompts) / rounds)
+    order = random.Random(0).sample(range(len(prompts)), len(prompts))
     for start in range(0, len(prompts), each):
-        for number in range(start, min(start + each, len(prompts))):
+        for number in order[start : start + each]:
             for arm in (plain, *left):
                 arm.samples[str(number)] = arm.contender.write([prompts[number]], settings)
                 advance()
@@ -123,7 +127,7 @@ def tune(
     best = left[0]
     sure = best.speed_up(plain)
     floor = sure.value if len(prompts) < 2 else sure.low
-    ranked = sorted(arms, key=lambda arm: -arm.speed_up(plain).value)
+    ranked = sorted(arms, key=lambda arm: (-len(arm.samples), -arm.speed_up(plain).value))
     return Tuned(best if floor > 1 else plain, plain, tuple(ranked), cost)
 
 
