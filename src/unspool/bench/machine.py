@@ -24,6 +24,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": _version("transformers"),
+        "llama_cpp": _version("llama_cpp_python"),
         "unspool": __version__,
         "commit": _commit(),
     }
