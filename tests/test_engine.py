@@ -332,3 +332,21 @@ def test_traces_add_up_over_requests():
         assert getattr(total, figure) == sum(getattr(trace, figure) for trace in traces)
     assert total.forwards["target"] == sum(trace.forwards["target"] for trace in traces)
     assert traces[0].tokens == 6  # adding changed nothing
+
+
+def test_a_text_that_cannot_be_opened_ends_its_request_alone():
+    class Choosy(Table):
+        def open(self, text):
+            if text[0] == 1:
+                raise OutOfRoom("no text that begins with 1")
+            return super().open(text)
+
+    engine = Engine({"target": Choosy(3, lambda text: [1.0, 1.0, 1.0])})
+    jobs = [engine.submit(plain(), (first,), Philox(0), stop=Stop(most=2)) for first in (0, 1, 2)]
+    engine.run()
+    assert [len(job.result().tokens) for job in (jobs[0], jobs[2])] == [2, 2]
+    with pytest.raises(OutOfRoom, match="begins with 1"):
+        jobs[1].result()
+    engine.cancel(jobs[1])
+    assert not engine.live
+    assert not engine.waiting

@@ -107,11 +107,14 @@ class Engine:
         """Let in what there is room for."""
         came, self._held = admitted(self.waiting, self.live, self._room - self._taken, self._crowd)
         for job in came:
-            for name, model in self._causal.items():
-                job.sessions[name] = model.open(job.text)
             job.state = LIVE
             self.live[job] = None
             self._taken += job.room
+            try:
+                for name, model in self._causal.items():
+                    job.sessions[name] = model.open(job.text)
+            except Exception as error:  # its own, as every failure of one request
+                self._end(job, None, error)
 
     def _end(self, job: Job, done: Done | None, error: Exception | None) -> None:
         job.state, job.done, job.error = ENDED, done, error
