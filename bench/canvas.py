@@ -17,10 +17,11 @@ from time import perf_counter
 import torch
 import transformers
 from record import save
-from spec import CHAT, DATA, questions
+from spec import DATA, questions
 from step import mirror
 
 from unspool.asks import Look
+from unspool.bench.suites import CHAT
 from unspool.canvas import HOLE, Canvas
 from unspool.lm import LM
 from unspool.loader import device_of, load

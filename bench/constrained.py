@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,6 +36,7 @@ from forms import KEYWORDS, SCHEMA, Item, chosen, opened, saved
 from masks import costs
 from record import save
 
+from unspool.bench.standing import bootstrapped
 from unspool.chance import At, Philox, Role
 from unspool.constrain.within import CAREFUL
 from unspool.diverge import divergence, passes_of
@@ -53,7 +53,6 @@ METHODS = ("forced", "suffix", "merge", "auto")
 TEMPERATURES = (0.0, 0.8)
 KEPT = ("name", "kind", "reason", "forwards", "verdict")  # of a text, for the record
 ALONE = " alone"
-RESAMPLES = 2000
 Row = dict[str, Any]
 
 
@@ -135,14 +134,13 @@ def ratio(pairs: list[tuple[int, int]]) -> dict[str, float]:
     """Σ drafted / Σ plain forwards, with a 95 % interval by drawing the texts again."""
     if not pairs:
         return {}
-    draws, chance = [], random.Random(0)
-    for _ in range(RESAMPLES):
-        some = chance.choices(pairs, k=len(pairs))
-        draws.append(sum(a for a, _ in some) / sum(b for _, b in some))
-    draws.sort()
-    low, high = draws[int(0.025 * RESAMPLES)], draws[int(0.975 * RESAMPLES)]
-    value = sum(a for a, _ in pairs) / sum(b for _, b in pairs)
-    return {"ratio": round(value, 3), "low": round(low, 3), "high": round(high, 3), "texts": len(pairs)}
+    found = bootstrapped(pairs, lambda some: sum(a for a, _ in some) / sum(b for _, b in some), 0)
+    return {
+        "ratio": round(found.value, 3),
+        "low": round(found.low, 3),
+        "high": round(found.high, 3),
+        "texts": len(pairs),
+    }
 
 
 def closed(row: Row, most: int) -> bool:

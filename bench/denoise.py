@@ -17,8 +17,9 @@ from pathlib import Path
 from statistics import mean
 
 from record import save
-from spec import CHAT, DATA, questions
+from spec import DATA, questions
 
+from unspool.bench.suites import CHAT
 from unspool.grow.chosen import chosen
 from unspool.lm import LM
 from unspool.loader import load

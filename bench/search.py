@@ -25,6 +25,7 @@ from puzzles import TASKS, Problem, Task
 from record import save
 
 from unspool.asks import Decoding, Scores, Written
+from unspool.bench.standing import wilson
 from unspool.chance import Chance, Philox
 from unspool.claim import Method
 from unspool.constrain import Masked, Potential
@@ -206,18 +207,10 @@ def chosen(name: str, one: Try) -> str:
     return best(one.texts, lambda pair: pair[1])[0]
 
 
-def wilson(right: int, count: int, z: float = 1.96) -> tuple[float, float]:
-    """The interval of a share at 95 %."""
-    share, width = right / count, z * z / count
-    middle = (share + width / 2) / (1 + width)
-    half = z * math.sqrt(share * (1 - share) / count + width / (4 * count)) / (1 + width)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def scored(name: str, tries: list[Try], seconds: float) -> dict[str, Any]:
     """What a method has reached."""
     right = sum(one.problem.solved(chosen(name, one)) for one in tries)
-    low, high = wilson(right, len(tries))
+    _, low, high = wilson(right, len(tries))
     return {
         "right": right,
         "problems": len(tries),

@@ -14,36 +14,27 @@ prompt in it, as in Spec-Bench. `transformers` is plain `generate` with the same
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
-from typing import Any
 
-import torch
-import transformers
 from record import save
-from step import mirror
 
+from unspool.bench.contender import Contender
+from unspool.bench.peers import peers as others
+from unspool.bench.suites import questions as asked_of
 from unspool.claim import Method
 from unspool.errors import BadRequest
 from unspool.grow.cost import Cost
 from unspool.lm import LM
-from unspool.loader import device_of, dtype_of, load
+from unspool.loader import load
 from unspool.methods import method, runnable
-from unspool.models.address import path
-from unspool.models.align import Kinship
-from unspool.models.weights import open_checkpoint
 from unspool.settings import Settings
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "spec_bench"
-FAMILIES = ("translation", "summarization", "qa", "math_reasoning", "rag")  # all others are MT-bench's
-CHAT = "chat"
-PLAIN, THEIRS, THEIR_LOOKUP, ASSISTED = "plain", "transformers", "prompt lookup", "assisted"
-LOOKUP_TOKENS = 10  # what transformers' documentation suggests
+PLAIN, THEIR_LOOKUP = "plain", "prompt lookup"
+PEERS = ("transformers", THEIR_LOOKUP, "assisted")
 SINGLE = (
     "lookup",
     "suffix",
@@ -98,48 +89,17 @@ def ours(lm: LM, chosen: Method, settings: Settings) -> Writes:
     return write
 
 
-def theirs(model: transformers.PreTrainedModel, most: int, **how: Any) -> Writes:
-    """Their `generate`; `how` is what it takes beside, as a user would write it."""
-    counted = 0
-
-    def count(*_: object) -> None:
-        nonlocal counted
-        counted += 1
-
+def theirs(other: Contender, settings: Settings) -> Writes:
     def write(prompt: tuple[int, ...]) -> tuple[list[int], int, float]:
-        nonlocal counted
-        counted, text = 0, torch.tensor([prompt], device=model.device)
-        hook = model.register_forward_hook(count)
-        began = perf_counter()
-        with torch.inference_mode():
-            whole = model.generate(
-                text,
-                attention_mask=torch.ones_like(text),
-                do_sample=False,
-                max_new_tokens=most,
-                **how,
-            )
-        spent = perf_counter() - began
-        hook.remove()
-        return whole[0, len(prompt) :].tolist(), counted, spent
+        sample = other.write([prompt], settings)
+        return list(sample.tokens[0]), sample.forwards, sample.seconds
 
     return write
 
 
 def questions(folder: Path, skip: int, limit: int) -> dict[str, list[str]]:
     """`limit` questions of each family, the first `skip` left out."""
-    file = folder / "question.jsonl"
-    if not file.is_file():
-        raise SystemExit(
-            f"{file} is not there. Get data/spec_bench/question.jsonl of github.com/hemingkx/Spec-Bench, and say where "
-            "it is with --data FOLDER."
-        )
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for line in file.read_text(encoding="utf-8").splitlines():
-        question = json.loads(line)
-        family = question["category"] if question["category"] in FAMILIES else CHAT
-        found[family].append(question["turns"][0])
-    return {family: texts[skip : skip + limit] for family, texts in found.items()}
+    return {family: list(texts[skip : skip + limit]) for family, texts in asked_of(folder).items()}
 
 
 def drafters(names: list[str] | None, drafted: bool) -> dict[str, Method]:
@@ -156,36 +116,11 @@ def drafters(names: list[str] | None, drafted: bool) -> dict[str, Method]:
     return found
 
 
-def peer(name: str, dtype: torch.dtype, device: str, lm: LM) -> transformers.PreTrainedModel:
-    """The same weights in transformers: our tensors for plain Llamas, else its own reading of the GGUF file."""
-    file = path(name)
-    checkpoint = open_checkpoint(file)
-    if checkpoint.shape.family == "llama":
-        model = mirror(checkpoint, dtype)
-    else:
-        model = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=dtype)
-    model.generation_config.eos_token_id = sorted(lm.vocabulary.eos)
-    model.generation_config.pad_token_id = min(lm.vocabulary.eos)
-    return model.to(device).eval()
-
-
-def peers(args: argparse.Namespace, lm: LM) -> dict[str, Writes]:
+def peers(args: argparse.Namespace, lm: LM, settings: Settings) -> dict[str, Writes]:
     """What transformers offers, in the same run."""
-    device = device_of(args.device)
-    dtype = dtype_of(args.dtype, device)
-    model = peer(args.model, dtype, device, lm)
-    found = {
-        THEIRS: theirs(model, args.max_tokens),
-        THEIR_LOOKUP: theirs(model, args.max_tokens, prompt_lookup_num_tokens=LOOKUP_TOKENS),
-    }
-    if lm.draft is not None:
-        both = [path(name) for name in (args.model, args.draft)]
-        ours, other = (transformers.AutoTokenizer.from_pretrained(f.parent, gguf_file=f.name) for f in both)
-        how = {"assistant_model": peer(args.draft, dtype, device, lm.draft)}
-        if lm.alignments["draft"].kinship is not Kinship.SAME:
-            how |= {"tokenizer": ours, "assistant_tokenizer": other}
-        found[ASSISTED] = theirs(model, args.max_tokens, **how)
-    return found
+    found = others(args.model, args.draft, args.dtype, args.device, lm, batches=False, quick=True)
+    named = {other.name.removeprefix("transformers, "): other for other in found}
+    return {name: theirs(other, settings) for name, other in named.items() if name in PEERS}
 
 
 def show(title: str, table: dict[str, dict[str, dict[str, float]]], figure: str) -> None:
@@ -240,7 +175,6 @@ def main() -> None:
     args = parser.parse_args()
     asked = questions(args.data, args.skip, args.limit)
     warnings.simplefilter("ignore")
-    transformers.logging.set_verbosity_error()
 
     how = {"dtype": args.dtype, "device": args.device}
     second = None if args.draft is None else load(args.draft, **how)
@@ -249,7 +183,7 @@ def main() -> None:
     cost = lm.price()
     writers: dict[str, Writes] = {PLAIN: ours(lm, method(PLAIN), settings)}
     writers |= {name: ours(lm, chosen, settings) for name, chosen in drafters(args.methods, second is not None).items()}
-    writers |= {} if args.no_peers else peers(args, lm)
+    writers |= {} if args.no_peers else peers(args, lm, settings)
 
     cells: dict[str, dict[str, Cell]] = {name: {family: Cell() for family in asked} for name in writers}
     for write in writers.values():

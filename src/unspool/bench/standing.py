@@ -7,11 +7,12 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .contender import PLAIN
 from .journal import Journal
 
+T = TypeVar("T")
 DRAWS = 1000
 LEVEL = 0.95
 
@@ -123,7 +124,7 @@ def _standing(name: str, family: str, cases: list[str], rows: Rows, seed: int) -
     )
 
 
-def bootstrapped(cases: Sequence[str], figure: Callable[[Sequence[str]], float], seed: int) -> Interval:
+def bootstrapped(cases: Sequence[T], figure: Callable[[Sequence[T]], float], seed: int) -> Interval:
     """A figure of these cases, with the range of what as many drawn from them again and again would have given."""
     value = figure(cases)
     if len(cases) < 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from tqdm import tqdm
@@ -16,6 +17,10 @@ from .loading import Loading
 from .record import dump
 from .table import table
 from .terminal import note, write
+
+if TYPE_CHECKING:
+    from ..bench.tuning import Tuned
+    from ..profile import Profile
 
 
 @click.command("auto-tune", short_help="Find the fastest method for a model, a machine and some prompts.")
@@ -41,9 +46,7 @@ def auto_tune(
     are tried write the text of plain decoding, so only speed is at stake; if none is surely faster, plain stays.
     """
     from ..bench.contender import PLAIN, Ours
-    from ..bench.machine import machine
     from ..bench.tuning import DRAFTED, MODEL_FREE, tune, turns
-    from ..profile import Profile
     from ..settings import Settings
 
     parent = Path(out).resolve().parent
@@ -64,37 +67,44 @@ def auto_tune(
     total = turns(len(contenders), len(encoded))
     with tqdm(total=total, unit="text", leave=False, disable=not sys.stderr.isatty()) as bar:
         found = tune(contenders, encoded, settings, lm.price(), lambda: bar.update(1))
+    measured = {"prompts": len(encoded), "max_tokens": max_tokens, "temperature": temperature}
+    _profile(found, loading, measured).write(out, f"Made by `unspool auto-tune`.\n{found.explained()}")
+    if as_json:
+        dump(_record(found, out))
+        return
+    arms = [(arm, arm.speed_up(found.plain)) for arm in found.arms]
+    cells = [[a.name, f"{s.value:.2f}", f"{a.tokens_per_forward:.2f}", str(len(a.samples))] for a, s in arms]
+    write(table(["method", "speed-up", "tokens/forward", "prompts"], cells, "speed-up,tokens/forward,prompts") + "\n")
+    write(found.explained() + "\n")
+    note(f"written to {out}; use it with --profile {out}")
+
+
+def _profile(found: Tuned, loading: Loading, measured: dict[str, Any]) -> Profile:
+    """The best method with the model it was measured on, and how."""
+    from ..bench.machine import machine
+    from ..profile import Profile
+
     gain = found.gain
-    why = found.explained()
-    profile = Profile(
+    figures = {
+        "speed_up": round(gain.value, 3),
+        "interval": [round(gain.low, 3), round(gain.high, 3)] if gain.low == gain.low else None,
+        "tokens_per_forward": round(found.best.tokens_per_forward, 3),
+    }
+    return Profile(
         model=loading.model,
         method=found.best.name,
         draft=loading.draft,
         dtype=loading.dtype,
         weights=loading.weights,
         device=loading.device,
-        notes={
-            "measured": {
-                "speed_up": round(gain.value, 3),
-                "interval": [round(gain.low, 3), round(gain.high, 3)] if gain.low == gain.low else None,
-                "tokens_per_forward": round(found.best.tokens_per_forward, 3),
-                "prompts": len(encoded),
-                "max_tokens": max_tokens,
-                "temperature": temperature,
-            },
-            "machine": machine(),
-        },
+        notes={"measured": {**figures, **measured}, "machine": machine()},
     )
-    profile.write(out, f"Made by `unspool auto-tune`.\n{why}")
-    rows = [(arm, arm.speed_up(found.plain)) for arm in found.arms]
-    if as_json:
-        arms = [
-            {"method": a.name, "speed_up": s.value, "low": s.low, "high": s.high, "prompts": len(a.samples)}
-            for a, s in rows
-        ]
-        dump({"method": found.best.name, "profile": out, "why": why, "arms": arms})
-        return
-    cells = [[a.name, f"{s.value:.2f}", f"{a.tokens_per_forward:.2f}", str(len(a.samples))] for a, s in rows]
-    write(table(["method", "speed-up", "tokens/forward", "prompts"], cells, "speed-up,tokens/forward,prompts") + "\n")
-    write(why + "\n")
-    note(f"written to {out}; use it with --profile {out}")
+
+
+def _record(found: Tuned, out: str) -> dict[str, Any]:
+    speeds = [(arm, arm.speed_up(found.plain)) for arm in found.arms]
+    arms = [
+        {"method": arm.name, "speed_up": s.value, "low": s.low, "high": s.high, "prompts": len(arm.samples)}
+        for arm, s in speeds
+    ]
+    return {"method": found.best.name, "profile": out, "why": found.explained(), "arms": arms}

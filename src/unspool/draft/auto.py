@@ -13,8 +13,8 @@ from ..grow.chosen import chosen
 from ..grow.cost import FREE, Cost
 from ..law import Drawn
 from ..tree import NOTHING, Tree
-from ..warp.temperature import Temperature
-from ..warp.warp import Prefix, Same
+from ..warp.temperature import warmth
+from ..warp.warp import Prefix
 from .chain import DRAFT
 from .draft import Proposing, Source, possible
 from .guide import Planted
@@ -85,7 +85,7 @@ class Paying:
         """What pays."""
         cost: Cost = yield Price()
         other: Cost | None = yield Price(DRAFT)
-        if cost.leaps and other is None and isinstance(prefix.warp, (Same, Temperature)):
+        if cost.leaps and other is None and warmth(prefix.warp) is not None:
             self.ahead, self.until = budget, len(prefix) + LONG
             return NOTHING
         ahead = self.host * cost.requests

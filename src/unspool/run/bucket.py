@@ -181,25 +181,13 @@ class Bucket:
         if size.kind is Kind.WRITE:  # what this turn computes is what the next one reads
             flat.index_put_((on["lane"].long() * self.lanes.length + on["past"],), on["slots"])
         tree = size.tokens > 1 and size.kind is Kind.TREE
-        rows = Rows(
-            table=self.lanes.rows(on["lane"], size.length),
-            past=on["past"],
-            count=on["count"],
-            slots=on["slots"],
-            places=on["places"],
-            sight=Sight.BITS if tree else Sight.CAUSAL,
-            clear=on["clear"] if tree else None,
-            sees=on["sees"] if tree else None,
-            key_places=on["key_places"] if tree else None,
-        )
-        x, self.hidden = self.network.run(on["tokens"], rows, want)
+        x, self.hidden = self.network.run(on["tokens"], self._rows(tree), want)
         if -1 in want:
             self.hidden[-1] = self.network.normed(x)
         if size.kind is Kind.FILL:
             return
         self.logits = self.network.read(x)
-        seed, stream = (on[name].repeat_interleave(size.tokens) for name in ("seed", "stream"))
-        noise = uniforms(seed, stream, on["places"] + 1, Role.PICK)
+        noise = self._noise()
         if size.kind is Kind.TREE:
             asked = (on["tokens"], on["parents"], on["roots"], on["count"], on["temperature"], noise)
             self.verdicts = verify(self.logits, *asked).packed
@@ -209,6 +197,27 @@ class Bucket:
         picked, logprobs = pick(self.logits, on["temperature"], noise, on["count"])
         moving = (on["tokens"], on["places"], on["slots"], on["past"], on["count"])
         advance(picked, *moving, on["plan"], self.written, logprobs, self.logprobs, on["turn"])
+
+    def _rows(self, tree: bool) -> Rows:
+        """The batch as kernels take it; the tokens of a tree see what their bits say."""
+        on = self.wire.on
+        return Rows(
+            table=self.lanes.rows(on["lane"], self.size.length),
+            past=on["past"],
+            count=on["count"],
+            slots=on["slots"],
+            places=on["places"],
+            sight=Sight.BITS if tree else Sight.CAUSAL,
+            clear=on["clear"] if tree else None,
+            sees=on["sees"] if tree else None,
+            key_places=on["key_places"] if tree else None,
+        )
+
+    def _noise(self) -> Tensor:
+        """The numbers that draw the token after every one of the batch."""
+        on = self.wire.on
+        seed, stream = (on[name].repeat_interleave(self.size.tokens) for name in ("seed", "stream"))
+        return uniforms(seed, stream, on["places"] + 1, Role.PICK)
 
 
 @lru_cache

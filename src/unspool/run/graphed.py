@@ -10,8 +10,8 @@ from ..errors import BadScores, OutOfRoom
 from ..tree import ROOT
 from ..verify.greedy import greedy
 from ..verify.walk import walk
-from ..warp.temperature import Temperature
-from ..warp.warp import Same, Scored, Warp
+from ..warp.temperature import warmth
+from ..warp.warp import Scored
 from .bucket import STRIDE, Bucket, Kind, Lines, Size
 from .footprint import FLOCK, LANES, PORTION, SHORTEST, WIDEST, lanes_for, step_up
 from .fused import Fused
@@ -214,8 +214,11 @@ class Graphed(Slotted):
         wide = step_up(tokens, 1) if kind is not Kind.FILL else step_up(tokens, WIDEST)
         size = Size(kind, step_up(rows, 1), wide, min(step_up(length, SHORTEST), self.lanes.length))
         if size not in self._buckets:
-            self._buckets[size] = self.buckets(size, self.fused, self.lanes)
+            self._buckets[size] = self._made(size)
         return self._buckets[size]
+
+    def _made(self, size: Size) -> Bucket:
+        return self.buckets(size, self.fused, self.lanes)
 
 
 def _part(growth: Growth, done: int, count: int) -> Packed:
@@ -236,13 +239,6 @@ def _heat(check: Check) -> float | None:
     if check.verify is greedy:
         return None if warmth(check.prefix.warp) is None else 0.0
     return warmth(check.prefix.warp) if check.verify is walk and isinstance(check.chance, Philox) else None
-
-
-def warmth(warp: Warp) -> float | None:
-    """The temperature that a warp comes down to, None if it does not."""
-    if isinstance(warp, Same):
-        return 1.0
-    return warp.t if isinstance(warp, Temperature) else None
 
 
 def broken() -> BadScores:

@@ -8,15 +8,11 @@ from itertools import count
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from ..asks import Leapt
-from ..chance import Role
 from ..kernel.grow import grow
 from ..kernel.match import match
-from ..kernel.philox import uniforms
 from ..kernel.remember import Laws, remember
-from ..kernel.rows import Rows, Sight
 from ..kernel.settle import settle
 from ..kernel.top import top
 from ..kernel.verify import verify
@@ -152,18 +148,7 @@ class Leap(Bucket):
             memory.laws, *shown, on["places"], on["sees"], key_places, on["count"], on["tally"], on["past"],
             on["clear"], on["line"], on["tag"], matches, memory.texts, self.network.context - 1,
         )  # fmt: skip
-        rows = Rows(
-            table=self.lanes.rows(on["lane"], size.length),
-            past=on["past"],
-            count=on["count"],
-            slots=on["slots"],
-            places=on["places"],
-            sight=Sight.BITS,
-            clear=on["clear"],
-            sees=on["sees"],
-            key_places=on["key_places"],
-        )
-        x, _ = self.network.run(on["tokens"], rows)
+        x, _ = self.network.run(on["tokens"], self._rows(tree=True))
         self.logits = self.network.read(x)
         verdicts = verify(self.logits, *shown, on["roots"], on["count"], on["temperature"], self._noise()).packed
         values, best = top(self.logits, BEST)
@@ -173,8 +158,3 @@ class Leap(Bucket):
             on["line"], memory.texts, on["supply"], self.written, self.kept, self.rounds.view(size.rows, ROUNDS, 2),
             on["tally"],
         )  # fmt: skip
-
-    def _noise(self) -> Tensor:
-        on = self.wire.on
-        seed, stream = (on[name].repeat_interleave(self.size.tokens) for name in ("seed", "stream"))
-        return uniforms(seed, stream, on["places"] + 1, Role.PICK)

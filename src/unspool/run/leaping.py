@@ -8,10 +8,11 @@ from time import perf_counter
 from ..asks import Write, Written
 from ..chance import Philox
 from ..errors import BadScores, OutOfRoom
-from .bucket import Kind, Size
-from .footprint import LANES, SHORTEST, step_up
+from ..warp.temperature import warmth
+from .bucket import Bucket, Kind, Size
+from .footprint import LANES, step_up
 from .fused import Fused
-from .graphed import BROKEN, Graphed, broken, warmth
+from .graphed import BROKEN, Graphed, broken
 from .leaf import Leaf
 from .leap import MOST, ROUNDS, Leap, Memory, Run
 from .pace import Pace
@@ -37,7 +38,6 @@ class Leaping(Graphed):
         super().__init__(network, shelf, lanes)
         self.memory, self.pace = Memory(self.lanes.length, network.device), Pace()
         self.leaps = network.vocab >= LEAST  # a law is remembered by so many
-        self._leaps: dict[Size, Leap] = {}
 
     def write(self, asked: Sequence[Asked], writes: Sequence[Write], turns: int) -> list[Written | BadScores] | None:
         """Write on without leaving the device, in leaps where all want them and they pay."""
@@ -47,7 +47,7 @@ class Leaping(Graphed):
         ready = all(len(leaf.tokens) - len(leaf.slots) <= 1 for leaf in leaves)
         if not ahead or not ready or not self.leaps or wide < NARROW or size > MANY or len(leaves) > len(asked):
             return super().write(asked, writes, turns)
-        known, began = len(self._buckets) + len(self._leaps), perf_counter()
+        known, began = len(self._buckets), perf_counter()
         leapt = self.pace.leaps(leaves)
         replies = self._leap(leaves, writes, turns, wide) if leapt else None
         if replies is None:
@@ -62,7 +62,7 @@ class Leaping(Graphed):
                     self.pace.leapt(leaf, len(reply.leaps), len(reply.tokens))
                 else:
                     self.pace.stepped(leaf, len(reply.tokens))
-        if known == len(self._buckets) + len(self._leaps):  # nothing was captured on the way
+        if known == len(self._buckets):  # nothing was captured on the way
             self.pace.took(len(leaves), leapt, (perf_counter() - began) / rounds)
         return replies
 
@@ -84,7 +84,8 @@ class Leaping(Graphed):
         except OutOfRoom:
             return None
         try:
-            bucket = self._leap_of(step_up(len(leaves), 1), wide, longest + MOST + wide)
+            bucket = self.bucket(Kind.LEAP, len(leaves), wide, longest + MOST + wide)
+            assert isinstance(bucket, Leap)
             own = [taken[i : i + each] for i in range(0, len(taken), each)]
             bucket.set_out(leaves, wants, own, self.lanes.lines(leaves))
             bucket.warm(heats, chances)
@@ -108,8 +109,5 @@ class Leaping(Graphed):
         self.memory.wrote(leaf)
         return Written(tuple(run.tokens), rows=run.computed, leaps=tuple(run.leaps))
 
-    def _leap_of(self, rows: int, wide: int, length: int) -> Leap:
-        size = Size(Kind.LEAP, rows, wide, min(step_up(length, SHORTEST), self.lanes.length))
-        if size not in self._leaps:
-            self._leaps[size] = Leap(size, self.fused, self.lanes, self.memory)
-        return self._leaps[size]
+    def _made(self, size: Size) -> Bucket:
+        return Leap(size, self.fused, self.lanes, self.memory) if size.kind is Kind.LEAP else super()._made(size)

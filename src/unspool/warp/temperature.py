@@ -7,7 +7,7 @@ from typing import Any
 
 from ..law import Law
 from .limits import expect, real
-from .warp import Warp
+from .warp import Same, Warp
 
 COLDEST = 1e-5  # below this, ordinary logits divided by the temperature overflow; 0 is the exact limit
 
@@ -28,3 +28,10 @@ class Temperature(Warp):
     def __call__(self, state: Any, law: Law) -> Law:
         """The tempered law."""
         return law if self.t == 1 else law.temper(self.t)
+
+
+def warmth(warp: Warp) -> float | None:
+    """The temperature that a warp comes down to, None if it does more."""
+    if isinstance(warp, Same):
+        return 1.0
+    return warp.t if isinstance(warp, Temperature) else None
