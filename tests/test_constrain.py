@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import math
 import re
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import unspool
 from unspool.chance import Every, total_variation
 from unspool.claim import LAW, SEED, entries
 from unspool.constrain import Constrained, choices, grammar, json_schema, keywords, matcher, predicate, regex, until
+from unspool.constrain.bits import Masks
 from unspool.constrain.trie import Trie
 from unspool.decode import Speculate
 from unspool.draft import Forced
@@ -478,3 +480,21 @@ def test_no_schema_of_the_test_suite_lets_a_wrong_text_pass(smollm2):
             right += state.complete() == test["valid"]
     assert [w for w in wrong if "sibling $id" not in w[1]] == []  # what draft 7 says of that, the schema does not
     assert right > 2000
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 1.0])
+@pytest.mark.parametrize("size", [5, 64, 10_007])
+def test_a_mask_binds_scores_alike_every_time_and_is_kept_by_its_bits(share, size):
+    allowed = torch.rand(size, generator=torch.Generator().manual_seed(size)) < share
+    packed = [
+        sum(1 << i for i in range(32) if 32 * w + i < size and allowed[32 * w + i]) for w in range(-(-size // 32))
+    ]
+    words = torch.tensor(packed).to(torch.int32)
+    masks = Masks(size)
+    bits = masks.read(lambda out: out.copy_(words))
+    scores = torch.randn(size)
+    expected = torch.where(allowed, scores, -math.inf)
+    for _ in range(3):  # the ways differ: by weights, then by the list of few tokens
+        assert torch.equal(bits.bind(scores), expected)
+    assert torch.equal(bits.mask(), allowed)
+    assert masks.read(lambda out: out.copy_(words)) is bits

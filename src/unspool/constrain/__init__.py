@@ -33,8 +33,11 @@ from .static import Shelf as Shelf
 from .static import Static as Static
 from .trie import Choices as Choices
 from .trie import choices as choices
+from .unless import Unless as Unless
+from .unless import unless as unless
 from .until import Until as Until
 from .until import until as until
 from .within import Within as Within
+from .woven import Woven as Woven
 from .xgrammar import XGrammarSchema as XGrammarSchema
 from .xgrammar import xgrammar_schema as xgrammar_schema

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import ctypes
+from collections.abc import Callable
+from functools import cached_property
+from threading import Lock
 
 import torch
 from torch import Tensor
 
 from ..law import NEVER
 
+KEPT = 256  # masks of a vocabulary that are remembered; 100 kB each for 49k tokens, if many tokens may follow
+FEW = 1024  # bytes of a mask, one that forbids nearly all, whose tokens are listed
+
 _BYTES = ((torch.arange(256)[:, None] >> torch.arange(8)) & 1).bool()
 _MASKS = _BYTES.view(torch.int64).flatten()  # eight booleans side by side are as wide as one such number
 _WEIGHTS = torch.where(_BYTES, 0.0, NEVER).to(torch.bfloat16).view(torch.complex128).flatten()  # and eight of these
 
 
-class Bits(NamedTuple):
+class Bits:
     """Which of `size` tokens may follow: bit i of byte j tells it of token 8·j + i."""
 
-    bytes: Tensor  # uint8
-    size: int
+    def __init__(self, given: Tensor, size: int) -> None:
+        self.bytes, self.size = given, size  # uint8
+        self._again = False  # whether it has been applied before: many masks never come again
 
     @staticmethod
     def none(size: int) -> Bits:
@@ -33,6 +40,50 @@ class Bits(NamedTuple):
         """As booleans [size]."""
         return _MASKS.index_select(0, self.bytes.int()).view(torch.bool)[: self.size]
 
-    def weights(self) -> Tensor:
-        """As log-weights [size]: 0 for what may follow, −∞ for what may not. Added to scores, they are the mask."""
+    def bind(self, scores: Tensor) -> Tensor:
+        """The scores of what may follow, and −∞ for what may not; on a CPU."""
+        if not self._again or (few := self._few) is None:
+            self._again = True
+            return scores + self._weights  # an addition takes half the time of a choice
+        return torch.full_like(scores, NEVER).index_copy_(0, few, scores.index_select(0, few))
+
+    @cached_property
+    def _few(self) -> Tensor | None:
+        """The tokens that may follow, unless they are many."""
+        held = self.bytes.nonzero()
+        if len(held) > FEW:
+            return None
+        which = _BYTES.index_select(0, self.bytes.index_select(0, held[:, 0]).int())
+        tokens = (8 * held + torch.arange(8))[which]
+        return tokens[tokens < self.size]
+
+    @cached_property
+    def _weights(self) -> Tensor:
+        """As log-weights [size]: 0 for what may follow, −∞ for what may not."""
         return _WEIGHTS.index_select(0, self.bytes.int()).view(torch.bfloat16)[: self.size]
+
+
+class Masks:
+    """The masks of one vocabulary, the same object for the same bits.
+
+    A grammar asks for the same few again and again (in a string nearly everything may follow), so what has been made of
+    one is worth keeping. Grammars of several threads may use it at once.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._kept: dict[bytes, Bits] = {}
+        self._lock = Lock()
+
+    def read(self, write: Callable[[Tensor], None]) -> Bits:
+        """The mask that `write` puts into 32-bit words."""
+        words = torch.empty((self.size + 31) // 32, dtype=torch.int32)
+        write(words)
+        key = ctypes.string_at(words.data_ptr(), 4 * len(words))
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is None:
+                kept = self._kept[key] = Bits(words.view(torch.uint8), self.size)
+                if len(self._kept) > KEPT:
+                    del self._kept[next(iter(self._kept))]
+        return kept

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
 from torch import Tensor
 
 from ..errors import BadRequest, MissingExtra
-from .bits import Bits
+from .bits import Bits, Masks
 from .constraint import State
 from .form import Words, spelt
 from .still import dead, over
@@ -65,14 +64,11 @@ class Tongue:
             raise BadRequest("this vocabulary has no end-of-text token, so a text that meets a grammar could not end")
         self.words = words
         self.tokens = LLTokenizer(TokenizerWrapper(_Wrapped(words)), n_vocab=words.size, eos_token=sorted(words.eos))
-        self._bits = torch.zeros((words.size + 31) // 32, dtype=torch.int32)
-        self._bytes = self._bits.view(torch.uint8)
-        self._where = self._bits.data_ptr(), len(self._bytes)
+        self._masks = Masks(words.size)
 
     def bits(self, matcher: LLMatcher) -> Bits:
         """Which tokens may follow where this matcher stands."""
-        matcher.unsafe_compute_mask_ptr(*self._where)
-        return Bits(self._bytes.clone(), self.words.size)
+        return self._masks.read(lambda bits: matcher.unsafe_compute_mask_ptr(bits.data_ptr(), 4 * len(bits)))
 
     def compile(self, grammar: str, named: str) -> Compiled:
         """The constraint that a grammar in llguidance's own form stands for."""
@@ -145,9 +141,9 @@ class Place:
         """Which tokens may follow."""
         return self.cursor.bits(self).mask()
 
-    def weights(self) -> Tensor:
-        """The same as log-weights, 0 or −∞."""
-        return self.cursor.bits(self).weights()
+    def bind(self, scores: Tensor) -> Tensor:
+        """The same, applied to scores on a CPU: −∞ for what may not follow."""
+        return self.cursor.bits(self).bind(scores)
 
     def allows(self, token: int) -> bool:
         """True if this token may follow."""

@@ -58,6 +58,12 @@ class JsonSchema(Form):
 
     def fit(self, words: Words) -> Constraint:
         """The schema over these tokens."""
+        checked = self.report.checked
+        compiled = tongue(words).compile(self.enforceable(), "the JSON schema")
+        return Checked(compiled, validator(self.source, words, checked), words) if checked else compiled
+
+    def enforceable(self) -> str:
+        """The grammar in llguidance's own form; BadRequest if the schema asks for what it cannot enforce."""
         report, grammar = self._verdict
         if report.refused:
             listed = ", ".join(map(str, report.refused[:8])) + (" …" if len(report.refused) > 8 else "")
@@ -65,8 +71,7 @@ class JsonSchema(Form):
                 f"the JSON schema cannot be enforced as it stands: {listed}. Rewrite it without, or let the finished "
                 "text be checked instead: check=True, on the command line --json-check"
             )
-        compiled = tongue(words).compile(grammar, "the JSON schema")
-        return Checked(compiled, validator(self.source, words, report.checked), words) if report.checked else compiled
+        return grammar
 
     @property
     def report(self) -> Report:

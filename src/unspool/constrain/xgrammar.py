@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..errors import BadRequest, MissingExtra
-from .bits import Bits
+from .bits import Bits, Masks
 from .checked import Checked
 from .constraint import Constraint
 from .form import Form, Words
@@ -68,12 +67,11 @@ class Vocabulary:
         pieces = [words.piece(token) for token in range(words.size)]  # an empty one is a control token to xgrammar
         info = self.engine.TokenizerInfo(pieces, vocab_size=words.size, stop_token_ids=sorted(words.eos))
         self.compiler = self.engine.GrammarCompiler(info, max_threads=1, cache_limit_bytes=CACHE)
-        self._bits = torch.zeros((1, (words.size + 31) // 32), dtype=torch.int32)
+        self._masks = Masks(words.size)
 
     def bits(self, matcher: Any) -> Bits:
         """Which tokens may follow where this matcher stands."""
-        matcher.fill(self._bits)
-        return Bits(self._bits.view(torch.uint8).flatten().clone(), self.words.size)
+        return self._masks.read(matcher.fill)
 
 
 class _Matcher:
@@ -86,7 +84,7 @@ class _Matcher:
         return _Matcher(self._matcher.fork())
 
     def fill(self, bits: Tensor) -> None:
-        self._matcher.fill_next_token_bitmask(bits)
+        self._matcher.fill_next_token_bitmask(bits[None])
 
     def rollback(self, count: int) -> None:
         self._matcher.rollback(count)
