@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import drawn
 import serving
 import torch
 from record import save
@@ -93,8 +94,7 @@ def step(model: Graphed, context: int, rows: int, width: int) -> float:
         model.score([Asked(session, NOTHING)])
         session.keep(NOTHING, (ROOT,), (5,))
     model.score([Asked(session, nodes) for session in sessions])
-    graph = model.bucket(Kind.TREE, rows, width, context + width).graph
-    assert graph is not None
+    graph = model.bucket(Kind.TREE, rows, width, context + width).graphs[()].graph
     spent = milliseconds(graph.replay)
     for session in sessions:
         session.close()
@@ -307,7 +307,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--limit", type=int, default=2, help="prompts per family")
     parser.add_argument(
-        "--only", default="memory,right,fixed,step,weights,families,batches,waits,turmoil,eight", metavar="PARTS"
+        "--only", default="memory,right,fixed,step,weights,families,batches,waits,drawn,turmoil,eight", metavar="PARTS"
     )
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
@@ -330,6 +330,7 @@ def main() -> None:
         "families": lambda: families(lm, args.data, args.limit, 256),
         "batches": lambda: batches(lm, transformers_speed(args.model)),
         "waits": lambda: serving.waits(lm),
+        "drawn": lambda: drawn.drawn(args.model, texts),
         "turmoil": lambda: turmoil(lm),
         "eight": lambda: eight(rate),
     }

@@ -12,6 +12,7 @@ from unspool.chance import At, Philox, Role
 from unspool.kernel.match import match
 from unspool.kernel.match import reference as match_reference
 from unspool.law import Law
+from unspool.run.copies import Copies
 from unspool.run.leaping import Leaping
 from unspool.run.pace import Pace
 from unspool.run.session import Asked
@@ -112,7 +113,13 @@ def test_the_longest_match_wins_and_then_the_latest():
 
 
 class Text:
-    """A text that leaps bring so many tokens each, as a pace sees it: any object that can be referred to."""
+    """A text that leaps bring so many tokens each, as a pace sees it: no token in it comes twice, unless told."""
+
+    def __init__(self, tokens=()):
+        self.tokens = list(tokens)
+
+    def write(self, count):
+        self.tokens += range(len(self.tokens), len(self.tokens) + count)
 
 
 @pytest.mark.parametrize(("gain", "least"), [(1.0, 0.97), (1.5, 0.97), (1.7, 0.96), (2.0, 1.05), (4.0, 2.0)])
@@ -130,8 +137,43 @@ def test_a_pace_loses_little_where_leaps_do_not_pay_and_wins_where_they_do(gain,
             pace.leapt(text, rounds, rounds * gain)
         else:
             took, tokens = took + 32 * step, tokens + 32
+            text.write(32)
             pace.stepped(text, 32)
     assert tokens * step / took >= least
+
+
+def test_a_text_that_begins_to_repeat_itself_leaps_again():
+    pace, text = Pace(), Text(range(100))
+    for _ in range(3):
+        pace.took(1, False, 0.54)
+        pace.took(1, True, 0.94)
+    for _ in range(12):
+        pace.leapt(text, 4, 4)  # they bring nothing
+    for _ in range(5):
+        text.write(32)
+        pace.stepped(text, 32)
+        assert not pace.leaps([text])
+    text.tokens += range(40, 72)
+    pace.stepped(text, 32)
+    assert pace.leaps([text])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_copies_tell_what_a_copy_after_the_last_two_tokens_would_have_brought(seed):
+    dice = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, 2 + seed, (90,), generator=dice).tolist()
+    copies, first, expected, found = Copies(), 20, 0, 0
+    for end in (41, 42, 90):
+        at = first
+        while at < end:  # by its definition, looking back anew every time
+            last = [i for i in range(2, at) if tokens[i - 2 : i] == tokens[at - 2 : at]]
+            source = last[-1] if last else at
+            while at < end and source < at and tokens[source] == tokens[at]:
+                at, source = at + 1, source + 1
+            at, expected = at + 1, expected + 1
+        found += copies.rounds(tokens[:end], first)
+        first = end
+    assert found == expected
 
 
 def test_a_pace_times_both_before_it_chooses():

@@ -37,6 +37,7 @@ from unspool.warp import (
     TopP,
     Typical,
 )
+from unspool.warp.temperature import warmth
 
 quick = settings(max_examples=60, deadline=None)
 V = 12  # the vocabulary of these tests: small, so that histories repeat themselves
@@ -624,3 +625,10 @@ def test_a_prefix_stays_what_it_was_however_others_go_on_from_it():
         (1, 2, 7),
     ]
     assert [(len(p), p.left) for p in (third, other, second)] == [(5, 6), (4, 7), (3, 8)]
+
+
+@pytest.mark.parametrize("t", [0.0, 0.3, 1.0, 1.7])
+def test_a_temperature_alone_comes_down_to_a_temperature(t):
+    """So that what a device can do at a temperature is not lost to a warp that does nothing."""
+    assert warmth(Settings(temperature=t).warp(Letters())) == t
+    assert warmth(Settings(temperature=t or 1.0, top_k=3).warp(Letters())) is None

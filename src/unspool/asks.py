@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from .canvas import Canvas
-from .chance import Chance
+from .chance import At, Chance, Philox, Role
 from .law import Law
 from .tree import NOTHING, ROOT, Tree
+from .warp.temperature import warmth
 from .warp.warp import Prefix, Scored
 
 TARGET = "target"
@@ -144,6 +145,34 @@ class Write:
     ahead: int = 0
 
 
+@dataclass(frozen=True)
+class Draw:
+    """Draw a chain of at most `depth` tokens with a model, each under the request's warps → `Drew`, or None.
+
+    The first is drawn at address `first`, each next one a position further. A runner that draws on its device answers;
+    all others say None, and then the chain is drawn from one `Score` after the other, which is the truth.
+    """
+
+    prefix: Prefix
+    depth: int
+    chance: Chance
+    first: At
+    by: str
+
+    @property
+    def simple(self) -> bool:
+        """Whether it comes down to a temperature and the numbers of drafts, which a device can compute."""
+        drawn = isinstance(self.chance, Philox) and self.first.role is Role.DRAFT
+        return drawn and warmth(self.prefix.warp) is not None
+
+
+class Drew(NamedTuple):
+    """A drawn chain, each token with the law that it was drawn from."""
+
+    tree: Tree
+    rows: int  # token rows that were computed for it
+
+
 class Leapt(NamedTuple):
     """A step in which a runner drafted for itself: how many tokens it drafted, and how many came of it in all."""
 
@@ -252,5 +281,5 @@ class Done:
     trim: int = 0
 
 
-Ask: TypeAlias = Score | Keep | Check | Write | Look | Price | Emit
+Ask: TypeAlias = Score | Keep | Check | Write | Draw | Look | Price | Emit
 Decoding: TypeAlias = Generator[Ask, Any, Done]

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..asks import Ask, Score, Scores, Verify
+from ..asks import Ask, Draw, Score, Scores, Verify
 from ..chance import At, Chance
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest, EmptyLaw
@@ -152,6 +152,9 @@ def _below(trunk: Tree, proposing: Proposing) -> Proposing:
         except StopIteration as end:
             tree: Tree = end.value
             return tree
+        if isinstance(ask, Draw):  # below a trunk a chain is drawn from scores
+            reply = None
+            continue
         assert isinstance(ask, Score), "a drafter scores, and asks nothing else"
         reply = yield from _score(trunk, replace(ask, by=SMALL if ask.by == DRAFT else ask.by))
 

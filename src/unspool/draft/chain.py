@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..asks import Score, Scores
+from ..asks import Draw, Drew, Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
@@ -59,8 +59,12 @@ class Chain:
 
 def drawn_chain(prefix: Prefix, depth: int, chance: Chance, first: At, by: str = DRAFT) -> Proposing:
     """A chain that a draft model draws, the first token at address `first` and each next one a position further."""
+    depth = prefix.ahead(depth)
+    drew: Drew | None = (yield Draw(prefix, depth, chance, first, by)) if depth > 0 else None
+    if drew is not None:
+        return drew.tree
     tree, node = NOTHING, ROOT
-    for i in range(prefix.ahead(depth)):
+    for i in range(depth):
         scores: Scores = yield Score(tree, by=by)
         law = possible(prefix, scores.law(node))
         if law is None:

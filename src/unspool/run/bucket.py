@@ -38,6 +38,7 @@ class Kind(Enum):
     TREE = "score drafted trees and verify them"
     WRITE = "write on, token by token, without leaving the device"
     LEAP = "write on, draft by draft, without leaving the device"
+    DRAW = "draw a chain of drafts, without leaving the device"
 
 
 class Size(NamedTuple):
@@ -59,6 +60,15 @@ class Size(NamedTuple):
         return 2 * self.tokens
 
 
+class Graph(NamedTuple):
+    """A recorded step, and where it leaves what it finds; logits have a place of their own."""
+
+    graph: torch.cuda.CUDAGraph
+    verdicts: Tensor
+    best: Tensor
+    hidden: dict[int, Tensor]
+
+
 class Bucket:
     """Buffers and, once it has run, a graph for one size."""
 
@@ -72,7 +82,7 @@ class Bucket:
         self.verdicts = torch.empty(0)
         self.best = torch.empty(0)  # [n, 2 · BEST]: weights among the best, then their ids
         self.hidden: dict[int, Tensor] = {}
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.graphs: dict[tuple[int, ...], Graph] = {}  # by the hidden states that are wanted
 
     def fields(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
         """The arrays that a step reads, with their types and sizes."""
@@ -148,30 +158,29 @@ class Bucket:
         self.wire.put("stream", [chance.stream if isinstance(chance, Philox) else 0 for chance in chances])
 
     def run(self, turns: int = 1, want: tuple[int, ...] = ()) -> None:
-        """Send what was written and run the bucket, `turns` times one after the other; no graph gives hidden states."""
+        """Send what was written and run the bucket, `turns` times one after the other."""
         self.wire.send()
-        if want:
-            self._step(want)
+        if self.network.device.type != "cuda":
+            for _ in range(turns):
+                self._step(want)
             return
-        if self.graph is None and self.network.device.type == "cuda":
-            self.graph = self._captured()
+        if want not in self.graphs:
+            self.graphs[want] = self._captured(want)
             self.wire.send()  # running it to capture it has moved its counters on
+        graph, self.verdicts, self.best, self.hidden = self.graphs[want]
         for _ in range(turns):
-            if self.graph is None:
-                self._step()
-            else:
-                self.graph.replay()
+            graph.replay()
 
-    def _captured(self) -> torch.cuda.CUDAGraph:
+    def _captured(self, want: tuple[int, ...]) -> Graph:
         side = _side(self.network.device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            self._step()  # compiles what is new
+            self._step(want)  # compiles what is new
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.network.pool):
-            self._step()
-        return graph
+            self._step(want)
+        return Graph(graph, self.verdicts, self.best, self.hidden)
 
     @torch.no_grad()
     def _step(self, want: tuple[int, ...] = ()) -> None:

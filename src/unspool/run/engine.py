@@ -9,7 +9,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from ..asks import TARGET, Check, Checked, Done, Emit, Keep, Look, Price, Score, Scores, Write, Written
+from ..asks import TARGET, Check, Checked, Done, Draw, Emit, Keep, Look, Price, Score, Scores, Write, Written
 from ..chance import Chance
 from ..claim import Method
 from ..errors import BadRequest, BadScores
@@ -20,9 +20,9 @@ from ..tree import NOTHING, ROOT
 from ..warp.warp import Same, Warp
 from .admission import admitted, refuse_impossible
 from .burst import BRIEF, LONGEST, burst
-from .job import ENDED, LIVE, Job, rows_of
+from .job import ENDED, LIVE, Job, forwards_of, rows_of
 from .portions import portions
-from .session import Asked, Causal, Infill, Looking, Model, Patient, Swift
+from .session import Asked, Causal, Infill, Looking, Model, Patient, Sketching, Swift
 
 
 class Engine:
@@ -42,6 +42,7 @@ class Engine:
         self._causal = {name: model for name, model in models.items() if isinstance(model, Causal)}
         self._swift = {name: model for name, model in models.items() if isinstance(model, Swift)}
         self._patient = {name: model for name, model in models.items() if isinstance(model, Patient)}
+        self._sketching = {name: m for name, m in models.items() if isinstance(m, Sketching) and m.draws}
         self._room = min((m.room for m in self._causal.values() if m.room is not None), default=math.inf)
         self._crowd = min((model.crowd for model in self._swift.values()), default=math.inf)
         self.waiting: deque[Job] = deque()
@@ -152,6 +153,8 @@ class Engine:
                         job.reply, after_check = None, False
                     case Price(by):
                         job.reply = self._priced(by, job)
+                    case Draw(by=by) if by not in self._sketching or not job.ask.simple:
+                        job.reply = None
                     case _:
                         break
         except StopIteration as end:
@@ -186,7 +189,7 @@ class Engine:
                 self._end(job, None, BadRequest(f"the method asks for {given}; this engine has: {known}"))
                 continue
             writes = job.writes and name in self._swift
-            kind = "look" if isinstance(job.ask, Look) else "write" if writes else "score"
+            kind = "write" if writes else {Look: "look", Draw: "draw"}.get(type(job.ask), "score")
             groups.setdefault((name, kind), []).append(job)
         return groups
 
@@ -229,7 +232,8 @@ class Engine:
             return
         spent = perf_counter() - began
         for job, reply in zip(jobs, replies, strict=True):
-            job.trace.forwards[name] += rows_of(reply) != 0
+            job.trace.forwards[name] += forwards_of(reply)
+            job.trace.rows[name] += rows_of(reply)
             if name == TARGET:
                 job.trace.seconds_forward += spent
             else:
@@ -238,6 +242,10 @@ class Engine:
 
     def _ask(self, model: Model, name: str, jobs: list[Job]) -> Sequence[Any]:
         asks = [job.ask for job in jobs]
+        draws = [ask for ask in asks if isinstance(ask, Draw)]
+        if draws:
+            asked = [Asked(job.sessions[name], NOTHING) for job in jobs]
+            return self._sketching[name].draw(asked, draws) or [None] * len(jobs)
         causal = self._causal.get(name)
         if causal is not None and all(isinstance(ask, (Score, Check, Write)) for ask in asks):
             asked = [Asked(job.sessions[name], *job.question) for job in jobs]
@@ -276,12 +284,8 @@ class Engine:
                 for session in (s for other, s in job.sessions.items() if other != name):
                     for token in reply.tokens:
                         session.keep(NOTHING, (ROOT,), (token,))
-            job.trace.forwards[name] += len(reply.leaps or reply.tokens) - 1
-            job.trace.rows[name] += reply.rows
             job.reply = reply
             return
-        if (rows := rows_of(reply)) is not None:
-            job.trace.rows[name] += rows
         check = job.check
         if check is not None and isinstance(reply, Scores):
             began = perf_counter()

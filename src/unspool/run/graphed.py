@@ -9,6 +9,7 @@ from ..chance import Philox
 from ..errors import BadScores, OutOfRoom
 from ..tree import ROOT
 from ..verify.greedy import greedy
+from ..verify.rejection import rejection
 from ..verify.walk import walk
 from ..warp.temperature import warmth
 from ..warp.warp import Scored
@@ -20,6 +21,7 @@ from .lanes import Lanes
 from .leaf import Leaf
 from .line import Line
 from .packing import Packed, packed
+from .rejected import refusable, rejected
 from .session import Asked, Session
 from .slotted import Slotted, SlottedSession, scores_of
 
@@ -34,7 +36,7 @@ class Graphed(Slotted):
     """
 
     buckets = Bucket
-    leaps = False
+    leaps = draws = False
     portion = PORTION
 
     def __init__(self, network: Fused, shelf: int = 0, lanes: int = LANES) -> None:
@@ -46,9 +48,10 @@ class Graphed(Slotted):
         self._buckets: dict[Size, Bucket] = {}
 
     def check(self, asked: Sequence[Asked], checks: Sequence[Check]) -> list[Checked | BadScores] | None:
-        """What greedy verification or the walk say of these trees, told by the device in one small copy."""
+        """What greedy verification, the walk or rejection say of these trees, told by the device in one small copy."""
         heats = [heat for check in checks if (heat := _heat(check)) is not None]
-        if len(heats) < len(checks):
+        refusing = {_refuses(*each) for each in zip(checks, heats, strict=False)}
+        if len(heats) < len(checks) or len(refusing) > 1:
             return None
         groups = self._grown(asked)
         growths = [group[0] for group in groups if len(group) == 1]
@@ -178,12 +181,17 @@ class Graphed(Slotted):
             bucket.warm([heat for _, heat in checks], [check.chance for check, _ in checks])
         bucket.run(want=wants)
         logits, best = bucket.logits.clone(), bucket.best.clone()  # the graph writes its own again
+        hidden = {layer: states.clone() for layer, states in bucket.hidden.items()}
         for number, (growth, row) in enumerate(zip(growths, rows, strict=True)):
             first = number * bucket.size.tokens + max(row.root, 0)
             growth.logits, growth.ready = (own[first : first + 1 + len(growth.added)] for own in (logits, best))
-            harvest(growth, lambda at: Line(logits, at), bucket.hidden if wants else {}, first)
+            harvest(growth, lambda at: Line(logits, at), hidden, first)
             self.lanes.kept(growth.leaf, row.clear)
-        verdicts: list[list[int]] = bucket.verdicts[: len(rows), :2].tolist() if checks else []
+        verdicts: list[list[int]] = []
+        if checks and _refuses(*checks[0]):
+            verdicts = rejected(bucket, rows, [check for check, _ in checks], BROKEN)
+        elif checks:
+            verdicts = bucket.verdicts[: len(rows), :2].tolist()
         return [[index + done, token] for (index, token), done in zip(verdicts, read, strict=False)]
 
     def _read_prompts(self, growths: list[Growth], width: int) -> list[int]:
@@ -211,7 +219,7 @@ class Graphed(Slotted):
 
     def bucket(self, kind: Kind, rows: int, tokens: int, length: int) -> Bucket:
         """The bucket that so many rows fit into."""
-        wide = step_up(tokens, 1) if kind is not Kind.FILL else step_up(tokens, WIDEST)
+        wide = step_up(tokens, WIDEST if kind is Kind.FILL and tokens > 1 else 1)
         size = Size(kind, step_up(rows, 1), wide, min(step_up(length, SHORTEST), self.lanes.length))
         if size not in self._buckets:
             self._buckets[size] = self._made(size)
@@ -236,9 +244,18 @@ def _simple(growth: Growth) -> bool:
 
 def _heat(check: Check) -> float | None:
     """The temperature that a check comes down to, None if it does not."""
-    if check.verify is greedy:
-        return None if warmth(check.prefix.warp) is None else 0.0
-    return warmth(check.prefix.warp) if check.verify is walk and isinstance(check.chance, Philox) else None
+    heat = warmth(check.prefix.warp)
+    if heat is None:
+        return None
+    if check.verify is greedy or (check.verify is rejection and heat == 0):
+        return 0.0  # where the law is a point, a drafted token stands if it is that one
+    known = check.verify is walk or (check.verify is rejection and refusable(check, heat))
+    return heat if known and isinstance(check.chance, Philox) else None
+
+
+def _refuses(check: Check, heat: float) -> bool:
+    """True if drafts fall by coins."""
+    return check.verify is rejection and heat > 0
 
 
 def broken() -> BadScores:

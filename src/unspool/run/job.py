@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
-from ..asks import TARGET, Ask, Check, Checked, Decoding, Done, Emit, Score, Scores, Write
+from ..asks import TARGET, Ask, Check, Checked, Decoding, Done, Drew, Emit, Score, Scores, Write, Written
+from ..errors import BadScores
 from ..field import Field
 from ..trace import Trace
 from ..tree import NOTHING, Tree
@@ -82,7 +83,19 @@ class Job:
         return self.done
 
 
-def rows_of(reply: Any) -> int | None:
-    """How many rows an answer took, 0 if all was known already; None for what is not counted in rows."""
-    scores = reply.scores if isinstance(reply, Checked) else reply
-    return scores.rows if isinstance(scores, (Scores, Field)) else None
+def rows_of(reply: Any) -> int:
+    """How many rows an answer took, 0 if all was known already."""
+    counted = reply.scores if isinstance(reply, Checked) else reply
+    return counted.rows if isinstance(counted, (Scores, Field, Written, Drew)) else 0
+
+
+def forwards_of(reply: Any) -> int:
+    """How many forwards an answer took."""
+    match reply:
+        case None:
+            return 0
+        case Written(tokens, leaps=leaps):
+            return len(leaps or tokens)
+        case Drew(tree):
+            return len(tree)
+    return 1 if isinstance(reply, BadScores) else int(rows_of(reply) > 0)

@@ -10,9 +10,10 @@ from ..chance import Philox
 from ..errors import BadScores, OutOfRoom
 from ..warp.temperature import warmth
 from .bucket import Bucket, Kind, Size
+from .drawing import Drawing
 from .footprint import LANES, step_up
 from .fused import Fused
-from .graphed import BROKEN, Graphed, broken
+from .graphed import BROKEN, broken
 from .leaf import Leaf
 from .leap import MOST, ROUNDS, Leap, Memory, Run
 from .pace import Pace
@@ -26,7 +27,7 @@ TRIAL = 2  # rounds of a leap that is not known to pay
 LEAST = 8  # tokens of a vocabulary
 
 
-class Leaping(Graphed):
+class Leaping(Drawing):
     """Graphed, and what is written with drafts of its own comes in as many forwards as it takes.
 
     A leap drafts a tree for every row from what its text repeats and from the laws that were met in it, verifies it by

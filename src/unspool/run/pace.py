@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
+from .copies import Copies
 from .footprint import step_up
 from .leaf import Leaf
 
 HOPE = 2.2  # tokens that a leap of a text is believed to bring before it was tried
-LATELY = 0.1  # what a leap counts against those before
+LATELY = 0.06  # what a leap counts against those before
 FORGET = 1000  # tokens after which a text that steps has forgotten most of what its leaps brought
 TIMINGS = 3  # that make a time known; the first ones have more to do
 
@@ -18,13 +19,15 @@ class Pace:
     """The seconds of a step and of a leap of so many rows, the least of late, and the tokens per leap of every text.
 
     Leap while Σ over rows of tokens per leap / t(leap) is at least the rows / t(step). While a text steps, what it
-    knows of its leaps goes back to what is believed of any text, so that they are tried again now and then.
+    knows of its leaps goes back to what is believed of any text, so that they are tried again now and then; and if it
+    begins to repeat itself, to what copies would have brought.
     """
 
     def __init__(self) -> None:
         self._times: dict[tuple[int, bool], list[float]] = {}
         self._gains: WeakKeyDictionary[Leaf, float] = WeakKeyDictionary()
         self._leapt: WeakKeyDictionary[Leaf, bool] = WeakKeyDictionary()
+        self._copies: WeakKeyDictionary[Leaf, Copies] = WeakKeyDictionary()
 
     def leaps(self, leaves: Sequence[Leaf]) -> bool:
         """Whether to leap now; what has not been timed often enough is tried."""
@@ -52,7 +55,11 @@ class Pace:
     def stepped(self, leaf: Leaf, tokens: int) -> None:
         """Take note that a text was written on without drafts."""
         gain = self._gains.get(leaf, HOPE)
-        self._gains[leaf] = gain + (HOPE - gain) * min(1.0, tokens / FORGET)
+        gain += (HOPE - gain) * min(1.0, tokens / FORGET)
+        rounds = self._copies.setdefault(leaf, Copies()).rounds(leaf.tokens, len(leaf.tokens) - tokens)
+        if tokens / rounds > gain:
+            gain += (1 - (1 - LATELY) ** rounds) * (tokens / rounds - gain)
+        self._gains[leaf] = gain
         self._leapt[leaf] = False
 
     def leapt(self, leaf: Leaf, rounds: int, tokens: int) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import torch
 
-from ..asks import Scores
+from ..asks import Draw, Drew, Scores
 from ..errors import OutOfRoom
 from ..grow.chosen import chosen
 from ..law import NEVER, Law
 from ..tree import NOTHING, ROOT, Tree
-from .session import Asked, Causal, Session
+from .session import Asked, Causal, Session, Sketching
 
 
 class Quiet:
@@ -35,6 +35,20 @@ class Quiet:
     def forget(self) -> None:
         """Whatever the inner model keeps."""
         self.model.forget()
+
+    @property
+    def draws(self) -> bool:
+        """Whether the inner model draws on its device."""
+        return isinstance(self.model, Sketching) and self.model.draws
+
+    def draw(self, asked: Sequence[Asked], draws: Sequence[Draw]) -> Sequence[Drew | None] | None:
+        """Chains by the inner model, if it has room for all."""
+        if not isinstance(self.model, Sketching) or any(_quiet(ask).silent for ask in asked):
+            return None
+        try:
+            return self.model.draw([Asked(_quiet(ask).opened(), ask.tree) for ask in asked], draws)
+        except OutOfRoom:
+            return None
 
     def score(self, asked: Sequence[Asked]) -> list[Scores]:
         """Answer all these in one forward, or each alone if there is no room for all."""

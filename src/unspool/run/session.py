@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from ..asks import Check, Checked, Look, Scores, Write, Written
+from ..asks import Check, Checked, Draw, Drew, Look, Scores, Write, Written
 from ..errors import BadRequest, BadScores
 from ..field import Field
 from ..tree import Tree
@@ -138,6 +138,20 @@ class Swift(Causal, Protocol):
         self, asked: Sequence[Asked], writes: Sequence[Write], turns: int
     ) -> Sequence[Written | BadScores] | None:
         """Write on, in at most `turns` forwards, and keep what was written."""
+        ...
+
+
+@runtime_checkable
+class Sketching(Causal, Protocol):
+    """A causal model that may draw whole chains of drafts on its device, if `draws` says so."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether it can, for some requests."""
+        ...
+
+    def draw(self, asked: Sequence[Asked], draws: Sequence[Draw]) -> Sequence[Drew | None] | None:
+        """Draw all these; None where it cannot, and then they are drawn from scores."""
         ...
 
 
