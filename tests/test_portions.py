@@ -7,12 +7,14 @@ from toy import Toy
 
 from unspool.chance import Philox
 from unspool.decode import Speculate, plain
-from unspool.draft import Lookup
+from unspool.draft import Chain, Lookup
 from unspool.run.bucket import Kind
 from unspool.run.engine import Engine
+from unspool.run.quiet import Quiet
 from unspool.run.slotted import Slotted
 from unspool.stop import Stop
 from unspool.tree import NOTHING
+from unspool.verify import rejection
 
 LONG = [(3 * i + i // 7) % 4 for i in range(50)]
 
@@ -68,6 +70,28 @@ def test_who_writes_gets_a_token_between_the_portions(method):
     assert first.result() == alone(method, (1, 2), 40)
     assert second.result() == alone(method, LONG, 5)
     assert network.slots.in_use == 0
+
+
+@pytest.mark.parametrize("room", [400, 30])
+def test_a_draft_model_reads_in_portions_too_and_falls_silent_where_it_has_no_room(room):
+    network, model = watched(8)
+    drafting = Watched(vocab=4, room=room)
+    draft = Slotted(drafting)
+    draft.portion = 8
+    engine, method = Engine({"target": model, "draft": Quiet(draft)}), Speculate(Chain(2), rejection, budget=2)
+    first = engine.submit(method, (1, 2), Philox(1), stop=Stop(most=30))
+    while not first.emitted:
+        engine.step()
+    second = engine.submit(method, LONG, Philox(1), stop=Stop(most=5))
+    engine.run()
+    assert max(drafting.widths) <= 8 + 3  # never the whole prompt while the other writes
+    assert (second.trace.drafted > 0) == (second.trace.forwards["draft"] > 0) == (room == 400)
+    for job, prompt, most in ((first, (1, 2), 30), (second, LONG, 5)):
+        lonely = Engine({"target": Slotted(Toy(vocab=4, room=400)), "draft": Quiet(Slotted(Toy(vocab=4, room=room)))})
+        same = lonely.submit(method, prompt, Philox(1), stop=Stop(most=most))
+        lonely.run()
+        assert job.result() == same.result()
+    assert network.slots.in_use == drafting.slots.in_use == 0
 
 
 def test_who_is_alone_reads_its_prompt_in_one_go():

@@ -197,7 +197,8 @@ class Engine:
         """Who has to read before it is answered, and how many tokens now."""
         asking = [job for job in self.live if job.asks == name and not isinstance(job.ask, Look)]
         brief = name in self._swift and not self._held and any(job.writes for job in asking)
-        part = portions(self._patient[name], name, asking, BRIEF if brief else 1)
+        writing = sum(job.trace.forwards[name] > 0 for job in self.live)  # whatever they ask for just now
+        part = portions(self._patient[name], name, asking, writing, BRIEF if brief else 1)
         for job in asking:
             job.reading = job in part
         return part

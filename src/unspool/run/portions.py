@@ -8,14 +8,13 @@ from .job import Job
 from .session import Patient
 
 
-def portions(model: Patient, name: str, jobs: Sequence[Job], turns: int) -> dict[Job, int]:
+def portions(model: Patient, name: str, jobs: Sequence[Job], writing: int, turns: int) -> dict[Job, int]:
     """Which of these who ask a model must read before they can be answered, and how many tokens each reads now.
 
-    While somebody writes, `turns` forwards at a time, no more than the model's portion per forward is read of all new
-    prompts together, or a token for each who writes, if those are more: the oldest request first. Whose prompt ends
-    within that is answered. Where nobody writes, nobody is held up, and everything is read at once.
+    While somebody writes with it (`writing` requests), `turns` forwards at a time, no more than the model's portion per
+    forward is read of all new prompts together, or a token for each who writes, if those are more: the oldest request
+    first. Whose prompt ends within that is answered. Where nobody writes, nobody is held up, and all is read at once.
     """
-    writing = sum(job.trace.forwards[name] > 0 for job in jobs)
     left = max(model.portion, writing) * turns
     found: dict[Job, int] = {}
     for job in jobs if writing else ():

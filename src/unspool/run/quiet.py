@@ -11,14 +11,15 @@ from ..errors import OutOfRoom
 from ..grow.chosen import chosen
 from ..law import NEVER, Law
 from ..tree import NOTHING, ROOT, Tree
-from .session import Asked, Causal, Session, Sketching
+from .session import Asked, Causal, Patient, Session, Sketching
 
 
 class Quiet:
     """A causal model that answers with empty laws once a text is longer than it can read or store.
 
     Whoever drafts with it ends the draft at an empty law, and the target goes on alone; so a request is neither refused
-    nor cut for the sake of a draft model's context or cache. A request that never asks it costs nothing.
+    nor cut for the sake of a draft model's context or cache. A request that never asks it costs nothing. It reads long
+    texts in portions if the inner model does.
     """
 
     context = None
@@ -26,6 +27,7 @@ class Quiet:
 
     def __init__(self, model: Causal) -> None:
         self.model, self.vocab = model, model.vocab
+        self.portion = model.portion if isinstance(model, Patient) else 1
         self._nothing = Law(torch.full((model.vocab,), NEVER))
 
     def open(self, text: Sequence[int]) -> QuietSession:
@@ -35,6 +37,24 @@ class Quiet:
     def forget(self) -> None:
         """Whatever the inner model keeps."""
         self.model.forget()
+
+    def owed(self, session: Session) -> int:
+        """What the inner model must still read of a text."""
+        assert isinstance(session, QuietSession)
+        return 0 if session.silent or not isinstance(self.model, Patient) else self.model.owed(session.opened())
+
+    def read(self, portions: Sequence[tuple[Session, int]]) -> None:
+        """Read so much of each, or say nothing from now on of those that there is no room for."""
+        assert isinstance(self.model, Patient)  # nobody owes anything to another
+        quiet = [(session, count) for session, count in portions if isinstance(session, QuietSession)]
+        try:
+            self.model.read([(session.opened(), count) for session, count in quiet])
+        except OutOfRoom:
+            if len(quiet) == 1:
+                quiet[0][0].hush()
+            else:
+                for each in quiet:
+                    self.read([each])
 
     @property
     def draws(self) -> bool:
