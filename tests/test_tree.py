@@ -92,3 +92,8 @@ def test_a_node_keeps_the_law_it_was_drawn_from():
     tree, node = NOTHING.grow(Drawn(1, law))
     assert tree.drawn[node].law is law
     assert tree.parent == (ROOT,)
+
+
+def test_holes_are_no_guesses():
+    tree = Tree.chain([Drawn(3, Law.point(3)), Drawn(-1, Law.point(-1)), Drawn(0, Law.point(0))])
+    assert (len(tree), tree.guesses) == (3, 2)

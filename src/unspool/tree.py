@@ -27,6 +27,11 @@ class Tree:
     def __len__(self) -> int:
         return len(self.drawn)
 
+    @property
+    def guesses(self) -> int:
+        """How many of its nodes guess a token; a hole, of number −1, does not."""
+        return sum(drawn.token >= 0 for drawn in self.drawn)
+
     def grow(self, drawn: Drawn, under: int = ROOT) -> tuple[Tree, int]:
         """This tree with one more node below `under`, and the number of that node."""
         return Tree((*self.drawn, drawn), (*self.parent, under)), len(self.drawn)

@@ -52,7 +52,7 @@ class Speculate:
             kept, reason, tail, trim = stop.cut(tail, (*tree.tokens(path), token))
             parents = [ROOT, *path][: len(kept)]
             before, after = Laws(scored.raw, parents), Laws(scored.law, parents)
-            yield Emit(kept, before, after, drafted=len(tree), accepted=min(len(path), len(kept)))
+            yield Emit(kept, before, after, drafted=tree.guesses, accepted=min(len(path), len(kept)))
             prefix = prefix.then(kept)
             if reason:
                 return Done(prefix.text[len(text) :], reason, trim)
