@@ -31,6 +31,10 @@ class OutOfRoom(UnspoolError):
     """A text does not fit the context or the cache; raised before any work is done."""
 
 
+class RankLost(UnspoolError):
+    """One of the processes that compute a model together has ended, and the model with it."""
+
+
 class MissingExtra(UnspoolError):
     """An optional package is needed for this."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -24,6 +25,9 @@ from .run.session import Causal
 from .run.sheeted import Sheeted
 from .run.slotted import Slotted
 
+if TYPE_CHECKING:
+    from .run.ranks import Ranked  # which loads torch.distributed
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 FUSED = (torch.bfloat16, torch.float16)  # what the kernels are made for; float32 stays with PyTorch's own
 NATIVE, TRANSFORMERS = "native", "transformers"
@@ -39,6 +43,7 @@ def load(
     runtime: str = "auto",
     room: int | None = None,
     shapes: str = "free",
+    ranks: int = 1,
     draft: LM | None = None,
 ) -> LM:
     """A language model from the catalogue, a .gguf file, a folder of safetensors, or a Hub id through transformers.
@@ -50,6 +55,7 @@ def load(
     `shapes` is free, which is fast, or fixed: a token's numbers then depend on its text alone, bit for bit, so that no
     text depends on what was drafted or batched; fixed:N computes N rows at a time (8 unless told). On a GPU that leaves
     out graphs and fused kernels.
+    `ranks` is how many processes share the model: each has some of its heads, on the CPU or on a GPU of its own.
     """
     where = device_of(device)
     kind = dtype_of(dtype, where)
@@ -57,6 +63,8 @@ def load(
     if runtime not in known:
         raise BadRequest(f"the runtime {runtime!r} is not known; choose one of: {', '.join(sorted(known))}")
     rows = _rows(shapes)
+    if ranks != 1:
+        return _on_ranks(name, kind, weights, where, runtime, room, shapes, ranks, draft)
     if runtime == TRANSFORMERS or (runtime == "auto" and is_hub_id(str(name))):
         from .run.hf import hf_vocabulary, load_hf
 
@@ -87,7 +95,32 @@ def load(
     return LM(str(name), model, checkpoint.vocabulary(), draft, key)
 
 
-def _model(network: Llama) -> Slotted | Sheeted:
+def _on_ranks(
+    name: str | Path,
+    dtype: torch.dtype,
+    weights: str,
+    device: str,
+    runtime: str,
+    room: int | None,
+    shapes: str,
+    ranks: int,
+    draft: LM | None,
+) -> LM:
+    """The model on several ranks, without graphs and fused kernels."""
+    if runtime == TRANSFORMERS or (runtime == "auto" and is_hub_id(str(name))):
+        raise BadRequest(f"ranks={ranks} needs the native runtime; give a catalogue name, a .gguf file or a folder.")
+    for option, given, only in (("weights", weights, WHOLE), ("shapes", shapes, "free")):
+        if given != only:
+            raise BadRequest(f"{option}={given!r} is not there on ranks={ranks}; use {option}={only!r}, or one rank.")
+    from .run.ranks import ranked
+
+    file = path(str(name))
+    checkpoint = open_checkpoint(file)
+    model = _model(ranked(file, checkpoint, dtype, device, room, ranks))
+    return LM(str(name), model, checkpoint.vocabulary(), draft, _key(file, dtype, device, f"{NATIVE}, {ranks} ranks"))
+
+
+def _model(network: Llama | Ranked) -> Slotted | Sheeted:
     """The network with sessions, as one that reads, fills holes, or does both."""
     filling = network.shape.filling
     if filling is None:

@@ -57,6 +57,7 @@ class Loading:
     shapes: str = option(
         "--shapes", default="free", help="free, or fixed: the same bits whatever is drafted or batched."
     )
+    ranks: int = option("--ranks", type=int, default=1, metavar="N", help="Processes that share the model's heads.")
     raw: bool = option("--raw", is_flag=True, help="No chat template: continue the text as it stands.")
 
     def check(self, methods: tuple[str, ...]) -> None:
@@ -91,7 +92,7 @@ class Loading:
             lm: LM | None = None
             for name in filter(None, (self.small, self.draft)):
                 lm = with_same(name, draft=lm)
-            lm = with_same(self.model, shapes=self.shapes, draft=lm)
+            lm = with_same(self.model, shapes=self.shapes, ranks=self.ranks, draft=lm)
         for role, found in () if quiet else lm.alignments.items():
             note(f"{getattr(self, role)} drafts for {self.model}: {found}")
         return lm

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--tree", type=int, default=64, show_default=True, metavar="T", help="Drafted tokens per round and text.")
 @click.option("--dtype", default="auto", help="fp32, bf16, fp16; auto: fp32 on a CPU, bf16 on a GPU; fast: timed.")
 @click.option("--weights", default="whole", show_default=True, help="whole, int8 or int4.")
+@click.option("--ranks", type=int, default=1, show_default=True, metavar="N", help="Processes that share MODEL.")
 @click.option("--device", default="auto", help="cpu, cuda or cuda:N; auto takes a GPU if there is one.")
 @click.option("--pull", is_flag=True, help="Fetch catalogue models that are not here yet.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -35,6 +36,7 @@ def plan(
     tree: int,
     dtype: str,
     weights: str,
+    ranks: int,
     device: str,
     pull: bool,
     as_json: bool,
@@ -50,7 +52,10 @@ def plan(
     place = device_of(device)
     kind = dtype_of(dtype, place)
     names = [model] if draft is None else [model, draft]
-    plans = [planned(open_checkpoint(_path(name, pull)), kind, context, rows, tree, place, weights) for name in names]
+    plans = [
+        planned(open_checkpoint(_path(name, pull)), kind, context, rows, tree, place, weights, on)
+        for name, on in zip(names, (ranks, 1), strict=False)  # a draft model is on the first rank alone
+    ]
     together = _together(names, plans)
     if as_json:
         dump({"model": model, **(together or _record(plans[0]))})

@@ -10,6 +10,7 @@ import torch
 
 from unspool.errors import BadRequest
 from unspool.models.shape import Shape
+from unspool.models.share import Share
 from unspool.models.weights import Checkpoint
 from unspool.run.fewbits import KINDS, WHOLE, bytes_of
 from unspool.run.footprint import Footprint, footprint
@@ -69,14 +70,20 @@ def plan(
     tree: int = 64,
     device: torch.device | str = "cpu",
     weights: str = WHOLE,
+    ranks: int = 1,
 ) -> Plan:
     """Budget `rows` texts of `context` tokens with drafts of up to `tree` nodes, for a model in `dtype`; loads nothing.
 
     Keys and values are counted for every token of every layer (windows save time, not slots); logits for one tree a
     row in float32, twice, since the law is made beside them; activations for the widest layer of such a step. On a GPU
-    what graphs keep to themselves is counted too, see `run.footprint`. `weights` is whole, int8 or int4.
+    what graphs keep to themselves is counted too, see `run.footprint`. `weights` is whole, int8 or int4. With several
+    `ranks` it is what the first needs, which has the most; those on a CPU share its memory.
     """
-    shape = model if isinstance(model, Shape) else model.shape
+    whole = model if isinstance(model, Shape) else model.shape
+    if ranks != 1 and weights != WHOLE:
+        raise BadRequest(f"weights={weights!r} is not there on ranks={ranks}; use weights={WHOLE!r}, or one rank.")
+    share = Share(0, ranks)
+    shape = share.shape(whole)
     context = shape.context if context is None else context
     for what, value in (("context", context), ("rows", rows), ("tree", tree)):
         if value < 1:
@@ -87,19 +94,21 @@ def plan(
     scores = rows * shape.heads * (tree + 1) * (context + tree + 1) * 4
     place, room = torch.device(device), rows * (context + tree + 1)
     beside = Footprint(2 * nodes * shape.vocab * 4, nodes * widest * dtype.itemsize + scores, 0)
-    if place.type == "cuda" and unfused(shape) is None:
+    if place.type == "cuda" and ranks == 1 and unfused(shape) is None:
         beside = footprint(shape, dtype, room, context, rows, tree)
+    unheld = 0 if shape.tied else shape.dim * (shape.vocab - len(share.tokens(shape.vocab)))
+    free = available_bytes(place)
     return Plan(
-        weights=weight_bytes(shape, dtype, weights),
+        weights=weight_bytes(shape, dtype, weights) - unheld * dtype.itemsize,
         kv=room * shape.kv_bytes(dtype),
         logits=beside.logits,
         activations=beside.activations,
         tables=beside.tables,
-        available=available_bytes(place),
-        device=str(place),
-        note=f"{shape.family}, {shape.parameters / 1e6:,.0f} M parameters in {str(dtype).removeprefix('torch.')}"
+        available=free if free is None or place.type == "cuda" else free // ranks,
+        device=str(place) if ranks == 1 else f"{place} for a rank",
+        note=f"{whole.family}, {whole.parameters / 1e6:,.0f} M parameters in {str(dtype).removeprefix('torch.')}"
         f"{'' if weights == WHOLE else f' with {weights} weights'}, "
-        f"{rows} x {context:,} tokens, trees of {tree}",
+        f"{rows} x {context:,} tokens, trees of {tree}{'' if ranks == 1 else f', on each of {ranks} ranks'}",
     )
 
 
