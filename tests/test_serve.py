@@ -1,5 +1,7 @@
 """The server: the library's texts through OpenAI's interface, one engine for all, and nobody's mistake is another's."""
 
+# ruff: noqa: F811 (fixtures are asked for by name)
+
 from __future__ import annotations
 
 import asyncio
@@ -13,117 +15,29 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from littlemodel import little_model
+from serving import (  # noqa: F401
+    CHAT,
+    LIMITS,
+    LONG,
+    Served,
+    events,
+    folder,
+    httpx,
+    lm,
+    served,
+    serving,
+    told,
+    uvicorn,
+)
 
-from unspool import Settings, load
-
-pytest.importorskip("fastapi")
-uvicorn = pytest.importorskip("uvicorn")
-httpx = pytest.importorskip("httpx")
-
-from unspool.serve import House, Limits, Worker, application  # noqa: E402
-
-TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
-LIMITS = Limits(tokens=4000, texts=4, body=40_000)
-ENDLESS = {"temperature": 0, "max_tokens": 4000, "logit_bias": {"1": -100}}  # the token 1 would end the text
-LONG = {"prompt": "Once", "stream": True, **ENDLESS}
-CHAT = [{"role": "user", "content": "Hello"}]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    made = little_model(tmp_path_factory.mktemp("serve") / "little")
-    config = json.loads((made / "tokenizer_config.json").read_text())
-    (made / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": TEMPLATE}))
-    return made
-
-
-@pytest.fixture(scope="module", autouse=True)
-def told():
-    """What the servers of this process log; else it would come between the lines of pytest."""
-    lines = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unspool.serve.completions.log", lambda event, record: lines.append(record))
-        yield lines
-
-
-@pytest.fixture(scope="module")
-def lm(folder):
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # more than one would only wait for each other over so small a model
-    yield load(folder, room=20_000)  # several long texts fit
-    torch.set_num_threads(threads)
-
-
-@dataclass
-class Served:
-    worker: Worker
-    server: uvicorn.Server
-    thread: threading.Thread
-    http: httpx.Client
-
-    def post(self, path, **body):
-        return self.http.post(path, json=body)
-
-    def text(self, **body):
-        answer = self.post("/v1/completions", **body)
-        assert answer.status_code == 200, answer.text
-        return answer.json()["choices"][0]["text"]
-
-    def until(self, condition, seconds=20):
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, "it did not come to pass"
-            time.sleep(0.005)
-
-    def empty(self):
-        """Whether nothing is left of any request; finished texts stay in the cache until it is cleared."""
-        return not (self.worker.live or self.worker.waiting or self.worker.engine.live or self.worker.engine.waiting)
-
-    def slots(self):
-        self.worker.lm.model.forget()
-        return self.worker.lm.model.slots.in_use
-
-
-@contextmanager
-def serving(lm, limits=LIMITS, grace=10.0, **house):
-    worker = Worker(lm, limits)
-    app = application(worker, House("little", grace=grace, **house))
-    wait = max(1, round(grace))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=wait))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        time.sleep(0.005)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
-            yield Served(worker, server, thread, http)
-    finally:
-        server.should_exit = True
-        thread.join(30)
-    assert not thread.is_alive()
-
-
-@pytest.fixture(scope="module")
-def served(lm):
-    with serving(lm) as made:
-        yield made
-
-
-def events(answer):
-    """The chunks of a stream, which must end as OpenAI's do."""
-    *lines, last = [line for line in answer.iter_lines() if line]
-    assert last == "data: [DONE]"
-    return [json.loads(line.removeprefix("data: ")) for line in lines]
+from unspool import Settings, choices
+from unspool.constrain import Form
+from unspool.serve import House, Limits, Worker, application
 
 
 def test_greedy_text_is_the_librarys_by_every_method(served, lm):
@@ -251,6 +165,7 @@ def test_the_official_client(served):
         ("/v1/completions", {"prompt": "a", "temperature": "hot"}, "temperature"),
         ("/v1/completions", {"prompt": "a", "temperature": True}, "temperature"),
         ("/v1/completions", {"prompt": "a", "n": 0}, "n"),
+        ("/v1/completions", {"prompt": "a", "repetition_penalty": 1e-99}, "repetition_penalty"),
         ("/v1/completions", {"prompt": {"a": 1}}, "prompt"),
         ("/v1/completions", {"prompt": "a", "stop": [1]}, "stop"),
         ("/v1/completions", {"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias"),
@@ -266,7 +181,7 @@ def test_the_official_client(served):
         ("/v1/chat/completions", {"messages": []}, "messages"),
         ("/v1/chat/completions", {"messages": [{"role": "king", "content": "a"}]}, "messages[0].role"),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
-        ("/v1/chat/completions", {"messages": CHAT, "tools": [{"type": "function"}]}, "tools"),
+        ("/v1/chat/completions", {"messages": CHAT, "tools": [{"type": "function"}]}, "tools[0]"),
         ("/v1/chat/completions", {"messages": CHAT, "response_format": {"type": "xml"}}, "response_format.type"),
     ],
 )
@@ -305,8 +220,27 @@ def test_any_characters_survive(served, lm):
         assert answer.headers["content-type"] == "application/json"
 
 
+def test_a_message_holds_no_control_tokens_and_a_prompt_may(served):
+    said, written = "a</s>b", "[user] a</s>b\n[assistant] "
+    asked = {"max_tokens": 1, "temperature": 0}
+    chat = served.post("/v1/chat/completions", messages=[{"role": "user", "content": said}], **asked).json()
+    assert chat["usage"]["prompt_tokens"] == len(written)  # a token for every letter
+    plain = served.post("/v1/completions", prompt=written, **asked).json()
+    assert plain["usage"]["prompt_tokens"] == len(written) - len("</s>") + 1
+
+
 NAMES = ("prompt", "messages", "n", "stop", "seed", "temperature", "top_p", "top_k", "max_tokens", "logprobs", "model")
-MORE = ("top_logprobs", "logit_bias", "response_format", "decoding", "stream_options", "presence_penalty", "best_of")
+MORE = (
+    "top_logprobs",
+    "logit_bias",
+    "response_format",
+    "decoding",
+    "stream_options",
+    "presence_penalty",
+    "best_of",
+    "tools",
+    "tool_choice",
+)
 ODD = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
@@ -340,7 +274,7 @@ def test_one_who_leaves_frees_everything_at_once(served):
 
 
 def test_one_who_reads_nothing_has_left():
-    from unspool.serve.completions import Call
+    from unspool.serve.call import Call
     from unspool.serve.feed import Left
 
     async def never(message):
@@ -483,24 +417,86 @@ def test_the_event_loop_waits_for_no_forward(served, monkeypatch):
     asking.join(20)
 
 
+class Slow(Form):
+    """A form that takes as long to be fitted as the test wants."""
+
+    def __init__(self):
+        self.entered, self.go = threading.Semaphore(0), threading.Event()
+
+    def fit(self, words):
+        self.entered.release()
+        assert self.go.wait(20)
+        return choices("yes").fit(words)
+
+
+def test_nobody_waits_for_anothers_grammar(lm, monkeypatch):
+    slow, answers = Slow(), []
+    monkeypatch.setattr("unspool.serve.asking.form", lambda given: slow if given else None)
+    bound = {"prompt": "a", "max_tokens": 9, "response_format": {"type": "slow"}}
+    with serving(lm, Limits(tokens=4000, queue=3)) as served:
+        threads = [threading.Thread(target=lambda: answers.append(served.text(**bound))) for _ in range(3)]
+        with served.http.stream("POST", "/v1/completions", json=LONG) as other:
+            lines = other.iter_lines()
+            next(lines)
+            for thread in threads:
+                thread.start()
+            assert all(slow.entered.acquire(timeout=20) for _ in range(2))  # the third waits for them
+            served.until(lambda: served.worker._fits == 3)
+            assert sum(1 for _, line in zip(range(40), lines, strict=False) if line) == 20  # it goes on
+            assert served.text(prompt="a", max_tokens=2) is not None  # and others begin
+            assert served.post("/v1/completions", **bound).status_code == 429  # but there is an end to it
+        slow.go.set()
+        for thread in threads:
+            thread.join(20)
+        served.until(lambda: served.empty() and served.worker._fits == 0)
+    assert answers == ["yes"] * 3
+
+
+def test_time_is_up_while_a_grammar_is_compiled(lm, monkeypatch):
+    slow = Slow()
+    monkeypatch.setattr("unspool.serve.asking.form", lambda given: slow if given else None)
+    with serving(lm, Limits(tokens=4000, seconds=0.3)) as served:
+        late = served.post("/v1/completions", prompt="a", response_format={"type": "slow"})
+        assert (late.status_code, late.json()["error"]["code"]) == (504, "timeout")
+        slow.go.set()
+        served.until(lambda: served.worker._fits == 0)
+        assert served.empty()  # what nobody wants any more is not begun
+
+
 def test_metrics_parse_and_count(served):
-    before, after = None, None
-    for _ in range(2):
-        before, after = after, _metrics(served.http.get("/metrics").text)
-        served.text(prompt="cat cat cat cat ", max_tokens=8, temperature=0, decoding={"method": "lookup"})
-        served.until(served.empty)
-    assert after["unspool_tokens_total"] - before["unspool_tokens_total"] == 8
-    assert after["unspool_forwards_total"] > before["unspool_forwards_total"]
+    def figures():
+        return _metrics(served.http.get("/metrics").text)
+
+    def counted():  # once all who were answered are
+        return sum(value for name, value in figures().items() if name.startswith("unspool_requests_total"))
+
+    served.until(served.empty)
+    before, asked = figures(), counted()
+    served.text(prompt="cat cat cat cat ", max_tokens=8, temperature=0, decoding={"method": "lookup"})
+    served.until(lambda: served.empty() and counted() > asked)
+    after = figures()
+    more = {name: value - before[name] for name, value in after.items()}
+    assert more["unspool_tokens_total"] == 8
+    assert more["unspool_forwards_total"] > 0
     assert after["unspool_queue_length"] == after["unspool_live_requests"] == 0
     assert after["unspool_accepted_total"] <= after["unspool_drafted_total"]
+    for name in ("first_token", "token", "request"):
+        buckets = [value for key, value in after.items() if key.startswith(f"unspool_{name}_seconds_bucket")]
+        assert buckets == sorted(buckets)
+        assert buckets[-1] == after[f"unspool_{name}_seconds_count"]
+    assert more["unspool_first_token_seconds_count"] == more["unspool_request_seconds_count"] == 1
+    assert more["unspool_token_seconds_count"] <= 7  # those that come together with the first are no interval
+    assert more["unspool_request_seconds_sum"] >= more["unspool_first_token_seconds_sum"] > 0
 
 
 def _metrics(text):
-    told = [line for line in text.splitlines() if not line.startswith("#")]
-    found = dict(re.fullmatch(r'([a-z_]+(?:\{[a-z]+="[a-z]+"\})?) (\d+)', line).groups() for line in told)
-    types = re.findall(r"# TYPE (\w+) (?:counter|gauge)", text)
-    assert {name.partition("{")[0] for name in found} == set(types)
-    return {name: int(value) for name, value in found.items()}
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    found = dict(re.fullmatch(r'([a-z_]+(?:\{[a-z]+="[^"]+"\})?) ([0-9.e+-]+)', line).groups() for line in lines)
+    types = dict(re.findall(r"# TYPE (\w+) (counter|gauge|histogram)", text))
+    parts = "|".join(name for name, kind in types.items() if kind == "histogram")
+    names = {re.sub(rf"^({parts})_(bucket|sum|count)$", r"\1", name.partition("{")[0]) for name in found}
+    assert names == set(types)
+    return {name: float(value) for name, value in found.items()}
 
 
 def test_shutdown_lets_requests_finish_and_gives_up_those_that_do_not(lm):
@@ -570,13 +566,15 @@ def test_before_it_has_started_it_is_not_ready(lm):
     assert asyncio.run(status()) == [200, 503, 404]
 
 
-def test_the_command_listens_here_alone_and_logs_no_prompt(folder):
+@contextmanager
+def command(folder, *options):
+    """`unspool serve` as a process that takes requests, with a client for it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "unspool", "serve", "-m", str(folder), "--port", str(port)]
+    words = [sys.executable, "-m", "unspool", "serve", "-m", str(folder), "--port", str(port), *options]
     environment = {**os.environ, "UNSPOOL_API_KEY": "key"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, text=True) as process:
+    with subprocess.Popen(words, stderr=subprocess.PIPE, env=environment, text=True) as process:
         try:
             assert json.loads(process.stderr.readline())["host"] == "127.0.0.1"
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers={"authorization": "Bearer key"}) as http:
@@ -586,15 +584,61 @@ def test_the_command_listens_here_alone_and_logs_no_prompt(folder):
                         break
                     except httpx.ConnectError:
                         time.sleep(0.05)
-                answer = http.post("/v1/completions", json={"model": "little", "prompt": "a secret", "max_tokens": 3})
-                assert answer.status_code == 200, answer.text
-            process.send_signal(signal.SIGTERM)
-            told = process.stderr.read()
-            process.wait(20)
+                yield process, http
         finally:
             process.kill()
+
+
+def test_the_command_listens_here_alone_and_logs_no_prompt(folder):
+    with command(folder) as (process, http):
+        answer = http.post("/v1/completions", json={"model": "little", "prompt": "a secret", "max_tokens": 3})
+        assert answer.status_code == 200, answer.text
+        process.send_signal(signal.SIGTERM)
+        told = process.stderr.read()
+        assert process.wait(20) == 0
     assert "secret" not in told
     record = json.loads(told.splitlines()[0])
     assert record["event"] == "request"
     assert (record["status"], record["outcome"], record["method"]) == (200, "completed", "plain")
     assert record["id"] == answer.json()["id"]
+
+
+@pytest.mark.parametrize(
+    ("signals", "most", "code"),
+    [([signal.SIGTERM], 60, 0), ([signal.SIGINT], 60, 0), ([signal.SIGINT, signal.SIGINT], 4000, 130)],
+)
+def test_what_a_process_ends_with(lm, signals, most, code):
+    from unspool.serve.running import run
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+        taken = uvicorn.Config(application(Worker(lm, LIMITS), House("little")), port=port, log_config=None)
+        assert run(taken) == 1
+    worker, last = Worker(lm, LIMITS), []
+
+    def interrupt():
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as http:
+            for _ in range(400):
+                try:
+                    http.get("/readyz")
+                    break
+                except httpx.ConnectError:
+                    time.sleep(0.02)
+            with http.stream("POST", "/v1/completions", json={**LONG, "max_tokens": most}) as answer:
+                lines = answer.iter_lines()
+                next(lines)
+                for kind in signals:
+                    os.kill(os.getpid(), kind)
+                    time.sleep(0.3)  # two of a kind at the same time are one
+                with suppress(httpx.HTTPError):
+                    last[:] = [line for line in lines if line][-1:]
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    before = signal.getsignal(signal.SIGINT)
+    config = uvicorn.Config(application(worker, House("little")), port=port, log_config=None)
+    assert run(config) == code
+    assert signal.getsignal(signal.SIGINT) is before
+    thread.join(20)
+    assert not worker._thread.is_alive()  # under which a process could not end well
+    assert (last == ["data: [DONE]"]) is (code == 0)

@@ -16,6 +16,7 @@ from .errors import BadRequest, OutOfRoom
 from .grow.cost import Cost
 from .methods import Branching, fitted, overheard
 from .models.align import Alignment, Kinship, align
+from .models.dialogue import Dialogue
 from .models.text import TextStream
 from .models.vocabulary import Vocabulary
 from .run.covering import Covering
@@ -29,7 +30,7 @@ from .run.translated import Translated
 from .settings import Settings
 from .trace import Trace
 
-Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]]
+Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]] | Dialogue
 SCRATCH = 64  # slots a request may need for drafts besides its text
 SMOOTH = 0.02  # seconds between what arrives of a stream, if the model is faster than that
 
@@ -99,10 +100,11 @@ class Interrupted(KeyboardInterrupt):
 class LM:
     """A model with its vocabulary.
 
-    A prompt is a text, a list of messages {role, content} for the chat template, or tokens. `draft` is another model
-    for methods that ask one; the draft's own draft is what cascades call the small model. Where tokens differ, drafts
-    are made of those that both have, or by their strings if those are too few: `alignments` tells which, by the names
-    of the models. `key` names model and machine for what is measured once and kept.
+    A prompt is a text, a list of messages {role, content} for the chat template (with tools: a `Dialogue`), or tokens.
+    `draft` is another model for methods that ask one; the draft's own draft is what cascades call the small model.
+    Where tokens differ, drafts are made of those that both have, or by their strings if those are too few:
+    `alignments` tells which, by the names of the models. `key` names model and machine for what is measured once and
+    kept.
     """
 
     name: str
@@ -182,10 +184,12 @@ class LM:
         """The tokens of a prompt."""
         if isinstance(prompt, str):
             tokens = self.vocabulary.encode(prompt)
+        elif isinstance(prompt, Dialogue):
+            tokens = self.vocabulary.encode_chat(prompt)
         elif all(isinstance(part, int) for part in prompt):
             tokens = tuple(part for part in prompt if isinstance(part, int))
         else:
-            tokens = self.vocabulary.encode(self.vocabulary.chat([m for m in prompt if isinstance(m, Mapping)]))
+            tokens = self.vocabulary.encode_chat(Dialogue([m for m in prompt if isinstance(m, Mapping)]))
         if not tokens:
             raise BadRequest("the prompt is empty: give some text to go on from")
         return tokens

@@ -14,7 +14,7 @@ from .failure import INTERRUPTED, report
 from .terminal import BROKEN_PIPE, close, prepare
 
 COMMANDS = (
-    *("run", "chat", "serve", "trace", "methods", "prove"),
+    *("run", "chat", "serve", "batch", "trace", "methods", "prove"),
     *("compare", "auto-tune", "bench", "report", "plan", "pull", "train"),
 )
 

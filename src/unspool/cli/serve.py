@@ -12,9 +12,11 @@ import click
 from ..errors import BadRequest, MissingExtra
 from .group import option, options
 from .loading import Loading
+from .replicas import Replicas
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 KEYS = "UNSPOOL_API_KEY"
+KEPT = 20  # seconds for the next request of a connection; clients that keep theirs for 5 never ask one that just closes
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,17 @@ class Lending:
         "--parallel", type=int, default=16, show_default=True, help="Texts that are written at the same time."
     )
     queue: int = option(
-        "--queue", type=int, default=64, show_default=True, help="Requests that may wait; the next one gets a 429."
+        "--queue", type=int, default=256, show_default=True, help="Requests that may wait; the next one gets a 429."
+    )
+    connections: int = option(
+        "--connections", type=int, default=1000, show_default=True, help="Open ones; the next one gets a 503."
     )
     body: int = option("--max-body", type=int, default=1 << 20, show_default=True, help="Bytes of one request.")
     seconds: float = option(
         "--timeout", type=float, default=300.0, show_default=True, help="Seconds that one request may take."
+    )
+    patience: float = option(
+        "--patience", type=float, default=60.0, show_default=True, help="Seconds for a client to send or read on."
     )
 
 
@@ -39,22 +47,34 @@ class Lending:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; 0.0.0.0 is everywhere.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
 @click.option("--api-key", "keys", multiple=True, envvar=KEYS, help="Let in only who has it; repeatable.")
+@click.option(
+    "--keys",
+    "listed",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Let in only who has a key of this TOML file, each by a name and with limits.",
+)
 @click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Whose web pages may call; repeatable.")
 @click.option("--name", help="What the model is called by clients; the name it is loaded by, unless told.")
 @click.option("--method", default="plain", show_default=True, help="For requests that name none in `decoding`.")
 @click.option("--allow", "methods", multiple=True, metavar="METHOD", help="Only these besides, as given; repeatable.")
 @click.option("--grace", type=float, default=30.0, show_default=True, help="Seconds to finish in at shutdown.")
+@click.option("--no-window", "window", flag_value=False, default=True, help="No page at / to watch methods on.")
+@options(Replicas, "replicas")
 @options(Lending, "lending")
 @options(Loading, "loading")
 def serve(
     host: str,
     port: int,
     keys: tuple[str, ...],
+    listed: Path | None,
     origins: tuple[str, ...],
     name: str | None,
     method: str,
     methods: tuple[str, ...],
     grace: float,
+    window: bool,
+    replicas: Replicas,
     lending: Lending,
     loading: Loading,
 ) -> int:
@@ -66,10 +86,13 @@ def serve(
         import uvicorn
 
         from ..serve import House, Limits, Worker, application
+        from ..serve.door import door
+        from ..serve.running import run
     except ImportError as error:
         if error.name in ("uvicorn", "fastapi", "starlette"):
             raise MissingExtra(error.name, "serve", "`unspool serve`") from None
         raise
+    from ..serve.clients import clients
     from ..serve.journal import Lines, log
 
     if any(not key.strip() for key in keys) or (KEYS in os.environ and not keys):
@@ -78,15 +101,31 @@ def serve(
         raise click.UsageError("--raw is not for a server: clients choose between chats and plain completions")
     limits = Limits(**{field.name: getattr(lending, field.name) for field in fields(Limits)})
     loading.check((method, *methods))
-    lm = loading.load()
-    loading.prepare(lm, (method, *methods))
     called = name or (Path(loading.model).name if Path(loading.model).exists() else loading.model)
     logging.basicConfig(level=logging.WARNING, handlers=[Lines()])
-    hosts = (*LOOPBACK, "[::1]") if host in LOOPBACK and not keys else ()
-    if host not in LOOPBACK and not keys:
+    known = () if listed is None else clients(listed)
+    hosts = (*LOOPBACK, "[::1]") if host in LOOPBACK and not (keys or known) else ()
+    house = House(called, method, methods, keys, hosts, origins, grace, window, known)
+    if host not in LOOPBACK and not house.guarded:
         log("open", {"message": "everybody who reaches this address can use the model; --api-key lets in only some"})
     log("starting", {"host": host, "port": port, "model": called, "method": method})
-    app = application(Worker(lm, limits), House(called, method, methods, keys, hosts, origins, grace))
+    if replicas.ray:
+        return replicas.serve(loading, limits, house, host, port)
+    lm = loading.load()
+    loading.prepare(lm, (method, *methods))
+    app = application(Worker(lm, limits), house)
     wait = max(1, round(grace))  # after which connections are cut
-    uvicorn.run(app, host=host, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=wait)
-    return 0
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=door(limits.patience),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=limits.connections + 1,  # uvicorn refuses the one that makes it full
+        timeout_keep_alive=KEPT,
+        timeout_graceful_shutdown=wait,
+    )
+    return run(config)

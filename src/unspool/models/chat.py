@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
 from jinja2 import Template, nodes
 from jinja2.exceptions import SecurityError
@@ -33,15 +34,18 @@ class _Generation(Extension):  # type: ignore[misc]  # jinja2 is skipped by the 
 
 
 def render_chat(
-    template: str, messages: Sequence[Mapping[str, str]], *, reply: bool = True, names: Mapping[str, str] | None = None
+    template: str,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    reply: bool = True,
+    names: Mapping[str, str] | None = None,
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Render messages of {role, content}; `names` gives the template its token names (bos_token, eos_token, ...)."""
-    for index, message in enumerate(messages):
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
-            raise BadRequest(f"Message {index} is {message!r}; expected a mapping with 'role' and 'content'.")
+    refuse_unreadable(messages)
     compiled = _compile(template)
     given: dict[str, object] = {"messages": [dict(message) for message in messages], "add_generation_prompt": reply}
-    given.update(tools=None, documents=None, **(names or {}))
+    given.update(tools=list(tools) or None, documents=None, **(names or {}))
     try:
         return str(compiled.render(given))
     except _Refused as error:
@@ -56,6 +60,13 @@ def render_chat(
         raise BadModel(
             f"The model's chat template fails on these messages ({error}). Use a plain prompt instead."
         ) from error
+
+
+def refuse_unreadable(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse what are no messages."""
+    for index, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
+            raise BadRequest(f"Message {index} is {message!r}; expected a mapping with 'role' and 'content'.")
 
 
 @lru_cache(maxsize=16)

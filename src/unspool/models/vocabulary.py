@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from tokenizers import Tokenizer
 
 from unspool.errors import BadRequest
-from unspool.models.chat import render_chat
+from unspool.models.chat import refuse_unreadable, render_chat
+from unspool.models.dialogue import Dialogue, knows_tools, spelt_out
+from unspool.models.fences import Fences
 from unspool.models.text import TextStream
 
+LONG = 10_000  # characters that take milliseconds to read
 ENDINGS = frozenset(
     (
         "<|endoftext|>",
@@ -69,18 +73,11 @@ class Vocabulary:
             raise BadRequest(
                 f"The text to encode is a {type(text).__name__}; expected str. Decode bytes as UTF-8 first."
             )
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise BadRequest(
-                f"The text holds the lone surrogate {text[error.start]!r} at character {error.start}, which is no "
-                "Unicode text and has no tokens. Read the input as UTF-8, or replace such characters."
-            ) from error
+        _refuse_surrogates(text)
         tokenizer = self._tokenizer if special else self._literal
-        found = tuple(tokenizer.encode(text, add_special_tokens=False).ids)
-        if self.add_bos and self.bos is not None and found[:1] != (self.bos,):
-            return (self.bos, *found)
-        return found
+        if len(text) > LONG:  # other threads go on meanwhile
+            return self._begun(tuple(tokenizer.encode_batch([text], add_special_tokens=False)[0].ids))
+        return self._begun(tuple(tokenizer.encode(text, add_special_tokens=False).ids))
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Return the text of some tokens; control tokens are silent, broken characters become U+FFFD."""
@@ -120,11 +117,40 @@ class Vocabulary:
         shared = range(min(self.size, other.size))
         return next((token for token in shared if self.name(token) != other.name(token)), None)
 
-    def chat(self, messages: Sequence[Mapping[str, str]], reply: bool = True) -> str:
+    def chat(self, messages: Sequence[Mapping[str, Any]], reply: bool = True) -> str:
         """Write messages of {role, content} as the text the model was tuned on; `reply` opens the model's answer."""
-        if self.chat_template is None:
+        return self._rendered(Dialogue(messages), reply)
+
+    def encode_chat(self, dialogue: Dialogue, reply: bool = True) -> tuple[int, ...]:
+        """Return the tokens of `chat`, with tools if there are any; no message can put a control token there.
+
+        A control token stands only where the template names it. The same name inside a message is plain text.
+        """
+        parts = (list(dialogue.messages), list(dialogue.tools))
+        if not self._fences.suspects(parts):
+            return self.encode(self._rendered(dialogue, reply))
+        rendered = self._rendered(Dialogue(*self._fences.hide(parts)), reply)
+        _refuse_surrogates(rendered)
+        return self._begun(self._fences.encode(rendered))
+
+    def _rendered(self, dialogue: Dialogue, reply: bool) -> str:
+        template = self.chat_template
+        if template is None:
             raise BadRequest("This model has no chat template: it continues text. Give it a plain prompt instead.")
-        return render_chat(self.chat_template, messages, reply=reply, names=self._names)
+        if knows_tools(template) or not dialogue.has_tools:
+            return render_chat(template, dialogue.messages, reply=reply, names=self._names, tools=dialogue.tools)
+        refuse_unreadable(dialogue.messages)
+        return render_chat(template, spelt_out(dialogue), reply=reply, names=self._names)
+
+    def _begun(self, found: tuple[int, ...]) -> tuple[int, ...]:
+        """The tokens with the beginning-of-text token before them, where the model wants it and they have none."""
+        if self.add_bos and self.bos is not None and found[:1] != (self.bos,):
+            return (self.bos, *found)
+        return found
+
+    @cached_property
+    def _fences(self) -> Fences:
+        return Fences(self._tokenizer, self.special)
 
     @cached_property
     def _literal(self) -> Tokenizer:
@@ -144,3 +170,13 @@ class Vocabulary:
 
     def __repr__(self) -> str:
         return f"Vocabulary(size={self.size}, eos={json.dumps(sorted(self.eos))}, bos={self.bos})"
+
+
+def _refuse_surrogates(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadRequest(
+            f"The text holds the lone surrogate {text[error.start]!r} at character {error.start}, which is no "
+            "Unicode text and has no tokens. Read the input as UTF-8, or replace such characters."
+        ) from error

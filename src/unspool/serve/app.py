@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,24 +15,32 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from . import window
 from .asking import chat, completion
 from .completions import Completions
 from .counts import KIND, Counts
 from .guard import Guard
 from .house import House
+from .ration import Ration
 from .refusal import Refusal
+from .spec import spec
 from .worker import Worker
 
 
 def application(worker: Worker, house: House) -> FastAPI:
     """OpenAI's interface over a worker, which starts and stops with it."""
-    counts, created = Counts(worker), int(time.time())
+    rations, created = tuple(map(Ration, house.clients)), int(time.time())
+    counts = Counts(worker, rations)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         worker.start()
-        yield
-        await run_in_threadpool(worker.stop, house.grace)
+        try:
+            yield
+        except asyncio.CancelledError:  # somebody would not wait; but a process must not end under a running thread
+            worker.stop(0)
+        else:
+            await run_in_threadpool(worker.stop, house.grace)
 
     app = FastAPI(title="unspool", lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
     for path, understand in (("/v1/chat/completions", chat), ("/v1/completions", completion)):
@@ -58,6 +67,10 @@ def application(worker: Worker, house: House) -> FastAPI:
     async def ready() -> Response:
         return PlainTextResponse("ready\n") if worker.ready else PlainTextResponse("not ready\n", 503)
 
+    @app.get("/openapi.json")
+    async def described() -> Response:
+        return JSONResponse(spec(house, worker.limits, worker.lm.vocabulary.size))
+
     @app.get("/metrics")
     async def metrics() -> Response:
         return Response(counts.text(), media_type=KIND)
@@ -67,7 +80,10 @@ def application(worker: Worker, house: House) -> FastAPI:
         told = f"{request.method} {request.url.path[:80]}: {error.detail}"
         return JSONResponse(Refusal(error.status_code, told).record(), error.status_code, error.headers)
 
-    app.add_middleware(Guard, keys=house.keys, hosts=house.hosts)
+    if house.window:
+        app.router.routes += window.routes(worker, counts, house)
+    pages = window.OPEN if house.window else ()
+    app.add_middleware(Guard, keys=house.keys, hosts=house.hosts, pages=pages, rations=rations)
     if house.origins:  # outside the guard: a browser asks without a key whether it may send one
         app.add_middleware(CORSMiddleware, allow_origins=house.origins, allow_methods=["*"], allow_headers=["*"])
     return app

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from ..errors import BadRequest
 from ..lm import Prompt
+from ..models.dialogue import Dialogue
 from ..settings import Settings
-from .fields import Fields, wrong
+from .fields import Fields, counted, wrong
 from .formats import form
 from .limits import Limits
+from .messages import messages
 from .refusal import Refusal
+from .tools import Tools, tools
 
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 SHORT = 16  # tokens of a completion, unless told: OpenAI's own default
 MOST_TOP = 20  # alternatives of a token
 MOST_STOPS = 16  # each costs a little at every token
 UNSUPPORTED = {
-    "tools": "tools are not supported yet; ask for JSON by response_format instead",
-    "functions": "functions are not supported; ask for JSON by response_format instead",
+    "functions": "functions are not supported; give them as tools",
+    "function_call": "function_call is not supported; give tool_choice",
     "audio": "audio is not supported; this server writes text",
     "suffix": "suffix is not supported; leave it out",
     "echo": "echo is not supported; the prompt is not repeated",
@@ -38,6 +40,7 @@ class Asking:
     method: str
     stream: bool
     usage: bool  # whether a stream ends with what it took
+    calls: bool = False  # whether the text may call functions
 
 
 def parsed(body: bytes) -> Fields:
@@ -61,7 +64,9 @@ def chat(fields: Fields, limits: Limits, method: str) -> Asking:
     logprobs = (shown or 0) if fields.flag("logprobs") else None
     if shown and logprobs is None:
         wrong("top_logprobs", shown, "logprobs: true beside it")
-    return _asking(fields, True, (_messages(fields.raw("messages")),), logprobs, limits, limits.tokens, method)
+    found, offered = messages(fields.raw("messages")), tools(fields)
+    prompt = Dialogue(found, offered.shown if offered else ())
+    return _asking(fields, True, (prompt,), logprobs, limits, limits.tokens, method, offered)
 
 
 def completion(fields: Fields, limits: Limits, method: str) -> Asking:
@@ -81,25 +86,32 @@ def _asking(
     limits: Limits,
     usual: int,
     method: str,
+    offered: Tools | None = None,
 ) -> Asking:
     for name, why in UNSUPPORTED.items():
         if fields.raw(name) not in (None, False, []):
             raise Refusal(400, why, param=name)
     settings = _settings(fields, logprobs, usual)
+    if offered is not None:
+        if settings.constraint is not None:
+            wrong("response_format", fields.raw("response_format"), "none beside tools, which give the text its form")
+        settings = replace(settings, constraint=offered.form(settings.max_tokens))
     limits.check(settings.max_tokens, settings.n * len(prompts))
     if len(settings.stop) > MOST_STOPS:
         wrong("stop", settings.stop, f"at most {MOST_STOPS} strings")
     decoding = fields.object("decoding")
     if decoding is not None and decoding.values.keys() - {"method"}:
         wrong("decoding", decoding.values, 'an object with nothing but a method, as in {"method": "lookup:ngram=2"}')
+    named = decoding.text("method") if decoding else None
     options = fields.object("stream_options")
     return Asking(
         chat,
         prompts,
         settings,
-        (decoding.text("method") if decoding else None) or method,
+        method if named is None else named,
         fields.flag("stream"),
         options is not None and options.flag("include_usage"),
+        offered is not None,
     )
 
 
@@ -114,7 +126,7 @@ def _settings(fields: Fields, logprobs: int | None, usual: int) -> Settings:
             top_p=fields.number("top_p", 0, 1),
             top_k=fields.whole("top_k", 0, 2**31),
             min_p=fields.number("min_p", 0, 1),
-            repetition=fields.number("repetition_penalty", 0, 1000) or 1.0,
+            repetition=fields.number("repetition_penalty", 0.01, 100) or 1.0,
             frequency=fields.number("frequency_penalty", -2, 2) or 0.0,
             presence=fields.number("presence_penalty", -2, 2) or 0.0,
             logit_bias=_biases(fields.object("logit_bias")),
@@ -139,35 +151,6 @@ def _biases(given: Fields | None) -> dict[int, float]:
     return found
 
 
-def _messages(given: Any) -> list[dict[str, str]]:
-    if not isinstance(given, list) or not given:
-        wrong("messages", given, "a list of at least one message")
-    return [_message(Fields(m, f"messages[{i}].")) if isinstance(m, dict) else _no(i, m) for i, m in enumerate(given)]
-
-
-def _no(index: int, given: Any) -> NoReturn:
-    wrong(f"messages[{index}]", given, "an object with role and content")
-
-
-def _message(fields: Fields) -> dict[str, str]:
-    role = fields.text("role")
-    if role not in ROLES:
-        wrong(fields.inside + "role", role, "system, developer, user or assistant; tools are not supported yet")
-    content = fields.raw("content")
-    if isinstance(content, str):
-        return {"role": ROLES[role], "content": content}
-    if not isinstance(content, list):
-        wrong(fields.inside + "content", content, "a string or a list of text parts")
-    return {"role": ROLES[role], "content": "".join(_part(part, fields.inside + "content") for part in content)}
-
-
-def _part(part: Any, name: str) -> str:
-    if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-        wrong(name, part, 'parts {"type": "text", "text": …}; this server reads text alone')
-    text: str = part["text"]
-    return text
-
-
 def _prompts(given: Any) -> tuple[Prompt, ...]:
     """A text, some tokens, or a list of either."""
     if isinstance(given, str):
@@ -175,15 +158,17 @@ def _prompts(given: Any) -> tuple[Prompt, ...]:
     if isinstance(given, list) and given:
         if all(isinstance(part, str) for part in given):
             return tuple(given)
-        if _tokens(given):
-            return (tuple(given),)
-        if all(isinstance(part, list) and part and _tokens(part) for part in given):
-            return tuple(tuple(part) for part in given)
+        if (tokens := _tokens(given)) is not None:
+            return (tokens,)
+        each = [_tokens(part) if isinstance(part, list) and part else None for part in given]
+        if None not in each:
+            return tuple(part for part in each if part is not None)
     return wrong("prompt", given, "a string, a list of strings, a list of tokens, or a list of such lists")
 
 
-def _tokens(given: list[Any]) -> bool:
-    return all(isinstance(part, int) and not isinstance(part, bool) for part in given)
+def _tokens(given: list[Any]) -> tuple[int, ...] | None:
+    tokens = tuple(map(counted, given))
+    return tokens if all(isinstance(part, int) and not isinstance(part, bool) for part in tokens) else None
 
 
 def _no_number(name: str) -> NoReturn:

@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from starlette.types import Scope
+
 from ..asks import TARGET
+from .histogram import Histogram
+from .ration import Ration
 from .worker import Worker
 
 KIND = "text/plain; version=0.0.4; charset=utf-8"
 OUTCOMES = ("completed", "refused", "busy", "timeout", "left", "failed")
+RATION = "unspool.ration"  # in the scope of a request, what its client has left
 
 
 @dataclass
 class Counts:
-    """Requests by outcome, and the worker's own figures."""
+    """Requests by outcome and by client, how long they take, and the worker's own figures."""
 
     worker: Worker
+    rations: Sequence[Ration] = ()
     outcomes: Counter[str] = field(default_factory=Counter)
+    first: Histogram = field(
+        default_factory=lambda: Histogram("unspool_first_token_seconds", "From a request's coming to its first token.")
+    )
+    between: Histogram = field(
+        default_factory=lambda: Histogram("unspool_token_seconds", "From one token of a text to the next.")
+    )
+    whole: Histogram = field(
+        default_factory=lambda: Histogram("unspool_request_seconds", "From a request's coming to its complete answer.")
+    )
+
+    def took(self, scope: Scope, tokens: int) -> None:
+        """Count tokens of a request for its client."""
+        if RATION in scope:
+            scope[RATION].spend(tokens)
+
+    def ended(self, scope: Scope, outcome: str, about: dict[str, object]) -> None:
+        """Count a request; its client's name is put with what is told of it."""
+        self.outcomes[outcome] += 1
+        if RATION in scope:
+            about["key"] = scope[RATION].client.name
 
     def text(self) -> str:
         """All figures in Prometheus' text format; those of texts count a text when it ends."""
@@ -38,7 +65,24 @@ class Counts:
         ):
             if value is not None:
                 lines += [*_metric(name, kind, told), f"unspool_{name} {value}"]
-        return "\n".join(lines) + "\n"
+        for histogram in (self.first, self.between, self.whole):
+            lines += histogram.lines()
+        return "\n".join([*lines, *self._by_key()]) + "\n"
+
+    def _by_key(self) -> list[str]:
+        """What each client did, by its name."""
+        lines: list[str] = []
+        for name, kind, told in (
+            ("requests", "counter", "Requests that came with a key."),
+            ("refused", "counter", "Requests refused because the key's limits were reached."),
+            ("tokens", "counter", "Tokens read and written for a key."),
+            ("inside", "gauge", "Requests of a key that are being answered."),
+        ):
+            metric = f"key_{name}_total" if kind == "counter" else f"key_{name}"
+            lines += _metric(metric, kind, told) if self.rations else []
+            for ration in self.rations:
+                lines.append(f'unspool_{metric}{{key="{ration.client.name}"}} {getattr(ration, name)}')
+        return lines
 
 
 def _metric(name: str, kind: str, told: str) -> list[str]:

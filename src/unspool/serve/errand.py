@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..canvas import HOLE
+from ..claim import Method
+from ..constrain.form import Form
 from ..lm import LM, SMOOTH, Prompt, Writer
 from ..run.engine import Engine
 from ..run.job import ENDED
@@ -22,8 +24,9 @@ class Errand:
 
     prompts: Sequence[Prompt]
     settings: Settings
-    method: str
+    method: str | Method
     tell: Callable[[list[News]], None]
+    patience: float = SMOOTH  # seconds after which somebody wants to see what was written
     writers: list[Writer] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)  # characters told of each text
     open: set[int] = field(default_factory=set)  # texts that have not ended
@@ -33,11 +36,22 @@ class Errand:
         """How many texts it asks for."""
         return len(self.prompts) * self.settings.n
 
+    @property
+    def bound(self) -> bool:
+        """Whether its texts must have a form that has yet to be fitted to the model's tokens."""
+        return isinstance(self.settings.constraint, Form)
+
+    def fit(self, lm: LM) -> None:
+        """Fit the form; it may take long, and any thread may do it."""
+        made = self.settings.constraint
+        if isinstance(made, Form):
+            self.settings = replace(self.settings, constraint=made.fit(lm.vocabulary))
+
     def begin(self, lm: LM, engine: Engine) -> None:
         """Queue all its texts, or none and raise why."""
         before = len(engine.waiting)
         try:
-            self.writers = lm.writers(engine, self.prompts, self.settings, self.method, SMOOTH)
+            self.writers = lm.writers(engine, self.prompts, self.settings, self.method, self.patience)
         except Exception:
             for job in list(engine.waiting)[before:]:  # of prompts before the one that cannot be used
                 engine.cancel(job)

@@ -39,8 +39,8 @@ class Fields:
         wrong(self.inside + name, given, f"a number from {low:g} to {high:g}")
 
     def whole(self, name: str, low: int, high: int) -> int | None:
-        """A whole number in [low, high]."""
-        given = self.raw(name)
+        """A whole number in [low, high], however it is written."""
+        given = counted(self.raw(name))
         if given is None or whole(given, low, high):
             return None if given is None else int(given)
         wrong(self.inside + name, given, f"a whole number from {low} to {high}")
@@ -66,6 +66,11 @@ class Fields:
         if given is not None and not isinstance(given, dict):
             wrong(self.inside + name, given, "an object")
         return None if given is None else Fields(given, f"{self.inside}{name}.")
+
+
+def counted(given: Any) -> Any:
+    """A number like 2.0 as the whole number that it is to JSON; all else as it came."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
 def _short(given: object, most: int = 80) -> str:

@@ -19,6 +19,8 @@ def form(given: Fields | None) -> Form | None:
         case "json_schema":
             inner = given.object("json_schema") or wrong("response_format.json_schema", None, "an object with a schema")
             schema = inner.raw("schema")
+            if schema is not None and not isinstance(schema, (dict, bool)):
+                wrong("response_format.json_schema.schema", schema, "an object, true or false")
             return json_schema({} if schema is None else schema)
         case "regex":
             return regex(given.text("regex") or wrong("response_format.regex", None, "a regular expression"))

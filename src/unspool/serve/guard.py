@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from .counts import RATION
+from .ration import Ration
 from .refusal import Refusal
 
 OPEN = ("/healthz", "/readyz")  # for those who watch over the process, who have no key
@@ -26,26 +28,46 @@ class Guard:
     app: ASGIApp
     keys: tuple[str, ...]
     hosts: tuple[str, ...] = ()
+    pages: tuple[str, ...] = ()  # for everybody who calls the server by its name; there is nothing secret in them
+    rations: tuple[Ration, ...] = ()  # of those whose keys have names and limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
-        refused = self._refused(Request(scope)) if scope["type"] == "http" and scope["path"] not in OPEN else None
-        if refused is None:
+        """Pass the request on, or refuse it; what its client has left goes with it."""
+        if scope["type"] != "http" or scope["path"] in OPEN:
             await self.app(scope, receive, send)
             return
-        await JSONResponse(refused.record(), refused.status, refused.headers)(scope, receive, send)
+        try:
+            ration = self._admitted(Request(scope))
+        except Refusal as refused:
+            await JSONResponse(refused.record(), refused.status, refused.headers)(scope, receive, send)
+            return
+        try:
+            await self.app(scope if ration is None else {**scope, RATION: ration}, receive, send)
+        finally:
+            if ration is not None:
+                ration.leave()
 
-    def _refused(self, request: Request) -> Refusal | None:
+    def _admitted(self, request: Request) -> Ration | None:
+        """The ration that a request takes from, if it does; raises why it may not come in."""
         called = re.sub(r":\d*$", "", request.headers.get("host", "")).lower()
         if self.hosts and called not in self.hosts:
-            return Refusal(403, f"this server is not called {called[:80]!r}", code="unknown_host")
-        if self.keys and not self._known(request):
-            told = "the API key is missing or wrong; send it as: Authorization: Bearer KEY"
-            return Refusal(401, told, code="invalid_api_key")
-        return None
+            raise Refusal(403, f"this server is not called {called[:80]!r}", code="unknown_host")
+        if not (self.keys or self.rations) or request.scope["path"] in self.pages:
+            return None
+        ration = self._known(request)
+        if ration is None or request.method != "POST":  # only what writes text is limited
+            return None
+        ration.enter()
+        return ration
 
-    def _known(self, request: Request) -> bool:
+    def _known(self, request: Request) -> Ration | None:
+        """Whose key a request bears; None for one without a name."""
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         sent = given.strip().encode("latin-1")  # the bytes of the header
-        fits = [hmac.compare_digest(sent, key.encode()) for key in self.keys]  # all of them, not up to the first
-        return scheme.lower() == "bearer" and any(fits)
+        keys = [*self.keys, *(ration.client.key for ration in self.rations)]
+        fits = [hmac.compare_digest(sent, key.encode()) for key in keys]  # all of them, not up to the first
+        if scheme.lower() != "bearer" or not any(fits):
+            told = "the API key is missing or wrong; send it as: Authorization: Bearer KEY"
+            raise Refusal(401, told, code="invalid_api_key")
+        place = fits.index(True) - len(self.keys)
+        return self.rations[place] if place >= 0 else None

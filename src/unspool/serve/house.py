@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .clients import Client
 from .refusal import Refusal
 
 
@@ -18,6 +19,13 @@ class House:
     hosts: tuple[str, ...] = ()  # by which names it may be called, without port; none: all
     origins: tuple[str, ...] = ()  # whose web pages may call it
     grace: float = 30.0  # seconds that requests have left when it shuts down
+    window: bool = True  # whether there is a page to watch methods on
+    clients: tuple[Client, ...] = ()  # who have keys with names and limits
+
+    @property
+    def guarded(self) -> bool:
+        """Whether only those come in who have a key."""
+        return bool(self.keys or self.clients)
 
     def check(self, method: str) -> None:
         """Refuse a method that clients may not choose; options count, as they decide what it costs."""

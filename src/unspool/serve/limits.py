@@ -13,22 +13,27 @@ class Limits:
     """What the server lends to its clients; limits that make no sense cannot be made.
 
     `tokens` and `texts` hold for one request, `parallel` counts texts that are written at the same time, `queue`
-    requests that wait for that, `body` bytes, `seconds` the time of one request from its first byte to its last.
+    requests that wait for that, `connections` those that are open, `body` bytes, `seconds` the time of one request from
+    its first byte to its last, and `patience` the seconds of it in which a client may keep the server waiting: for a
+    head, for a body, or to read what it asked for.
     """
 
     tokens: int = 1024
     texts: int = 16
     parallel: int = 16
-    queue: int = 64
+    queue: int = 256
+    connections: int = 1000
     body: int = 1 << 20
     seconds: float = 300.0
+    patience: float = 60.0
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "texts", "parallel", "queue", "body"):
+        for name in ("tokens", "texts", "parallel", "queue", "connections", "body"):
             given = getattr(self, name)
             expect(whole(given, 1), f"the limit of {name}", given, "a whole number from 1 on")
-        positive = real(self.seconds, 0) and self.seconds > 0
-        expect(positive, "the limit of seconds", self.seconds, "a finite number above 0")
+        for name in ("seconds", "patience"):
+            given = getattr(self, name)
+            expect(real(given, 0) and given > 0, f"the limit of {name}", given, "a finite number above 0")
 
     def check(self, tokens: int, texts: int) -> None:
         """Refuse a request that asks for more than one request may have."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..lm import Event
 from ..trace import Trace
@@ -26,6 +26,13 @@ class Wrote:
 
 
 @dataclass(frozen=True)
+class Showed:
+    """Somebody looks at a text while it is written, and this is what there is to see."""
+
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Ended:
     """One of the texts is finished; `reason` is that of `Output`."""
 
@@ -41,4 +48,4 @@ class Failed:
     error: Exception
 
 
-News: TypeAlias = Began | Wrote | Ended | Failed
+News: TypeAlias = Began | Wrote | Showed | Ended | Failed

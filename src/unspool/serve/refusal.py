@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import BadScores, UnspoolError
-from .worker import Busy, Closing
+from ..errors import BadScores, RankLost, UnspoolError
+from .queue import Busy
+from .worker import Closing
 
-RETRY = 1  # seconds after which a busy server is worth another try
+RETRY = 1  # seconds after which one that shuts down may have been replaced
 
 
 @dataclass
@@ -19,6 +21,7 @@ class Refusal(Exception):
     message: str
     param: str | None = None
     code: str | None = None
+    retry: int = RETRY
 
     @property
     def kind(self) -> str:
@@ -30,7 +33,7 @@ class Refusal(Exception):
     def headers(self) -> dict[str, str]:
         """What the status asks to be said beside it."""
         if self.status in (429, 503):
-            return {"Retry-After": str(RETRY)}
+            return {"Retry-After": str(self.retry)}
         return {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
 
     def record(self) -> dict[str, Any]:
@@ -44,11 +47,13 @@ def refusal(error: Exception) -> Refusal:
         case Refusal():
             return error
         case Busy():
-            return Refusal(429, str(error), code="queue_full")
+            return Refusal(429, str(error), code="queue_full", retry=math.ceil(error.wait))
         case Closing():
             return Refusal(503, str(error), code="shutting_down")
         case BadScores():
             return Refusal(500, str(error), code="bad_scores")
+        case RankLost():
+            return Refusal(503, str(error), code="rank_lost")
         case UnspoolError():
             return Refusal(400, str(error))
         case RecursionError():  # of a schema or grammar, as all else here is flat

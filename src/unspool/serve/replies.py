@@ -12,6 +12,7 @@ from typing import Any
 from ..lm import Event
 from ..models.vocabulary import Vocabulary
 from ..trace import Trace
+from .calls import Calls
 from .logprobs import of_chat, of_completion
 
 FINISH = {"token": "stop", "string": "stop"}  # all else is a limit: of tokens or of time
@@ -25,11 +26,28 @@ class Choice:
     events: list[Event] = field(default_factory=list)
     reason: str | None = None
     trace: Trace = field(default_factory=Trace)
+    calls: Calls | None = None  # reads the text, if it may call functions
 
     @property
     def finish(self) -> str | None:
         """OpenAI's word for why it ended; None while it has not."""
-        return None if self.reason is None else FINISH.get(self.reason, "length")
+        if self.reason is None:
+            return None
+        finish = FINISH.get(self.reason, "length")
+        return "tool_calls" if finish == "stop" and self.calls and self.calls.done else finish
+
+    def deltas(self, text: str) -> list[dict[str, Any]]:
+        """What more text changes in a chat's message."""
+        self.text += text
+        return self.calls.push(text) if self.calls else [{"content": text}] if text else []
+
+    def message(self) -> dict[str, Any]:
+        """The message of a chat."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.text, "refusal": None}
+        if self.calls and self.calls.made:
+            made = [call.record() for call in self.calls.made]
+            return {**message, "content": self.calls.said or None, "tool_calls": made}
+        return message
 
 
 @dataclass(frozen=True)
@@ -55,18 +73,30 @@ class Reply:
         made = [self._choice(index, choice) for index, choice in enumerate(choices)]
         return {**self._head(kind), "choices": made, "usage": self.usage(choices, prompt)}
 
-    def opening(self, index: int) -> dict[str, Any]:
+    def opening(self, index: int, choice: Choice) -> dict[str, Any]:
         """The first chunk of a chat's text."""
-        return self._chunk([{"index": index, "delta": {"role": "assistant", "content": ""}, **_OPEN}])
+        said = None if choice.calls else ""
+        return self._chunk([{"index": index, "delta": {"role": "assistant", "content": said}, **_OPEN}])
 
-    def piece(self, index: int, text: str, events: Sequence[Event], offset: int) -> dict[str, Any]:
-        """A chunk that carries what became certain of a text, `offset` characters after its start."""
-        said = {"delta": {"content": text}} if self.chat else {"text": text}
-        return self._chunk([{"index": index, **said, **_OPEN, "logprobs": self._logprobs(events, offset)}])
+    def pieces(self, index: int, choice: Choice, text: str, events: Sequence[Event]) -> list[dict[str, Any]]:
+        """The chunks that carry what became certain of a text."""
+        offset = len(choice.text)
+        if self.chat:
+            changes: list[dict[str, Any]] = [{"delta": delta} for delta in choice.deltas(text)]
+            empty: dict[str, Any] = {"delta": {} if choice.calls else {"content": ""}}
+        else:
+            choice.text += text
+            changes, empty = [{"text": text}] if text else [], {"text": ""}
+        if not self.logprobs:
+            return [self._chunk([{"index": index, **change, **_OPEN}]) for change in changes]
+        first, *others = changes or [empty]  # the tokens' figures come with the first
+        told = self._chunk([{"index": index, **first, **_OPEN, "logprobs": self._logprobs(events, offset)}])
+        return [told, *(self._chunk([{"index": index, **change, **_OPEN}]) for change in others)]
 
     def closing(self, index: int, choice: Choice) -> dict[str, Any]:
-        """The last chunk of a text."""
-        said: dict[str, Any] = {"delta": {}} if self.chat else {"text": ""}
+        """The last chunk of a text, with what was held back in case it began a call."""
+        held = choice.calls.end() if choice.calls else []
+        said: dict[str, Any] = {"delta": held[0] if held else {}} if self.chat else {"text": ""}
         return self._chunk([{"index": index, **said, **_OPEN, "finish_reason": choice.finish}])
 
     def tally(self, choices: Sequence[Choice], prompt: int) -> dict[str, Any]:
@@ -95,8 +125,7 @@ class Reply:
         }
 
     def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
-        text = choice.text
-        said = {"message": {"role": "assistant", "content": text, "refusal": None}} if self.chat else {"text": text}
+        said: dict[str, Any] = {"message": choice.message()} if self.chat else {"text": choice.text}
         return {
             "index": index,
             **said,

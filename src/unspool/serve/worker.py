@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from threading import Condition, Thread
 from time import monotonic
@@ -15,10 +15,9 @@ from ..trace import Trace
 from .errand import Errand
 from .limits import Limits
 from .news import Failed
+from .queue import Busy, Queue
 
-
-class Busy(UnspoolError):
-    """As many requests wait as may."""
+FITTERS = 2  # threads that compile grammars
 
 
 class Closing(UnspoolError):
@@ -28,20 +27,23 @@ class Closing(UnspoolError):
 class Worker:
     """Runs errands in the order of their coming, as many at a time as `limits.parallel` texts allow.
 
-    `submit` and `drop` may be called from any thread and never wait for a forward. All else about the model happens in
-    the worker's own thread: tokens, grammars, forwards. What goes wrong with a request is told to that request alone;
+    `submit` and `drop` may be called from any thread and never wait for a forward. Grammars are compiled by a few
+    threads of their own, so that nobody's text waits for another's schema; all else about the model happens in the
+    worker's own thread: tokens, masks, forwards. What goes wrong with a request is told to that request alone;
     what goes wrong with the engine itself ends the requests inside it, and a new engine takes the next.
     """
 
     def __init__(self, lm: LM, limits: Limits) -> None:
         self.lm, self.limits = lm, limits
         self.engine = Engine(lm.models(), lm.price)
-        self.waiting: deque[Errand] = deque()
+        self.waiting = Queue(limits.queue)
         self.live: dict[Errand, None] = {}
         self.total = Trace()  # of all texts that have ended, one way or another
         self._dropped: list[Errand] = []
         self._until: float | None = None  # when to give up what is left; None: not closing
         self._turn = Condition()
+        self._fitting = ThreadPoolExecutor(FITTERS, "unspool-fitting")
+        self._fits = 0  # how many wait for that
         self._thread = Thread(target=self._run, name="unspool-worker", daemon=True)
 
     @property
@@ -63,17 +65,25 @@ class Worker:
         with self._turn:
             if not self.ready:
                 raise Closing("the server is shutting down; send the request to another, or later")
-            if len(self.waiting) >= self.limits.queue:
-                raise Busy(f"{len(self.waiting)} requests wait already, which is as many as may; try again shortly")
-            self.waiting.append(errand)
+            self.waiting.add(errand)
             self._turn.notify()
+
+    def fit(self, errand: Errand) -> Future[None]:
+        """Fit the form of a request that is to be handed over; Busy if too many wait for that."""
+        with self._turn:
+            if not self.ready:
+                raise Closing("the server is shutting down; send the request to another, or later")
+            if self._fits >= self.limits.queue:
+                raise Busy(f"the forms of {self._fits} requests wait to be compiled, and no more may; try again later")
+            self._fits += 1
+        fitted = self._fitting.submit(errand.fit, self.lm)
+        fitted.add_done_callback(self._fitted)
+        return fitted
 
     def drop(self, errand: Errand) -> None:
         """Nobody wants this request any more: free all it holds, before the next forward. Dropping twice is fine."""
         with self._turn:
-            if errand in self.waiting:
-                self.waiting.remove(errand)
-            else:
+            if not self.waiting.remove(errand):
                 self._dropped.append(errand)
                 self._turn.notify()
 
@@ -82,8 +92,13 @@ class Worker:
         with self._turn:
             self._until = monotonic() + grace
             self._turn.notify()
+        self._fitting.shutdown(wait=False, cancel_futures=True)
         if self._thread.is_alive():
             self._thread.join()
+
+    def _fitted(self, _: Future[None]) -> None:
+        with self._turn:
+            self._fits -= 1
 
     # ---- in the worker's thread
 
@@ -97,7 +112,7 @@ class Worker:
             if self.live:
                 self._step()
         with self._turn:
-            left, self.waiting = [*self.live, *self.waiting], deque()
+            left = [*self.live, *self.waiting.clear()]
         for errand in left:
             self._leave(errand, Closing("the server is shutting down and gave up this request; send it again"))
 
@@ -113,8 +128,8 @@ class Worker:
         with self._turn:
             came: list[Errand] = []
             texts = sum(len(errand.open) for errand in self.live)
-            while self.waiting and (texts == 0 or texts + self.waiting[0].texts <= self.limits.parallel):
-                came.append(self.waiting.popleft())
+            while self.waiting and (texts == 0 or texts + self.waiting.first().texts <= self.limits.parallel):
+                came.append(self.waiting.take())
                 texts += came[-1].texts
                 self.live[came[-1]] = None
             return came

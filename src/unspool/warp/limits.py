@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 from ..errors import BadRequest
 
@@ -17,7 +18,7 @@ def real(given: object, low: float = -math.inf, high: float = math.inf) -> bool:
     """True for a finite number in [low, high]; False for NaN, booleans and everything that is no number."""
     if isinstance(given, bool) or not isinstance(given, (int, float)):
         return False
-    return math.isfinite(given) and low <= given <= high
+    return abs(given) <= sys.float_info.max and low <= given <= high  # not isfinite, which fails at huge integers
 
 
 def whole(given: object, low: int, high: float = math.inf) -> bool:

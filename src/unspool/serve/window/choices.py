@@ -1,0 +1,56 @@
+"""Choices: the methods that the window offers, and why some cannot run here."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ...claim import Entry
+from ...errors import UnspoolError
+from ...lm import LM
+from ...methods import method, runnable
+from ...run.session import Infill
+from ..house import House
+
+# Rules outside unmask/ that ask a model which was trained to fill holes.
+FILLING = frozenset({"anyorder", "blended", "deliberate", "denoised", "fragments", "insert", "masks", "slots"})
+
+
+def choices(lm: LM, house: House) -> list[dict[str, Any]]:
+    """Every method that a client may choose, as plain data; `missing` says what it lacks here, "" if nothing."""
+    known = {entry.name: entry for entry in runnable()}
+    allowed = (house.method, *house.methods) if house.methods else (house.method, *known)
+    return [_record(spec, known[spec.partition(":")[0]], lm) for spec in dict.fromkeys(allowed)]
+
+
+def _record(spec: str, entry: Entry, lm: LM) -> dict[str, Any]:
+    assert entry.build is not None  # only such entries are runnable
+    options = inspect.signature(entry.build).parameters.values()
+    return {
+        "spec": spec,
+        "family": entry.family,
+        "claim": entry.claim.name,
+        "promise": entry.claim.value,
+        "summary": entry.summary,
+        "options": ",".join(f"{option.name}={_spelt(option.default)}" for option in options),
+        "missing": _missing(spec, entry, lm),
+    }
+
+
+def _missing(spec: str, entry: Entry, lm: LM) -> str:
+    drafts = {"draft": lm.draft, "small": None if lm.draft is None else lm.draft.draft}
+    for need in entry.needs:
+        if drafts.get(need) is None:
+            return f"asks a {need} model; start the server with --{need} MODEL"
+    if (entry.family == "unmask" or entry.name in FILLING) and not isinstance(lm.model, Infill):
+        return "fills holes; load a model that was trained to, such as smollm2-diffusion"
+    try:
+        method(spec)
+    except UnspoolError as error:
+        return str(error)
+    return ""
+
+
+def _spelt(default: Any) -> str:
+    """A default as it is written in a method's name."""
+    return "+".join(map(str, default)) if isinstance(default, tuple) else str(default)
