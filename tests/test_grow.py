@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unspool.asks import Score, Scores
+from unspool.asks import Draw, Score, Scores
 from unspool.chance import Every, Philox
 from unspool.claim import LAW
 from unspool.decode import Speculate
@@ -329,6 +329,9 @@ def proposed(draft, table, prefix, budget=8, chance=None):
             ask = asking.send(reply)
         except StopIteration as end:
             return end.value, asked
+        if isinstance(ask, Draw):  # no device here draws
+            reply = None
+            continue
         assert isinstance(ask, Score)
         asked += 1
         text = lambda node, tree=ask.tree: prefix.text + tree.tokens(tree.path(node))  # noqa: E731

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from unspool.asks import Check, Verdict
+from unspool.asks import Check, Score, Verdict
 from unspool.chance import Every, Philox, Role, total_variation
 from unspool.claim import ARGMAX, BOUND, LAW, SEED
 from unspool.decode import Speculate
@@ -61,7 +61,8 @@ def one_round(draft, verify, target: Table, drafter: Table) -> dict[tuple[tuple[
         asking, reply = draft.begin(prefix).propose(prefix, 16, chance), None
         while True:
             try:
-                reply = drafter.score([Asked(drafter.open(PROMPT), asking.send(reply).tree)])[0]
+                ask = asking.send(reply)  # to draw a chain, or to score one: no device here draws
+                reply = drafter.score([Asked(drafter.open(PROMPT), ask.tree)])[0] if isinstance(ask, Score) else None
             except StopIteration as end:
                 tree = end.value
                 break
@@ -583,7 +584,8 @@ def test_a_small_budget_makes_fewer_and_shorter_paths_of_one_length():
         asking, reply, tree = Bunch(2, 2).propose(prefix, budget, Philox(1)), None, None
         while tree is None:
             try:
-                reply = drafter.score([Asked(drafter.open(PROMPT), asking.send(reply).tree)])[0]
+                ask = asking.send(reply)  # to draw a chain, or to score one: no device here draws
+                reply = drafter.score([Asked(drafter.open(PROMPT), ask.tree)])[0] if isinstance(ask, Score) else None
             except StopIteration as end:
                 tree = end.value
         assert tree.parent == shape

@@ -33,7 +33,7 @@ class Warp(Protocol):
         ...
 
     def __or__(self, other: Warp) -> Warp:
-        return self if isinstance(other, Same) else Both(self, other)
+        return self if type(other) is Same else Both(self, other)
 
 
 @dataclass(frozen=True)
