@@ -27,6 +27,16 @@ CONFIG = {
 }
 
 
+TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
+
+
+def chatting_model(folder: Path) -> Path:
+    """Write it with a chat template."""
+    made = little_model(folder) / "tokenizer_config.json"
+    made.write_text(json.dumps({**json.loads(made.read_text()), "chat_template": TEMPLATE}))
+    return folder
+
+
 def little_model(folder: Path) -> Path:
     """Write it."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from littlemodel import little_model
+from littlemodel import chatting_model
 
 from unspool import load
 
@@ -20,7 +20,6 @@ httpx = pytest.importorskip("httpx")
 
 from unspool.serve import House, Limits, Worker, application  # noqa: E402
 
-TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
 LIMITS = Limits(tokens=4000, texts=4, body=40_000)
 ENDLESS = {"temperature": 0, "max_tokens": 4000, "logit_bias": {"1": -100}}  # the token 1 would end the text
 LONG = {"prompt": "Once", "stream": True, **ENDLESS}
@@ -29,10 +28,7 @@ CHAT = [{"role": "user", "content": "Hello"}]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = little_model(tmp_path_factory.mktemp("serve") / "little")
-    config = json.loads((made / "tokenizer_config.json").read_text())
-    (made / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": TEMPLATE}))
-    return made
+    return chatting_model(tmp_path_factory.mktemp("serve") / "little")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,7 +16,7 @@ import torch
 from click import UsageError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from littlemodel import little_model
+from littlemodel import chatting_model
 
 from unspool import Settings, load
 from unspool.batch import Journal, Lines, Reading, Scribe
@@ -28,7 +28,6 @@ from unspool.cli.root import root
 from unspool.cluster import Span
 from unspool.errors import BadRequest, MissingExtra
 
-TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
 CHAT = [{"role": "user", "content": "Hello"}]
 # As if the extra `serve` were not installed: a batch does without.
 COMMAND = (
@@ -38,10 +37,7 @@ COMMAND = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = little_model(tmp_path_factory.mktemp("batch") / "little")
-    config = json.loads((made / "tokenizer_config.json").read_text())
-    (made / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": TEMPLATE}))
-    return made
+    return chatting_model(tmp_path_factory.mktemp("batch") / "little")
 
 
 @pytest.fixture(scope="module")

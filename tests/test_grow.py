@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from proposing import answered
 
-from unspool.asks import Draw, Score, Scores
+from unspool.asks import Scores
 from unspool.chance import Every, Philox
 from unspool.claim import LAW
 from unspool.decode import Speculate
@@ -322,20 +323,13 @@ def test_lengths_that_make_no_sense_are_refused(make):
 
 def proposed(draft, table, prefix, budget=8, chance=None):
     """The tree that a drafter proposes when a table answers for the draft model, and how often it asked."""
-    source, asked = draft.begin(prefix) if hasattr(draft, "begin") else draft, 0
-    asking, reply = source.propose(prefix, budget, chance or Philox(0)), None
-    while True:
-        try:
-            ask = asking.send(reply)
-        except StopIteration as end:
-            return end.value, asked
-        if isinstance(ask, Draw):  # no device here draws
-            reply = None
-            continue
-        assert isinstance(ask, Score)
-        asked += 1
-        text = lambda node, tree=ask.tree: prefix.text + tree.tokens(tree.path(node))  # noqa: E731
-        reply = Scores([table.law(text(n)) for n in range(len(ask.tree))], [table.law(prefix.text)])
+
+    def score(ask):
+        texts = [prefix.text + ask.tree.tokens(ask.tree.path(node)) for node in range(len(ask.tree))]
+        return Scores([table.law(text) for text in texts], [table.law(prefix.text)])
+
+    source = draft.begin(prefix) if hasattr(draft, "begin") else draft
+    return answered(source.propose(prefix, budget, chance or Philox(0)), score)
 
 
 def text_of(weights):

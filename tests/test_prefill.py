@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from proposing import answered
 from toy import Toy, logits_of
 
-from unspool.asks import Score
 from unspool.chance import Philox
 from unspool.claim import LAW
 from unspool.decode import Speculate, plain
@@ -127,16 +127,9 @@ def test_a_runner_that_cannot_tell_says_nothing():
 
 def first_tree(draft, text, budget, table):
     """The first tree of a drafter, and how often it asked."""
-    prefix, asks, reply = Prefix.of(text, Same()), 0, None
+    prefix = Prefix.of(text, Same())
     asking = draft.begin(prefix).propose(prefix, budget, Philox(0))
-    while True:
-        try:
-            ask = asking.send(reply)
-        except StopIteration as end:
-            return end.value, asks
-        assert isinstance(ask, Score)
-        asks += 1
-        reply = table.score([Asked(table.open(text), ask.tree, ask.want)])[0]
+    return answered(asking, lambda ask: table.score([Asked(table.open(text), ask.tree, ask.want)])[0])
 
 
 REPEATING = (1, 2, 3, 4, 0, 1, 2)  # after 1, 2 came 3, 4, 0 at the places 2, 3, 4

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from littlemodel import little_model
+from littlemodel import chatting_model
 
 from unspool import Settings, load
 
@@ -44,15 +44,11 @@ sys.stdin.read()
 cluster.shutdown()
 """
 TOKEN = secrets.token_hex(32)  # else Ray would put one into the home folder
-TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = little_model(tmp_path_factory.mktemp("ray") / "little")
-    config = json.loads((made / "tokenizer_config.json").read_text())
-    (made / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": TEMPLATE}))
-    return made
+    return chatting_model(tmp_path_factory.mktemp("ray") / "little")
 
 
 @pytest.fixture(scope="module")

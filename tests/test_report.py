@@ -1,5 +1,7 @@
 """The report: what the journals say is what the page says, whatever is in them, in any browser and on any screen."""
 
+# ruff: noqa: F811 (fixtures are asked for by name)
+
 import base64
 import csv
 import hashlib
@@ -7,13 +9,13 @@ import io
 import json
 import math
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from browsing import browser  # noqa: F401
 
 from unspool.bench.journal import Journal
 from unspool.bench.report import found, page
@@ -442,21 +444,6 @@ def test_the_command_runs_as_a_program(tmp_path):
 
 
 # ---- in a browser
-
-INSTALLED = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    drive = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with drive.sync_playwright() as play:
-        own = Path(play.chromium.executable_path)
-        path = str(own) if own.exists() else next(filter(None, map(shutil.which, INSTALLED)), None)
-        if path is None:
-            pytest.skip("there is no Chromium; get one with: playwright install chromium")
-        started = play.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture

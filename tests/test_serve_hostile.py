@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from littlemodel import little_model
+from littlemodel import chatting_model
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -30,7 +30,6 @@ PATIENCE, BODY, IDLE = 1.0, 200_000, 600
 ENDLESS = {"prompt": "Once", "temperature": 0, "max_tokens": 3000, "logit_bias": {"1": -100}}  # 1 would end the text
 SHORT = {"prompt": "a", "max_tokens": 2}
 NOTHING = ("live_requests", "live_texts", "queue_length", "cache_tokens_reserved")
-TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
 
 
 class Server:
@@ -100,9 +99,7 @@ def headed(path, *more):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    folder = little_model(tmp_path_factory.mktemp("hostile") / "little")
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": TEMPLATE}))
+    folder = chatting_model(tmp_path_factory.mktemp("hostile") / "little")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -16,7 +16,7 @@ import pytest
 import unspool
 from unspool.claim import Claim, entries
 from unspool.cli.root import root
-from unspool.methods import method, runnable
+from unspool.methods import FILLING, method, runnable
 
 ROOT = Path(__file__).parent.parent
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}
@@ -182,7 +182,7 @@ def test_commands_of_every_rule_can_be_given(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "scripts/pages")
     import running  # type: ignore[import-not-found]
 
-    assert {*running.FILLING, *running.OPTIONS, *running.SETTINGS} <= {entry.name for entry in runnable()}
+    assert {*FILLING, *running.OPTIONS, *running.SETTINGS} <= {entry.name for entry in runnable()}
     for entry in entries().values():
         for line in running.commands(entry).splitlines():
             taken(line)

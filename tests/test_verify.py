@@ -1,12 +1,14 @@
-"""The numbers that papers and cards state of each verifier, computed exactly by visiting every branch of a round."""
+"""The numbers that papers state of each verifier, and what follows, computed exactly on every branch of a round."""
 
 import itertools
 import random
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
+from proposing import answered
 
-from unspool.asks import Check, Score, Verdict
+from unspool.asks import Check, Score, Scores, Verdict
 from unspool.chance import Every, Philox, Role, total_variation
 from unspool.claim import ARGMAX, BOUND, LAW, SEED
 from unspool.decode import Speculate
@@ -53,19 +55,16 @@ def toy(seed: int, vocab: int = 3) -> Table:
     return Table(vocab, lambda text: [random.Random(f"{seed}{text}{x}").random() ** 2 + 0.01 for x in range(vocab)])
 
 
+def scored(drafter: Table, ask: Score) -> Scores:
+    return drafter.score([Asked(drafter.open(PROMPT), ask.tree)])[0]
+
+
 def one_round(draft, verify, target: Table, drafter: Table) -> dict[tuple[tuple[int, ...], int], float]:
     """The exact law of (accepted tokens, next token) of one drafted and checked tree."""
 
     def program(chance):
         prefix = Prefix.of(PROMPT, Same())
-        asking, reply = draft.begin(prefix).propose(prefix, 16, chance), None
-        while True:
-            try:
-                ask = asking.send(reply)  # to draw a chain, or to score one: no device here draws
-                reply = drafter.score([Asked(drafter.open(PROMPT), ask.tree)])[0] if isinstance(ask, Score) else None
-            except StopIteration as end:
-                tree = end.value
-                break
+        tree, _ = answered(draft.begin(prefix).propose(prefix, 16, chance), partial(scored, drafter))
         scores = target.score([Asked(target.open(PROMPT), tree)])[0]
         node, token = Check(tree, prefix, verify, chance).answer(scores).verdict
         return tree.tokens(tree.path(node)), token
@@ -581,11 +580,5 @@ def test_shared_noise_must_be_read_by_the_walk():
 def test_a_small_budget_makes_fewer_and_shorter_paths_of_one_length():
     prefix, drafter = Prefix.of(PROMPT, Same()), toy(1)
     for budget, shape in ((1, (ROOT,)), (3, (ROOT, ROOT)), (4, (ROOT, ROOT, 0, 1)), (9, (ROOT, ROOT, 0, 1))):
-        asking, reply, tree = Bunch(2, 2).propose(prefix, budget, Philox(1)), None, None
-        while tree is None:
-            try:
-                ask = asking.send(reply)  # to draw a chain, or to score one: no device here draws
-                reply = drafter.score([Asked(drafter.open(PROMPT), ask.tree)])[0] if isinstance(ask, Score) else None
-            except StopIteration as end:
-                tree = end.value
+        tree, _ = answered(Bunch(2, 2).propose(prefix, budget, Philox(1)), partial(scored, drafter))
         assert tree.parent == shape

@@ -1,19 +1,20 @@
 """The window in a browser, against a server of its own: what one does with it, whatever the model writes."""
 
+# ruff: noqa: F811 (fixtures are asked for by name)
+
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
 from contextlib import closing
-from pathlib import Path
 
 import pytest
+from browsing import browser  # noqa: F401
 from hostile import HOSTILE, hostile_model
 from windowed import PROMPT, brightness, completed, run, scrub, texts, until
 
@@ -23,22 +24,8 @@ pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")
 httpx = pytest.importorskip("httpx")
 
-INSTALLED = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 FITS = "document.scrollingElement.scrollWidth <= innerWidth"
 HERE = "document.activeElement.id || document.activeElement.className || document.activeElement.tagName"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    drive = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with drive.sync_playwright() as play:
-        own = Path(play.chromium.executable_path)
-        path = str(own) if own.exists() else next(filter(None, map(shutil.which, INSTALLED)), None)
-        if path is None:
-            pytest.skip("there is no Chromium; get one with: playwright install chromium")
-        started = play.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

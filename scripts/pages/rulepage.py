@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from docstring import Said, cell, marked, said
 from measured import Table
-from running import commands, fills, python, refusal
+from running import commands, python, refusal
 
 from unspool.claim import BOUND, HEURISTIC, LAW, SEED, Claim, Entry
+from unspool.methods import fills
 
 TITLES = {
     "draft": "Drafters",

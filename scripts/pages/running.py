@@ -6,18 +6,8 @@ import inspect
 
 from unspool.claim import Entry
 from unspool.errors import UnspoolError
+from unspool.methods import fills
 
-# Rules outside unmask/ that ask a model which was trained to fill holes.
-FILLING = {
-    "anyorder",
-    "blended",
-    "deliberate",
-    "denoised",
-    "fragments",
-    "insert",
-    "masks",
-    "slots",
-}  # beside all of unmask/
 OPTIONS = {  # where a bare name does little or nothing
     "filtered": "file=FILTER",
     "insert": "none=TOKEN",
@@ -36,11 +26,6 @@ SETTINGS = {  # of a request without which the method is plain decoding
     "smc": f"--regex '{FORM}' --temperature 1",
 }
 PROMPT = "What is the capital of Italy?"
-
-
-def fills(entry: Entry) -> bool:
-    """Whether it asks a model that was trained to fill holes."""
-    return entry.family == "unmask" or entry.name in FILLING
 
 
 def spec(entry: Entry) -> str:

@@ -11,6 +11,9 @@ from typing import Any, Protocol, runtime_checkable
 from .claim import Entry, Method, entries
 from .errors import BadRequest
 
+# Rules outside unmask/ that ask a model which was trained to fill holes.
+FILLING = frozenset({"anyorder", "blended", "deliberate", "denoised", "fragments", "insert", "masks", "slots"})
+
 
 @runtime_checkable
 class Fitting(Protocol):
@@ -63,6 +66,11 @@ def method(spec: str | Method) -> Method:
             listed = ", ".join(f"{p.name}={p.default}" for p in known.values()) or "none"
             raise BadRequest(f"the method {entry.name!r} has no option {option!r}; its options are: {listed}")
     return build(**{name: _value(entry.name, known[name], text) for name, text in options.items()})
+
+
+def fills(entry: Entry) -> bool:
+    """Whether a rule asks a model that was trained to fill holes."""
+    return entry.family == "unmask" or entry.name in FILLING
 
 
 def needs(spec: str | Method) -> tuple[str, ...]:

@@ -46,8 +46,8 @@ class Watch:
         """What may follow a text that ends in so much of the trigger: all but what writes past it."""
         begun, mask = trigger[:have], torch.ones(len(pieces), dtype=torch.bool)
         for token, piece in enumerate(pieces):
-            text = begun + piece
-            if trigger in text and not (text.endswith(trigger) and text.find(trigger) + len(trigger) == len(text)):
+            _, found, past = (begun + piece).partition(trigger)
+            if found and past:
                 mask[token] = False
         mask[list(self.words.eos)] = True
         return mask

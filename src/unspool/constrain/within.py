@@ -40,14 +40,20 @@ class Within(Form):
 
     def fit(self, words: Words) -> Constraint:
         """The form over these tokens, in time."""
-        fitted = self.form.fit(words)
-        closing = Closing(words.size, words.eos, words.piece)
-        if closing.find(fitted.start(), self.tokens - 1) is None:
+        found = in_time(self.form.fit(words), self.tokens, self.tokens, words)
+        if found is None:
             raise BadRequest(
                 f"no text of this form was found that ends within {self.tokens} tokens. Allow more, or a simpler form"
             )
-        slack, careful = min(SLACK, self.tokens // 8), min(CAREFUL, self.tokens // 3)
-        return InTime(fitted, self.tokens, slack, careful, closing, words)
+        return found
+
+
+def in_time(fitted: Constraint, most: int, reach: int, words: Words) -> InTime | None:
+    """The constraint, ended within `most` tokens; None if none of `reach` tokens is found that meets it."""
+    closing = Closing(words.size, words.eos, words.piece)
+    if closing.find(fitted.start(), reach - 1) is None:
+        return None
+    return InTime(fitted, most, min(SLACK, most // 8), min(CAREFUL, most // 3), closing, words)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..asks import Draw, Drew
-from ..chance import Philox, Role
+from ..chance import Role
 from ..errors import OutOfRoom
 from ..kernel.philox import uniforms
 from ..law import Drawn, Law
@@ -33,12 +33,11 @@ class Drawing(Graphed):
 
     def draw(self, asked: Sequence[Asked], draws: Sequence[Draw]) -> list[Drew | None] | None:
         """A chain below every text, whose tokens are then computed as drafts but for the last; None if it cannot be."""
-        heats = [heat for draw in draws if (heat := warmth(draw.prefix.warp)) is not None]
-        chances = [draw.chance for draw in draws if isinstance(draw.chance, Philox)]
         sessions = [ask.session for ask in asked]
         leaves = [s.leaves[0] for s in sessions if isinstance(s, SlottedSession) and len(s.leaves) == 1]
-        if min(len(heats), len(chances), len(leaves)) < len(draws) or any(leaf.drafts for leaf in leaves):
+        if len(leaves) < len(draws) or any(leaf.drafts for leaf in leaves) or not all(draw.simple for draw in draws):
             return None
+        heats = [warmth(draw.prefix.warp) or 0.0 for draw in draws]
         longest, wants = max(len(leaf.tokens) for leaf in leaves), [draw.depth for draw in draws]
         depth = max(wants)
         if depth > STRIDE or longest + depth > self.fused.context:
@@ -53,7 +52,7 @@ class Drawing(Graphed):
         try:
             past = [len(leaf.slots) for leaf in leaves]
             chain.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, self.lanes.lines(leaves))
-            chain.warm(heats, chances)
+            chain.warm(heats, [draw.chance for draw in draws])
             chain.wire.put("round", [draw.first.round for draw in draws])
             chain.run()
             lines = chain.lines.clone()  # the graph writes its own again

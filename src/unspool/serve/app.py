@@ -44,7 +44,7 @@ def application(worker: Worker, house: House) -> FastAPI:
 
     app = FastAPI(title="unspool", lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
     for path, understand in (("/v1/chat/completions", chat), ("/v1/completions", completion)):
-        handler = Completions(understand, worker, counts, house)
+        handler = Completions(worker, counts, house, understand)
         app.router.routes.append(Route(path, handler, methods=["POST"]))
     about = {"id": house.model, "object": "model", "created": created, "owned_by": "unspool"}
 

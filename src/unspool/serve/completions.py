@@ -8,43 +8,30 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Scope
 
-from .asking import Asking, parsed
-from .body import read
+from .asking import Asking
 from .call import Call
 from .calls import Calls
-from .counts import Counts
 from .feed import Feed
 from .fields import Fields
-from .house import House
+from .handler import Handler
 from .limits import Limits
 from .news import Began, Ended, Wrote
 from .refusal import Refusal
 from .replies import DONE, Choice, Reply, line
-from .worker import Worker
 
 Understand = Callable[[Fields, Limits, str], Asking]
 
 
 @dataclass(frozen=True)
-class Completions:
+class Completions(Handler):
     """One of the interfaces as an ASGI application: `understand` reads its bodies."""
 
     understand: Understand
-    worker: Worker
-    counts: Counts
-    house: House
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request and write one line about it."""
-        call = Call(send, self.worker.limits.patience)
-        await call.attended(self._answer(call, scope, receive), self.counts, scope)
 
     async def _answer(self, call: Call, scope: Scope, receive: Receive) -> None:
-        limits, request = self.worker.limits, Request(scope, receive)
-        fields = parsed(await read(request, limits.body, min(limits.patience, limits.seconds)))
+        limits, fields = self.worker.limits, await self._fields(scope, receive)
         named = fields.text("model")
         if named is not None and named != self.house.model:
             message = f"there is no model {named[:80]!r} here; this server has {self.house.model!r}"

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..constrain import Constraint, Form, JsonSchema, Unless, Woven, json_schema
-from ..constrain.closing import Closing
 from ..constrain.form import Words
-from ..constrain.within import CAREFUL, SLACK, InTime
+from ..constrain.within import in_time
 from ..errors import BadRequest
 from ..models.dialogue import CALL, CALLED
 from .fields import Fields, wrong
@@ -80,10 +79,8 @@ class Timely(Form):
     def fit(self, words: Words) -> Constraint:
         """The call over these tokens, in time."""
         fitted = self.call.fit(words)
-        closing = Closing(words.size, words.eos, words.piece)
-        if closing.find(fitted.start(), min(self.most, REACH) - 1) is not None:
-            slack, careful = min(SLACK, self.most // 8), min(CAREFUL, self.most // 3)
-            return InTime(fitted, self.most, slack, careful, closing, words)
+        if (found := in_time(fitted, self.most, min(self.most, REACH), words)) is not None:
+            return found
         if self.most > REACH:
             return fitted
         raise Refusal(400, f"no call was found that ends within {self.most} tokens; allow more", param="max_tokens")

@@ -8,12 +8,9 @@ from typing import Any
 from ...claim import Entry
 from ...errors import UnspoolError
 from ...lm import LM
-from ...methods import method, runnable
+from ...methods import fills, method, runnable
 from ...run.session import Infill
 from ..house import House
-
-# Rules outside unmask/ that ask a model which was trained to fill holes.
-FILLING = frozenset({"anyorder", "blended", "deliberate", "denoised", "fragments", "insert", "masks", "slots"})
 
 
 def choices(lm: LM, house: House) -> list[dict[str, Any]]:
@@ -42,7 +39,7 @@ def _missing(spec: str, entry: Entry, lm: LM) -> str:
     for need in entry.needs:
         if drafts.get(need) is None:
             return f"asks a {need} model; start the server with --{need} MODEL"
-    if (entry.family == "unmask" or entry.name in FILLING) and not isinstance(lm.model, Infill):
+    if fills(entry) and not isinstance(lm.model, Infill):
         return "fills holes; load a model that was trained to, such as smollm2-diffusion"
     try:
         method(spec)

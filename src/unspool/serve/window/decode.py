@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Scope
 
-from ..asking import Asking, chat, completion, parsed
-from ..body import read
+from ..asking import Asking, chat, completion
 from ..call import Call
-from ..counts import Counts
 from ..feed import Feed
 from ..fields import Fields
-from ..house import House
+from ..handler import Handler
 from ..limits import Limits
 from ..news import Began, Ended, Showed
 from ..refusal import Refusal
 from ..replies import DONE, line
-from ..worker import Worker
 from .rounds import Rounds
 from .shown import Shown
 
@@ -33,22 +29,11 @@ def understood(fields: Fields, limits: Limits, method: str) -> Asking:
     return replace(asking, settings=replace(asking.settings, logprobs=0))
 
 
-@dataclass(frozen=True)
-class Decode:
+class Decode(Handler):
     """The route as an ASGI application."""
 
-    worker: Worker
-    counts: Counts
-    house: House
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request and write one line about it."""
-        call = Call(send, self.worker.limits.patience)
-        await call.attended(self._answer(call, scope, receive), self.counts, scope)
-
     async def _answer(self, call: Call, scope: Scope, receive: Receive) -> None:
-        limits, request = self.worker.limits, Request(scope, receive)
-        fields = parsed(await read(request, limits.body, min(limits.patience, limits.seconds)))
+        limits, fields = self.worker.limits, await self._fields(scope, receive)
         asking = understood(fields, limits, self.house.method)
         self.house.check(asking.method)
         call.about |= {"method": asking.method[:80], "stream": True}
