@@ -68,7 +68,7 @@ class Tongue:
 
     def bits(self, matcher: LLMatcher) -> Bits:
         """Which tokens may follow where this matcher stands."""
-        return self._masks.read(lambda bits: matcher.unsafe_compute_mask_ptr(bits.data_ptr(), 4 * len(bits)))
+        return self._masks.read(lambda bits: matcher.unsafe_compute_mask_ptr(bits.data_ptr(), bits.nbytes))
 
     def compile(self, grammar: str, named: str) -> Compiled:
         """The constraint that a grammar in llguidance's own form stands for."""
