@@ -1,4 +1,4 @@
-"""What serving needs of the GPU runtime: memory as planned, fixed shapes, weights of few bits, and no long waits.
+"""What serving needs of the GPU runtime: memory as planned, weights of few bits, and no long waits.
 
 Part of bench/gpu.py, which runs all of it.
 """
@@ -49,26 +49,6 @@ def memory(name: str, rows: int = 32, context: int = 1024, tree: int = 31) -> tu
     found = {"planned": planned.total, "peak": peak}
     said = f"{peak / 1e9:.2f} GB, {peak / planned.total:.2f}× the plan"
     return found, [(f"peak memory, {rows} × {context} tokens with trees of {tree}", said, "0.9–1.1×")]
-
-
-def fixed(name: str, texts: list[Text]) -> tuple[dict[str, Any], list[Row]]:
-    """Greedy texts by speculation against those of plain decoding, in every bit, and what that costs."""
-    lm = load(name, dtype="bf16", device="cuda", shapes="fixed")
-    same: list[bool] = []
-    for text in texts:
-        wanted = _answer(lm, text, "plain")
-        same += [_answer(lm, text, spec) == wanted for spec in ("suffix", "recycle:nodes=12")]
-    began = time.perf_counter()
-    rate = len(_answer(lm, texts[0], "plain")) / (time.perf_counter() - began)
-    found = {"same": sum(same), "texts": len(same), "tokens_per_second": rate}
-    return found, [
-        ("fixed shapes: speculative texts equal to plain", f"{sum(same)} of {len(same)}, {rate:.0f} tokens/s", "all")
-    ]
-
-
-def _answer(lm: LM, text: Text, spec: str) -> Text:
-    lm.model.forget()
-    return lm.generate(text, Settings(max_tokens=48), spec).tokens
 
 
 def weights(name: str, texts: list[Text]) -> tuple[dict[str, Any], list[Row]]:

@@ -10,7 +10,7 @@ from unspool.run.loose import Loose
 class Blank:
     """A network without layers: nothing but slots."""
 
-    layers, windowed = 0, False
+    layers, placed = 0, False
 
     def __init__(self, vocab: int, room: int, context: int) -> None:
         self.vocab, self.context, self.device = vocab, context, torch.device("cpu")

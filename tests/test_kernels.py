@@ -13,6 +13,7 @@ from unspool.kernel import attention as attention_
 from unspool.kernel import gate as gate_
 from unspool.kernel import linear as linear_
 from unspool.kernel import norm as norm_
+from unspool.kernel import paths as paths_
 from unspool.kernel import pick as pick_
 from unspool.kernel import reject as reject_
 from unspool.kernel import rope as rope_
@@ -162,6 +163,48 @@ def test_shares_of_a_fixed_size_make_a_drafted_chain_equal_to_plain_decoding_in_
         assert torch.equal(attention_.attention(alone, keys, values, plain, 0.25, None, cut)[0], chain[j])
 
 
+@pytest.mark.parametrize("sight", [Sight.CAUSAL, Sight.BITS])
+def test_paths_list_what_each_token_sees_in_the_order_of_its_text(sight):
+    rows, _ = rows_of(sight, [37, 0, 12], [1, 5, 0], 5, 40)
+    listed = paths_.in_order(rows).paths
+    for row, tokens in enumerate(paths_.reference(rows)):
+        for token, path in enumerate(tokens):
+            assert torch.equal(listed[row, token, : len(path)], path)
+
+
+@pytest.mark.parametrize("window", [None, 2])
+@pytest.mark.parametrize("sight", [Sight.CAUSAL, Sight.BITS])
+def test_attention_along_paths(sight, window):
+    rows, slots = rows_of(sight, [37, 0, 12], [1, 5, 0], 5, 40)
+    check_attention(paths_.in_order(rows), slots, 2, 3, 16, window=window, cut=Tiling(16, 16, 4, share=16))
+
+
+def test_some_rows_of_a_batch_are_the_same_rows_alone():
+    rows, slots = rows_of(Sight.BITS, [37, 5, 12], [1, 5, 3], 5, 40)
+    rows = paths_.in_order(rows)
+    keys, values = pools(rows, slots, 1, 16, torch.float32)
+    queries, cut = tensor(15, 3, 16), Tiling(16, 16, 4, share=16)
+    whole = attention_.attention(queries, keys, values, rows, 0.25, None, cut)
+    for row in range(3):
+        alone = attention_.attention(
+            queries[5 * row : 5 * row + 5], keys, values, rows.part(row, row + 1), 0.25, None, cut
+        )
+        assert torch.equal(alone, whole[5 * row : 5 * row + 5])
+
+
+def test_paths_make_a_drafted_tree_equal_to_plain_decoding_in_every_bit():
+    tokens, cut = 6, Tiling(16, 16, 4, share=16)
+    rows, slots = rows_of(Sight.BITS, [29], [tokens], tokens, 48)
+    keys, values = pools(rows, slots, 1, 16, torch.float32)
+    queries, clear = tensor(tokens, 3, 16), int(rows.clear[0])
+    tree = attention_.attention(queries, keys, values, paths_.in_order(rows), 0.25, None, cut)
+    for j, path in enumerate(paths_.reference(rows)[0]):
+        table, place = rows.table.clone(), int(rows.places[j])
+        table[0, clear:place] = path[:-1]
+        plain = paths_.in_order(Rows(table, ints([place]), ints([1]), path[-1:], ints([place])))
+        assert torch.equal(attention_.attention(queries[j : j + 1], keys, values, plain, 0.25, None, cut)[0], tree[j])
+
+
 # ---- queries and keys, norms, gates
 
 
@@ -228,7 +271,7 @@ def check_linear(n, depth, width, dtype, cut, *, bias=False, norm=False, adds=Fa
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("n", "rows"), [(1, 1), (1, 16), (3, 16), (17, 32)])
+@pytest.mark.parametrize(("n", "rows"), [(1, 1), (1, 16), (3, 16), (17, 32), (21, 16)])
 @pytest.mark.parametrize("splits", [1, 3])
 def test_products(dtype, n, rows, splits):
     cut = Cut(rows, 16, 32, splits, norms=True)

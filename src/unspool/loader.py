@@ -53,8 +53,8 @@ def load(
     tokens the cache holds for all texts.
     `weights` is whole, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a weight.
     `shapes` is free, which is fast, or fixed: a token's numbers then depend on its text alone, bit for bit, so that no
-    text depends on what was drafted or batched; fixed:N computes N rows at a time (8 unless told). On a GPU that leaves
-    out graphs and fused kernels.
+    text depends on what was drafted or batched; fixed:N computes N rows at a time (8 unless told; on a GPU's fused
+    kernels 16, 32 or 64).
     `ranks` is how many processes share the model: each has some of its heads, on the CPU or on a GPU of its own.
     """
     where = device_of(device)
@@ -86,7 +86,9 @@ def load(
             Llama.load(checkpoint, kind, where, room, make)
         )
     else:
-        model = _model(Llama.load(checkpoint, kind, where, room, padded(make, rows), Alone, padded(dense, rows)))
+        model = _steady(checkpoint, kind, where, room, weights, rows) or _model(
+            Llama.load(checkpoint, kind, where, room, padded(make, rows), Alone, padded(dense, rows))
+        )
         if isinstance(model, (Canvased, Sheeted)) and not model.filling.reads:
             check_looks(model)
         else:
@@ -142,9 +144,7 @@ def _graphed(
 ) -> Slotted | None:
     """The model on fused kernels, where there is a GPU and Triton for them and they can run its shape."""
     filling = checkpoint.shape.filling
-    if unfused(checkpoint.shape) is not None:
-        return None
-    if not device.startswith("cuda") or dtype not in FUSED or importlib.util.find_spec("triton") is None:
+    if not _fuses(checkpoint, dtype, device):
         return None
     from .run.fused import Fused
     from .run.leaping import Leaping
@@ -152,6 +152,24 @@ def _graphed(
 
     network = Fused.load(checkpoint, dtype, device, room, make)
     return Leaping(network, SHELF) if filling is None else Painted(network, filling, SHELF)
+
+
+def _steady(
+    checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None, weights: str, rows: int
+) -> Slotted | None:
+    """The same with fixed shapes, for whole weights of a model that reads."""
+    if not _fuses(checkpoint, dtype, device) or weights != WHOLE or checkpoint.shape.filling is not None:
+        return None
+    from .run.leaping import Leaping
+    from .run.steady import Steady
+
+    return Leaping(Steady.load(checkpoint, dtype, device, room, Dense).of(rows), SHELF)
+
+
+def _fuses(checkpoint: Checkpoint, dtype: torch.dtype, device: str) -> bool:
+    if unfused(checkpoint.shape) is not None or importlib.util.find_spec("triton") is None:
+        return False
+    return device.startswith("cuda") and dtype in FUSED
 
 
 def _rows(shapes: str) -> int | None:

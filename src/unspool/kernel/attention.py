@@ -18,6 +18,7 @@ CAUSAL = tl.constexpr(int(Sight.CAUSAL))
 PROCESSORS = 132  # of an H200; more splits than fill them only add work
 FULL_CHIP = 4 * PROCESSORS
 MOST_SPLITS = 64
+STEADY_SPLITS = 32
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Tiling:
 
     A share grows with what the row holds, unless `share` fixes it at so many keys (a multiple of `keys`). Then a
     chain's numbers do not depend on where in a forward a token stands: drafted and plain decoding agree in every bit.
+    With `Rows.paths` this holds for trees too.
     """
 
     heads: int
@@ -61,12 +63,20 @@ def tiling(rows: int, tokens: int, kv_heads: int, group: int, width: int, room: 
     return Tiling(heads, keys, max(1, splits), warps, stages)
 
 
+def steady(room: int, context: int, group: int, width: int) -> Tiling:
+    """A tiling whose shares depend on nothing but the longest text that a model can read."""
+    keys = 32 if width > 128 else 64
+    share = keys * triton.cdiv(context, keys * STEADY_SPLITS)
+    splits = max(2, min(STEADY_SPLITS, triton.cdiv(room, share)))
+    return Tiling(max(16, triton.next_power_of_2(group)), keys, splits, stages=2, share=share)
+
+
 @triton.jit
 def _step(
     total, top, gathered, query, keys, values, table, slots, places, sees, key_places,
     at, past, count, clear, place, token, real, window, block, slot_stride, scale,
     words: tl.constexpr, width: tl.constexpr, padded: tl.constexpr, step: tl.constexpr,
-    sight: tl.constexpr, windowed: tl.constexpr, masked: tl.constexpr,
+    sight: tl.constexpr, windowed: tl.constexpr, listed: tl.constexpr, masked: tl.constexpr,
 ):  # fmt: skip
     """Take one block of keys into the running softmax; `masked` where some token may not see some key."""
     key = at + tl.arange(0, step)
@@ -97,7 +107,9 @@ def _step(
             seen = seen & ((bit < 0)[None, :] | (((word >> (bit & 31)[None, :]) & 1) == 1))
         score = tl.where(seen, score, float("-inf"))
     if windowed:
-        if sight == BITS:
+        if listed:
+            key_place = key
+        elif sight == BITS:
             later = tl.load(key_places + (key - clear), mask=(key >= clear) & (key - clear < words * 32), other=0)
             key_place = tl.where(key < clear, key, later)
         else:
@@ -115,28 +127,32 @@ def _step(
 @triton.jit
 def _attend(
     queries, keys, values, out, parts, stats,
-    table, past_of, count_of, clear_of, slots, places, sees, key_places,
-    tokens, room, window, block, token_stride, head_stride, kv_stride, slot_stride, scale,
-    words: tl.constexpr, group: tl.constexpr, width: tl.constexpr, padded: tl.constexpr,
+    table, past_of, count_of, clear_of, slots, places, sees, key_places, paths,
+    tokens, room, window, block, token_stride, head_stride, kv_stride, slot_stride, row_path, token_path, scale,
+    words: tl.constexpr, group: tl.constexpr, lines: tl.constexpr, width: tl.constexpr, padded: tl.constexpr,
     rows: tl.constexpr, step: tl.constexpr, whole: tl.constexpr, share: tl.constexpr,
-    sight: tl.constexpr, windowed: tl.constexpr, chained: tl.constexpr,
+    sight: tl.constexpr, windowed: tl.constexpr, listed: tl.constexpr, late: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     wait(chained)
-    tiles = tl.cdiv(tokens * group, rows)
+    tiles = tl.cdiv(tokens * lines, rows)
     row, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
     shared, split = tl.program_id(1), tl.program_id(2)
     kv_heads = tl.num_programs(1)
     past, count = tl.load(past_of + row), tl.load(count_of + row)
     folded = tile * rows + tl.arange(0, rows)
-    token, head = folded // group, shared * group + folded % group
-    real = token < count
+    token, member = folded // lines, folded % lines
+    head, ours = shared * group + member, (token < tokens) & (member < group)
+    real = (token < count) & (member < group)
     clear = past
-    if sight == BITS:
+    if sight == BITS or listed:
         clear = tl.load(clear_of + row)
     place = tl.load(places + row * tokens + token, mask=real, other=2147483647)
 
     # The keys that some token of this tile may see, and those of them that every token sees but for a window.
-    first_token, last_token = tile * rows // group, tl.minimum((tile * rows + rows - 1) // group, count - 1)
+    first_token, last_token = tile * rows // lines, tl.minimum((tile * rows + rows - 1) // lines, count - 1)
+    alive = first_token < count
+    if listed:  # a token alone, which sees all of its keys
+        past, count = clear, tl.where(alive, tl.load(places + row * tokens + tile) + 1 - clear, 0)
     low, high, plain = 0, past + count, clear
     if sight == CAUSAL:
         high, plain = past + last_token + 1, past + first_token + 1
@@ -144,7 +160,7 @@ def _attend(
         plain = past + count
     if windowed:
         low = tl.maximum(tl.minimum(tl.min(place, 0) - window + 1, clear), 0) // step
-    high = tl.where(first_token < count, tl.cdiv(high, step), low)
+    high = tl.where(alive, tl.cdiv(high, step), low)
     plain = tl.minimum(plain, past + count) // step
     if share > 0:
         begin, end = tl.maximum(split * (share // step), low), tl.minimum((split + 1) * (share // step), high)
@@ -153,15 +169,20 @@ def _attend(
         many, blocks = tl.num_programs(2), high - low
         begin, end = low + tl.cdiv(split * blocks, many), low + tl.cdiv((split + 1) * blocks, many)
     middle = tl.maximum(begin, tl.minimum(plain, end))
+    if share > 0:  # a product that is masked is rounded before the best is taken off, another one perhaps after
+        middle = begin
 
     column = tl.arange(0, padded)
-    exists = (token < tokens)[:, None] & (column < width)[None, :]
+    exists = ours[:, None] & (column < width)[None, :]
     at_query = (row * tokens + token).to(tl.int64)[:, None] * token_stride + head[:, None] * head_stride
     query = tl.load(queries + at_query + column[None, :], mask=exists, other=0.0)
     keys += shared.to(tl.int64) * kv_stride
     values += shared.to(tl.int64) * kv_stride
     table += row.to(tl.int64) * room
-    slots += row * tokens
+    if listed:
+        slots = paths + row * row_path + tile * token_path
+    else:
+        slots += row * tokens
     places += row * tokens
     sees += row * tokens * words
     key_places += row * words * 32
@@ -172,13 +193,13 @@ def _attend(
         total, top, gathered = _step(
             total, top, gathered, query, keys, values, table, slots, places, sees, key_places,
             index * step, past, count, clear, place, token, real, window, block, slot_stride, scale,
-            words, width, padded, step, sight, windowed, False,
+            words, width, padded, step, sight, windowed, listed, False,
         )  # fmt: skip
-    for index in tl.range(middle, end, num_stages=1):
+    for index in tl.range(middle, end, num_stages=late):
         total, top, gathered = _step(
             total, top, gathered, query, keys, values, table, slots, places, sees, key_places,
             index * step, past, count, clear, place, token, real, window, block, slot_stride, scale,
-            words, width, padded, step, sight, windowed, True,
+            words, width, padded, step, sight, windowed, listed, True,
         )  # fmt: skip
 
     found = (row * tokens + token).to(tl.int64) * (kv_heads * group) + head
@@ -191,8 +212,8 @@ def _attend(
         # An empty share is told by its −∞; what it gathered is neither written nor read.
         number = tl.num_programs(0) // tiles * tokens * kv_heads * group
         found += split.to(tl.int64) * number
-        tl.store(stats + 2 * found, tl.where(real, top, float("-inf")), mask=token < tokens)
-        tl.store(stats + 2 * found + 1, total, mask=token < tokens)
+        tl.store(stats + 2 * found, tl.where(real, top, float("-inf")), mask=ours)
+        tl.store(stats + 2 * found + 1, total, mask=ours)
         tl.store(
             parts + found[:, None] * width + column[None, :], gathered, mask=exists & (real & (total > 0.0))[:, None]
         )
@@ -240,29 +261,33 @@ def attention(
     kv_heads = keys.shape[0]
     group, number, tokens, room = heads // kv_heads, rows.number, rows.tokens, rows.table.shape[1]
     cut = cut or tiling(number, tokens, kv_heads, group, width, room + tokens, queries.dtype)
+    listed, paths = rows.paths is not None, rows.table[:, None] if rows.paths is None else rows.paths
+    lines = cut.heads if listed else group  # of a tile, for one token
     out = torch.empty(n, heads * width, dtype=queries.dtype, device=queries.device)
     parts = stats = out
     if cut.splits > 1:
         parts = torch.empty(cut.splits, n, heads, width, dtype=torch.float32, device=queries.device)
         stats = torch.empty(cut.splits, n, heads, 2, dtype=torch.float32, device=queries.device)
     chain = chained()
-    _attend[(number * triton.cdiv(tokens * group, cut.heads), kv_heads, cut.splits)](
+    _attend[(number * triton.cdiv(tokens * lines, cut.heads), kv_heads, cut.splits)](
         queries, keys, values, out, parts, stats,
         rows.table, rows.past, rows.count, rows.past if rows.clear is None else rows.clear,
         rows.slots, rows.places, rows.slots if rows.sees is None else rows.sees,
-        rows.slots if rows.key_places is None else rows.key_places,
+        rows.slots if rows.key_places is None else rows.key_places, paths,
         tokens, room, window or 0, rows.block, queries.stride(0), queries.stride(1), keys.stride(0), keys.stride(1),
-        scale * math.log2(math.e),
-        words=1 if rows.sees is None else rows.sees.shape[1], group=group,
+        paths.stride(0), paths.stride(1), scale * math.log2(math.e),
+        words=1 if rows.sees is None else rows.sees.shape[1], group=group, lines=lines,
         width=width, padded=triton.next_power_of_2(width), rows=cut.heads, step=cut.keys, whole=cut.splits == 1,
-        share=cut.share, sight=int(rows.sight), windowed=window is not None,
+        share=cut.share, sight=int(Sight.FULL if listed else rows.sight), windowed=window is not None, listed=listed,
+        late=cut.stages if cut.share else 1,
         num_warps=cut.warps, num_stages=cut.stages, chained=chain, launch_pdl=chain,
     )  # fmt: skip
     if cut.splits > 1:
         _join[(n * heads,)](
             parts, stats, out, n * heads, cut.splits,
-            width=width, padded=triton.next_power_of_2(width), lanes=triton.next_power_of_2(cut.splits), num_warps=4,
-            chained=chain, launch_pdl=chain,
+            width=width, padded=triton.next_power_of_2(width),
+            lanes=STEADY_SPLITS if cut.share else triton.next_power_of_2(cut.splits),
+            num_warps=4, chained=chain, launch_pdl=chain,
         )  # fmt: skip
     return out
 

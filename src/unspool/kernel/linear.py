@@ -112,13 +112,13 @@ def _few(
     gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr, scaled: tl.constexpr,
     turned: tl.constexpr, ahead: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
-    """Up to `rows` tokens on tensor cores."""
-    column = tl.program_id(0) * block + tl.arange(0, block)
+    """`rows` tokens at a time on tensor cores; neighbouring programs share their weights."""
+    column = tl.program_id(1) * block + tl.arange(0, block)
     inside = column < width
-    row = tl.arange(0, rows)
+    row = tl.program_id(0) * rows + tl.arange(0, rows)
     real = row < n
     each = tl.cdiv(tl.cdiv(depth, step), splits) * step
-    begin = tl.program_id(1) * each
+    begin = tl.program_id(2) * each
     end = tl.minimum(begin + each, depth)
     lane = tl.arange(0, step)
     kind = x.dtype.element_ty
@@ -169,7 +169,7 @@ def _few(
     exists = real[:, None] & inside[None, :]
     if splits > 1:
         full = width * 2 if gates else width
-        into = parts + (tl.program_id(1) * n + row)[:, None].to(tl.int64) * full + column[None, :]
+        into = parts + (tl.program_id(2) * n + row)[:, None].to(tl.int64) * full + column[None, :]
         tl.store(into, y, mask=exists)
         if gates:
             tl.store(into + width, z, mask=exists)
@@ -248,16 +248,16 @@ def linear(
         parts = torch.empty(cut.splits, n, weight.shape[0], dtype=torch.float32, device=x.device)
     s, b, f, r = (x if given is None else given for given in (scale, bias, norm, residual))
     gates, silu, has_bias, adds = activation is not None, activation == SILU, bias is not None, residual is not None
-    grid = (triton.cdiv(width, cut.block), cut.splits)
+    columns = triton.cdiv(width, cut.block)
     if cut.rows == 1:
-        _one[grid](
+        _one[(columns, cut.splits)](
             x, weight, s, b, f, r, out, parts, width, depth, eps,
             block=cut.block, step=cut.step, splits=cut.splits, normed=norm is not None, gates=gates,
             silu=silu, has_bias=has_bias, adds=adds, scaled=scale is not None, late=small,
             num_warps=cut.warps, num_stages=cut.stages, chained=chain, launch_pdl=chain,
         )  # fmt: skip
     else:
-        _few[grid](
+        _few[(triton.cdiv(n, cut.rows), columns, cut.splits)](
             x, weight, s, b, f, r, out, parts, n, width, depth, eps,
             rows=cut.rows, block=cut.block, step=cut.step, splits=cut.splits, normed=norm is not None, gates=gates,
             silu=silu, has_bias=has_bias, adds=adds, scaled=scale is not None, turned=cut.turned, ahead=ahead,

@@ -72,24 +72,26 @@ def rope(
     slots: Tensor,
     keys: Tensor,
     values: Tensor,
+    block: int | None = None,
 ) -> Tensor:
     """Return turned queries [n, heads, width] of qkv [n, (heads + 2·kv_heads)·width]; store keys and values in slots.
 
     `norm` [heads + kv_heads, width] norms each head first. cos and sin [places, width / 2] are float32 and rounded to
     qkv's type; `keys` and `values` [kv_heads, slots, width] are pools of the same strides. Padding goes to its slot.
+    `block` is how many heads a program takes, by the number of tokens unless told.
     Cost: one launch; reads and writes everything once.
     """
     n, (kv_heads, _, width) = qkv.shape[0], keys.shape
     together = qkv.shape[1] // width
     heads = together - 2 * kv_heads
     queries = torch.empty(n, heads, width, dtype=qkv.dtype, device=qkv.device)
-    block = 4 if n <= 128 else 16
+    block = block or (4 if n <= 128 else 16)
     chain = chained()
     _rope[(n, triton.cdiv(together, block))](
         qkv, cos if norm is None else norm, cos, sin, places, slots, queries, keys, values,
         eps, qkv.stride(0), keys.stride(0), keys.stride(1),
         heads=heads, kv_heads=kv_heads, width=width, half=triton.next_power_of_2(width // 2),
-        block=block, normed=norm is not None, num_warps=1 if n <= 128 else 4, chained=chain, launch_pdl=chain,
+        block=block, normed=norm is not None, num_warps=1 if block <= 4 else 4, chained=chain, launch_pdl=chain,
     )  # fmt: skip
     return queries
 

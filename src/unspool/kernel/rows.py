@@ -1,6 +1,8 @@
 """A rectangular batch on the device: which keys each token of each row may see."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import torch
@@ -24,6 +26,9 @@ class Rows:
     slots of its own tokens. Under BITS all of its tokens see the keys before clear[r] ≤ past[r], and bit b of sees[i]
     tells whether token i sees key clear[r] + b. The place of a key before clear[r] (past[r] without bits) is its index.
     All are int32 and contiguous.
+
+    With `paths` each token reads what it sees in the order of its own text, whatever else was drafted: paths[r, t] has
+    the slots of its keys from clear[r] (past[r] without bits) on, its own being the last.
     """
 
     table: Tensor  # [R, L]
@@ -36,6 +41,7 @@ class Rows:
     clear: Tensor | None = None  # [R]
     sees: Tensor | None = None  # [R·T, W]
     key_places: Tensor | None = None  # [R, 32·W], places of the keys from clear[r] on; read where there is a window
+    paths: Tensor | None = None  # [R, T, P]; tokens may share one, by a stride of 0
 
     @property
     def number(self) -> int:
@@ -46,6 +52,13 @@ class Rows:
     def tokens(self) -> int:
         """T, the number of tokens in a row, padding included."""
         return self.slots.shape[0] // self.number
+
+    def part(self, begin: int, end: int) -> Rows:
+        """Some of the rows."""
+        names = ("table", "past", "count", "slots", "places", "clear", "sees", "key_places", "paths")
+        of_tokens = {"slots", "places", "sees"}
+        given = {name: (getattr(self, name), self.tokens if name in of_tokens else 1) for name in names}
+        return replace(self, **{name: x[begin * n : end * n] for name, (x, n) in given.items() if x is not None})
 
     def seen(self, row: int, window: int | None) -> tuple[Tensor, Tensor]:
         """The slots of a row's keys [K], and which of them its real tokens see [count, K]: what all kernels mean."""

@@ -123,7 +123,7 @@ class Bucket:
         if size.tokens > 1:
             put("clear", [row.clear for row in rows])
             put("sees", words(spread("sees", 0), width))
-            if self.network.windowed:
+            if self.network.placed:
                 put("key_places", [x for row in rows for x in _filled(row.key_places, BITS * width, 0)])
 
     def begin(self, tokens: list[int], past: list[int], plan: list[int], turns: int, lines: Lines) -> None:

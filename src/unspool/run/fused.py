@@ -13,7 +13,7 @@ from torch import Tensor
 from ..canvas import HOLE
 from ..errors import BadRequest
 from ..kernel.attention import attention
-from ..kernel.cut import MOST_ROWS
+from ..kernel.cut import MOST_ROWS, Cut
 from ..kernel.fewbits import product
 from ..kernel.gate import gate
 from ..kernel.linear import linear
@@ -37,6 +37,7 @@ class Fused(Llama):
     """
 
     _slots: Loose
+    heads_at_once: int | None = None  # that a program turns
 
     def _pool(self, room: int) -> Loose:
         shape, lacking = self.shape, unfused(self.shape)
@@ -55,8 +56,8 @@ class Fused(Llama):
         return self._ends.embedding.dtype
 
     @cached_property
-    def windowed(self) -> bool:
-        """Whether some layer sees only the last tokens."""
+    def placed(self) -> bool:
+        """Whether the places of drafted keys are asked for: some layer sees only the last tokens."""
         return any(window is not None for window in self.shape.windows)
 
     @cached_property
@@ -112,7 +113,8 @@ class Fused(Llama):
         if x.shape[0] not in self._logits:
             self._logits[x.shape[0]] = x.new_empty(x.shape[0], self.vocab)
         out = self._logits[x.shape[0]]
-        logits = linear(x, head.weight, norm=self._ends.norm, eps=self.shape.norm_eps, out=out)
+        cut = self._cut(self.vocab, x.shape[1], gated=False)
+        logits = linear(x, head.weight, norm=self._ends.norm, eps=self.shape.norm_eps, out=out, cut=cut)
         if self.shape.filling is not None:
             logits[:, self.shape.filling.mask] = float("-inf")
         return logits
@@ -126,8 +128,8 @@ class Fused(Llama):
         keys, values = self._slots.keys[index], self._slots.values[index]
         both = self._product(layer.qkv, x, norm=layer.before_attention)
         cos, sin = self._turns[layer.theta]
-        queries = rope(both, layer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values)
-        seen = attention(queries, keys, values, rows, shape.query_scale, layer.window)
+        queries = rope(both, layer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values, self.heads_at_once)
+        seen = self._attended(queries, keys, values, rows, layer.window)
         mlp = layer.mlp
         assert isinstance(mlp, Gated)
         if layer.after_attention is None or layer.after_mlp is None:
@@ -138,6 +140,14 @@ class Fused(Llama):
         x, normed = add_rms(x, added, layer.before_mlp, eps, layer.after_attention)
         added = self._product(mlp.down, self._product(mlp.gate_up, normed, activation=shape.activation))
         return add_rms(x, added, layer.before_mlp, eps, layer.after_mlp)[0]
+
+    def _cut(self, width: int, depth: int, gated: bool) -> Cut | None:
+        """How to cut a product; None for what is fastest at its number of tokens."""
+        return None
+
+    def _attended(self, queries: Tensor, keys: Tensor, values: Tensor, rows: Rows, window: int | None) -> Tensor:
+        """What each token gathers from what it sees."""
+        return attention(queries, keys, values, rows, self.shape.query_scale, window)
 
     def _product(
         self,
@@ -160,6 +170,7 @@ class Fused(Llama):
                 eps=eps,
                 residual=residual,
                 activation=activation,
+                cut=self._cut(matrix.weight.shape[0] // (2 if activation else 1), x.shape[1], activation is not None),
             )
         if norm is not None:
             x = rms(x, norm, eps)

@@ -141,7 +141,7 @@ class Leap(Bucket):
     def _step(self, want: tuple[int, ...] = ()) -> None:
         on, size, memory = self.wire.on, self.size, self.memory
         self.lanes.table.view(-1).index_put_((on["at"].long(),), on["slot"])
-        key_places = on["key_places"] if self.network.windowed else None
+        key_places = on["key_places"] if self.network.placed else None
         matches = match(memory.texts, on["line"], on["past"])
         shown = on["tokens"], on["parents"]
         grow(

@@ -1,0 +1,71 @@
+"""Fixed shapes on fused kernels: the bits of a law depend on its text alone; in the interpreter, or on a GPU."""
+
+import interpreted
+import pytest
+import torch
+from test_fewbits import Noise
+
+from unspool.chance import Philox
+from unspool.errors import BadRequest
+from unspool.kernel.cut import Cut
+from unspool.kernel.linear import linear
+from unspool.methods import method
+from unspool.run.engine import Engine
+from unspool.run.fixed import check
+from unspool.run.fused import Fused
+from unspool.run.graphed import Graphed
+from unspool.run.leaping import Leaping
+from unspool.run.linear import Dense
+from unspool.run.steady import Steady
+from unspool.stop import Stop
+from unspool.warp import Temperature
+
+DEVICE = "cpu" if interpreted.INTERPRETED else "cuda"
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy, of what kernels mask away
+
+
+@pytest.fixture(autouse=True)
+def _seeded(monkeypatch):
+    torch.manual_seed(0)
+    if interpreted.INTERPRETED:  # it takes its time for every program
+        monkeypatch.setattr("unspool.kernel.attention.MOST_SPLITS", 1)
+        monkeypatch.setattr("unspool.kernel.attention.STEADY_SPLITS", 2)
+
+
+@pytest.mark.parametrize("cut", [Cut(16, 16, 32, 2, norms=True), Cut(16, 16, 32, turned=True)])
+def test_a_product_gives_a_token_the_same_bits_in_any_company(cut):
+    x, weight, norm = (torch.randn(size, device=DEVICE).half() for size in ((37, 100), (48, 100), (100,)))
+    together = linear(x, weight, norm=norm, eps=1e-5, cut=cut)
+    for some in ([0], [36], [5, 30, 17], list(range(20, 37))):
+        assert torch.equal(linear(x[some].contiguous(), weight, norm=norm, eps=1e-5, cut=cut), together[some])
+
+
+def test_a_law_has_the_same_bits_in_a_tree_a_prompt_and_step_by_step():
+    check(Graphed(Steady.load(Noise(), torch.float32, DEVICE, 200, Dense), lanes=8))
+
+
+@pytest.mark.skipif(interpreted.INTERPRETED, reason="takes 15 s there")
+def test_fused_kernels_with_free_shapes_are_found_out():
+    with pytest.raises(BadRequest, match="cannot be kept here"):
+        check(Graphed(Fused.load(Noise(), torch.float32, DEVICE, 200, Dense), lanes=8))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_drafted_and_batched_texts_are_those_of_plain_decoding_alone(temperature):
+    model = Leaping(Steady.load(Noise(), torch.float32, DEVICE, 400, Dense).of(17), lanes=8)
+    assert model.fused.rows == 32
+    prompts = [(3, 4, 5, 3, 4), (9, 9, 9)]
+
+    def written(specs, prompts):
+        engine = Engine({"target": model})
+        warp, stop = Temperature(temperature), Stop(most=3)
+        jobs = [
+            engine.submit(method(spec), prompt, Philox(5), warp, stop, laws=False)
+            for spec, prompt in zip(specs, prompts, strict=True)
+        ]
+        engine.run()
+        model.forget()
+        return [job.result().tokens for job in jobs]
+
+    alone = [written(["plain"], [prompt])[0] for prompt in prompts]
+    assert written(["recycle:nodes=3", "resident"], prompts) == alone
