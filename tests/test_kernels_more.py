@@ -5,12 +5,14 @@ import random
 import pytest
 import torch
 from interpreted import INTERPRETED
+from triton.runtime.errors import OutOfResources
 
 from unspool.chance import At, Philox, Role
 from unspool.kernel import advance as advance_
 from unspool.kernel import philox as philox_
 from unspool.kernel import sample as sample_
 from unspool.kernel import top as top_
+from unspool.kernel.fit import fitted
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 NAN = float("nan")
@@ -215,3 +217,19 @@ def test_samples_leave_padding_alone_and_bad_scores_show():
     assert ((picks >= 0) & (picks < 20)).all()
     alone, _ = samples_of(logits[[0, 5]], [0.3] * 2, [1, 1])
     assert picks[[0, 5]].tolist() == alone.tolist()
+
+
+def test_a_kernel_that_needs_more_memory_than_a_chip_has_is_launched_with_fewer_stages(monkeypatch):
+    monkeypatch.setattr("unspool.kernel.fit._FITS", {})
+    tried = []
+
+    def launch(stages, room):
+        tried.append(stages)
+        if stages > room:
+            raise OutOfResources(stages, room, "shared memory")
+
+    fitted(lambda stages: launch(stages, 2), 5, "some")
+    fitted(lambda stages: launch(stages, 2), 5, "some")
+    assert tried == [5, 4, 3, 2, 2]  # what fits is known from then on
+    with pytest.raises(OutOfResources):
+        fitted(lambda stages: launch(stages, 0), 2, "none")

@@ -53,8 +53,8 @@ def load(
     tokens the cache holds for all texts.
     `weights` is whole, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a weight.
     `shapes` is free, which is fast, or fixed: a token's numbers then depend on its text alone, bit for bit, so that no
-    text depends on what was drafted or batched; fixed:N computes N rows at a time (8 unless told; on a GPU's fused
-    kernels 16, 32 or 64).
+    text depends on what was drafted or batched; fixed:N computes N rows at a time, 8 unless told; on a GPU's fused
+    kernels 16, 32 or 64, which is theirs unless told.
     `ranks` is how many processes share the model: each has some of its heads, on the CPU or on a GPU of its own.
     """
     where = device_of(device)
@@ -87,7 +87,7 @@ def load(
         )
     else:
         model = _steady(checkpoint, kind, where, room, weights, rows) or _model(
-            Llama.load(checkpoint, kind, where, room, padded(make, rows), Alone, padded(dense, rows))
+            Llama.load(checkpoint, kind, where, room, padded(make, rows or ROWS), Alone, padded(dense, rows or ROWS))
         )
         if isinstance(model, (Canvased, Sheeted)) and not model.filling.reads:
             check_looks(model)
@@ -173,12 +173,12 @@ def _fuses(checkpoint: Checkpoint, dtype: torch.dtype, device: str) -> bool:
 
 
 def _rows(shapes: str) -> int | None:
-    """The rows of fixed shapes, None for free ones."""
+    """The rows of fixed shapes, 0 for as many as suit the device; None for free ones."""
     kind, _, number = shapes.partition(":")
     if shapes == "free":
         return None
     if kind == "fixed" and (not number or (number.isdecimal() and int(number) > 0)):
-        return int(number) if number else ROWS
+        return int(number) if number else 0
     raise BadRequest(
         f"shapes={shapes!r} is not known; choose free, fixed, or fixed:N for N rows at a time, as in fixed:16"
     )

@@ -9,6 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .chain import chained, start, wait
+from .fit import fitted
 from .rows import Rows, Sight
 
 BITS = tl.constexpr(int(Sight.BITS))
@@ -19,6 +20,7 @@ PROCESSORS = 132  # of an H200; more splits than fill them only add work
 FULL_CHIP = 4 * PROCESSORS
 MOST_SPLITS = 64
 STEADY_SPLITS = 32
+LONG = 4096  # keys of a row from which on narrow heads are read by many small programs
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ def tiling(rows: int, tokens: int, kv_heads: int, group: int, width: int, room: 
             keys, warps = 32, 1
         elif programs * MOST_SPLITS <= 2 * PROCESSORS:
             keys, least = 128, 2
+        elif width <= 64 and room >= LONG:
+            warps, stages, waves = 1, 4, 8
         else:
             warps = 2
     if wide:
@@ -269,18 +273,22 @@ def attention(
         parts = torch.empty(cut.splits, n, heads, width, dtype=torch.float32, device=queries.device)
         stats = torch.empty(cut.splits, n, heads, 2, dtype=torch.float32, device=queries.device)
     chain = chained()
-    _attend[(number * triton.cdiv(tokens * lines, cut.heads), kv_heads, cut.splits)](
-        queries, keys, values, out, parts, stats,
-        rows.table, rows.past, rows.count, rows.past if rows.clear is None else rows.clear,
-        rows.slots, rows.places, rows.slots if rows.sees is None else rows.sees,
-        rows.slots if rows.key_places is None else rows.key_places, paths,
-        tokens, room, window or 0, rows.block, queries.stride(0), queries.stride(1), keys.stride(0), keys.stride(1),
-        paths.stride(0), paths.stride(1), scale * math.log2(math.e),
-        words=1 if rows.sees is None else rows.sees.shape[1], group=group, lines=lines,
-        width=width, padded=triton.next_power_of_2(width), rows=cut.heads, step=cut.keys, whole=cut.splits == 1,
-        share=cut.share, sight=int(Sight.FULL if listed else rows.sight), windowed=window is not None, listed=listed,
-        late=cut.stages if cut.share else 1,
-        num_warps=cut.warps, num_stages=cut.stages, chained=chain, launch_pdl=chain,
+    fitted(
+        lambda stages: _attend[(number * triton.cdiv(tokens * lines, cut.heads), kv_heads, cut.splits)](
+            queries, keys, values, out, parts, stats,
+            rows.table, rows.past, rows.count, rows.past if rows.clear is None else rows.clear,
+            rows.slots, rows.places, rows.slots if rows.sees is None else rows.sees,
+            rows.slots if rows.key_places is None else rows.key_places, paths,
+            tokens, room, window or 0, rows.block, queries.stride(0), queries.stride(1), keys.stride(0), keys.stride(1),
+            paths.stride(0), paths.stride(1), scale * math.log2(math.e),
+            words=1 if rows.sees is None else rows.sees.shape[1], group=group, lines=lines,
+            width=width, padded=triton.next_power_of_2(width), rows=cut.heads, step=cut.keys, whole=cut.splits == 1,
+            share=cut.share, sight=int(Sight.FULL if listed else rows.sight), windowed=window is not None,
+            listed=listed, late=stages if cut.share else 1,
+            num_warps=cut.warps, num_stages=stages, chained=chain, launch_pdl=chain,
+        ),
+        cut.stages,
+        ("attention", cut, width, queries.dtype),
     )  # fmt: skip
     if cut.splits > 1:
         _join[(n * heads,)](

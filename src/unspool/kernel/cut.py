@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 MOST_ROWS = 64  # tokens up to which streaming the weights is all that counts
+TILED_ROWS, NARROW = 128, 4096  # tokens up to which narrow products are made of such tiles, and how narrow
 NORM_ROWS = 16  # tokens up to which every program may norm them anew rather than have a launch of its own for it
 
 
@@ -31,19 +32,19 @@ LIBRARY = Cut(rows=0, block=0, step=0)
 
 TUNED: dict[tuple[int, int, int, bool], Cut] = {
     (960, 576, 1, False): Cut(1, 2, 1024, norms=True),
-    (960, 576, 16, False): Cut(16, 32, 256, stages=3, norms=True),
+    (960, 576, 16, False): Cut(64, 16, 128, stages=5),
     (960, 576, 32, False): Cut(64, 16, 128, stages=5),
     (960, 576, 64, False): Cut(64, 16, 128, stages=5),
     (576, 576, 1, False): Cut(1, 2, 1024, norms=True),
-    (576, 576, 16, False): Cut(16, 16, 128, stages=5, norms=True),
+    (576, 576, 16, False): Cut(64, 16, 128, stages=5),
     (576, 576, 32, False): Cut(64, 16, 128, stages=5),
     (576, 576, 64, False): Cut(64, 16, 128, stages=5),
     (1536, 576, 1, True): Cut(1, 4, 512, norms=True),
-    (1536, 576, 16, True): Cut(16, 32, 256, stages=3, norms=True),
+    (1536, 576, 16, True): Cut(64, 16, 128),
     (1536, 576, 32, True): Cut(64, 16, 128),
     (1536, 576, 64, True): Cut(64, 16, 128),
     (576, 1536, 1, False): Cut(1, 2, 1024, warps=8, norms=True),
-    (576, 1536, 16, False): Cut(16, 16, 256, norms=True),
+    (576, 1536, 16, False): Cut(64, 16, 128, stages=5),
     (576, 1536, 32, False): Cut(64, 16, 128, stages=5),
     (576, 1536, 64, False): Cut(64, 16, 128, stages=5),
     (49152, 576, 1, False): Cut(16, 64, 128, stages=5, norms=True),
@@ -77,7 +78,8 @@ TUNED: dict[tuple[int, int, int, bool], Cut] = {
 def cut_for(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) -> Cut:
     """The cut for results [n, width] summed over `depth`; gated ones sum two halves of the weight at once."""
     if n > MOST_ROWS:
-        return LIBRARY
+        tiled = n <= TILED_ROWS and width < NARROW and dtype != torch.float32
+        return cut_for(width, depth, MOST_ROWS, dtype, gated) if tiled else LIBRARY
     rows, norms = rows_for(n) if n > 1 else 1, n <= NORM_ROWS
     if dtype == torch.float32:
         return Cut(rows, 32, 32, stages=2, norms=norms) if n > 1 else Cut(1, 4, 512, norms=True)
@@ -86,8 +88,8 @@ def cut_for(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) -> 
         return found
     if n == 1:
         return Cut(1, _pieces(width, 2 if gated else 1), min(1024, _up(depth)), norms=True)
-    if width < 4096:
-        return Cut(rows, 16, 256 if rows == 16 and depth >= 1024 else 128, norms=norms)
+    if width < NARROW:
+        return Cut(64, 16, 128, stages=5)  # for few tokens too
     if rows == 64 and not gated:
         return Cut(64, 128, 64, warps=8) if width >= 16384 else Cut(64, 64, 128, stages=5)
     splits = 4 if width < 6144 and depth >= 4096 else 1

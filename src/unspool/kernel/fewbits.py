@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .chain import chained, start, wait
 from .cut import rows_for
+from .fit import fitted
 from .gate import SILU
 from .linear import finish, gated
 
@@ -163,10 +164,14 @@ def product(
         )  # fmt: skip
         return out
     block = next((size for size in (64, 32) if width // size >= PROGRAMS), 16) if n <= 16 else 64
-    _few[(triton.cdiv(width, block),)](
-        x, weight, scale, least, b, r, out, n, width, depth,
-        rows=rows_for(n), block=block, pairs=max(1, STEP // group), group=group, gates=gates,
-        silu=silu, has_bias=has_bias, adds=adds,
-        num_warps=block // 16, num_stages=4, chained=chain, launch_pdl=chain,  # a warp for 16 rows: none widens twice
+    fitted(
+        lambda stages: _few[(triton.cdiv(width, block),)](
+            x, weight, scale, least, b, r, out, n, width, depth,
+            rows=rows_for(n), block=block, pairs=max(1, STEP // group), group=group, gates=gates,
+            silu=silu, has_bias=has_bias, adds=adds, num_warps=block // 16,  # a warp for 16 rows: none widens twice
+            num_stages=stages, chained=chain, launch_pdl=chain,
+        ),
+        4,
+        ("few bits", rows_for(n), block, group, gates, x.dtype),
     )  # fmt: skip
     return out

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .chain import chained, fetch, start, wait
 from .cut import LIBRARY, Cut, cut_for
+from .fit import fitted
 from .gate import SILU, bend, gate
 from .gate import reference as gate_reference
 from .norm import rms, rms_reference
@@ -228,7 +229,7 @@ def linear(
     `scale` [out] in float32: W is scale · weight, which may then be int8; for at most 64 tokens.
     `norm`: x is rms(x, norm, eps) first. `residual` [n, out]: residual + y. `activation`: W is [gate, up] stacked, and
     the result act(gate)·up has half its rows. The result has x's type, or that of `out`. Every step rounds as if it
-    stood alone. Where PyTorch's product is faster (always for more than 64 tokens), the rest has launches of its own.
+    stood alone. Where PyTorch's product is faster (always for more than 128 tokens), the rest has launches of its own.
     Cost: W once; one launch, or two where the sum over `in` is split; no result depends on the order programs end in.
     """
     n, depth = x.shape
@@ -257,11 +258,15 @@ def linear(
             num_warps=cut.warps, num_stages=cut.stages, chained=chain, launch_pdl=chain,
         )  # fmt: skip
     else:
-        _few[(triton.cdiv(n, cut.rows), columns, cut.splits)](
-            x, weight, s, b, f, r, out, parts, n, width, depth, eps,
-            rows=cut.rows, block=cut.block, step=cut.step, splits=cut.splits, normed=norm is not None, gates=gates,
-            silu=silu, has_bias=has_bias, adds=adds, scaled=scale is not None, turned=cut.turned, ahead=ahead,
-            num_warps=cut.warps, num_stages=cut.stages, chained=chain, launch_pdl=chain,
+        fitted(
+            lambda stages: _few[(triton.cdiv(n, cut.rows), columns, cut.splits)](
+                x, weight, s, b, f, r, out, parts, n, width, depth, eps,
+                rows=cut.rows, block=cut.block, step=cut.step, splits=cut.splits, normed=norm is not None, gates=gates,
+                silu=silu, has_bias=has_bias, adds=adds, scaled=scale is not None, turned=cut.turned, ahead=ahead,
+                num_warps=cut.warps, num_stages=stages, chained=chain, launch_pdl=chain,
+            ),
+            cut.stages,
+            ("product", cut, gates, x.dtype, weight.dtype),
         )  # fmt: skip
     if cut.splits > 1:
         _sum[(n, triton.cdiv(width, 512))](

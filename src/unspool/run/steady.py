@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..kernel.attention import attention, steady
-from ..kernel.cut import Cut, cut_for, rows_for
+from ..kernel.cut import MOST_ROWS, Cut, cut_for, rows_for
 from ..kernel.paths import in_order
 from ..kernel.rows import Rows
 from .fused import Fused
@@ -23,13 +23,13 @@ MOST = 512  # tokens whose partial sums are held at a time
 class Steady(Fused):
     """The fused kernels, each always cut in the same way."""
 
-    rows = 16
+    rows = MOST_ROWS
     heads_at_once = 4
     placed = True
 
     def of(self, rows: int) -> Steady:
-        """With at least so many tokens to a product: 16, 32 or 64."""
-        self.rows = rows_for(rows)
+        """With at least so many tokens to a product, which are then 16, 32 or 64; 64 if 0 is given."""
+        self.rows = rows_for(rows or MOST_ROWS)
         return self
 
     @torch.no_grad()
