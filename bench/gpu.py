@@ -151,15 +151,8 @@ def written(lm: LM, text: tuple[int, ...], spec: str, most: int) -> Any:
 
 def steps(lm: LM, rate: float) -> tuple[dict[str, Any], list[Row]]:
     shape = lm.model.fused.shape
-    cases = (
-        (1, 1, CONTEXT),
-        (1, 8, CONTEXT),
-        (1, 64, CONTEXT),
-        (8, 1, CONTEXT),
-        (32, 1, CONTEXT),
-        (1, 1, 8000),
-        (32, 1, 8000),
-    )
+    short = ((1, 1), (1, 8), (1, 16), (1, 64), (8, 1), (32, 1), (128, 1))
+    cases = (*((r, w, CONTEXT) for r, w in short), (1, 1, 8000), (32, 1, 8000), (128, 1, 8000))
     found = {f"{r}x{w} @ {c}": step(lm.model, c, r, w) for r, w, c in cases}
     least, long = floor(shape, 8000, rate), found["1x1 @ 8000"]
     least_many, many = floor(shape, 128 * 8000, rate), found["128x1 @ 8000"]
