@@ -250,7 +250,8 @@ def batches(lm: LM, theirs: dict[str, float]) -> tuple[dict[str, Any], list[Row]
         ("batch 4096, T = 1, 512 tokens", f"{found['4096']:,.0f} tokens/s", "≥ 200,000"),
     ]
     for size in (4, 8, 32):
-        plain, auto = throughput(lm, size, 256, 0.0), throughput(lm, size, 256, 0.0, "auto")
+        pairs = [[throughput(lm, size, 256, 0.0, spec) for spec in ("plain", "auto")] for _ in range(4)]
+        plain, auto = (max(speeds) for speeds in zip(*pairs, strict=True))
         found[f"auto at {size}"] = auto / plain
         rows.append((f"auto over plain, batch {size}", f"{auto / plain:.2f}×", "≥ 0.97×"))
     return found, rows

@@ -57,7 +57,7 @@ def tiling(rows: int, tokens: int, kv_heads: int, group: int, width: int, room: 
         elif programs * MOST_SPLITS <= 2 * PROCESSORS:
             keys, least = 128, 2
         elif width <= 64 and room >= LONG:
-            warps, stages, waves = 1, 4, 8
+            keys, warps, stages, waves = (64, 1, 4, 8) if programs <= PROCESSORS else (32, 1, 4, 16)
         else:
             warps = 2
     if wide:
