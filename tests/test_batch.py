@@ -26,6 +26,7 @@ from unspool.batch.output import Output
 from unspool.batch.scribe import written
 from unspool.cli.root import root
 from unspool.cluster import Span
+from unspool.constrain import JsonSchema
 from unspool.errors import BadRequest, MissingExtra
 
 CHAT = [{"role": "user", "content": "Hello"}]
@@ -405,3 +406,32 @@ def test_lines_are_written_together_and_read_as_they_are_needed(lm, tmp_path):
     assert len(read) == 50
     assert together == 4
     assert most <= 9
+
+
+def test_no_line_waits_for_anothers_grammar(lm, tmp_path, monkeypatch):
+    fit, go = JsonSchema.fit, threading.Event()
+
+    def slow(form, words):
+        assert go.wait(20)
+        if "planted" in repr(form):
+            raise BadRequest("it cannot be met")
+        return fit(form, words)
+
+    monkeypatch.setattr(JsonSchema, "fit", slow)
+
+    def bound(word):
+        schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": [word]}}}
+        return {"prompt": "a", "max_tokens": 20, "response_format": schema}
+
+    lines = Lines.of(put(tmp_path / "in", [bound("yes"), bound("planted"), {"prompt": "a", "max_tokens": 4}]))
+    scribe = Scribe(lm, Reading("little"), parallel=4)
+    try:
+        answers = alone(scribe, 3, lines.read(range(3)))
+        first, _ = next(answers)
+        go.set()
+        rest = {line[0]: record["response"] for line, record in answers}
+    finally:
+        scribe.stop()
+    assert first[0] == 2
+    assert rest[0]["body"]["choices"][0]["text"] == '"yes"'
+    assert rest[1]["status_code"] == 400

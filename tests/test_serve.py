@@ -37,6 +37,7 @@ from serving import (  # noqa: F401
 
 from unspool import Settings, choices
 from unspool.constrain import Form
+from unspool.errors import RankLost
 from unspool.serve import House, Limits, Worker, application
 
 
@@ -396,6 +397,21 @@ def test_a_failure_is_the_requests_own(served, monkeypatch):
     assert served.text(prompt="a", max_tokens=2) is not None
     served.until(served.empty)
     assert served.slots() == 0
+
+
+def test_a_server_whose_model_has_lost_a_rank_is_not_ready_any_more(lm, monkeypatch):
+    def lost(asked):
+        raise RankLost("The ranks of this model have ended: rank 1 was killed. Load the model again.")
+
+    with serving(lm) as served:
+        assert served.http.get("/readyz").status_code == 200
+        monkeypatch.setattr(lm.model, "score", lost)
+        for _ in range(2):  # the second one is not let in
+            answer = served.post("/v1/completions", prompt="a")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "rank_lost")
+        told = served.http.get("/readyz")
+        assert (told.status_code, "rank 1 was killed" in told.text) == (503, True)
+        assert served.http.get("/healthz").status_code == 200
 
 
 def test_the_event_loop_waits_for_no_forward(served, monkeypatch):

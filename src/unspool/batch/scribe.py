@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 from ..lm import LM
@@ -36,15 +38,30 @@ class Scribe:
         self._worker.start()
 
     def answer(self, index: int, line: bytes, told: Told) -> None:
-        """Read a line and queue what it asks for; `told` is called with the record, here or in the worker's thread."""
+        """Read a line and queue what it asks for; `told` hears the record, here or in a thread of the worker."""
         name: str | None = None
         try:
             if not line.strip():
                 raise Refusal(400, "the line is blank; expected a request")
             fields = parsed(line)
             name = fields.text("custom_id")
-            asking = self.reading(index, fields)
-            self._worker.submit(self._errand(asking, name, told))
+            errand = self._errand(self.reading(index, fields), name, told)
+            if errand.bound:
+                self._worker.fit(errand).add_done_callback(partial(self._fitted, errand, name, told))
+            else:
+                self._worker.submit(errand)
+        except Exception as error:
+            told(failed(name, error))
+
+    def _fitted(self, errand: Errand, name: str | None, told: Told, done: Future[None]) -> None:
+        """Queue a line whose grammar has been compiled, in the thread that did it."""
+        if done.cancelled():
+            return  # nobody waits for it any more
+        try:
+            done.result()
+            self._worker.submit(errand)
+        except Closing:
+            pass
         except Exception as error:
             told(failed(name, error))
 

@@ -65,6 +65,8 @@ def application(worker: Worker, house: House) -> FastAPI:
 
     @app.get("/readyz")
     async def ready() -> Response:
+        if worker.lost is not None:
+            return PlainTextResponse(f"not ready: {worker.lost}\n", 503)
         return PlainTextResponse("ready\n") if worker.ready else PlainTextResponse("not ready\n", 503)
 
     @app.get("/openapi.json")

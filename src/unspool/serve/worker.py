@@ -8,7 +8,7 @@ from threading import Condition, Thread
 from time import monotonic
 
 from ..asks import TARGET
-from ..errors import UnspoolError
+from ..errors import RankLost, UnspoolError
 from ..lm import LM
 from ..run.engine import Engine
 from ..trace import Trace
@@ -30,7 +30,8 @@ class Worker:
     `submit` and `drop` may be called from any thread and never wait for a forward. Grammars are compiled by a few
     threads of their own, so that nobody's text waits for another's schema; all else about the model happens in the
     worker's own thread: tokens, masks, forwards. What goes wrong with a request is told to that request alone;
-    what goes wrong with the engine itself ends the requests inside it, and a new engine takes the next.
+    what goes wrong with the engine itself ends the requests inside it, and a new engine takes the next. A model that
+    has lost a rank is gone for good: from then on nobody is let in.
     """
 
     def __init__(self, lm: LM, limits: Limits) -> None:
@@ -39,6 +40,7 @@ class Worker:
         self.waiting = Queue(limits.queue)
         self.live: dict[Errand, None] = {}
         self.total = Trace()  # of all texts that have ended, one way or another
+        self.lost: str | None = None  # why the model is gone
         self._dropped: list[Errand] = []
         self._until: float | None = None  # when to give up what is left; None: not closing
         self._turn = Condition()
@@ -49,7 +51,7 @@ class Worker:
     @property
     def ready(self) -> bool:
         """Whether requests are taken."""
-        return self._thread.is_alive() and self._until is None
+        return self._thread.is_alive() and self._until is None and self.lost is None
 
     @property
     def reserved(self) -> int:
@@ -63,16 +65,14 @@ class Worker:
     def submit(self, errand: Errand) -> None:
         """Hand over a request; Busy if too many wait already."""
         with self._turn:
-            if not self.ready:
-                raise Closing("the server is shutting down; send the request to another, or later")
+            self._refuse_unready()
             self.waiting.add(errand)
             self._turn.notify()
 
     def fit(self, errand: Errand) -> Future[None]:
         """Fit the form of a request that is to be handed over; Busy if too many wait for that."""
         with self._turn:
-            if not self.ready:
-                raise Closing("the server is shutting down; send the request to another, or later")
+            self._refuse_unready()
             if self._fits >= self.limits.queue:
                 raise Busy(f"the forms of {self._fits} requests wait to be compiled, and no more may; try again later")
             self._fits += 1
@@ -95,6 +95,12 @@ class Worker:
         self._fitting.shutdown(wait=False, cancel_futures=True)
         if self._thread.is_alive():
             self._thread.join()
+
+    def _refuse_unready(self) -> None:
+        if self.lost is not None:
+            raise RankLost(self.lost)
+        if not self.ready:
+            raise Closing("the server is shutting down; send the request to another, or later")
 
     def _fitted(self, _: Future[None]) -> None:
         with self._turn:
@@ -155,6 +161,8 @@ class Worker:
         errand.drop(self.engine)
         for writer in errand.writers:
             self.total += _counted(writer.job.trace)
+            if isinstance(writer.job.error, RankLost):
+                self.lost = str(writer.job.error)
         self.live.pop(errand, None)
         if error is not None:
             errand.tell([Failed(error)])
