@@ -10,9 +10,10 @@ from typing import Any
 from unspool.chance import At, Philox, Role
 from unspool.diverge import divergence, passes_of
 from unspool.law import Law
-from unspool.lm import LM, Output
+from unspool.lm import LM
 from unspool.settings import Settings
 from unspool.warp.warp import Prefix
+from unspool.writer import Output
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,9 @@ from unspool.bench.machine import machine
 from unspool.bench.suites import Spec
 from unspool.claim import Entry, entries
 from unspool.errors import BadRequest
-from unspool.lm import LM, Output
+from unspool.lm import LM
 from unspool.settings import Settings
+from unspool.writer import Output
 
 SEED = 1
 WARMING = 16  # tokens written before the clock runs, for what is set up when a shape comes for the first time

@@ -28,8 +28,8 @@ from record import save
 from stack import Stack, inputs_of
 
 from unspool.kernel import attention, chain, cut, linear, norm, tune
-from unspool.kernel.attention import Tiling
 from unspool.kernel.cut import Cut
+from unspool.kernel.tiling import Tiling
 
 COMPILERS = 15
 TOKENS = (8, 16, 32, 64)

@@ -149,7 +149,7 @@ class Noise:
 @pytest.fixture
 def _unsplit(monkeypatch):
     """Keys in one share: the interpreter takes its time for every program."""
-    monkeypatch.setattr("unspool.kernel.attention.MOST_SPLITS", 1)
+    monkeypatch.setattr("unspool.kernel.tiling.MOST_SPLITS", 1)
 
 
 @pytest.mark.usefixtures("_unsplit")

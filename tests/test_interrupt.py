@@ -11,7 +11,6 @@ import pytest
 from toy import Toy
 
 from unspool.chance import Philox
-from unspool.lm import Interrupted, Writer
 from unspool.methods import method as named
 from unspool.methods import overheard
 from unspool.models.text import TextStream
@@ -21,6 +20,7 @@ from unspool.search import Beam
 from unspool.settings import Settings
 from unspool.stop import Stop
 from unspool.warp import Same
+from unspool.writer import Interrupted, Writer
 
 SLOW = """
 import sys, time

@@ -18,9 +18,9 @@ from unspool.kernel import pick as pick_
 from unspool.kernel import reject as reject_
 from unspool.kernel import rope as rope_
 from unspool.kernel import verify as verify_
-from unspool.kernel.attention import Tiling
 from unspool.kernel.cut import LIBRARY, Cut, cut_for, cuts
 from unspool.kernel.rows import Rows, Sight
+from unspool.kernel.tiling import Tiling
 from unspool.law import Drawn, Law
 from unspool.run.norm import rms
 from unspool.run.rotary import Rotary, turn

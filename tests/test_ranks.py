@@ -18,7 +18,6 @@ from unspool import Settings
 from unspool.canvas import HOLE
 from unspool.errors import BadRequest, OutOfRoom, RankLost
 from unspool.law import Drawn, Law
-from unspool.lm import Interrupted
 from unspool.models.filling import Filling
 from unspool.models.mixture import Mixture
 from unspool.models.plan import plan
@@ -32,6 +31,7 @@ from unspool.run.network import Batch, Mixed, Row
 from unspool.run.session import Asked
 from unspool.run.sharded import Sharded
 from unspool.tree import NOTHING, Tree
+from unspool.writer import Interrupted
 
 VOCAB = 97
 LLAMA = Shape("llama", 2, 24, 6, 2, 4, 32, VOCAB, 256, 1e-5, 10000.0, tied=True)

@@ -4,7 +4,7 @@ import io
 
 from unspool.canvas import HOLE, Canvas, Status
 from unspool.cli.sketch import Sketch
-from unspool.lm import Event
+from unspool.writer import Event
 
 
 class Screen(io.StringIO):

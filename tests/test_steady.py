@@ -28,8 +28,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy, of w
 def _seeded(monkeypatch):
     torch.manual_seed(0)
     if interpreted.INTERPRETED:  # it takes its time for every program
-        monkeypatch.setattr("unspool.kernel.attention.MOST_SPLITS", 1)
-        monkeypatch.setattr("unspool.kernel.attention.STEADY_SPLITS", 2)
+        monkeypatch.setattr("unspool.kernel.tiling.MOST_SPLITS", 1)
+        monkeypatch.setattr("unspool.kernel.tiling.STEADY_SPLITS", 2)
 
 
 @pytest.mark.parametrize("cut", [Cut(16, 16, 32, 2, norms=True), Cut(16, 16, 32, turned=True)])

@@ -13,7 +13,6 @@ from unspool.chance import Philox
 from unspool.decode import Denoise, Speculate, plain
 from unspool.draft import Jacobi, Lookup
 from unspool.law import Law
-from unspool.lm import Event, Writer
 from unspool.methods import method
 from unspool.models.text import TextStream
 from unspool.origin import Origin, Watch, origins
@@ -24,6 +23,7 @@ from unspool.settings import Settings
 from unspool.stop import Stop
 from unspool.tree import ROOT, Tree
 from unspool.unmask import one
+from unspool.writer import Event, Writer
 
 SVG = "{http://www.w3.org/2000/svg}"
 PROMPT = (0, 1, 2, 0)

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from .law import Drawn as Drawn
     from .law import Law as Law
     from .lm import LM as LM
-    from .lm import Event as Event
-    from .lm import Output as Output
     from .loader import load as load
     from .methods import method as method
     from .profile import Profile as Profile
@@ -64,6 +62,9 @@ if TYPE_CHECKING:
     from .trace import Trace as Trace
     from .tree import Tree as Tree
     from .warp import Warp as Warp
+    from .writer import Event as Event
+    from .writer import Interrupted as Interrupted
+    from .writer import Output as Output
 
 _HOMES = {
     "asks": "Check Done Emit Keep Look Score Scores Verdict",
@@ -76,7 +77,7 @@ _HOMES = {
     "diverge": "divergence",
     "errors": "UnspoolError",
     "law": "Drawn Law",
-    "lm": "LM Event Output",
+    "lm": "LM",
     "loader": "load",
     "methods": "method",
     "profile": "Profile",
@@ -88,6 +89,7 @@ _HOMES = {
     "trace": "Trace",
     "tree": "Tree",
     "warp": "Warp",
+    "writer": "Event Interrupted Output",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

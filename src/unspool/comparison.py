@@ -9,10 +9,11 @@ from typing import Any
 from .claim import Method
 from .diverge import Divergence, divergence, passes_of
 from .grow.cost import Cost
-from .lm import LM, Output, Prompt
+from .lm import LM, Prompt
 from .methods import method as named
 from .settings import Settings
 from .trace import Trace
+from .writer import Output
 
 BASELINE = "plain"
 

@@ -14,8 +14,9 @@ from .tree import Tree
 from .warp.warp import Prefix
 
 if TYPE_CHECKING:
-    from .lm import LM, Event, Output, Prompt
+    from .lm import LM, Prompt
     from .settings import Settings
+    from .writer import Event, Output
 
 
 @dataclass(frozen=True)

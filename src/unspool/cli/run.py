@@ -20,8 +20,8 @@ from .sketch import Sketch
 from .terminal import note, write
 
 if TYPE_CHECKING:
-    from ..lm import Event, Output
     from ..settings import Settings
+    from ..writer import Event, Output
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def run(
 
 def _finished(write_all: Callable[[], list[Output]]) -> tuple[list[Output], int]:
     """The texts and the exit status; if Ctrl-C comes first, what there is of them by then."""
-    from ..lm import Interrupted
+    from ..writer import Interrupted
 
     try:
         return write_all(), 0
@@ -108,7 +108,7 @@ def _finished(write_all: Callable[[], list[Output]]) -> tuple[list[Output], int]
 
 def stream(events: Generator[Event, None, Output], sketch: Sketch) -> Output:
     """Print a text as it arrives and return all of it; if Ctrl-C comes first, print what there is by then."""
-    from ..lm import Interrupted
+    from ..writer import Interrupted
 
     printed = ""
     try:

@@ -12,7 +12,7 @@ from ..canvas import Canvas, Status
 from .terminal import visible, write
 
 if TYPE_CHECKING:
-    from ..lm import Event
+    from ..writer import Event
 
 HOLE = "·"
 NEWLINE = "⏎"

@@ -1,7 +1,6 @@
 """Tree attention over slots: flash decoding, a row's keys split among programs and joined in a fixed order."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 import triton
@@ -11,68 +10,12 @@ from torch import Tensor
 from .chain import chained, start, wait
 from .fit import fitted
 from .rows import Rows, Sight
+from .tiling import STEADY_SPLITS, Tiling, tiling
 
 BITS = tl.constexpr(int(Sight.BITS))
 BLOCKS = tl.constexpr(int(Sight.BLOCKS))
 FULL = tl.constexpr(int(Sight.FULL))
 CAUSAL = tl.constexpr(int(Sight.CAUSAL))
-PROCESSORS = 132  # of an H200; more splits than fill them only add work
-FULL_CHIP = 4 * PROCESSORS
-MOST_SPLITS = 64
-STEADY_SPLITS = 32
-LONG = 4096  # keys of a row from which on narrow heads are read by many small programs
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """How the work is cut: `heads` queries (tokens × heads of a group) and `keys` per step, keys in `splits` shares.
-
-    A share grows with what the row holds, unless `share` fixes it at so many keys (a multiple of `keys`). Then a
-    chain's numbers do not depend on where in a forward a token stands: drafted and plain decoding agree in every bit.
-    With `Rows.paths` this holds for trees too.
-    """
-
-    heads: int
-    keys: int
-    splits: int
-    warps: int = 4
-    stages: int = 3
-    share: int = 0
-
-
-def tiling(rows: int, tokens: int, kv_heads: int, group: int, width: int, room: int, dtype: torch.dtype) -> Tiling:
-    """A tiling for rows × tokens that may read up to `room` keys each, by the shapes of a bucket alone."""
-    folded = tokens * group
-    exact = dtype == torch.float32  # on ordinary cores, which need the registers
-    wide = width > 128 or exact
-    heads = 16 if folded <= 32 or exact else 32 if wide else 128 if folded >= 1024 else 64
-    programs = rows * triton.cdiv(folded, heads) * kv_heads
-    keys, warps, stages = 64, 8 if heads == 128 else 4, 2 if heads <= 32 else 3
-    least, waves = (1, 4) if heads == 16 else (2, 2)
-    if tokens == 1:
-        if programs * triton.cdiv(room, 32) <= FULL_CHIP:
-            keys = 32
-        elif programs > FULL_CHIP:  # each by itself: the fewer threads wait for each other, the more programs at a time
-            keys, warps = 32, 1
-        elif programs * MOST_SPLITS <= 2 * PROCESSORS:
-            keys, least = 128, 2
-        elif width <= 64 and room >= LONG:
-            keys, warps, stages, waves = (64, 1, 4, 8) if programs <= PROCESSORS else (32, 1, 4, 16)
-        else:
-            warps = 2
-    if wide:
-        keys, warps = (16, 8) if exact and width > 64 else (32, 4)
-    # Measured on an H200: no more programs than a few waves of the chip, nor shares of less than one or two steps.
-    splits = min(MOST_SPLITS, triton.cdiv(triton.cdiv(room, keys), least), round(waves * PROCESSORS / programs))
-    return Tiling(heads, keys, max(1, splits), warps, stages)
-
-
-def steady(room: int, context: int, group: int, width: int) -> Tiling:
-    """A tiling whose shares depend on nothing but the longest text that a model can read."""
-    keys = 32 if width > 128 else 64
-    share = keys * triton.cdiv(context, keys * STEADY_SPLITS)
-    splits = max(2, min(STEADY_SPLITS, triton.cdiv(room, share)))
-    return Tiling(max(16, triton.next_power_of_2(group)), keys, splits, stages=2, share=share)
 
 
 @triton.jit

@@ -16,9 +16,10 @@ from ..errors import UnspoolError
 from ..models.catalog import CATALOG
 
 if TYPE_CHECKING:
-    from ..lm import LM, Event, Output
+    from ..lm import LM
     from ..lm import Prompt as Asked
     from ..settings import Settings
+    from ..writer import Event, Output
 
 
 @llm.hookimpl  # type: ignore[untyped-decorator]  # llm is skipped by the type checker

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..kernel.attention import attention, steady
+from ..kernel.attention import attention
 from ..kernel.cut import MOST_ROWS, Cut, cut_for, rows_for
 from ..kernel.paths import in_order
 from ..kernel.rows import Rows
+from ..kernel.tiling import steady
 from .fused import Fused
 
 MOST = 512  # tokens whose partial sums are held at a time

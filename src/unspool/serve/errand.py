@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from ..canvas import HOLE
 from ..claim import Method
 from ..constrain.form import Form
-from ..lm import LM, SMOOTH, Prompt, Writer
+from ..lm import LM, SMOOTH, Prompt
 from ..run.engine import Engine
 from ..run.job import ENDED
 from ..settings import Settings
+from ..writer import Writer
 from .news import Began, Ended, Failed, News, Wrote
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..lm import Event
 from ..models.vocabulary import Vocabulary
+from ..writer import Event
 
 LEAST = -9999.0  # what OpenAI writes for next to never; JSON has no infinity
 

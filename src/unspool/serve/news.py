@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..lm import Event
 from ..trace import Trace
+from ..writer import Event
 
 
 @dataclass(frozen=True)

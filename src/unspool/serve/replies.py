@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..lm import Event
 from ..models.vocabulary import Vocabulary
 from ..trace import Trace
+from ..writer import Event
 from .calls import Calls
 from .logprobs import of_chat, of_completion
 
