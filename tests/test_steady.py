@@ -69,3 +69,8 @@ def test_drafted_and_batched_texts_are_those_of_plain_decoding_alone(temperature
 
     alone = [written(["plain"], [prompt])[0] for prompt in prompts]
     assert written(["recycle:nodes=3", "resident"], prompts) == alone
+
+
+def test_some_layers_are_cut_as_all_of_them_are():
+    network = Steady.load(Noise(), torch.float32, DEVICE, 200, Dense).of(17)
+    assert network.part((0,)).rows == 32

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from .run.precision import fastest
 from .run.session import Causal
 from .run.sheeted import Sheeted
 from .run.slotted import Slotted
+from .shortcut import is_shortcut, shortcut
 
 if TYPE_CHECKING:
     from .run.ranks import Ranked  # which loads torch.distributed
@@ -44,7 +46,7 @@ def load(
     room: int | None = None,
     shapes: str = "free",
     ranks: int = 1,
-    draft: LM | None = None,
+    draft: LM | str | None = None,
 ) -> LM:
     """A language model from the catalogue, a .gguf file, a folder of safetensors, or a Hub id through transformers.
 
@@ -56,7 +58,23 @@ def load(
     text depends on what was drafted or batched; fixed:N computes N rows at a time, 8 unless told; on a GPU's fused
     kernels 16, 32 or 64, which is theirs unless told.
     `ranks` is how many processes share the model: each has some of its heads, on the CPU or on a GPU of its own.
+    `draft` is another model for methods that ask one, or its name; layers:N makes one of the model's own first N
+    layers, which share its weights (see `shortcut`).
     """
+    if isinstance(draft, str):
+        if is_shortcut(draft):
+            lm = load(
+                name,
+                dtype=dtype,
+                weights=weights,
+                device=device,
+                runtime=runtime,
+                room=room,
+                shapes=shapes,
+                ranks=ranks,
+            )
+            return replace(lm, draft=shortcut(lm, draft))
+        draft = load(draft, dtype=dtype, weights=weights, device=device, runtime=runtime, room=room)
     where = device_of(device)
     kind = dtype_of(dtype, where)
     known = {"auto", NATIVE, TRANSFORMERS}

@@ -43,7 +43,9 @@ class Loading:
         show_default=True,
         help="A catalogue name, .gguf file, folder, or Hub id.",
     )
-    draft: str | None = option("--draft", metavar="MODEL", help="A second model, for methods that ask one.")
+    draft: str | None = option(
+        "--draft", metavar="MODEL", help="A second model, for methods that ask one; layers:N is MODEL's own first N."
+    )
     small: str | None = option("--small", metavar="MODEL", help="A third one, which drafts for the second.")
     dtype: str = option(
         "--dtype", default="auto", help="fp32, bf16, fp16; auto: fp32 on a CPU, bf16 on a GPU; fast: timed."
@@ -64,6 +66,7 @@ class Loading:
         """Refuse methods that are not known or lack a model, and devices that do not exist, before a model is read."""
         from ..loader import device_of, dtype_of
         from ..methods import method, needs
+        from ..shortcut import is_shortcut
 
         dtype_of(self.dtype, device_of(self.device))
         if self.room is not None and self.room < 1:
@@ -75,10 +78,15 @@ class Loading:
                     raise BadRequest(f"the method {spec!r} asks a {need} model; name one with --{need} MODEL.")
         if self.small is not None and self.draft is None:
             raise BadRequest(f"--small {self.small} drafts for the draft model; name that too, with --draft MODEL.")
+        if self.small is not None and self.draft is not None and is_shortcut(self.draft):
+            raise BadRequest(
+                f"--small {self.small} drafts for a model of its own; {self.draft} is part of {self.model}."
+            )
 
     def load(self, quiet: bool = False) -> LM:
         """The model with its draft models, if any were named; says on stderr how their tokens are related."""
         from ..loader import load
+        from ..shortcut import is_shortcut
 
         with status(f"loading {self.model} …"):
             with_same = partial(
@@ -89,10 +97,10 @@ class Loading:
                 runtime=self.runtime,
                 room=self.room,
             )
-            lm: LM | None = None
+            draft: LM | str | None = None
             for name in filter(None, (self.small, self.draft)):
-                lm = with_same(name, draft=lm)
-            lm = with_same(self.model, shapes=self.shapes, ranks=self.ranks, draft=lm)
+                draft = name if is_shortcut(name) else with_same(name, draft=draft)
+            lm = with_same(self.model, shapes=self.shapes, ranks=self.ranks, draft=draft)
         for role, found in () if quiet else lm.alignments.items():
             note(f"{getattr(self, role)} drafts for {self.model}: {found}")
         return lm

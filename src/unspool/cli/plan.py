@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -48,14 +49,18 @@ def plan(
     from ..loader import device_of, dtype_of
     from ..models.plan import plan as planned
     from ..models.weights import open_checkpoint
+    from ..shortcut import is_shortcut, layers_of
 
     place = device_of(device)
     kind = dtype_of(dtype, place)
     names = [model] if draft is None else [model, draft]
-    plans = [
-        planned(open_checkpoint(_path(name, pull)), kind, context, rows, tree, place, weights, on)
-        for name, on in zip(names, (ranks, 1), strict=False)  # a draft model is on the first rank alone
-    ]
+    whole = open_checkpoint(_path(model, pull))
+    plans = [planned(whole, kind, context, rows, tree, place, weights, ranks)]
+    if draft is not None and is_shortcut(draft):
+        some = replace(whole.shape, layers=len(layers_of(draft, whole.shape.layers)), windows=())
+        plans.append(replace(planned(some, kind, context, rows, tree, place), weights=0))  # which it shares
+    elif draft is not None:  # it is on the first rank alone
+        plans.append(planned(open_checkpoint(_path(draft, pull)), kind, context, rows, tree, place, weights))
     together = _together(names, plans)
     if as_json:
         dump({"model": model, **(together or _record(plans[0]))})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -104,6 +105,13 @@ class Llama:
             frequencies, grown = rope_frequencies(shape, theta, device, checkpoint.rope_factors)
             rotaries[theta] = Rotary(frequencies, grown, dtype)
         return cls(shape, ends, stack, rotaries, room or min(shape.context, MOST_ROOM), planner)
+
+    def part(self: L, layers: Sequence[int]) -> L:
+        """The network with these of its layers alone: the same weights, and a pool of its own with as much room."""
+        windows = tuple(self.shape.windows[i] for i in layers)
+        shape = replace(self.shape, layers=len(layers), windows=windows)
+        stack = [self._stack[i] for i in layers]
+        return type(self)(shape, self._ends, stack, self._rotaries, self._slots.room, type(self._planner))
 
     @property
     def vocab(self) -> int:

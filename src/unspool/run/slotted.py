@@ -35,7 +35,7 @@ class Slotted:
         self.network, self.slots = network, network.slots
         self.vocab, self.context, self.room = network.vocab, network.context, network.slots.room
         self._shelf: deque[Leaf] = deque()
-        self._shelf_size = shelf
+        self.shelf = shelf
         self._beginnings = Beginnings()
         self._unnoted: list[Leaf] = []  # texts that came to the shelf since a text was opened last
 
@@ -198,7 +198,7 @@ class Slotted:
         for leaf in others:
             self.release(leaf)
         self._shelf.append(first)
-        while len(self._shelf) > self._shelf_size:
+        while len(self._shelf) > self.shelf:
             self.release(self._shelf.popleft())
         self._unnoted = list(self._shelf)
 

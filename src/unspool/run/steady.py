@@ -33,6 +33,10 @@ class Steady(Fused):
         self.rows = rows_for(rows or MOST_ROWS)
         return self
 
+    def part(self, layers: Sequence[int]) -> Steady:
+        """With as many tokens to a product."""
+        return super().part(layers).of(self.rows)
+
     @torch.no_grad()
     def run(self, tokens: Tensor, rows: Rows, want: Sequence[int] = ()) -> tuple[Tensor, dict[int, Tensor]]:
         """The same, of rows whose tokens each have their keys in order."""
