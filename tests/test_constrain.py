@@ -483,7 +483,7 @@ def test_no_schema_of_the_test_suite_lets_a_wrong_text_pass(smollm2):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 1.0])
-@pytest.mark.parametrize("size", [5, 64, 10_007])
+@pytest.mark.parametrize("size", [5, 64, 20_007])
 def test_a_mask_binds_scores_alike_every_time_and_is_kept_by_its_bits(share, size):
     allowed = torch.rand(size, generator=torch.Generator().manual_seed(size)) < share
     packed = [
@@ -492,9 +492,12 @@ def test_a_mask_binds_scores_alike_every_time_and_is_kept_by_its_bits(share, siz
     words = torch.tensor(packed).to(torch.int32)
     masks = Masks(size)
     bits = masks.read(lambda out: out.copy_(words))
-    scores = torch.randn(size)
-    expected = torch.where(allowed, scores, -math.inf)
-    for _ in range(3):  # the ways differ: by weights, then by the list of few tokens
-        assert torch.equal(bits.bind(scores), expected)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        scores = torch.randn(size).to(dtype)
+        expected = torch.where(allowed, scores, -math.inf)
+        for _ in range(3):  # the ways differ: by weights, then by the list of few tokens
+            assert bits.bind(scores).dtype == dtype
+            assert torch.equal(bits.bind(scores), expected)
     assert torch.equal(bits.mask(), allowed)
+    assert [token in bits for token in range(-1, size + 1)] == [False, *allowed.tolist(), False]
     assert masks.read(lambda out: out.copy_(words)) is bits

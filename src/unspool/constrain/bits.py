@@ -50,7 +50,7 @@ class Bits:
             self._again = True
             return scores + self._weights  # an addition takes a quarter of the time of a choice
         if (few := self._few) is None:
-            return scores + self._wide
+            return scores + (self._weights if scores.itemsize == 2 else self._wide)
         return torch.full_like(scores, NEVER).index_copy_(0, few, scores.index_select(0, few))
 
     @cached_property
