@@ -205,6 +205,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=TEXTS, help="the most that are drawn for each prompt")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--shapes", default="free", help="free, or fixed: promised texts must be the same")
     parser.add_argument("--no-times", action="store_true", help="leave times out, and answer all prompts in one batch")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no rule after so many")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -225,13 +226,13 @@ def main() -> None:
         "device": args.device,
         "dtype": args.dtype,
         "times": None if args.no_times else machine()["gpu"] or machine()["cpu"],
+        **({} if args.shapes == "free" else {"shapes": args.shapes}),
     }
     journal, began = opened(args.json, asked), perf_counter()
     wanted = [known[name] for name in args.rules] if args.rules else list(known.values())
     due = [e for e in wanted if args.again or (e.name,) not in journal or failed(journal[(e.name,)])]
-    bench = Bench(
-        Stock(args.device, args.dtype), [c.prompts[0] for c in cases], args.tokens, args.texts, not args.no_times
-    )
+    stock = Stock(args.device, args.dtype, args.shapes)
+    bench = Bench(stock, [c.prompts[0] for c in cases], args.tokens, args.texts, not args.no_times)
     with tqdm(due, unit="rule", disable=not sys.stderr.isatty()) as bar:
         for entry in bar:
             if perf_counter() - began > args.seconds:

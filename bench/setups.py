@@ -85,6 +85,7 @@ class Stock:
 
     device: str = "auto"
     dtype: str = "auto"
+    shapes: str = "free"
 
     def __getitem__(self, name: str) -> LM:
         return getattr(self, name)  # type: ignore[no-any-return]
@@ -92,7 +93,7 @@ class Stock:
     @cached_property
     def reads(self) -> LM:
         """The target."""
-        return load("smollm2", device=self.device, dtype=self.dtype)
+        return load("smollm2", device=self.device, dtype=self.dtype, shapes=self.shapes)
 
     @cached_property
     def fills(self) -> LM:
