@@ -116,7 +116,9 @@ class Compiled:
         while forced := matcher.compute_ff_tokens():
             count += len(forced)
             if not matcher.consume_tokens(forced) or count > ENDLESS:
-                raise BadRequest(f"{named} cannot be met: it forces one token after the other and never ends")
+                raise BadRequest(
+                    f"{named} cannot be met: it forces more than {ENDLESS} tokens one after the other, or never ends"
+                )
 
 
 class Place:
