@@ -27,7 +27,7 @@ def _offer(
     lawful = mine & (k < WIDTH)
     token = tl.load(laws + at * WIDTH + k, mask=lawful, other=-1)
     p = tl.load(weights + at * WIDTH + k, mask=lawful, other=0.0) * trust
-    going = (copied >= 0) & (size > 0) & (copied <= PACE * size)
+    going = (copied >= 0) & (size > 0) & (copied <= size * PACE)
     period = tl.maximum(end + 1 - begin, 1)
     said = tl.load(text + begin + tl.maximum(copied, 0) % period, mask=going, other=-1)
     sure = tl.where(going, (size + copied) / (size + copied + DOUBT), 0.0)
