@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from unspool import LM, load
 
 CONFIG = {
     "model_type": "llama",
@@ -25,6 +30,15 @@ CONFIG = {
     "hidden_act": "silu",
     "torch_dtype": "float32",
 }
+
+
+@contextmanager
+def loaded(folder: Path, **options: Any) -> Iterator[LM]:
+    """The model on one thread: more would only wait for each other over so small a one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield load(folder, **options)
+    torch.set_num_threads(threads)
 
 
 TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "

@@ -9,10 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
-import torch
-from littlemodel import chatting_model
-
-from unspool import load
+from littlemodel import chatting_model, loaded
 
 pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")
@@ -42,10 +39,8 @@ def told():
 
 @pytest.fixture(scope="module")
 def lm(folder):
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # more than one would only wait for each other over so small a model
-    yield load(folder, room=20_000)  # several long texts fit
-    torch.set_num_threads(threads)
+    with loaded(folder, room=20_000) as made:  # several long texts fit
+        yield made
 
 
 @dataclass

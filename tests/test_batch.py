@@ -12,13 +12,12 @@ import threading
 import time
 
 import pytest
-import torch
 from click import UsageError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from littlemodel import chatting_model
+from littlemodel import chatting_model, loaded
 
-from unspool import Settings, load
+from unspool import Settings
 from unspool.batch import Journal, Lines, Reading, Scribe
 from unspool.batch.alone import alone
 from unspool.batch.job import work
@@ -43,10 +42,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lm(folder):
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield load(folder)
-    torch.set_num_threads(threads)
+    with loaded(folder) as made:
+        yield made
 
 
 def put(path, lines):

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 from hostile import HOSTILE, hostile_model
+from littlemodel import loaded
 
 import unspool
 from unspool.cli.serve import serve
@@ -47,10 +47,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lm(folder):
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield unspool.load(folder, room=20_000)
-    torch.set_num_threads(threads)
+    with loaded(folder, room=20_000) as made:
+        yield made
 
 
 @contextmanager

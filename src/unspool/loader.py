@@ -61,20 +61,25 @@ def load(
     `draft` is another model for methods that ask one, or its name; layers:N makes one of the model's own first N
     layers, which share its weights (see `shortcut`).
     """
-    if isinstance(draft, str):
-        if is_shortcut(draft):
-            lm = load(
-                name,
-                dtype=dtype,
-                weights=weights,
-                device=device,
-                runtime=runtime,
-                room=room,
-                shapes=shapes,
-                ranks=ranks,
-            )
-            return replace(lm, draft=shortcut(lm, draft))
-        draft = load(draft, dtype=dtype, weights=weights, device=device, runtime=runtime, room=room)
+    lm = _alone(name, dtype, weights, device, runtime, room, shapes, ranks)
+    if isinstance(draft, str) and is_shortcut(draft):
+        draft = shortcut(lm, draft)
+    elif isinstance(draft, str):
+        draft = _alone(draft, dtype, weights, device, runtime, room)
+    return lm if draft is None else replace(lm, draft=draft)
+
+
+def _alone(
+    name: str | Path,
+    dtype: str,
+    weights: str,
+    device: str,
+    runtime: str,
+    room: int | None,
+    shapes: str = "free",
+    ranks: int = 1,
+) -> LM:
+    """The model without one that drafts for it."""
     where = device_of(device)
     kind = dtype_of(dtype, where)
     known = {"auto", NATIVE, TRANSFORMERS}
@@ -82,7 +87,7 @@ def load(
         raise BadRequest(f"the runtime {runtime!r} is not known; choose one of: {', '.join(sorted(known))}")
     rows = _rows(shapes)
     if ranks != 1:
-        return _on_ranks(name, kind, weights, where, runtime, room, shapes, ranks, draft)
+        return _on_ranks(name, kind, weights, where, runtime, room, shapes, ranks)
     if runtime == TRANSFORMERS or (runtime == "auto" and is_hub_id(str(name))):
         from .run.hf import hf_vocabulary, load_hf
 
@@ -94,7 +99,7 @@ def load(
         if source.endswith(".safetensors"):
             raise BadRequest(f"{name} is read by the native runtime alone; transformers opens folders and .gguf files.")
         model: Causal = load_hf(source, kind, where, room, shelf=SHELF)
-        return LM(str(name), model, hf_vocabulary(source, model.vocab), draft, _key(source, kind, where, TRANSFORMERS))
+        return LM(str(name), model, hf_vocabulary(source, model.vocab), key=_key(source, kind, where, TRANSFORMERS))
     file = path(str(name))
     checkpoint = open_checkpoint(file)
     vocab = checkpoint.shape.vocab
@@ -112,7 +117,7 @@ def load(
         else:
             check(model)
     key = _key(file, kind, where, f"{NATIVE}, {shapes} shapes, {weights} weights")
-    return LM(str(name), model, checkpoint.vocabulary(), draft, key)
+    return LM(str(name), model, checkpoint.vocabulary(), key=key)
 
 
 def _on_ranks(
@@ -124,7 +129,6 @@ def _on_ranks(
     room: int | None,
     shapes: str,
     ranks: int,
-    draft: LM | None,
 ) -> LM:
     """The model on several ranks, without graphs and fused kernels."""
     if runtime == TRANSFORMERS or (runtime == "auto" and is_hub_id(str(name))):
@@ -137,7 +141,7 @@ def _on_ranks(
     file = path(str(name))
     checkpoint = open_checkpoint(file)
     model = _model(ranked(file, checkpoint, dtype, device, room, ranks))
-    return LM(str(name), model, checkpoint.vocabulary(), draft, _key(file, dtype, device, f"{NATIVE}, {ranks} ranks"))
+    return LM(str(name), model, checkpoint.vocabulary(), key=_key(file, dtype, device, f"{NATIVE}, {ranks} ranks"))
 
 
 def _model(network: Llama | Ranked) -> Slotted | Sheeted:

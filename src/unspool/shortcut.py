@@ -49,9 +49,8 @@ def layers_of(spec: str, count: int) -> tuple[int, ...]:
             raise BadRequest(
                 f"{spec!r} names no layers; expected how many of the first, as in layers:12, or layers:0-9,20-29"
             )
-        chosen = [
-            x for found in ranges if found for x in range(int(found[1]), min(int(found[2] or found[1]), count) + 1)
-        ]
+        ends = [(int(found[1]), int(found[2] or found[1])) for found in ranges if found]
+        chosen = [x for low, high in ends for x in range(low, min(high, count) + 1)]
     if not chosen or chosen != sorted(set(chosen)) or chosen[-1] >= count:
         raise BadRequest(
             f"{spec!r} does not fit: expected layers 0 to {count - 1}, at least one, each once and in order"

@@ -57,7 +57,7 @@ def plan(
     whole = open_checkpoint(_path(model, pull))
     plans = [planned(whole, kind, context, rows, tree, place, weights, ranks)]
     if draft is not None and is_shortcut(draft):
-        some = replace(whole.shape, layers=len(layers_of(draft, whole.shape.layers)), windows=())
+        some = whole.shape.part(layers_of(draft, whole.shape.layers))
         plans.append(replace(planned(some, kind, context, rows, tree, place), weights=0))  # which it shares
     elif draft is not None:  # it is on the first rank alone
         plans.append(planned(open_checkpoint(_path(draft, pull)), kind, context, rows, tree, place, weights))

@@ -80,9 +80,9 @@ def cut_for(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) -> 
     if n > MOST_ROWS:
         tiled = n <= TILED_ROWS and width < NARROW and dtype != torch.float32
         return cut_for(width, depth, MOST_ROWS, dtype, gated) if tiled else LIBRARY
-    rows, norms = rows_for(n) if n > 1 else 1, n <= NORM_ROWS
+    rows = rows_for(n) if n > 1 else 1
     if dtype == torch.float32:
-        return Cut(rows, 32, 32, stages=2, norms=norms) if n > 1 else Cut(1, 4, 512, norms=True)
+        return Cut(rows, 32, 32, stages=2, norms=n <= NORM_ROWS) if n > 1 else Cut(1, 4, 512, norms=True)
     found = TUNED.get((width, depth, rows, gated))
     if found is not None:
         return found

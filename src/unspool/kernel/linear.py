@@ -223,6 +223,7 @@ def linear(
     activation: str | None = None,
     out: Tensor | None = None,
     cut: Cut | None = None,
+    tokens: int | None = None,
 ) -> Tensor:
     """y = x·Wᵀ + b for x [n, in] and W [out, in], both stored by rows; what is given beside is done in the same launch.
 
@@ -230,11 +231,12 @@ def linear(
     `norm`: x is rms(x, norm, eps) first. `residual` [n, out]: residual + y. `activation`: W is [gate, up] stacked, and
     the result act(gate)·up has half its rows. The result has x's type, or that of `out`. Every step rounds as if it
     stood alone. Where PyTorch's product is faster (always for more than 128 tokens), the rest has launches of its own.
+    `tokens` has it cut as for so many of them, whatever their number.
     Cost: W once; one launch, or two where the sum over `in` is split; no result depends on the order programs end in.
     """
     n, depth = x.shape
     width = weight.shape[0] // 2 if activation else weight.shape[0]
-    cut = cut or cut_for(width, depth, n, x.dtype, activation is not None)
+    cut = cut or cut_for(width, depth, tokens or n, x.dtype, activation is not None)
     if norm is not None and not cut.norms:
         x, norm = rms(x, norm, eps), None
     if cut == LIBRARY:

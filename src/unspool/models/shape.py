@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
@@ -145,6 +145,10 @@ class Shape:
         if mixture is not None:
             found.update((f"mlp.{name}", size) for name, size in mixture.tensors(self.dim).items())
         return found
+
+    def part(self, layers: Sequence[int]) -> Shape:
+        """The same with these of its layers alone."""
+        return replace(self, layers=len(layers), windows=tuple(self.windows[i] for i in layers))
 
     def mixture_of(self, layer: int) -> Mixture | None:
         """Return the experts of a layer, or None if it has one perceptron."""

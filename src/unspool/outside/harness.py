@@ -51,7 +51,6 @@ class Unspooled(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the type
     ) -> None:
         super().__init__()
         where = "auto" if device in (None, THEIRS) else device
-        small = None if draft is None else load(draft, dtype=dtype, device=where, runtime=runtime, weights=weights)
         self.lm = load(
             pretrained,
             dtype=dtype,
@@ -60,7 +59,7 @@ class Unspooled(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the type
             weights=weights,
             shapes=shapes,
             room=room,
-            draft=small,
+            draft=draft,
         )
         self.method, self.seed = method.replace(";", ","), seed
         self.together = int(batch_size) if str(batch_size).isdecimal() else max_batch_size or 8  # "auto" is ours

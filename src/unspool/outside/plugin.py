@@ -88,8 +88,7 @@ class Unspooled(llm.Model):  # type: ignore[misc]
         how = {"dtype": chosen.dtype, "device": chosen.device, "weights": chosen.weights}
         key = (name, chosen.draft or "", *how.values())
         if key not in self._loaded:
-            draft = load(chosen.draft, **how) if chosen.draft else None
-            self._loaded = {key: load(name, **how, draft=draft)}
+            self._loaded = {key: load(name, **how, draft=chosen.draft or None)}
         return self._loaded[key]
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..canvas import HOLE
 from ..errors import BadRequest
 from ..kernel.attention import attention
-from ..kernel.cut import MOST_ROWS, Cut
+from ..kernel.cut import MOST_ROWS
 from ..kernel.fewbits import product
 from ..kernel.gate import gate
 from ..kernel.linear import linear
@@ -37,6 +37,7 @@ class Fused(Llama):
     """
 
     _slots: Loose
+    rows: int | None = None  # tokens that every product is cut for; None for as many as it has
     heads_at_once: int | None = None  # that a program turns
 
     def _pool(self, room: int) -> Loose:
@@ -113,8 +114,7 @@ class Fused(Llama):
         if x.shape[0] not in self._logits:
             self._logits[x.shape[0]] = x.new_empty(x.shape[0], self.vocab)
         out = self._logits[x.shape[0]]
-        cut = self._cut(self.vocab, x.shape[1], gated=False)
-        logits = linear(x, head.weight, norm=self._ends.norm, eps=self.shape.norm_eps, out=out, cut=cut)
+        logits = linear(x, head.weight, norm=self._ends.norm, eps=self.shape.norm_eps, out=out, tokens=self.rows)
         if self.shape.filling is not None:
             logits[:, self.shape.filling.mask] = float("-inf")
         return logits
@@ -141,10 +141,6 @@ class Fused(Llama):
         added = self._product(mlp.down, self._product(mlp.gate_up, normed, activation=shape.activation))
         return add_rms(x, added, layer.before_mlp, eps, layer.after_mlp)[0]
 
-    def _cut(self, width: int, depth: int, gated: bool) -> Cut | None:
-        """How to cut a product; None for what is fastest at its number of tokens."""
-        return None
-
     def _attended(self, queries: Tensor, keys: Tensor, values: Tensor, rows: Rows, window: int | None) -> Tensor:
         """What each token gathers from what it sees."""
         return attention(queries, keys, values, rows, self.shape.query_scale, window)
@@ -170,7 +166,7 @@ class Fused(Llama):
                 eps=eps,
                 residual=residual,
                 activation=activation,
-                cut=self._cut(matrix.weight.shape[0] // (2 if activation else 1), x.shape[1], activation is not None),
+                tokens=self.rows,
             )
         if norm is not None:
             x = rms(x, norm, eps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -108,9 +108,7 @@ class Llama:
 
     def part(self: L, layers: Sequence[int]) -> L:
         """The network with these of its layers alone: the same weights, and a pool of its own with as much room."""
-        windows = tuple(self.shape.windows[i] for i in layers)
-        shape = replace(self.shape, layers=len(layers), windows=windows)
-        stack = [self._stack[i] for i in layers]
+        shape, stack = self.shape.part(layers), [self._stack[i] for i in layers]
         return type(self)(shape, self._ends, stack, self._rotaries, self._slots.room, type(self._planner))
 
     @property

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..kernel.attention import attention
-from ..kernel.cut import MOST_ROWS, Cut, cut_for, rows_for
+from ..kernel.cut import MOST_ROWS, rows_for
 from ..kernel.paths import in_order
 from ..kernel.rows import Rows
 from ..kernel.tiling import steady
@@ -24,7 +24,7 @@ MOST = 512  # tokens whose partial sums are held at a time
 class Steady(Fused):
     """The fused kernels, each always cut in the same way."""
 
-    rows = MOST_ROWS
+    rows: int = MOST_ROWS
     heads_at_once = 4
     placed = True
 
@@ -41,9 +41,6 @@ class Steady(Fused):
     def run(self, tokens: Tensor, rows: Rows, want: Sequence[int] = ()) -> tuple[Tensor, dict[int, Tensor]]:
         """The same, of rows whose tokens each have their keys in order."""
         return super().run(tokens, in_order(rows), want)
-
-    def _cut(self, width: int, depth: int, gated: bool) -> Cut | None:
-        return cut_for(width, depth, self.rows, self.dtype, gated)
 
     def _attended(self, queries: Tensor, keys: Tensor, values: Tensor, rows: Rows, window: int | None) -> Tensor:
         """What each token gathers, from the same shares in every batch: of many tokens, some rows at a time."""

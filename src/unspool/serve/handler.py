@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -17,7 +18,7 @@ from .worker import Worker
 
 
 @dataclass(frozen=True)
-class Handler:
+class Handler(ABC):
     """An ASGI application over a worker; `_answer` is its own."""
 
     worker: Worker
@@ -29,8 +30,9 @@ class Handler:
         call = Call(send, self.worker.limits.patience)
         await call.attended(self._answer(call, scope, receive), self.counts, scope)
 
+    @abstractmethod
     async def _answer(self, call: Call, scope: Scope, receive: Receive) -> None:
-        raise NotImplementedError
+        """Read the request and answer it."""
 
     async def _fields(self, scope: Scope, receive: Receive) -> Fields:
         """The body of a request."""
