@@ -20,6 +20,7 @@ from typing import Any
 
 import crowd
 import drawn
+import inner
 import serving
 import steady
 import torch
@@ -213,7 +214,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--limit", type=int, default=2, help="prompts per family")
     parser.add_argument(
-        "--only", default="memory,right,fixed,step,weights,families,batches,waits,drawn,turmoil,eight", metavar="PARTS"
+        "--only",
+        default="memory,right,fixed,step,weights,families,batches,waits,drawn,inner,turmoil,eight",
+        metavar="PARTS",
     )
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
@@ -237,6 +240,7 @@ def main() -> None:
         "batches": lambda: crowd.batches(lm, args.model),
         "waits": lambda: serving.waits(lm),
         "drawn": lambda: drawn.drawn(args.model, texts),
+        "inner": lambda: inner.inner(args.model, texts[:6]),
         "turmoil": lambda: crowd.turmoil(lm),
         "eight": lambda: eight(rate),
     }

@@ -34,10 +34,11 @@ def smollm2_path():
 
 @pytest.fixture(scope="session")
 def smollm2(smollm2_path):
-    """The default model, loaded natively in fp32."""
+    """The default model with its heads, loaded natively in fp32."""
     import unspool
+    from unspool.models.address import heads_of
 
-    return unspool.load(str(smollm2_path), dtype="fp32", device="cpu")
+    return unspool.load(str(smollm2_path), dtype="fp32", device="cpu", heads=heads_of("smollm2"))
 
 
 @pytest.fixture

@@ -439,7 +439,7 @@ def _tensors(found: object) -> list[torch.Tensor]:
     if isinstance(found, torch.Tensor):
         return [found]
     if isinstance(found, Llama):
-        ends = found._ends
+        ends = found.ends
         return [t for part in (ends.embedding, ends.norm, ends.head, *found._stack) for t in _tensors(part)]
     if isinstance(found, list | tuple):
         return [t for part in found for t in _tensors(part)]

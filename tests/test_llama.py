@@ -254,7 +254,7 @@ def test_every_kernel_is_the_same_product(dtype: torch.dtype, bound: float, thre
 
 def test_a_tied_head_is_the_embedding(saved: Callable[[str], Path]) -> None:
     net = Llama.load(open_checkpoint(saved("qwen2")), torch.float32)
-    assert net._ends.head.weight.data_ptr() == net._ends.embedding.data_ptr()
+    assert net.ends.head.weight.data_ptr() == net.ends.embedding.data_ptr()
 
 
 def test_what_cannot_be_run_says_why(saved: Callable[[str], Path]) -> None:

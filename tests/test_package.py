@@ -100,4 +100,5 @@ def test_what_is_built_runs_elsewhere_and_holds_what_it_should(tmp_path):
         members = [m for m in archive.getmembers() if m.isfile()]
     assert {m.name.split("/")[1] for m in members} <= TOP
     large = {m.name.partition("/")[2]: m.size for m in members if m.size > 1 << 20}
-    assert list(large) == ["src/unspool/models/deltas/smollm2-diffusion.safetensors"]
+    models = "src/unspool/models"
+    assert sorted(large) == [f"{models}/deltas/smollm2-diffusion.safetensors", f"{models}/heads/smollm2.safetensors"]

@@ -45,7 +45,7 @@ def test_weights_are_shared_and_keys_are_not(folder):
     draft = shortcut(lm, "layers:1-1").model
     assert draft.network.layers == 1
     assert draft.network._stack[0] is lm.model.network._stack[1]
-    assert draft.network._ends is lm.model.network._ends
+    assert draft.network.ends is lm.model.network.ends
     assert draft.slots is not lm.model.slots
     assert draft.room == lm.model.room
 
@@ -57,7 +57,7 @@ def test_the_first_layers_are_an_early_exit(folder):
     whole, part = lm.model.open(text), draft.open(text)
     state = lm.model.score([Asked(whole, NOTHING, ("hidden:1",))])[0].hidden["hidden:1"]
     left = draft.score([Asked(part, NOTHING)])[0].leaf[0].scores
-    ends = network._ends
+    ends = network.ends
     assert torch.allclose(ends.head(rms(state, ends.norm, network.shape.norm_eps))[0], left, atol=1e-5)
 
 

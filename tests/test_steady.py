@@ -5,8 +5,10 @@ import pytest
 import torch
 from test_fewbits import Noise
 
+from unspool.asks import Check
 from unspool.chance import Philox
 from unspool.errors import BadRequest
+from unspool.grow.chosen import chosen
 from unspool.kernel.cut import Cut
 from unspool.kernel.linear import linear
 from unspool.methods import method
@@ -14,11 +16,15 @@ from unspool.run.engine import Engine
 from unspool.run.fixed import check
 from unspool.run.fused import Fused
 from unspool.run.graphed import Graphed
+from unspool.run.heads import Heads, Matrices
 from unspool.run.leaping import Leaping
 from unspool.run.linear import Dense
+from unspool.run.session import Asked
 from unspool.run.steady import Steady
 from unspool.stop import Stop
-from unspool.warp import Temperature
+from unspool.tree import NOTHING, ROOT
+from unspool.verify import walk
+from unspool.warp import Prefix, Temperature
 
 DEVICE = "cpu" if interpreted.INTERPRETED else "cuda"
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy, of what kernels mask away
@@ -69,6 +75,27 @@ def test_drafted_and_batched_texts_are_those_of_plain_decoding_alone(temperature
 
     alone = [written(["plain"], [prompt])[0] for prompt in prompts]
     assert written(["recycle:nodes=3", "resident"], prompts) == alone
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_heads_guess_in_the_same_step_where_the_accepted_path_ends(temperature):
+    model = Graphed(Fused.load(Noise(), torch.float32, DEVICE, 200, Dense), lanes=8)
+    dim = model.fused.shape.dim
+    sizes = (3, 2, dim, dim), (3, 2, dim), (3, dim, dim)
+    model.heads = Heads(Matrices(*(0.2 * torch.randn(size).to(DEVICE) for size in sizes)), model.fused.ends)
+    texts = (3, 4, 5), (9, 9)
+    sessions = [model.open(text) for text in texts]
+    trees = [NOTHING.grow(chosen(4), ROOT)[0].grow(chosen(5), 0)[0], NOTHING]
+    prefixes = [Prefix.of(text, Temperature(temperature)) for text in texts]
+    asked = [Asked(session, tree, ("heads:8", "hidden:-1")) for session, tree in zip(sessions, trees, strict=True)]
+    checks = [Check(tree, prefix, walk, Philox(5)) for tree, prefix in zip(trees, prefixes, strict=True)]
+    for found in model.check(asked, checks):
+        (node, token), ahead = found.verdict, found.scores.ahead
+        states = found.scores.hidden["hidden:-1"]  # the one leaf is the last row
+        for at in ((node, token), (node, (token + 1) % 8), (ROOT, token)):
+            for told, wanted in zip(ahead(*at), model.heads.best(states[at[0]], at[1], 8), strict=True):
+                assert [x for x, _ in told] == [x for x, _ in wanted]
+                assert [p for _, p in told] == pytest.approx([p for _, p in wanted], rel=1e-3)
 
 
 def test_some_layers_are_cut_as_all_of_them_are():

@@ -27,8 +27,9 @@ TARGET = "target"
 class Score:
     """Score a tree → `Scores`.
 
-    `want` names hidden states: "hidden:i" is what enters layer i, "hidden:-1" what leaves the last norm. And "prompt:k"
-    are the k most probable tokens at every place of the prompt, if it is read now.
+    `want` names hidden states: "hidden:i" is what enters layer i, "hidden:-1" what leaves the last norm. "prompt:k" are
+    the k most probable tokens at every place of the prompt, if it is read now. And "heads:k" are the k best guesses of
+    each of the model's heads, which look further ahead than the next token.
     """
 
     tree: Tree = NOTHING
@@ -37,6 +38,7 @@ class Score:
 
 
 Tops: TypeAlias = Mapping[int, Sequence[tuple[int, float]]]
+Ahead: TypeAlias = Callable[[int, int], Sequence[Sequence[tuple[int, float]]]]
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,9 @@ class Scores:
 
     A hidden state is a matrix with one row per node, then one per leaf. `tops[i]` are the most probable tokens at place
     i of the text with their probabilities, best first, where they were wanted and this very forward has read what is
-    before; what a cache held already, or a runner cannot tell, is left out.
+    before; what a cache held already, or a runner cannot tell, is left out. `ahead(node, token)`, where guesses of
+    heads were wanted and the model has some, tells for each the likeliest tokens with their probabilities, best first:
+    the first head guesses what follows that token after the node (or leaf ~r), and each next one a token further.
     """
 
     after: Sequence[Law]
@@ -53,6 +57,7 @@ class Scores:
     hidden: Mapping[str, Tensor] = field(default_factory=dict)
     rows: int = 0  # token rows that were computed to answer
     tops: Tops = field(default_factory=dict)
+    ahead: Ahead | None = None
 
     def law(self, node: int) -> Law:
         """The law after a node, or after leaf ~r."""
@@ -70,13 +75,12 @@ def best_of(scores: Tensor, k: int) -> list[list[tuple[int, float]]]:
     """The k best tokens of every row of scores, each with its weight among them; one copy to the host."""
     values, tokens = scores.topk(min(k, scores.shape[1]))
     weights = values.float().softmax(1)
-    return unpacked(torch.cat((weights, tokens.to(weights.dtype)), 1))  # ids below 2^24 are exact in a float
+    return unpacked(torch.cat((weights, tokens.to(weights.dtype)), 1).tolist())  # ids below 2^24 are exact in a float
 
 
-def unpacked(packed: Tensor) -> list[list[tuple[int, float]]]:
-    """Tokens with weights, row by row, from [n, 2k]: the weights, then the ids."""
-    width = packed.shape[1] // 2
-    return [list(zip(map(int, row[width:]), row, strict=False)) for row in packed.tolist()]
+def unpacked(packed: list[list[float]]) -> list[list[tuple[int, float]]]:
+    """Tokens with weights, row by row, from rows that have the weights first and then the ids."""
+    return [list(zip(map(int, row[len(row) // 2 :]), row, strict=False)) for row in packed]
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ import torch
 from . import __version__
 from .errors import BadRequest
 from .lm import LM
-from .models.address import is_hub_id, path
+from .models.address import heads_of, is_hub_id, path
 from .models.weights import Checkpoint, open_checkpoint
 from .run.canvased import Canvased
 from .run.fewbits import WHOLE, rounded
 from .run.fixed import ROWS, Alone, check, check_looks, padded
 from .run.fusible import unfused
+from .run.heads import Heads
 from .run.linear import Dense, MakeLinear, dense
 from .run.llama import Llama
 from .run.precision import fastest
@@ -47,6 +48,7 @@ def load(
     shapes: str = "free",
     ranks: int = 1,
     draft: LM | str | None = None,
+    heads: str | Path | None = None,
 ) -> LM:
     """A language model from the catalogue, a .gguf file, a folder of safetensors, or a Hub id through transformers.
 
@@ -60,8 +62,10 @@ def load(
     `ranks` is how many processes share the model: each has some of its heads, on the CPU or on a GPU of its own.
     `draft` is another model for methods that ask one, or its name; layers:N makes one of the model's own first N
     layers, which share its weights (see `shortcut`).
+    `heads` is a file of heads that look ahead, for methods that ask for their guesses; smollm2 has its own.
     """
     lm = _alone(name, dtype, weights, device, runtime, room, shapes, ranks)
+    _crown(lm, heads)
     if isinstance(draft, str) and is_shortcut(draft):
         draft = shortcut(lm, draft)
     elif isinstance(draft, str):
@@ -118,6 +122,18 @@ def _alone(
             check(model)
     key = _key(file, kind, where, f"{NATIVE}, {shapes} shapes, {weights} weights")
     return LM(str(name), model, checkpoint.vocabulary(), key=key)
+
+
+def _crown(lm: LM, heads: str | Path | None) -> None:
+    """Give the model the heads of a file, or those that came with it."""
+    file = heads_of(lm.name) if heads is None else Path(heads).expanduser()
+    if file is None:
+        return
+    model = lm.model
+    if isinstance(model, Slotted) and isinstance(model.network, Llama) and model.network.shape.filling is None:
+        model.heads = Heads.load(file, model.network.ends)
+    elif heads is not None:
+        raise BadRequest(f"heads={str(heads)!r} needs the native runtime, one rank, and a model that only reads.")
 
 
 def _on_ranks(

@@ -47,6 +47,9 @@ class Loading:
         "--draft", metavar="MODEL", help="A second model, for methods that ask one; layers:N is MODEL's own first N."
     )
     small: str | None = option("--small", metavar="MODEL", help="A third one, which drafts for the second.")
+    heads: str | None = option(
+        "--heads", metavar="FILE", help="Heads that look ahead, by `unspool train heads`; smollm2 has its own."
+    )
     dtype: str = option(
         "--dtype", default="auto", help="fp32, bf16, fp16; auto: fp32 on a CPU, bf16 on a GPU; fast: timed."
     )
@@ -66,6 +69,7 @@ class Loading:
         """Refuse methods that are not known or lack a model, and devices that do not exist, before a model is read."""
         from ..loader import device_of, dtype_of
         from ..methods import method, needs
+        from ..models.address import heads_of
         from ..shortcut import is_shortcut
 
         dtype_of(self.dtype, device_of(self.device))
@@ -74,6 +78,11 @@ class Loading:
         for spec in methods:
             method(spec)
             for need in needs(spec):
+                if need == "heads" and self.heads is None and heads_of(self.model) is None:
+                    raise BadRequest(
+                        f"the method {spec!r} asks for heads that look ahead, and none come with {self.model}; name a "
+                        "file of them with --heads FILE (`unspool train heads` makes one)."
+                    )
                 if {"draft": self.draft, "small": self.small}.get(need, need) is None:
                     raise BadRequest(f"the method {spec!r} asks a {need} model; name one with --{need} MODEL.")
         if self.small is not None and self.draft is None:
@@ -100,7 +109,7 @@ class Loading:
             draft: LM | str | None = None
             for name in filter(None, (self.small, self.draft)):
                 draft = name if is_shortcut(name) else with_same(name, draft=draft)
-            lm = with_same(self.model, shapes=self.shapes, ranks=self.ranks, draft=draft)
+            lm = with_same(self.model, shapes=self.shapes, ranks=self.ranks, draft=draft, heads=self.heads)
         for role, found in () if quiet else lm.alignments.items():
             note(f"{getattr(self, role)} drafts for {self.model}: {found}")
         return lm

@@ -51,12 +51,13 @@ class _Command(click.Command):
         return 0
 
 
-@click.group(short_help="Adapt a model to block diffusion, and measure it.")
+@click.group(short_help="Train heads that look ahead, or adapt a model to block diffusion.")
 def train() -> None:
-    """Adapt a causal model so that it fills blocks of tokens in any order, and measure what that gains.
+    """Train heads that draft for a model, or adapt one so that it fills blocks of tokens in any order.
 
     \b
       unspool train speak --like corpus/ --out corpus/fresh.npz
+      unspool train heads --corpus corpus/ --out heads/ --minutes 6
       unspool train adapt --corpus corpus/ --out adapted/ --minutes 12
       unspool train evaluate --delta adapted/ --prompts corpus/fresh.npz
     """
@@ -81,6 +82,16 @@ train.add_command(
         "Measure adapted weights by decoding prompts.",
         "Decode prompts one token per forward and by threshold, and print tokens per forward, the likelihood per "
         "token under the model before adaptation, exact matches with one per forward, and repetition.",
+    )
+)
+train.add_command(
+    _Command(
+        "heads",
+        "heads",
+        "heads",
+        "Train heads that look ahead, for the method heads.",
+        "Train heads that guess the tokens after the next one from a model's last state, and write them to "
+        "OUT/heads.safetensors, with how often their guesses are right. Ctrl-C ends training and writes what there is.",
     )
 )
 train.add_command(

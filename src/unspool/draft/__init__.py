@@ -17,6 +17,7 @@ from .either import Either as Either
 from .escalate import Escalate as Escalate
 from .escalate import Surest as Surest
 from .forced import Forced as Forced
+from .heads import Heads as Heads
 from .iid import Bunch as Bunch
 from .jacobi import Jacobi as Jacobi
 from .jacobi import Slide as Slide

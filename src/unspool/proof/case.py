@@ -55,12 +55,11 @@ class Case:
     blind: bool = True  # whether drafts may run past the last token
 
     def tables(self) -> dict[str, Table]:
-        """The two models, and a third for cascades: the draft's rows in another order."""
-        return {
-            "target": _table(self.vocab, self.target, 7),
-            "draft": _table(self.vocab, self.draft, 5),
-            "small": _table(self.vocab, self.draft[::-1], 3),
-        }
+        """The two models, and a third for cascades: the draft's rows in another order; these are the target's heads."""
+        target = _table(self.vocab, self.target, 7)
+        draft, small = _table(self.vocab, self.draft, 5), _table(self.vocab, self.draft[::-1], 3)
+        target.heads = draft, small
+        return {"target": target, "draft": draft, "small": small}
 
     def models(self, tables: dict[str, Table]) -> dict[str, Causal]:
         """The tables, and the draft once more with a tokenizer of its own: as prose, and by strings."""

@@ -19,8 +19,10 @@ from ..kernel.rows import Rows, Sight
 from ..kernel.top import top
 from ..kernel.verify import verify
 from .fused import Fused
+from .heads import Heads
 from .lanes import Lanes
 from .packing import BITS, Packed, words
+from .session import LAST
 from .wire import Wire
 
 STRIDE = 32  # tokens that plain decoding writes at most before it looks up
@@ -67,6 +69,7 @@ class Graph(NamedTuple):
     verdicts: Tensor
     best: Tensor
     hidden: dict[int, Tensor]
+    ahead: Tensor
 
 
 class Bucket:
@@ -82,6 +85,8 @@ class Bucket:
         self.verdicts = torch.empty(0)
         self.best = torch.empty(0)  # [n, 2 · BEST]: weights among the best, then their ids
         self.hidden: dict[int, Tensor] = {}
+        self.heads: Heads | None = None
+        self.ahead = torch.empty(0)  # [rows, heads, 2 · BEST]: what they guess after each row's last accepted token
         self.graphs: dict[tuple[int, ...], Graph] = {}  # by the hidden states that are wanted
 
     def fields(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
@@ -167,7 +172,7 @@ class Bucket:
         if want not in self.graphs:
             self.graphs[want] = self._captured(want)
             self.wire.send()  # running it to capture it has moved its counters on
-        graph, self.verdicts, self.best, self.hidden = self.graphs[want]
+        graph, self.verdicts, self.best, self.hidden, self.ahead = self.graphs[want]
         for _ in range(turns):
             graph.replay()
 
@@ -180,7 +185,7 @@ class Bucket:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.network.pool):
             self._step(want)
-        return Graph(graph, self.verdicts, self.best, self.hidden)
+        return Graph(graph, self.verdicts, self.best, self.hidden, self.ahead)
 
     @torch.no_grad()
     def _step(self, want: tuple[int, ...] = ()) -> None:
@@ -191,8 +196,8 @@ class Bucket:
             flat.index_put_((on["lane"].long() * self.lanes.length + on["past"],), on["slots"])
         tree = size.tokens > 1 and size.kind is Kind.TREE
         x, self.hidden = self.network.run(on["tokens"], self._rows(tree), want)
-        if -1 in want:
-            self.hidden[-1] = self.network.normed(x)
+        if LAST in want:
+            self.hidden[LAST] = self.network.normed(x)
         if size.kind is Kind.FILL:
             return
         self.logits = self.network.read(x)
@@ -202,6 +207,11 @@ class Bucket:
             self.verdicts = verify(self.logits, *asked).packed
             values, best = top(self.logits, BEST)
             self.best = torch.cat((values.softmax(1), best.to(values.dtype)), 1)
+            if self.heads is not None and LAST in want:
+                first = torch.arange(0, size.rows * size.tokens, size.tokens, device=x.device)
+                ends, follow = first + self.verdicts[:, 0], self.verdicts[:, 1].clamp(min=0)
+                told = self.heads.told(self.hidden[LAST][ends], follow, BEST, top)
+                self.ahead = told.view(size.rows, len(self.heads), -1)
             return
         picked, logprobs = pick(self.logits, on["temperature"], noise, on["count"])
         moving = (on["tokens"], on["places"], on["slots"], on["past"], on["count"])

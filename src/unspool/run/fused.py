@@ -49,12 +49,12 @@ class Fused(Llama):
     @property
     def device(self) -> torch.device:
         """Where it runs."""
-        return self._ends.embedding.device
+        return self.ends.embedding.device
 
     @property
     def dtype(self) -> torch.dtype:
         """What it computes in."""
-        return self._ends.embedding.dtype
+        return self.ends.embedding.dtype
 
     @cached_property
     def placed(self) -> bool:
@@ -69,7 +69,7 @@ class Fused(Llama):
     @cached_property
     def _inlet(self) -> Tensor:
         """What every token looks like, and behind the last one what a hole does."""
-        embedding, mask = self._ends.embedding, self._ends.mask
+        embedding, mask = self.ends.embedding, self.ends.mask
         return embedding if mask is None else torch.cat((embedding, mask[None].to(embedding)))
 
     @cached_property
@@ -94,8 +94,8 @@ class Fused(Llama):
     def run(self, tokens: Tensor, rows: Rows, want: Sequence[int] = ()) -> tuple[Tensor, dict[int, Tensor]]:
         """What leaves the last layer [n, dim], and what entered the wanted ones."""
         x = F.embedding(tokens, self._inlet)
-        if self._ends.scale is not None:
-            x = x * self._ends.scale
+        if self.ends.scale is not None:
+            x = x * self.ends.scale
         hidden: dict[int, Tensor] = {}
         for index, layer in enumerate(self._stack):
             if index in want:
@@ -109,19 +109,19 @@ class Fused(Llama):
 
         They stand where the next call with as many tokens writes its own, so that graphs do not each keep theirs.
         """
-        head = self._ends.head
+        head = self.ends.head
         assert isinstance(head, Dense)
         if x.shape[0] not in self._logits:
             self._logits[x.shape[0]] = x.new_empty(x.shape[0], self.vocab)
         out = self._logits[x.shape[0]]
-        logits = linear(x, head.weight, norm=self._ends.norm, eps=self.shape.norm_eps, out=out, tokens=self.rows)
+        logits = linear(x, head.weight, norm=self.ends.norm, eps=self.shape.norm_eps, out=out, tokens=self.rows)
         if self.shape.filling is not None:
             logits[:, self.shape.filling.mask] = float("-inf")
         return logits
 
     def normed(self, x: Tensor) -> Tensor:
         """What leaves the last norm."""
-        return rms(x, self._ends.norm, self.shape.norm_eps)
+        return rms(x, self.ends.norm, self.shape.norm_eps)
 
     def _layer(self, layer: Layer, index: int, x: Tensor, rows: Rows) -> Tensor:
         shape, eps = self.shape, self.shape.norm_eps

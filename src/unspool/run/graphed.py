@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..asks import Check, Checked, Verdict, Write, Written
 from ..chance import Philox
 from ..errors import BadScores, OutOfRoom
-from ..tree import ROOT
+from ..tree import ROOT, Tree
 from ..verify.greedy import greedy
 from ..verify.rejection import rejection
 from ..verify.walk import walk
@@ -15,6 +16,7 @@ from ..warp.temperature import warmth
 from ..warp.warp import Scored
 from .bucket import STRIDE, Bucket, Kind, Lines, Size
 from .footprint import FLOCK, LANES, PORTION, SHORTEST, WIDEST, lanes_for, step_up
+from .foresight import foresee, foresight
 from .fused import Fused
 from .growth import Growth, harvest
 from .lanes import Lanes
@@ -22,7 +24,7 @@ from .leaf import Leaf
 from .line import Line
 from .packing import Packed, packed
 from .rejected import refusable, rejected
-from .session import Asked, Session
+from .session import LAST, Asked, Session, guesses_of, named
 from .slotted import Slotted, SlottedSession, scores_of
 
 FEW = 4  # rows up to which short prompts go with the step that gives logits for all tokens
@@ -58,9 +60,11 @@ class Graphed(Slotted):
         if len(growths) < len(groups) or not all(_simple(growth) for growth in growths):
             return None
         self._refuse_overlong(growths)
-        verdicts = self._holding(growths, lambda: self._run(growths, (), list(zip(checks, heats, strict=True))))
+        wants, heated = named(asked), list(zip(checks, heats, strict=True))
+        guess = self.heads is not None and any(guesses_of(ask.want) for ask in asked)
+        verdicts = self._holding(growths, lambda: self._run(growths, wants, heated, guess))
         self._note(growths)
-        return [_checked(*each) for each in zip(asked, checks, growths, verdicts, strict=True)]
+        return [self._checked(*each) for each in zip(asked, checks, growths, verdicts, strict=True)]
 
     def write(self, asked: Sequence[Asked], writes: Sequence[Write], turns: int) -> list[Written | BadScores] | None:
         """Write on without leaving the device, every text as far as it wants; prompts are read before."""
@@ -161,13 +165,29 @@ class Graphed(Slotted):
             self.lanes.left(leaf)
         super().closed(session)
 
+    def _checked(self, ask: Asked, check: Check, growth: Growth, verdict: list[int]) -> Checked | BadScores:
+        scores, (index, token) = scores_of(ask, [growth]), verdict
+        if token == BROKEN:
+            return broken()
+        node = _accepted(check.tree, growth, index)
+        count = guesses_of(ask.want)
+        if self.heads is not None and count:
+            scores = replace(scores, ahead=foresight(self.heads, growth, node, token, count))
+        scored = Scored(check.tree, check.prefix, scores.leaf[0], scores.after)
+        return Checked(Verdict(node, token), scored, scores)
+
     # ---- the forward
 
     def _forward(self, growths: list[Growth], wants: tuple[int, ...]) -> None:
         self._run(growths, wants, [])
 
-    def _run(self, growths: list[Growth], wants: tuple[int, ...], checks: list[tuple[Check, float]]) -> list[list[int]]:
-        """Run all growths and harvest; with checks, the index of each last accepted token and the token after it."""
+    def _run(
+        self, growths: list[Growth], wants: tuple[int, ...], checks: list[tuple[Check, float]], guess: bool = False
+    ) -> list[list[int]]:
+        """Run all growths and harvest; with checks, the index of each last accepted token and the token after it.
+
+        If heads are to `guess`, they do where the accepted path ends; what they read is kept for other places.
+        """
         read = self._read_prompts(growths, WIDEST if len(growths) <= FEW else 1)
         rows = [packed(growth, done) for growth, done in zip(growths, read, strict=True)]
         longest = max(row.past + len(row.tokens) for row in rows)
@@ -177,14 +197,17 @@ class Graphed(Slotted):
             tokens = max(tokens, 2, -(-bits // 2))
         bucket = self.bucket(Kind.TREE, len(rows), tokens, longest)
         bucket.fill(rows, self._lines(growths, rows))
+        bucket.heads = self.heads
         if checks:
             bucket.warm([heat for _, heat in checks], [check.chance for check, _ in checks])
-        bucket.run(want=wants)
+        bucket.run(want=tuple(sorted({*wants, LAST})) if guess else wants)
         logits, best = bucket.logits.clone(), bucket.best.clone()  # the graph writes its own again
-        hidden = {layer: states.clone() for layer, states in bucket.hidden.items()}
+        hidden = {layer: bucket.hidden[layer].clone() for layer in wants}
+        states = bucket.hidden[LAST].clone() if guess else None
         for number, (growth, row) in enumerate(zip(growths, rows, strict=True)):
             first = number * bucket.size.tokens + max(row.root, 0)
             growth.logits, growth.ready = (own[first : first + 1 + len(growth.added)] for own in (logits, best))
+            growth.states = None if states is None else states[first : first + 1 + len(growth.added)]
             harvest(growth, lambda at: Line(logits, at), hidden, first)
             self.lanes.kept(growth.leaf, row.clear)
         verdicts: list[list[int]] = []
@@ -192,6 +215,8 @@ class Graphed(Slotted):
             verdicts = rejected(bucket, rows, [check for check, _ in checks], BROKEN)
         elif checks:
             verdicts = bucket.verdicts[: len(rows), :2].tolist()
+            if guess:
+                foresee(growths, bucket.ahead)
         return [[index + done, token] for (index, token), done in zip(verdicts, read, strict=False)]
 
     def _read_prompts(self, growths: list[Growth], width: int) -> list[int]:
@@ -266,11 +291,8 @@ def broken() -> BadScores:
     )
 
 
-def _checked(ask: Asked, check: Check, growth: Growth, verdict: list[int]) -> Checked | BadScores:
-    scores = scores_of(ask, [growth])
-    index, token = verdict
-    if token == BROKEN:
-        return broken()
+def _accepted(tree: Tree, growth: Growth, index: int) -> int:
+    """The node of a tree that was computed as this token of its growth."""
     path: list[int] = []
     at = index - len(growth.owed)
     while at >= 0:
@@ -280,8 +302,7 @@ def _checked(ask: Asked, check: Check, growth: Growth, verdict: list[int]) -> Ch
         at = above
     node = ROOT
     for step in reversed(path):
-        below = check.tree.child(node, step)
+        below = tree.child(node, step)
         assert below is not None
         node = below
-    scored = Scored(check.tree, check.prefix, scores.leaf[0], scores.after)
-    return Checked(Verdict(node, token), scored, scores)
+    return node

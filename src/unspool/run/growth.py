@@ -33,6 +33,8 @@ class Growth:
     tops: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     logits: Tensor | None = None  # of the last owed token and of all added ones, if they lie together
     ready: Tensor | None = None  # their best tokens, if the device has told them
+    states: Tensor | None = None  # what heads read there, if a device keeps it for them
+    ahead: list[list[tuple[int, float]]] = field(default_factory=list)  # what they guess after the last accepted one
 
     def __len__(self) -> int:
         return len(self.owed) + len(self.added)

@@ -68,7 +68,7 @@ class Llama:
         planner: type[Planner] = Planner,
     ) -> None:
         self.shape = shape
-        self._ends, self._stack, self._rotaries = ends, stack, rotaries
+        self.ends, self._stack, self._rotaries = ends, stack, rotaries
         self._slots = self._pool(room)
         self._planner = planner(self._slots, shape.heads // shape.kv_heads, ends.embedding.dtype, ends.embedding.device)
 
@@ -109,7 +109,7 @@ class Llama:
     def part(self: L, layers: Sequence[int]) -> L:
         """The network with these of its layers alone: the same weights, and a pool of its own with as much room."""
         shape, stack = self.shape.part(layers), [self._stack[i] for i in layers]
-        return type(self)(shape, self._ends, stack, self._rotaries, self._slots.room, type(self._planner))
+        return type(self)(shape, self.ends, stack, self._rotaries, self._slots.room, type(self._planner))
 
     @property
     def vocab(self) -> int:
@@ -139,7 +139,7 @@ class Llama:
     @torch.no_grad()
     def forward(self, batch: Batch) -> Outputs:
         """Run all tokens, store their keys and values in their slots, and read out the wanted ones."""
-        furthest, device = self._check(batch), self._ends.embedding.device
+        furthest, device = self._check(batch), self.ends.embedding.device
         x = self._embedded(batch.tokens.to(device), batch)
         work = self._work(batch, furthest)
         hidden: dict[int, Tensor] = {}
@@ -154,17 +154,17 @@ class Llama:
             if index == self.layers - 1:
                 x, seen = x[work.read], seen[work.read]  # nothing more is asked of the other tokens
             x = self._finish(layer, x, seen)
-        x = rms(x, self._ends.norm, self.shape.norm_eps)
+        x = rms(x, self.ends.norm, self.shape.norm_eps)
         if -1 in batch.want:
             hidden[-1] = x
-        logits = self._ends.head(x)
+        logits = self.ends.head(x)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if self.shape.filling is not None:
             logits[:, self.shape.filling.mask] = float("-inf")
         return Outputs(logits, hidden)
 
     def _work(self, batch: Batch, furthest: int) -> Work:
-        device = self._ends.embedding.device
+        device = self.ends.embedding.device
         places = batch.places.to(device)
         return Work(
             batch.read.to(device),
@@ -181,17 +181,17 @@ class Llama:
 
     def _embedded(self, tokens: Tensor, batch: Batch) -> Tensor:
         """What enters the first layer."""
-        mask = self._ends.mask
+        mask = self.ends.mask
         if mask is None:
-            x = F.embedding(tokens, self._ends.embedding)
+            x = F.embedding(tokens, self.ends.embedding)
         else:
-            x = F.embedding(tokens.clamp(min=0), self._ends.embedding)
+            x = F.embedding(tokens.clamp(min=0), self.ends.embedding)
             x = torch.where((tokens == HOLE)[:, None], mask, x)
             if batch.mixed is not None:
                 rows, p, weight = (part.to(tokens.device) for part in batch.mixed)
                 weight = weight.to(x.dtype)[:, None]
-                x[rows] = (1 - weight) * mask + weight * (p.to(x.dtype) @ self._ends.embedding)
-        return x if self._ends.scale is None else x * self._ends.scale
+                x[rows] = (1 - weight) * mask + weight * (p.to(x.dtype) @ self.ends.embedding)
+        return x if self.ends.scale is None else x * self.ends.scale
 
     def _attention(
         self, layer: Layer, index: int, x: Tensor, turns: tuple[Tensor, Tensor], into: Where, plan: list[Span]
@@ -218,7 +218,7 @@ class Llama:
 
     def refuse_holes(self) -> None:
         """Refuse holes where the model has no mask to show for them."""
-        if self._ends.mask is None:
+        if self.ends.mask is None:
             raise BadRequest(
                 "the method shows the model holes, but this one reads text only; it needs one that was trained to fill "
                 "them, such as smollm2-diffusion"

@@ -12,7 +12,7 @@ from ..asks import Scores
 from ..errors import BadRequest, OutOfRoom
 from ..law import Law
 from .network import Outputs
-from .session import Asked, hidden_of, layer_of
+from .session import Asked, hidden_of, layer_of, named
 from .table import TableSession
 
 Text = tuple[int, ...]
@@ -61,7 +61,7 @@ class Recompute:
 
     def score(self, asked: Sequence[Asked]) -> list[Scores]:
         """Read every distinct path once; one law per node and per leaf."""
-        layers = tuple(sorted({layer_of(name) for ask in asked for name in hidden_of(ask.want)}))
+        layers = named(asked)
         needed = [_needed(ask) for ask in asked]
         wholes = [maximal(texts) for texts in needed]
         answers = self._read(wholes, layers)

@@ -15,6 +15,8 @@ from ..errors import BadRequest, BadScores
 from ..field import Field
 from ..tree import Tree
 
+LAST = -1  # the number of what leaves the last norm, which heads read
+
 
 class Session(Protocol):
     """One request's texts inside a model: the kept leaves, and what is cached of them."""
@@ -46,20 +48,40 @@ def layer_of(name: str) -> int:
     if kind != "hidden" or not number.removeprefix("-").isdigit():
         raise BadRequest(
             f"cannot give {name!r}: hidden states are named 'hidden:LAYER', as in 'hidden:12' or 'hidden:-1'; the best "
-            "tokens of the prompt 'prompt:COUNT', as in 'prompt:8'"
+            "tokens of the prompt 'prompt:COUNT', as in 'prompt:8', and those of the model's heads 'heads:COUNT'"
         )
     return int(number)
 
 
 def tops_of(want: tuple[str, ...]) -> int:
     """The number in "prompt:k", 0 if it is not wanted."""
-    found = [name.removeprefix("prompt:") for name in want if name.startswith("prompt:")]
-    return max((int(number) for number in found if number.isdigit()), default=0)
+    return _number(want, "prompt:")
+
+
+def guesses_of(want: tuple[str, ...]) -> int:
+    """The number in "heads:k", 0 if they are not wanted."""
+    return _number(want, "heads:")
 
 
 def hidden_of(want: tuple[str, ...]) -> tuple[str, ...]:
     """The names of hidden states among what is wanted."""
-    return tuple(name for name in want if not (name.startswith("prompt:") and tops_of((name,))))
+    return tuple(name for name in want if not (tops_of((name,)) or guesses_of((name,))))
+
+
+def named(asked: Sequence[Asked]) -> tuple[int, ...]:
+    """The layers whose hidden states are wanted by their names."""
+    return tuple(sorted({layer_of(name) for ask in asked for name in hidden_of(ask.want)}))
+
+
+def layers_of(asked: Sequence[Asked]) -> tuple[int, ...]:
+    """The layers whose hidden states are wanted, by their names or for heads to read."""
+    guessing = any(guesses_of(ask.want) for ask in asked)
+    return tuple(sorted({*named(asked), LAST})) if guessing else named(asked)
+
+
+def _number(want: tuple[str, ...], kind: str) -> int:
+    found = [name.removeprefix(kind) for name in want if name.startswith(kind)]
+    return max((int(number) for number in found if number.isdigit()), default=0)
 
 
 @runtime_checkable

@@ -38,10 +38,10 @@ class Sharded(Llama):
     ) -> Sharded:
         """Read this rank's share of the weights."""
         network = cls.load(Part(whole, together.share), dtype, device, room)
-        ends, shape = network._ends, network.shape
+        ends, shape = network.ends, network.shape
         tokens = together.share.tokens(shape.vocab)
         head = dense(ends.embedding[tokens.start : tokens.stop], None) if shape.tied else ends.head
-        network._ends = replace(ends, head=Joined(head, together, shape.vocab))
+        network.ends = replace(ends, head=Joined(head, together, shape.vocab))
         network._stack = [_summed(layer, together) for layer in network._stack]
         return network
 

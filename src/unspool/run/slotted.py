@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -14,10 +15,12 @@ from ..law import Law
 from ..tree import Tree
 from .beginnings import Beginnings
 from .block import Block
+from .foresight import looking
 from .growth import Growth, grown, harvest, row_of, tell, told
+from .heads import Heads
 from .leaf import Leaf, Node
 from .network import Batch, Network
-from .session import Asked, Session, hidden_of, layer_of, tops_of
+from .session import Asked, Session, guesses_of, hidden_of, layer_of, layers_of, tops_of
 
 T = TypeVar("T")
 
@@ -30,6 +33,7 @@ class Slotted:
     """
 
     portion = 128  # tokens from which on a matrix product on a CPU wastes next to nothing
+    heads: Heads | None = None  # that look further ahead than the network
 
     def __init__(self, network: Network, shelf: int = 0) -> None:
         self.network, self.slots = network, network.slots
@@ -77,16 +81,22 @@ class Slotted:
     def score(self, asked: Sequence[Asked]) -> list[Scores]:
         """Answer all these with one forward; nothing is changed if it cannot be done."""
         growths = self._grown(asked)
-        wants = sorted({layer_of(name) for ask in asked for name in hidden_of(ask.want)})
-        self._compute([growth for group in growths for growth in group], tuple(wants))
-        return [scores_of(ask, group) for ask, group in zip(asked, growths, strict=True)]
+        self._compute([growth for group in growths for growth in group], layers_of(asked))
+        return [self._answered(ask, group) for ask, group in zip(asked, growths, strict=True)]
+
+    def _answered(self, ask: Asked, growths: list[Growth]) -> Scores:
+        """The answer to an ask; heads guess where somebody looks."""
+        scores, heads, count = scores_of(ask, growths), self.heads, guesses_of(ask.want)
+        if not count or heads is None:
+            return scores
+        return replace(scores, ahead=looking(heads, growths, count))
 
     def _grown(self, asked: Sequence[Asked]) -> list[list[Growth]]:
         growths: list[list[Growth]] = []
         for ask in asked:
             session = ask.session
             assert isinstance(session, SlottedSession)
-            layers = [layer_of(name) for name in hidden_of(ask.want)]
+            layers = layers_of([ask])
             for leaf in session.leaves:
                 self._forget_without(leaf, layers)
             growths.append([grown(leaf, r, ask.tree) for r, leaf in enumerate(session.leaves)])
@@ -174,7 +184,7 @@ class Slotted:
         if longest > self.context:
             raise OutOfRoom(f"a text of {longest} tokens is longer than the {self.context} that this model reads")
 
-    def _forget_without(self, leaf: Leaf, layers: list[int]) -> None:
+    def _forget_without(self, leaf: Leaf, layers: Sequence[int]) -> None:
         """Drop drafts, and the last token, if they were computed without hidden states that are wanted now."""
         if any(layer not in node.hidden for node in leaf.drafts for layer in layers):
             self._drop_drafts(leaf)
@@ -287,7 +297,7 @@ def scores_of(ask: Asked, growths: list[Growth]) -> Scores:
     tops = {place: best for growth in growths for place, best in growth.tops.items()}
     after, rows = [node.law for node in nodes], sum(len(growth) for growth in growths)
     if len(growths) == 1 and growths[0].owed and growths[0].logits is not None and len(growths[0].added) == len(nodes):
-        return Block(after, laws, hidden, rows, tops, growths[0].logits, growths[0].ready)
+        return Block(after, laws, hidden, rows, tops, logits=growths[0].logits, ready=growths[0].ready)
     return Scores(after, laws, hidden, rows, tops)
 
 

@@ -9,7 +9,7 @@ from ..canvas import HOLE, Canvas
 from ..field import Field
 from ..law import Law
 from ..tree import Tree
-from .session import Asked, Looking, Session, tops_of
+from .session import Asked, Looking, Session, guesses_of, tops_of
 
 
 class Table:
@@ -17,6 +17,7 @@ class Table:
 
     context = None
     room = None
+    heads: Sequence[Table] = ()  # what looks ahead: tables of the first token that is not known, of the next one, …
 
     def __init__(self, vocab: int, weights: Callable[[tuple[int, ...]], Sequence[float]]) -> None:
         self.vocab, self.weights = vocab, weights
@@ -40,7 +41,7 @@ class Table:
     def score(self, asked: Sequence[Asked]) -> list[Scores]:
         """One law per node and per leaf, read from the table."""
         self.forwards += 1
-        return [self._score(ask.session, ask.tree, tops_of(ask.want)) for ask in asked]
+        return [self._score(ask.session, ask.tree, tops_of(ask.want), guesses_of(ask.want)) for ask in asked]
 
     def look(self, asked: Sequence[Looking]) -> list[Field]:
         """The conditional laws under the joint law that the table defines."""
@@ -61,13 +62,17 @@ class Table:
             if p > 0:
                 yield from self._texts((*text, token), mass * p, size)
 
-    def _score(self, session: Session, tree: Tree, best: int) -> Scores:
+    def _score(self, session: Session, tree: Tree, best: int, guesses: int) -> Scores:
         assert isinstance(session, TableSession)
         after = [self.law(session.text(tree, node)) for node in range(len(tree))]
         leaf = [self.law(text) for text in session.leaves]
         text = session.leaves[0] if best else ()
-        tops = {i: [(x, self.law(text[:i])[x]) for x in self.law(text[:i]).top(best)] for i in range(1, len(text))}
-        return Scores(after, leaf, rows=len(after) + len(leaf), tops=tops)
+        tops = {i: _best(self.law(text[:i]), best) for i in range(1, len(text))}
+        then = TableSession(session.leaves)  # leaves as they are now
+        ahead = None
+        if guesses:
+            ahead = lambda n, x: [_best(head.law((*then.text(tree, n), x)), guesses) for head in self.heads]  # noqa: E731
+        return Scores(after, leaf, rows=len(after) + len(leaf), tops=tops, ahead=ahead)
 
 
 class TableSession:
@@ -124,6 +129,10 @@ class Joint:
             if all(known in (HOLE, x) for known, x in zip(tokens, text, strict=False)):  # a cut canvas is shorter
                 weights[text[place]] += mass
         return Law.of(weights)
+
+
+def _best(law: Law, k: int) -> list[tuple[int, float]]:
+    return [(token, law[token]) for token in law.top(k)]
 
 
 def _without(tokens: tuple[int, ...], places: Sequence[int]) -> tuple[int, ...]:

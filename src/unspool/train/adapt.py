@@ -248,7 +248,7 @@ def _fold(run: Run, trained: Trained) -> None:
     began, base = run.elapsed(), run.frozen.base
     with torch.no_grad():
         delta = trained.delta(base, run.settings.budget)
-        write_delta(run.out / DELTA, delta, _base_name(run.settings.model), run.recipe.mask)
+        write_delta(run.out / DELTA, delta, base_name(run.settings.model), run.recipe.mask)
         shares = lost(delta, trained.plain(), base)
         trained.fold(base, delta)
     run.say("fold", took=run.elapsed() - began, lost=shares, ranks=_ranks(delta))
@@ -260,7 +260,7 @@ def _export(run: Run, trained: Trained, held: list[Batch], steps: int) -> dict[s
     with torch.no_grad():
         weights = trained.plain()
         delta = trained.delta(base, run.settings.budget)
-        stored = write_delta(path, delta, _base_name(run.settings.model), run.recipe.mask).to(run.device)
+        stored = write_delta(path, delta, base_name(run.settings.model), run.recipe.mask).to(run.device)
         free = run.validate(weights, held)
         figures = run.validate(stored.applied(base), held)
         shares = lost(stored, weights, base)
@@ -278,7 +278,8 @@ def _ranks(delta: Delta) -> dict[str, list[int]]:
     return {kind: [min(ranks), round(sum(ranks) / len(ranks)), max(ranks)] for kind, ranks in kinds.items()}
 
 
-def _base_name(model: str) -> str:
+def base_name(model: str) -> str:
+    """What a file says it belongs to."""
     return BASE if BASE in model.lower() else Path(model).stem
 
 

@@ -111,19 +111,21 @@ def layer(
     down: Tensor,
     cos: Tensor,
     sin: Tensor,
-    mask: Tensor | BlockMask,
+    mask: Tensor | BlockMask | None,
     heads: int,
     kv_heads: int,
     eps: float,
 ) -> Tensor:
-    """One layer over rows [rows, width, dim]."""
+    """One layer over rows [rows, width, dim]; without a mask every token sees those before it."""
     rows, width, _ = x.shape
     split = functional.linear(normed(x, norm1, eps), qkv).view(rows, width, heads + 2 * kv_heads, -1).transpose(1, 2)
     q = turned(split[:, :heads], cos, sin)
     k = turned(split[:, heads : heads + kv_heads], cos, sin)
     v = split[:, heads + kv_heads :]
     shared = heads != kv_heads
-    if isinstance(mask, Tensor):
+    if mask is None:
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=shared)
+    elif isinstance(mask, Tensor):
         mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=shared)
     else:
         mixed = flex_attention(q, k, v, block_mask=mask, enable_gqa=shared)

@@ -1,0 +1,82 @@
+"""Heads that look ahead: guesses for several tokens from one state of the model, made into a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..asks import Scores
+from ..chance import Chance
+from ..claim import SEED, Method, claims
+from ..errors import BadRequest
+from ..grow.best_first import best_first, planted
+from ..tree import ROOT, Tree
+from ..warp.warp import Prefix
+from .draft import Proposing, Source
+
+HEADS = "heads"
+Guesses: TypeAlias = Sequence[Sequence[tuple[int, float]]]
+
+
+def build(nodes: int = 12) -> Method:
+    """A tree of what the model's heads guess, under the walk."""
+    from ..decode.speculate import Speculate
+
+    return Speculate(Heads(), budget=nodes)
+
+
+@claims(
+    SEED,
+    trials=lambda _: [build(nodes=2), build(nodes=4)],
+    build=build,
+    paper="2401.10774",
+    systems=("Medusa",),
+    needs=(HEADS,),
+)
+@dataclass(frozen=True)
+class Heads:
+    """Let heads that were trained for the model guess several tokens at once from its last state.
+
+    p̂(path) = Π_k p_k(token k of the path): the k-th head does not know what the others guess. The tree has the paths
+    with the largest products, where the paper has one fixed shape. In the round before, the forward that verified a
+    tree has also computed the state that the heads now read, so drafting costs no forward. Heads are made by
+    `unspool train heads`; smollm2's come with the package.
+
+    Claim: SEED under the walk. Cost: one product by the output matrix per round, for all heads together.
+    """
+
+    width: int = 8
+
+    def begin(self, prefix: Prefix) -> Source:
+        """Nothing is known before the prompt is read."""
+        return Foresight((f"{HEADS}:{self.width}",), len(prefix.text))
+
+
+class Foresight:
+    """What the heads said last of one text."""
+
+    def __init__(self, want: tuple[str, ...], length: int) -> None:
+        self.want, self.length = want, length
+        self.guesses: Guesses = ()
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The likeliest paths through the guesses."""
+        yield from ()
+        guesses = self.guesses
+        twigs = best_first(lambda d: guesses[d] if d < len(guesses) else (), budget, start=0, then=lambda d, _: d + 1)
+        return planted(twigs)
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Take the guesses made where the accepted path ends and the token that follows it is known."""
+        if scores.ahead is None:
+            raise BadRequest(
+                "the method heads asks for heads that look ahead, and this model has none: name a file of them with "
+                "--heads FILE (`unspool train heads` makes one; smollm2's come with the package), on the native runtime"
+            )
+        node = ROOT
+        for token in prefix.text[self.length : -1]:
+            below = tree.child(node, token)
+            assert below is not None  # what was kept, but for its last token, was drafted
+            node = below
+        self.guesses, self.length = scores.ahead(node, prefix.text[-1]), len(prefix.text)

@@ -1,0 +1,260 @@
+"""Train heads that look ahead (Medusa): small blocks on the model's last state, read by the model's own frozen head.
+
+head_k(h_t, x_{t+1}) guesses token t + 1 + k, k = 1..K. loss = Σ_k 0.8^k · KL(the model's law of that token ‖ head_k)
+over answers in the model's own words, so that a head learns what the model would say and not what a text happened to.
+
+Claim: none is needed; drafts are verified, and bad heads cost time alone. Papers: heads, decay and the tied start as in
+Medusa-1 (arXiv 2401.10774), where heads have output matrices of their own and do not know x_{t+1}; the model's law as
+the target and a head that knows x_{t+1} as in Hydra (arXiv 2402.05109), whose later heads also know each other's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn import functional
+
+from unspool.errors import BadRequest
+from unspool.run.heads import Matrices, bent
+from unspool.train.adapt import base_name, rate
+from unspool.train.command import BASE, command, device_of, setting
+from unspool.train.corpus import Corpus
+from unspool.train.network import MATRICES, NORMS, Frozen, layer, normed
+
+FILE = "heads.safetensors"
+DECAY = 0.8
+CHUNK = 8192  # anchors whose laws over the whole vocabulary are in memory at a time
+TOPS = (1, 2, 4, 8)
+Slopes: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which heads, on what, for how long."""
+
+    model: str = setting(BASE, "A catalogue name, a .gguf file, or a folder of safetensors.")
+    corpus: str = setting("", "Files or folders of documents (.npz, .npz.gz), separated by commas.")
+    out: str = setting("heads", "The folder to write to.")
+    heads: int = setting(4, "How many heads: how far ahead to guess.")
+    blocks: int = setting(1, "Residual blocks of each head.")
+    blind: bool = setting(False, "Do not let heads read the token that follows the state, as in the paper.")
+    minutes: float = setting(5.0, "Wall time.")
+    steps: int = setting(0, "Stop after so many steps; 0: by time alone.")
+    lr: float = setting(1e-3, "Peak learning rate.")
+    tokens: int = setting(65_536, "Tokens of a step, padding included.")
+    greedy: float = setting(0.5, "Share of greedy answers among the documents.")
+    held: float = setting(0.01, "Share of the documents held out.")
+    seed: int = setting(0, "The seed of the order of documents.")
+    device: str = setting("auto", "cpu or cuda; auto takes a GPU if there is one.")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Documents of similar length, one per row, padded on the right; their lengths and those of their prompts."""
+
+    tokens: Tensor
+    lengths: Tensor
+    prompts: Tensor
+
+    def answers(self) -> Tensor:
+        """Places [n, 2] (row, t), row by row, with token t + 1 in the answer."""
+        place = torch.arange(self.tokens.shape[1], device=self.tokens.device)[None]
+        return ((place + 1 >= self.prompts[:, None]) & (place + 1 < self.lengths[:, None])).nonzero()
+
+
+def heads(settings: Settings) -> dict[str, Any]:
+    """Train heads and write them; Ctrl-C ends training and writes what there is."""
+    if not settings.corpus:
+        raise BadRequest("no corpus was given; name .npz files or a folder of them with --corpus.")
+    began, device = time.monotonic(), device_of(settings.device)
+    corpus = Corpus.read([Path(part) for part in settings.corpus.split(",")])
+    among, held = corpus.split(settings.held, settings.seed)
+    teacher = Teacher(Frozen.open(settings.model, device))
+    dim = teacher.frozen.shape.dim
+    count, depth = settings.heads, settings.blocks
+    sizes = [(count, depth, dim, dim), (count, depth, dim), *([] if settings.blind else [(count, dim, dim)])]
+    of = Matrices(*(torch.zeros(size, device=device, requires_grad=True) for size in sizes))
+    trained = [part for part in of if part is not None]
+    optimiser = torch.optim.AdamW(trained, lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
+    stream = batches(corpus, among, settings, device)
+    out = Path(settings.out)
+    out.mkdir(parents=True, exist_ok=True)
+    step, passed, began_steps = 0, 0, time.monotonic()
+    first: list[float] = []
+    losses: list[float] = []
+    try:
+        while True:
+            done = (time.monotonic() - began) / (settings.minutes * 60)
+            done = max(done, step / settings.steps) if settings.steps else done
+            if done >= 1:
+                break
+            for group in optimiser.param_groups:
+                group["lr"] = rate(settings.lr, step, 30, done)
+            batch = next(stream)
+            losses = learned(teacher, batch, of)
+            first = first or losses
+            norm = torch.nn.utils.clip_grad_norm_(trained, 1.0)
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+            step, passed = step + 1, passed + int(batch.lengths.sum())
+            if step == 1 or step % 25 == 0:
+                told = " ".join(f"{loss:.3f}" for loss in losses)
+                pace = passed / (time.monotonic() - began_steps)
+                print(
+                    f"step {step} done {done:.2f} loss {told} norm {float(norm):.3g} {pace:,.0f} tokens/s", flush=True
+                )
+            if not all(map(math.isfinite, losses)):
+                raise FloatingPointError(f"the loss is no number at step {step}; lower --lr.")
+    except KeyboardInterrupt:
+        print(f"stopped after {step} steps; what was learned is written", flush=True)
+    kept = {name: part.detach().bfloat16().cpu() for name, part in of._asdict().items() if part is not None}
+    about = {"kind": "medusa", "base": base_name(settings.model), "steps": str(step), "tokens": str(passed)}
+    save_file(kept, out / FILE, metadata=about)
+    stored = Matrices(**{name: part.to(device).float() for name, part in kept.items()})
+    found: dict[str, Any] = {"steps": step, "tokens": passed, "first": first, "last": losses}
+    found["hits"] = hits(teacher, corpus, held, stored)
+    (out / "heads.json").write_text(json.dumps(found, indent=1) + "\n")
+    for kind, rows in found["hits"].items():
+        for number, row in enumerate(rows, 1):
+            print(f"{kind:8} head {number}: " + ", ".join(f"top {k} {p:.3f}" for k, p in zip(TOPS, row, strict=True)))
+    print(f"{out / FILE}: {(out / FILE).stat().st_size:,} bytes")
+    return found
+
+
+class Teacher:
+    """The frozen model: the states that heads read, and the laws that they are to foresee."""
+
+    def __init__(self, frozen: Frozen) -> None:
+        self.frozen, self.dtype = frozen, torch.bfloat16 if frozen.head.is_cuda else torch.float32
+        self.head, self.embedding = frozen.head.to(self.dtype), frozen.embedding.to(self.dtype)
+        self.slopes: Slopes = torch.compile(slopes, dynamic=True) if frozen.head.is_cuda else slopes
+        self.layers = [
+            {name: frozen.base[f"layers.{index}.{name}"].to(self.dtype) for name in (*MATRICES, *NORMS)}
+            for index in range(frozen.shape.layers)
+        ]
+
+    @torch.no_grad()
+    def states(self, tokens: Tensor) -> Tensor:
+        """What leaves the last norm [rows, width, dim]."""
+        shape = self.frozen.shape
+        cos, sin = self.frozen.rotation(torch.arange(tokens.shape[1], device=tokens.device)[None, None])
+        x = self.embedding[tokens]
+        for own in self.layers:
+            qkv, gate_up = torch.cat([own["q"], own["k"], own["v"]]), torch.cat([own["gate"], own["up"]])
+            sizes = shape.heads, shape.kv_heads, shape.norm_eps
+            x = layer(x, own["norm1"], qkv, own["o"], own["norm2"], gate_up, own["down"], cos, sin, None, *sizes)
+        return normed(x, self.frozen.base["norm"], shape.norm_eps)
+
+
+def slopes(logits: Tensor, wanted: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ weight · KL(wanted ‖ softmax(logits)) over rows but for the entropies of `wanted`, and the slope in logits."""
+    wide = logits.float()
+    total = wide.logsumexp(1)
+    slope = ((wide - total[:, None]).exp() - wanted) * weight[:, None]
+    return (weight * (total - (wanted * wide).sum(1))).sum(), slope.to(logits.dtype)
+
+
+class Foresight(torch.autograd.Function):
+    """Σ weight · KL(wanted ‖ softmax(x·Wᵀ)) but for entropies; the slope in x is made at once, and no logits kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, head: Tensor, wanted: Tensor, weight: Tensor, slopes: Slopes) -> Tensor:
+        """`wanted` are the probabilities [n, vocab] that x is to give."""
+        loss, slope = slopes(functional.linear(x.to(head.dtype), head), wanted, weight)
+        ctx.save_for_backward(slope @ head)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None, None, None]:
+        """The slope, which is known already."""
+        return ctx.saved_tensors[0].float() * grads[0], None, None, None, None
+
+
+def learned(teacher: Teacher, batch: Batch, of: Matrices) -> list[float]:
+    """Add the slopes of a batch; return every head's mean cross-entropy."""
+    count = len(of.blocks)
+    with torch.no_grad():
+        row, place = batch.answers().unbind(1)
+        states, then = teacher.states(batch.tokens)[row, place], batch.tokens[row, place + 1]
+        sums, total = torch.zeros(count, device=states.device), max(len(row) - count, 1)
+    for first in range(0, len(row) - count, CHUNK):
+        last = min(first + CHUNK, len(row) - count)
+        with torch.no_grad():  # the model's laws at these places and the next few, once for all heads
+            laws = functional.linear(states[first : last + count], teacher.head).float().softmax(1)
+        words = teacher.embedding[then[first:last]].float()
+        foreseen = bent(states[first:last].float(), words, of)
+        loss = torch.zeros((), device=states.device)
+        for k in range(1, count + 1):
+            same = (row[first + k : last + k] == row[first:last]).float() / total
+            own: Tensor = Foresight.apply(
+                foreseen[:, k - 1], teacher.head, laws[k:][: last - first], same, teacher.slopes
+            )  # type: ignore[no-untyped-call]
+            loss, sums[k - 1] = loss + DECAY**k * own, sums[k - 1] + own.detach()
+        loss.backward()  # type: ignore[no-untyped-call]
+    return sums.tolist()
+
+
+def batches(corpus: Corpus, among: NDArray[np.int64], settings: Settings, device: str) -> Iterator[Batch]:
+    """Batches for ever: documents of similar length together, in a random order of lengths."""
+    rng = np.random.default_rng(settings.seed)
+    documents = corpus.stream(rng, among, settings.greedy)
+    while True:
+        some = sorted((next(documents) for _ in range(4096)), key=lambda i: corpus.starts[i + 1] - corpus.starts[i])
+        groups: list[list[int]] = [[]]
+        for index in some:
+            width = int(corpus.starts[index + 1] - corpus.starts[index])
+            if groups[-1] and (len(groups[-1]) + 1) * width > settings.tokens:
+                groups.append([])
+            groups[-1].append(index)
+        for number in rng.permutation(len(groups)):
+            yield batch_of(corpus, groups[number], device)
+
+
+def batch_of(corpus: Corpus, chosen: list[int], device: str) -> Batch:
+    """These documents as rows."""
+    documents = [corpus[index] for index in chosen]
+    tokens = np.zeros((len(documents), max(len(one.tokens) for one in documents)), np.int64)
+    for row, one in enumerate(documents):
+        tokens[row, : len(one.tokens)] = one.tokens
+    lengths, prompts = [len(one.tokens) for one in documents], [one.prompt for one in documents]
+    return Batch(*(torch.as_tensor(part).to(device) for part in (tokens, lengths, prompts)))
+
+
+@torch.no_grad()
+def hits(teacher: Teacher, corpus: Corpus, held: NDArray[np.int64], of: Matrices) -> dict[str, list[list[float]]]:
+    """How often the token that came is among a head's best, by the kind of answer, head by head."""
+    found, count = {}, len(of.blocks)
+    for kind, among in (("greedy", held[corpus.greedy[held]]), ("drawn", held[~corpus.greedy[held]])):
+        right, total = torch.zeros(count, len(TOPS)), 0
+        chosen = [int(index) for index in among[:512]]
+        for first in range(0, len(chosen), 32):
+            batch = batch_of(corpus, chosen[first : first + 32], str(teacher.head.device))
+            row, place = batch.answers().unbind(1)
+            inside = place + 1 + count < batch.lengths[row]
+            row, place = row[inside], place[inside]
+            words = teacher.embedding[batch.tokens[row, place + 1]].float()
+            foreseen = bent(teacher.states(batch.tokens)[row, place].float(), words, of)
+            total += len(row)
+            for k in range(count):
+                logits = functional.linear(foreseen[:, k].to(teacher.dtype), teacher.head)
+                hit = logits.topk(TOPS[-1], 1).indices == batch.tokens[row, place + 2 + k][:, None]
+                right[k] += torch.stack([hit[:, :top].any(1).sum() for top in TOPS]).cpu()
+        if total:
+            found[kind] = (right / total).tolist()
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(command(Settings, "Train heads that look ahead.", heads))
