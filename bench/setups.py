@@ -148,7 +148,7 @@ def setups(entry: Entry, tokens: int, timed: bool) -> tuple[Setup, ...] | str:
     if entry.family == "verify" and entry.build is None:
         return _verifying(entry)
     fills = entry.family == "unmask" or entry.name in FILLING
-    models = FILLS if fills else CASCADE if "small" in entry.needs else DRAFTED if entry.needs else READS
+    models = FILLS if fills else CASCADE if "small" in entry.needs else DRAFTED if "draft" in entry.needs else READS
     promised = entry.family == "draft" or entry.name == "plain"
     label = f"`{entry.name}` ({IDLE})" if entry.name in CACHES else f"`{entry.name}`"
     greedy = Setup(label, models, entry.name, exact=promised)

@@ -66,14 +66,18 @@ def _facts(entry: Entry) -> str:
 
 
 def _needs(entry: Entry) -> str:
-    names = {"draft": "a draft model (`--draft`)", "small": "a third, smaller model (`--small`)"}
+    names = {
+        "draft": "a draft model (`--draft`)",
+        "small": "a third, smaller model (`--small`)",
+        "heads": "heads that were trained for the model (`--heads`; smollm2 has its own)",
+    }
     parts = [names.get(need, need) for need in entry.needs]
     return ", ".join([*parts, *(["a model that fills holes"] if fills(entry) else [])])
 
 
 def models(entry: Entry) -> str:
     """The models that it needs besides a causal target, in a few words."""
-    names = {"draft": "draft model", "small": "third model"}
+    names = {"draft": "draft model", "small": "third model", "heads": "trained heads"}
     return ", ".join([*(names.get(need, need) for need in entry.needs), *(["filling model"] if fills(entry) else [])])
 
 

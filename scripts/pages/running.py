@@ -66,7 +66,7 @@ def python(entry: Entry) -> str:
     """The same in Python."""
     if entry.build is None:
         return _part(entry)
-    draft = {(): "", ("draft",): ', draft=unspool.load("smollm2")'}.get(
+    draft = {(): "", ("heads",): "", ("draft",): ', draft=unspool.load("smollm2")'}.get(
         entry.needs, ', draft=unspool.load("gemma-3-270m", draft=unspool.load("smollm2"))'
     )
     _, drawn, heat = SETTINGS.get(entry.name, "").partition("--temperature ")
@@ -85,7 +85,7 @@ def _target(entry: Entry) -> str:
     """A model that the method can run; MODEL where the catalogue has none."""
     if entry.name == "insert":
         return "MODEL"
-    return "smollm2-diffusion" if fills(entry) else "qwen2.5-coder-1.5b" if entry.needs else "smollm2"
+    return "smollm2-diffusion" if fills(entry) else "qwen2.5-coder-1.5b" if "draft" in entry.needs else "smollm2"
 
 
 def _part(entry: Entry) -> str:

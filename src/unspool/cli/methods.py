@@ -53,7 +53,7 @@ def _record(entry: Entry) -> dict[str, Any]:
 
 def _row(entry: Entry) -> tuple[str, ...]:
     parts = [",".join(f"{name}={_spelt(default)}" for name, default in _options(entry))]
-    parts += [f"--{need} MODEL" for need in entry.needs]
+    parts += [f"--{need} {'FILE' if need == 'heads' else 'MODEL'}" for need in entry.needs]
     shown = " ".join(filter(None, parts)) or "(none)"
     options = "-" if entry.build is None else shown
     return entry.name, entry.family, entry.claim.name, entry.paper or "-", options, ", ".join(entry.systems)

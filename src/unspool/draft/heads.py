@@ -19,7 +19,7 @@ HEADS = "heads"
 Guesses: TypeAlias = Sequence[Sequence[tuple[int, float]]]
 
 
-def build(nodes: int = 12) -> Method:
+def build(nodes: int = 15) -> Method:
     """A tree of what the model's heads guess, under the walk."""
     from ..decode.speculate import Speculate
 

@@ -37,7 +37,9 @@ def _record(spec: str, entry: Entry, lm: LM) -> dict[str, Any]:
 def _missing(spec: str, entry: Entry, lm: LM) -> str:
     drafts = {"draft": lm.draft, "small": None if lm.draft is None else lm.draft.draft}
     for need in entry.needs:
-        if drafts.get(need) is None:
+        if need == "heads" and getattr(lm.model, "heads", None) is None:
+            return "asks for heads that look ahead; start the server with --heads FILE"
+        if need != "heads" and drafts.get(need) is None:
             return f"asks a {need} model; start the server with --{need} MODEL"
     if fills(entry) and not isinstance(lm.model, Infill):
         return "fills holes; load a model that was trained to, such as smollm2-diffusion"
