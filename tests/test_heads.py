@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 
@@ -175,6 +177,15 @@ def test_the_command_line_takes_them(folder, file):
     assert "--heads FILE" in lacking.stderr
 
 
+def test_a_plan_counts_them(folder, file):
+    def planned(*more):
+        command = [sys.executable, "-m", "unspool", "plan", str(folder), "--json", "--device", "cpu", "--dtype", "bf16"]
+        told = subprocess.run([*command, *more], capture_output=True, text=True, check=True)
+        return json.loads(told.stdout)["weights"]
+
+    assert planned("--heads", str(file)) - planned() == 2 * 3 * (2 * DIM * DIM + 2 * DIM + DIM * DIM)
+
+
 # ---- training
 
 
@@ -200,27 +211,57 @@ def test_answers_are_where_the_next_token_is_one_of_the_answer():
     assert batch.answers().tolist() == [[0, t] for t in (3, 4, 5, 6, 7)] + [[1, t] for t in (2, 3, 4)]
 
 
-def test_training_teaches_heads_what_the_model_will_say(folder, tmp_path):
-    numpy = pytest.importorskip("numpy")
+@pytest.mark.parametrize(("given", "told"), [({}, "--corpus"), ({"corpus": "x", "heads": 0}, "--heads is 0")])
+def test_training_says_what_is_wrong(given, told):
+    pytest.importorskip("numpy")
     from unspool.train.heads import Settings as Training
     from unspool.train.heads import heads
 
-    lm = load(folder)
+    with pytest.raises(BadRequest, match=told):
+        heads(Training(**given))
+
+
+@pytest.fixture(scope="module")
+def corpus(folder, tmp_path_factory):
+    """Texts in the little model's own words."""
+    numpy = pytest.importorskip("numpy")
+    lm, path = load(folder), tmp_path_factory.mktemp("heads") / "own.npz"
     texts = [lm.generate([5 + i, 9, 7], Settings(max_tokens=20, ignore_eos=True)).tokens for i in range(24)]
     tokens = [[5 + i, 9, 7, *text] for i, text in enumerate(texts)]
     fields = {"lens": [len(one) for one in tokens], "plen": [3] * 24, "mode": [0] * 24, "end": [2] * 24}
-    numpy.savez(
-        tmp_path / "own.npz", toks=numpy.concatenate(tokens).astype("uint16"),
-        **{name: numpy.array(one, "uint16") for name, one in fields.items()},
-    )  # fmt: skip
+    told = {name: numpy.array(one, "uint16") for name, one in fields.items()}
+    numpy.savez(path, toks=numpy.concatenate(tokens).astype("uint16"), **told)
+    return path
+
+
+def test_training_teaches_heads_what_the_model_will_say(folder, corpus, tmp_path):
+    from unspool.train.heads import Settings as Training
+    from unspool.train.heads import heads
+
     asked = Training(
-        model=str(folder), corpus=str(tmp_path / "own.npz"), out=str(tmp_path / "out"), heads=2, blocks=1, steps=120,
-        tokens=256, lr=1e-2, held=0.1, device="cpu",
+        model=str(folder), corpus=str(corpus), out=str(tmp_path), heads=2, blocks=1, steps=120, tokens=256, lr=1e-2,
+        held=0.1, device="cpu",
     )  # fmt: skip
     found = heads(asked)
     assert all(last < first - 0.5 for first, last in zip(found["first"], found["last"], strict=True))
-    trained = load(folder, heads=tmp_path / "out" / "heads.safetensors")
+    lm, trained = load(folder), load(folder, heads=tmp_path / "heads.safetensors")
     assert isinstance(trained.model.heads, Heads)
     drafted = trained.generate([6, 9, 7], LONG, "heads")
     assert drafted.tokens == lm.generate([6, 9, 7], LONG).tokens
     assert drafted.trace.accepted_tokens > 0
+
+
+def test_an_interrupt_ends_training_and_what_was_learned_is_there(folder, corpus, tmp_path):
+    command = [sys.executable, "-m", "unspool", "train", "heads", "--model", str(folder), "--corpus", str(corpus)]
+    more = ["--out", str(tmp_path), "--tokens", "256", "--held", "0.1", "--device", "cpu", "--heads", "2"]
+    with subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True) as training:
+        for line in training.stdout:
+            if line.startswith("step 25 "):
+                training.send_signal(signal.SIGINT)
+            if line.startswith("stopped after"):
+                break
+        rest = training.stdout.read()
+        assert training.wait(60) == 0
+    assert "head 2: top 1" in rest
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["heads.json", "heads.safetensors"]
+    assert len(load(folder, heads=tmp_path / "heads.safetensors").model.heads) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Say how much memory a model needs, before it is loaded.")
 @click.argument("model", default="smollm2")
 @click.option("--draft", metavar="MODEL", help="A second model that is loaded beside it.")
+@click.option("--heads", metavar="FILE", help="Heads that look ahead; those that come with MODEL are counted.")
 @click.option("--context", type=int, metavar="N", help="Tokens per text; by default all that the model reads.")
 @click.option("--rows", type=int, default=1, show_default=True, metavar="B", help="Texts at a time.")
 @click.option("--tree", type=int, default=64, show_default=True, metavar="T", help="Drafted tokens per round and text.")
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 def plan(
     model: str,
     draft: str | None,
+    heads: str | None,
     context: int | None,
     rows: int,
     tree: int,
@@ -47,8 +50,10 @@ def plan(
     Only the head of the file is read. The exit status is 0 whether it fits or not; ask --json for "fits".
     """
     from ..loader import device_of, dtype_of
+    from ..models.address import heads_of
     from ..models.plan import plan as planned
     from ..models.weights import open_checkpoint
+    from ..run.heads import heads_bytes
     from ..shortcut import is_shortcut, layers_of
 
     place = device_of(device)
@@ -56,6 +61,9 @@ def plan(
     names = [model] if draft is None else [model, draft]
     whole = open_checkpoint(_path(model, pull))
     plans = [planned(whole, kind, context, rows, tree, place, weights, ranks)]
+    file = Path(heads).expanduser() if heads is not None else heads_of(model) if ranks == 1 else None
+    if file is not None:
+        plans[0] = replace(plans[0], weights=plans[0].weights + heads_bytes(file, kind))
     if draft is not None and is_shortcut(draft):
         some = whole.shape.part(layers_of(draft, whole.shape.layers))
         plans.append(replace(planned(some, kind, context, rows, tree, place), weights=0))  # which it shares

@@ -72,7 +72,8 @@ class Foresight:
         if scores.ahead is None:
             raise BadRequest(
                 "the method heads asks for heads that look ahead, and this model has none: name a file of them with "
-                "--heads FILE (`unspool train heads` makes one; smollm2's come with the package), on the native runtime"
+                "--heads FILE (`unspool train heads` makes one; smollm2's come with the package). Heads need the "
+                "native runtime and one rank."
             )
         node = ROOT
         for token in prefix.text[self.length : -1]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -41,6 +42,16 @@ def bent(hidden: Tensor, words: Tensor, of: Matrices) -> Tensor:
         y = torch.baddbmm(bias[:, None], x, block.transpose(1, 2))
         x, shift = x + F.silu(y if shift is None else y + shift), None
     return x.transpose(0, 1)
+
+
+def heads_bytes(file: Path, dtype: torch.dtype) -> int:
+    """What the heads of a file take once they are loaded; only the beginning of the file is read."""
+    try:
+        with safe_open(file, "pt") as stored:
+            sizes: list[list[int]] = [stored.get_slice(name).get_shape() for name in stored.keys()]  # noqa: SIM118 (no mapping)
+    except (OSError, SafetensorError) as error:
+        raise BadModel(f"{file}: cannot be read as heads: {error}") from error
+    return sum(prod(size) for size in sizes) * dtype.itemsize
 
 
 def topk(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:

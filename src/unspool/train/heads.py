@@ -15,7 +15,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -35,6 +35,7 @@ from unspool.train.network import MATRICES, NORMS, Frozen, layer, normed
 
 FILE = "heads.safetensors"
 DECAY = 0.8
+WARMUP = 30  # steps over which the learning rate rises
 CHUNK = 8192  # anchors whose laws over the whole vocabulary are in memory at a time
 TOPS = (1, 2, 4, 8)
 Slopes: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -74,63 +75,77 @@ class Batch:
         return ((place + 1 >= self.prompts[:, None]) & (place + 1 < self.lengths[:, None])).nonzero()
 
 
+@dataclass
+class Passed:
+    """What training has done so far: steps, tokens, and every head's loss at the first and at the last step."""
+
+    steps: int = 0
+    tokens: int = 0
+    first: list[float] = field(default_factory=list)
+    last: list[float] = field(default_factory=list)
+
+
 def heads(settings: Settings) -> dict[str, Any]:
-    """Train heads and write them; Ctrl-C ends training and writes what there is."""
+    """Train heads and write them with how often they are right; Ctrl-C ends training and writes what there is."""
     if not settings.corpus:
         raise BadRequest("no corpus was given; name .npz files or a folder of them with --corpus.")
+    for name, value in (("heads", settings.heads), ("blocks", settings.blocks), ("tokens", settings.tokens)):
+        if value < 1:
+            raise BadRequest(f"--{name} is {value}; expected at least 1.")
     began, device = time.monotonic(), device_of(settings.device)
     corpus = Corpus.read([Path(part) for part in settings.corpus.split(",")])
     among, held = corpus.split(settings.held, settings.seed)
     teacher = Teacher(Frozen.open(settings.model, device))
-    dim = teacher.frozen.shape.dim
-    count, depth = settings.heads, settings.blocks
+    dim, count, depth = teacher.frozen.shape.dim, settings.heads, settings.blocks
     sizes = [(count, depth, dim, dim), (count, depth, dim), *([] if settings.blind else [(count, dim, dim)])]
     of = Matrices(*(torch.zeros(size, device=device, requires_grad=True) for size in sizes))
-    trained = [part for part in of if part is not None]
-    optimiser = torch.optim.AdamW(trained, lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
-    stream = batches(corpus, among, settings, device)
-    out = Path(settings.out)
+    out, passed = Path(settings.out), Passed()
     out.mkdir(parents=True, exist_ok=True)
-    step, passed, began_steps = 0, 0, time.monotonic()
-    first: list[float] = []
-    losses: list[float] = []
     try:
-        while True:
-            done = (time.monotonic() - began) / (settings.minutes * 60)
-            done = max(done, step / settings.steps) if settings.steps else done
-            if done >= 1:
-                break
-            for group in optimiser.param_groups:
-                group["lr"] = rate(settings.lr, step, 30, done)
-            batch = next(stream)
-            losses = learned(teacher, batch, of)
-            first = first or losses
-            norm = torch.nn.utils.clip_grad_norm_(trained, 1.0)
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
-            step, passed = step + 1, passed + int(batch.lengths.sum())
-            if step == 1 or step % 25 == 0:
-                told = " ".join(f"{loss:.3f}" for loss in losses)
-                pace = passed / (time.monotonic() - began_steps)
-                print(
-                    f"step {step} done {done:.2f} loss {told} norm {float(norm):.3g} {pace:,.0f} tokens/s", flush=True
-                )
-            if not all(map(math.isfinite, losses)):
-                raise FloatingPointError(f"the loss is no number at step {step}; lower --lr.")
+        train(teacher, of, batches(corpus, among, settings, device), settings, passed, began)
     except KeyboardInterrupt:
-        print(f"stopped after {step} steps; what was learned is written", flush=True)
+        print(f"stopped after {passed.steps} steps; what was learned is written", flush=True)
     kept = {name: part.detach().bfloat16().cpu() for name, part in of._asdict().items() if part is not None}
-    about = {"kind": "medusa", "base": base_name(settings.model), "steps": str(step), "tokens": str(passed)}
-    save_file(kept, out / FILE, metadata=about)
+    about = {"kind": "medusa", "base": base_name(settings.model), "steps": str(passed.steps)}
+    save_file(kept, out / f"{FILE}.part", metadata=about)
+    (out / f"{FILE}.part").replace(out / FILE)
     stored = Matrices(**{name: part.to(device).float() for name, part in kept.items()})
-    found: dict[str, Any] = {"steps": step, "tokens": passed, "first": first, "last": losses}
-    found["hits"] = hits(teacher, corpus, held, stored)
+    found = {**asdict(passed), "hits": hits(teacher, corpus, held, stored)}
     (out / "heads.json").write_text(json.dumps(found, indent=1) + "\n")
     for kind, rows in found["hits"].items():
         for number, row in enumerate(rows, 1):
             print(f"{kind:8} head {number}: " + ", ".join(f"top {k} {p:.3f}" for k, p in zip(TOPS, row, strict=True)))
     print(f"{out / FILE}: {(out / FILE).stat().st_size:,} bytes")
     return found
+
+
+def train(
+    teacher: Teacher, of: Matrices, stream: Iterator[Batch], settings: Settings, passed: Passed, began: float
+) -> None:
+    """Train until the time is up or all steps are made, and take note of what has passed."""
+    parts, began_steps = [part for part in of if part is not None], time.monotonic()
+    optimiser = torch.optim.AdamW(parts, lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
+    while True:
+        done = (time.monotonic() - began) / (settings.minutes * 60)
+        done = max(done, passed.steps / settings.steps) if settings.steps else done
+        if done >= 1:
+            return
+        for group in optimiser.param_groups:
+            group["lr"] = rate(settings.lr, passed.steps, WARMUP, done)
+        batch = next(stream)
+        passed.last = learned(teacher, batch, of)
+        if not all(map(math.isfinite, passed.last)):
+            raise FloatingPointError(f"the loss is no number at step {passed.steps}; lower --lr.")
+        norm = torch.nn.utils.clip_grad_norm_(parts, 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        passed.steps, passed.tokens = passed.steps + 1, passed.tokens + int(batch.lengths.sum())
+        passed.first = passed.first or passed.last
+        if passed.steps == 1 or passed.steps % 25 == 0:
+            losses = " ".join(f"{loss:.3f}" for loss in passed.last)
+            pace = passed.tokens / (time.monotonic() - began_steps)
+            told = f"step {passed.steps} done {done:.2f} loss {losses} norm {float(norm):.3g} {pace:,.0f} tokens/s"
+            print(told, flush=True)
 
 
 class Teacher:
