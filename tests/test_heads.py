@@ -19,6 +19,7 @@ from unspool.chance import Philox
 from unspool.errors import BadModel, BadRequest
 from unspool.grow.chosen import chosen
 from unspool.methods import method
+from unspool.profile import Profile
 from unspool.run.engine import Engine
 from unspool.run.heads import Heads
 from unspool.run.norm import rms
@@ -186,6 +187,17 @@ def test_a_plan_counts_them(folder, file):
     assert planned("--heads", str(file)) - planned() == 2 * 3 * (2 * DIM * DIM + 2 * DIM + DIM * DIM)
 
 
+def test_tuning_tries_them_and_a_profile_names_them(folder, file, tmp_path, monkeypatch):
+    monkeypatch.setenv("UNSPOOL_HOME", str(tmp_path / "home"))
+    (tmp_path / "prompts.txt").write_text("one two\n")
+    command = [sys.executable, "-m", "unspool", "auto-tune", "-m", str(folder), "--heads", str(file), "--json"]
+    more = ["--prompts", str(tmp_path / "prompts.txt"), "--max-tokens", "4", "-o", str(tmp_path / "p.toml")]
+    tuned = subprocess.run([*command, *more], capture_output=True, text=True)
+    assert tuned.returncode == 0, tuned.stderr
+    assert "heads:nodes=7" in {arm["method"] for arm in json.loads(tuned.stdout)["arms"]}
+    assert len(Profile.read(tmp_path / "p.toml").load().model.heads) == 3
+
+
 # ---- training
 
 
@@ -234,7 +246,7 @@ def corpus(folder, tmp_path_factory):
     return path
 
 
-def test_training_teaches_heads_what_the_model_will_say(folder, corpus, tmp_path):
+def test_training_teaches_heads_what_the_model_will_say(folder, corpus, tmp_path, one_thread):
     from unspool.train.heads import Settings as Training
     from unspool.train.heads import heads
 

@@ -85,6 +85,15 @@ def test_a_bad_profile_says_what_is_wrong(tmp_path, text, said):
         Profile.read(tmp_path / "none.toml")
 
 
+def test_a_profile_loads_drafts_that_are_made_of_the_model(tmp_path):
+    profile = Profile(str(little_model(tmp_path / "model")), "chain:depth=2", "layers:1")
+    profile.write(tmp_path / "p.toml")
+    lm = Profile.read(tmp_path / "p.toml").load()
+    assert lm.draft.model.network.layers == 1
+    settings = Settings(max_tokens=4, ignore_eos=True)
+    assert lm.generate("ab", settings, profile.method).tokens == lm.generate("ab", settings).tokens
+
+
 def unspool(*arguments):
     return subprocess.run([sys.executable, "-m", "unspool", *map(str, arguments)], capture_output=True, text=True)
 

@@ -32,6 +32,7 @@ class Profile:
     dtype: str = "auto"
     weights: str = "whole"
     device: str = "auto"
+    heads: str | None = None
     notes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
     @staticmethod
@@ -66,11 +67,17 @@ class Profile:
         part.replace(path)
 
     def load(self) -> LM:
-        """The model, with its draft model if there is one; decode it with `method`."""
+        """The model, with its draft model and heads if there are any; decode it with `method`."""
         from .loader import load
 
-        draft = None if self.draft is None else load(self.draft, dtype=self.dtype, device=self.device)
-        return load(self.model, dtype=self.dtype, device=self.device, weights=self.weights, draft=draft)
+        return load(
+            self.model,
+            dtype=self.dtype,
+            weights=self.weights,
+            device=self.device,
+            draft=self.draft,
+            heads=self.heads,
+        )
 
 
 def _toml(value: Any) -> str:

@@ -24,6 +24,7 @@ MODEL_FREE = (
     "merge:nodes=31",
     "auto",
 )
+HEADED = ("heads:nodes=3", "heads:nodes=7", "heads:nodes=15")
 DRAFTED = ("chain:depth=2", "chain:depth=4", "chain:depth=8", "paced")
 
 

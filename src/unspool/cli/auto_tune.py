@@ -46,15 +46,16 @@ def auto_tune(
     are tried write the text of plain decoding, so only speed is at stake; if none is surely faster, plain stays.
     """
     from ..bench.contender import PLAIN, Ours
-    from ..bench.tuning import DRAFTED, MODEL_FREE, tune, turns
+    from ..bench.tuning import DRAFTED, HEADED, MODEL_FREE, tune, turns
+    from ..models.address import heads_of
     from ..settings import Settings
 
     parent = Path(out).resolve().parent
     if not parent.is_dir():
         raise BadRequest(f"{out} cannot be written: the folder {parent} does not exist")
     texts = [text for file in files for text in prompts_of(file)] or list(PROMPTS)
-    tried = tuple(dict.fromkeys(methods or (*MODEL_FREE, *(DRAFTED if loading.draft else ()))))
-    tried = tuple(spec for spec in tried if spec != PLAIN)
+    beside = (*(HEADED if loading.heads or heads_of(loading.model) else ()), *(DRAFTED if loading.draft else ()))
+    tried = tuple(spec for spec in dict.fromkeys(methods or (*MODEL_FREE, *beside)) if spec != PLAIN)
     loading.check(tried)
     lm = loading.load()
     loading.prepare(lm, ("auto",))
@@ -94,6 +95,7 @@ def _profile(found: Tuned, loading: Loading, measured: dict[str, Any]) -> Profil
         model=loading.model,
         method=found.best.name,
         draft=loading.draft,
+        heads=loading.heads,
         dtype=loading.dtype,
         weights=loading.weights,
         device=loading.device,
