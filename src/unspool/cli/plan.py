@@ -61,14 +61,17 @@ def plan(
     names = [model] if draft is None else [model, draft]
     whole = open_checkpoint(_path(model, pull))
     plans = [planned(whole, kind, context, rows, tree, place, weights, ranks)]
-    file = Path(heads).expanduser() if heads is not None else heads_of(model) if ranks == 1 else None
-    if file is not None:
-        plans[0] = replace(plans[0], weights=plans[0].weights + heads_bytes(file, kind))
     if draft is not None and is_shortcut(draft):
         some = whole.shape.part(layers_of(draft, whole.shape.layers))
         plans.append(replace(planned(some, kind, context, rows, tree, place), weights=0))  # which it shares
     elif draft is not None:  # it is on the first rank alone
         plans.append(planned(open_checkpoint(_path(draft, pull)), kind, context, rows, tree, place, weights))
+    files = [Path(heads).expanduser() if heads is not None else heads_of(model) if ranks == 1 else None]
+    files += [heads_of(name) for name in names[1:]]  # which come with a model, whatever it is loaded for
+    for number, file in enumerate(files):
+        if file is not None:
+            beside = heads_bytes(file, kind)
+            plans[number] = replace(plans[number], weights=plans[number].weights + beside)
     together = _together(names, plans)
     if as_json:
         dump({"model": model, **(together or _record(plans[0]))})

@@ -43,7 +43,8 @@ class Heads:
     tree has also computed the state that the heads now read, so drafting costs no forward. Heads are made by
     `unspool train heads`; smollm2's come with the package.
 
-    Claim: SEED under the walk. Cost: one product by the output matrix per round, for all heads together.
+    Claim: SEED under the walk; it loses where a forward over a few tokens costs much more than one over a single token,
+    as with small models. Cost: one product by the output matrix per round, for all heads together.
     """
 
     width: int = 8
