@@ -85,16 +85,18 @@ class Server:
                 if start > len(data):
                     self.send_error(416)
                     return
+                # Taken before a client can be done with the answer: the next fetch may have breaks of its own.
+                most = outer.breaks.pop(0) if outer.breaks else None
                 self.send_response(206 if start else 200)
                 if start:
                     self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
                 self.send_header("Content-Length", str(len(data) - start))
                 self.end_headers()
                 time.sleep(outer.pause_s)
-                if not outer.breaks:
+                if most is None:
                     self.wfile.write(data[start:])
                     return
-                self.wfile.write(data[start : start + outer.breaks.pop(0)])
+                self.wfile.write(data[start : start + most])
                 self.wfile.flush()
                 outer.let_go.wait(outer.hold_s)
 
