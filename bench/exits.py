@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from record import save
-from spec import DATA, questions
+from spec import DATA, chats
 from tqdm import tqdm
 
 from unspool.lm import LM
@@ -62,8 +62,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     lm = load(args.model)
-    asked = [text for texts in questions(args.data, 0, args.limit).values() for text in texts]
-    texts = [lm.encode([{"role": "user", "content": text}]) for text in asked]
+    texts = chats(lm, args.data, args.limit)
     plain = [lm.generate(text, Settings(max_tokens=args.tokens)).tokens for text in texts]
     found: dict[str, Any] = {}
     print(f"{'layers':16}{'price':>8}{'accepted':>10}{'tokens/forward':>16}   plain decoding's text")

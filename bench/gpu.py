@@ -25,7 +25,7 @@ import serving
 import steady
 import torch
 from record import save
-from spec import DATA, questions
+from spec import DATA, chats, questions
 
 from unspool.diverge import divergence, passes_of
 from unspool.law import Drawn, Law
@@ -230,7 +230,7 @@ def main() -> None:
     assert isinstance(lm.model, Graphed)
     gc.collect()
     gc.freeze()  # what is loaded stays; a collector that looks at it again and again takes a quarter of a batch's time
-    texts = [lm.encode([{"role": "user", "content": asked[0]}]) for asked in questions(args.data, 0, 1).values()]
+    texts = chats(lm, args.data, 1)
     jobs: dict[str, Callable[[], tuple[dict[str, Any], list[Row]]]] = {
         "right": lambda: right(lm, args.model, texts),
         "fixed": lambda: steady.steady(args.model, texts[:6]),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from record import save
-from spec import DATA, questions
+from spec import DATA, chats
 
 from unspool.lm import LM
 from unspool.loader import load
@@ -95,9 +95,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
-    lm = load(args.model, device="cpu")
-    asked = [text for texts in questions(args.data, 0, args.limit).values() for text in texts]
-    texts = [lm.encode([{"role": "user", "content": text}]) for text in asked]
+    texts = chats(load(args.model, device="cpu"), args.data, args.limit)
     found, rows = inner(args.model, texts, args.tokens, args.heads)
     for row in rows:
         print(" | ".join(row))

@@ -102,6 +102,12 @@ def questions(folder: Path, skip: int, limit: int) -> dict[str, list[str]]:
     return {family: list(texts[skip : skip + limit]) for family, texts in asked_of(folder).items()}
 
 
+def chats(lm: LM, folder: Path, limit: int) -> list[tuple[int, ...]]:
+    """The tokens of `limit` questions of each family, each as a user's first message."""
+    asked = [text for texts in questions(folder, 0, limit).values() for text in texts]
+    return [lm.encode([{"role": "user", "content": text}]) for text in asked]
+
+
 def drafters(names: list[str] | None, drafted: bool) -> dict[str, Method]:
     """The methods with these names, or every drafter that runs with the models at hand and without a store."""
     if names:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from record import save
-from spec import DATA, questions
+from spec import DATA, chats
 
 from unspool.chance import Philox
 from unspool.lm import LM
@@ -99,9 +99,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
-    lm = load(args.model, device="cpu")
-    asked = [text for texts in questions(args.data, 0, args.limit).values() for text in texts]
-    found, rows = steady(args.model, [lm.encode([{"role": "user", "content": text}]) for text in asked], args.tokens)
+    texts = chats(load(args.model, device="cpu"), args.data, args.limit)
+    found, rows = steady(args.model, texts, args.tokens)
     for row in rows:
         print(" | ".join(row))
     for spec, told in found["methods"].items():

@@ -132,6 +132,14 @@ def test_the_heads_of_the_default_model_bring_something(smollm2):
     assert tokens / forwards > 1.25
 
 
+def test_heads_that_come_with_a_model_are_read_when_first_wanted(smollm2_path):
+    lm = load("smollm2", dtype="fp32", device="cpu")
+    lm.generate("Once", Settings(max_tokens=2), "lookup")
+    assert "heads" not in vars(lm.model)
+    lm.generate("Once", Settings(max_tokens=2), "heads")
+    assert len(vars(lm.model)["heads"]) == 4
+
+
 def test_a_model_without_heads_says_so(folder):
     with pytest.raises(BadRequest, match="this model has none"):
         load(folder).generate("Once", LONG, "heads")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,16 @@ def test_a_path_leads_from_below_the_leaf_to_the_node(tree):
         assert all(tree.parent[below] == above for above, below in itertools.pairwise(path))
         assert tree.depth(node) == len(path)
         assert tree.tokens(path) == tuple(10 + i for i in path)
+
+
+@given(trees())
+def test_tokens_below_the_first_leaf_lead_to_the_end_of_their_path(tree):
+    for node in range(len(tree)):
+        if tree.leaf(node) == 0:
+            assert tree.end(tree.tokens(tree.path(node))) == node
+    assert tree.end(()) == ROOT
+    with pytest.raises(ValueError, match="was not drafted"):
+        tree.end((9,))
 
 
 @given(trees())

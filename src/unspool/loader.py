@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,13 +126,14 @@ def _alone(
 
 
 def _crown(lm: LM, heads: str | Path | None) -> None:
-    """Give the model the heads of a file, or those that came with it."""
-    file = heads_of(lm.name) if heads is None else Path(heads).expanduser()
+    """Give the model the heads of a file, or the way to those that came with it, if somebody should want them."""
+    file, model = heads_of(lm.name, heads), lm.model
     if file is None:
         return
-    model = lm.model
     if isinstance(model, Slotted) and isinstance(model.network, Llama) and model.network.shape.filling is None:
-        model.heads = Heads.load(file, model.network.ends)
+        model.crown = partial(Heads.load, file, model.network.ends)
+        if heads is not None:
+            model.heads = model.crown()  # what is wrong with a file is said at once
     elif heads is not None:
         raise BadRequest(f"heads={str(heads)!r} needs the native runtime, one rank, and a model that only reads.")
 

@@ -56,6 +56,16 @@ class Tree:
         """The first node directly below `node` that has this token, if there is one."""
         return next((kid for kid in self.kids(node) if self.drawn[kid].token == token), None)
 
+    def end(self, tokens: Iterable[int]) -> int:
+        """The node that these tokens lead to from the first leaf; they must have been drafted."""
+        node = ROOT
+        for token in tokens:
+            below = self.child(node, token)
+            if below is None:
+                raise ValueError(f"token {token} was not drafted below node {node}")
+            node = below
+        return node
+
     @cached_property
     def _depths(self) -> list[int]:
         depths: list[int] = []

@@ -54,7 +54,7 @@ def auto_tune(
     if not parent.is_dir():
         raise BadRequest(f"{out} cannot be written: the folder {parent} does not exist")
     texts = [text for file in files for text in prompts_of(file)] or list(PROMPTS)
-    beside = (*(HEADED if loading.heads or heads_of(loading.model) else ()), *(DRAFTED if loading.draft else ()))
+    beside = (*(HEADED if heads_of(loading.model, loading.heads) else ()), *(DRAFTED if loading.draft else ()))
     tried = tuple(spec for spec in dict.fromkeys(methods or (*MODEL_FREE, *beside)) if spec != PLAIN)
     loading.check(tried)
     lm = loading.load()

@@ -75,16 +75,18 @@ class Loading:
         dtype_of(self.dtype, device_of(self.device))
         if self.room is not None and self.room < 1:
             raise BadRequest(f"--room is {self.room}; expected a whole number of tokens from 1 on.")
+        have = {"draft": self.draft, "small": self.small, "heads": heads_of(self.model, self.heads)}
         for spec in methods:
             method(spec)
             for need in needs(spec):
-                if need == "heads" and self.heads is None and heads_of(self.model) is None:
+                if have.get(need, need) is not None:
+                    continue
+                if need == "heads":
                     raise BadRequest(
                         f"the method {spec!r} asks for heads that look ahead, and none come with {self.model}; name a "
                         "file of them with --heads FILE (`unspool train heads` makes one)."
                     )
-                if {"draft": self.draft, "small": self.small}.get(need, need) is None:
-                    raise BadRequest(f"the method {spec!r} asks a {need} model; name one with --{need} MODEL.")
+                raise BadRequest(f"the method {spec!r} asks a {need} model; name one with --{need} MODEL.")
         if self.small is not None and self.draft is None:
             raise BadRequest(f"--small {self.small} drafts for the draft model; name that too, with --draft MODEL.")
         if self.small is not None and self.draft is not None and is_shortcut(self.draft):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Say how much memory a model needs, before it is loaded.")
 @click.argument("model", default="smollm2")
 @click.option("--draft", metavar="MODEL", help="A second model that is loaded beside it.")
-@click.option("--heads", metavar="FILE", help="Heads that look ahead; those that come with MODEL are counted.")
+@click.option("--heads", metavar="FILE", help="Heads that look ahead, loaded beside it.")
 @click.option("--context", type=int, metavar="N", help="Tokens per text; by default all that the model reads.")
 @click.option("--rows", type=int, default=1, show_default=True, metavar="B", help="Texts at a time.")
 @click.option("--tree", type=int, default=64, show_default=True, metavar="T", help="Drafted tokens per round and text.")
@@ -50,7 +50,6 @@ def plan(
     Only the head of the file is read. The exit status is 0 whether it fits or not; ask --json for "fits".
     """
     from ..loader import device_of, dtype_of
-    from ..models.address import heads_of
     from ..models.plan import plan as planned
     from ..models.weights import open_checkpoint
     from ..run.heads import heads_bytes
@@ -66,12 +65,8 @@ def plan(
         plans.append(replace(planned(some, kind, context, rows, tree, place), weights=0))  # which it shares
     elif draft is not None:  # it is on the first rank alone
         plans.append(planned(open_checkpoint(_path(draft, pull)), kind, context, rows, tree, place, weights))
-    files = [Path(heads).expanduser() if heads is not None else heads_of(model) if ranks == 1 else None]
-    files += [heads_of(name) for name in names[1:]]  # which come with a model, whatever it is loaded for
-    for number, file in enumerate(files):
-        if file is not None:
-            beside = heads_bytes(file, kind)
-            plans[number] = replace(plans[number], weights=plans[number].weights + beside)
+    if heads is not None:
+        plans[0] = replace(plans[0], weights=plans[0].weights + heads_bytes(Path(heads).expanduser(), kind))
     together = _together(names, plans)
     if as_json:
         dump({"model": model, **(together or _record(plans[0]))})

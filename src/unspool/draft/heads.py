@@ -11,7 +11,7 @@ from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.best_first import best_first, planted
-from ..tree import ROOT, Tree
+from ..tree import Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
 
@@ -76,9 +76,5 @@ class Foresight:
                 "--heads FILE (`unspool train heads` makes one; smollm2's come with the package). Heads need the "
                 "native runtime and one rank."
             )
-        node = ROOT
-        for token in prefix.text[self.length : -1]:
-            below = tree.child(node, token)
-            assert below is not None  # what was kept, but for its last token, was drafted
-            node = below
+        node = tree.end(prefix.text[self.length : -1])  # what was kept, but for its last token, was drafted
         self.guesses, self.length = scores.ahead(node, prefix.text[-1]), len(prefix.text)

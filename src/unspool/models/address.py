@@ -31,8 +31,10 @@ def path(name_or_path: str, fetcher: Fetcher | None = None) -> Path:
     return fetcher.fetch(look_up(name_or_path, fetcher.catalog).name)
 
 
-def heads_of(name: str) -> Path | None:
-    """The heads that come with the package for a model of the catalog, if there are any."""
+def heads_of(name: str, given: str | Path | None = None) -> Path | None:
+    """The file of heads that is given, or the one that comes with the package for a model of the catalog, if any."""
+    if given is not None:
+        return Path(given).expanduser()
     listing = CATALOG.get(name)
     return None if listing is None or listing.heads is None else HEADS / listing.heads
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..asks import Check, Checked, Verdict, Write, Written
 from ..chance import Philox
 from ..errors import BadScores, OutOfRoom
-from ..tree import ROOT, Tree
+from ..tree import Tree
 from ..verify.greedy import greedy
 from ..verify.rejection import rejection
 from ..verify.walk import walk
@@ -61,7 +61,7 @@ class Graphed(Slotted):
             return None
         self._refuse_overlong(growths)
         wants, heated = named(asked), list(zip(checks, heats, strict=True))
-        guess = self.heads is not None and any(guesses_of(ask.want) for ask in asked)
+        guess = any(guesses_of(ask.want) for ask in asked) and self.heads is not None
         verdicts = self._holding(growths, lambda: self._run(growths, wants, heated, guess))
         self._note(growths)
         return [self._checked(*each) for each in zip(asked, checks, growths, verdicts, strict=True)]
@@ -171,7 +171,7 @@ class Graphed(Slotted):
             return broken()
         node = _accepted(check.tree, growth, index)
         count = guesses_of(ask.want)
-        if self.heads is not None and count:
+        if count and self.heads is not None:
             scores = replace(scores, ahead=foresight(self.heads, growth, node, token, count))
         scored = Scored(check.tree, check.prefix, scores.leaf[0], scores.after)
         return Checked(Verdict(node, token), scored, scores)
@@ -197,10 +197,12 @@ class Graphed(Slotted):
             tokens = max(tokens, 2, -(-bits // 2))
         bucket = self.bucket(Kind.TREE, len(rows), tokens, longest)
         bucket.fill(rows, self._lines(growths, rows))
-        bucket.heads = self.heads
         if checks:
             bucket.warm([heat for _, heat in checks], [check.chance for check, _ in checks])
-        bucket.run(want=tuple(sorted({*wants, LAST})) if guess else wants)
+        want = tuple(sorted({*wants, LAST})) if guess else wants
+        if LAST in want:
+            bucket.heads = self.heads
+        bucket.run(want=want)
         logits, best = bucket.logits.clone(), bucket.best.clone()  # the graph writes its own again
         hidden = {layer: bucket.hidden[layer].clone() for layer in wants}
         states = bucket.hidden[LAST].clone() if guess else None
@@ -300,9 +302,4 @@ def _accepted(tree: Tree, growth: Growth, index: int) -> int:
         path.append(token_at)
         assert isinstance(above, int)
         at = above
-    node = ROOT
-    for step in reversed(path):
-        below = tree.child(node, step)
-        assert below is not None
-        node = below
-    return node
+    return tree.end(reversed(path))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -46,12 +46,16 @@ def bent(hidden: Tensor, words: Tensor, of: Matrices) -> Tensor:
 
 def heads_bytes(file: Path, dtype: torch.dtype) -> int:
     """What the heads of a file take once they are loaded; only the beginning of the file is read."""
+    with _opened(file) as stored:
+        sizes: list[list[int]] = [stored.get_slice(name).get_shape() for name in stored.keys()]  # noqa: SIM118
+    return sum(prod(size) for size in sizes) * dtype.itemsize
+
+
+def _opened(file: Path) -> Any:
     try:
-        with safe_open(file, "pt") as stored:
-            sizes: list[list[int]] = [stored.get_slice(name).get_shape() for name in stored.keys()]  # noqa: SIM118 (no mapping)
+        return safe_open(file, "pt")
     except (OSError, SafetensorError) as error:
         raise BadModel(f"{file}: cannot be read as heads: {error}") from error
-    return sum(prod(size) for size in sizes) * dtype.itemsize
 
 
 def topk(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -76,11 +80,8 @@ class Heads:
     def load(cls, file: Path, ends: Ends) -> Heads:
         """Read a file of `unspool train heads`, for the model that has these ends."""
         dim, known = ends.norm.shape[0], Matrices._fields
-        try:
-            with safe_open(file, "pt") as stored:
-                parts = {name: stored.get_tensor(name).to(ends.embedding) for name in stored.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError) as error:
-            raise BadModel(f"{file}: cannot be read as heads: {error}") from error
+        with _opened(file) as stored:
+            parts = {name: stored.get_tensor(name).to(ends.embedding) for name in stored.keys()}  # noqa: SIM118
         if not {"blocks", "biases"} <= set(parts) <= set(known):
             held = ", ".join(sorted(parts)[:3]) or "nothing"
             raise BadModel(f"{file}: holds {held}; expected {', '.join(known)}, as `unspool train heads` writes them.")

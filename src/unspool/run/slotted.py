@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TypeVar
 
 import torch
@@ -33,7 +34,7 @@ class Slotted:
     """
 
     portion = 128  # tokens from which on a matrix product on a CPU wastes next to nothing
-    heads: Heads | None = None  # that look further ahead than the network
+    crown: Callable[[], Heads] | None = None  # brings heads when they are first wanted
 
     def __init__(self, network: Network, shelf: int = 0) -> None:
         self.network, self.slots = network, network.slots
@@ -42,6 +43,11 @@ class Slotted:
         self.shelf = shelf
         self._beginnings = Beginnings()
         self._unnoted: list[Leaf] = []  # texts that came to the shelf since a text was opened last
+
+    @cached_property
+    def heads(self) -> Heads | None:
+        """What looks further ahead than the network, if there is such."""
+        return None if self.crown is None else self.crown()
 
     def open(self, text: Sequence[int]) -> SlottedSession:
         """A session at `text`, with every slot that can be shared."""
@@ -86,17 +92,17 @@ class Slotted:
 
     def _answered(self, ask: Asked, growths: list[Growth]) -> Scores:
         """The answer to an ask; heads guess where somebody looks."""
-        scores, heads, count = scores_of(ask, growths), self.heads, guesses_of(ask.want)
-        if not count or heads is None:
+        scores, count = scores_of(ask, growths), guesses_of(ask.want)
+        if not count or self.heads is None:
             return scores
-        return replace(scores, ahead=looking(heads, growths, count))
+        return replace(scores, ahead=looking(self.heads, growths, count))
 
     def _grown(self, asked: Sequence[Asked]) -> list[list[Growth]]:
         growths: list[list[Growth]] = []
         for ask in asked:
             session = ask.session
             assert isinstance(session, SlottedSession)
-            layers = layers_of([ask])
+            layers = layers_of([ask]) if ask.want else ()
             for leaf in session.leaves:
                 self._forget_without(leaf, layers)
             growths.append([grown(leaf, r, ask.tree) for r, leaf in enumerate(session.leaves)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from ..asks import Look, Scores
 from ..canvas import HOLE, Canvas
@@ -68,11 +69,13 @@ class Table:
         leaf = [self.law(text) for text in session.leaves]
         text = session.leaves[0] if best else ()
         tops = {i: _best(self.law(text[:i]), best) for i in range(1, len(text))}
-        then = TableSession(session.leaves)  # leaves as they are now
-        ahead = None
-        if guesses:
-            ahead = lambda n, x: [_best(head.law((*then.text(tree, n), x)), guesses) for head in self.heads]  # noqa: E731
+        now = TableSession(session.leaves)  # whose leaves stay as they are
+        ahead = partial(self._ahead, now, tree, guesses) if guesses else None
         return Scores(after, leaf, rows=len(after) + len(leaf), tops=tops, ahead=ahead)
+
+    def _ahead(self, session: TableSession, tree: Tree, k: int, node: int, token: int) -> list[list[tuple[int, float]]]:
+        text = (*session.text(tree, node), token)
+        return [_best(head.law(text), k) for head in self.heads]
 
 
 class TableSession:

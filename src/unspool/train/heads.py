@@ -38,6 +38,7 @@ DECAY = 0.8
 WARMUP = 30  # steps over which the learning rate rises
 CHUNK = 8192  # anchors whose laws over the whole vocabulary are in memory at a time
 TOPS = (1, 2, 4, 8)
+Laid: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 Slopes: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -155,10 +156,13 @@ class Teacher:
         self.frozen, self.dtype = frozen, torch.bfloat16 if frozen.head.is_cuda else torch.float32
         self.head, self.embedding = frozen.head.to(self.dtype), frozen.embedding.to(self.dtype)
         self.slopes: Slopes = torch.compile(slopes, dynamic=True) if frozen.head.is_cuda else slopes
-        self.layers = [
-            {name: frozen.base[f"layers.{index}.{name}"].to(self.dtype) for name in (*MATRICES, *NORMS)}
-            for index in range(frozen.shape.layers)
-        ]
+        self.layers = [self._laid_out(index) for index in range(frozen.shape.layers)]
+
+    def _laid_out(self, index: int) -> Laid:
+        """The weights of a layer, as `layer` takes them."""
+        own = {name: self.frozen.base[f"layers.{index}.{name}"].to(self.dtype) for name in (*MATRICES, *NORMS)}
+        qkv, gate_up = (torch.cat([own[name] for name in names]) for names in (("q", "k", "v"), ("gate", "up")))
+        return own["norm1"], qkv, own["o"], own["norm2"], gate_up, own["down"]
 
     @torch.no_grad()
     def states(self, tokens: Tensor) -> Tensor:
@@ -166,10 +170,8 @@ class Teacher:
         shape = self.frozen.shape
         cos, sin = self.frozen.rotation(torch.arange(tokens.shape[1], device=tokens.device)[None, None])
         x = self.embedding[tokens]
-        for own in self.layers:
-            qkv, gate_up = torch.cat([own["q"], own["k"], own["v"]]), torch.cat([own["gate"], own["up"]])
-            sizes = shape.heads, shape.kv_heads, shape.norm_eps
-            x = layer(x, own["norm1"], qkv, own["o"], own["norm2"], gate_up, own["down"], cos, sin, None, *sizes)
+        for weights in self.layers:
+            x = layer(x, *weights, cos, sin, None, shape.heads, shape.kv_heads, shape.norm_eps)
         return normed(x, self.frozen.base["norm"], shape.norm_eps)
 
 
