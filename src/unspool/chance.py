@@ -8,7 +8,7 @@ address twice gets the same number twice, in a proof as in real life.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeVar
@@ -160,16 +160,23 @@ class Every:
         self._left: dict[At, tuple[float, float]] = {}
         self._regions: dict[At, Region] = {}
         self.mass = 1.0
+        self.choices: list[tuple[At, int]] = []  # of this branch: what came out at each address, in order
+
+    @property
+    def branch(self) -> tuple[int, ...]:
+        """What tells this branch from all others: which of its outcomes each choice took."""
+        return tuple(self._script[: len(self._widths)])
 
     def choose(self, law: Law, at: At) -> int:
         """The next unvisited outcome of this law at this address."""
-        return self._split(law.steps, at)
+        return self.split(law.steps, at)
 
     def coin(self, p: float, at: At) -> bool:
         """The next unvisited side of this coin."""
-        return self._split([(1, p), (0, 1.0)], at) == 1
+        return self.split([(1, p), (0, 1.0)], at) == 1
 
-    def _split(self, steps: list[tuple[int, float]], at: At) -> int:
+    def split(self, steps: list[tuple[int, float]], at: At) -> int:
+        """The next unvisited outcome of a choice, given each outcome with the upper end of its interval of [0, 1)."""
         low, high = self._left.get(at, (0.0, 1.0))
         outcomes, start = [], 0.0
         for outcome, end in steps:
@@ -180,6 +187,7 @@ class Every:
         outcome, left, right = outcomes[self._taken(len(outcomes))]
         self._left[at] = (left, right)
         self.mass *= (right - left) / (high - low)
+        self.choices.append((at, outcome))
         return outcome
 
     def race(self, law: Law, at: At) -> int:
@@ -191,6 +199,7 @@ class Every:
         likely = [(x, part) for x, part in parts if part.mass > self.SLIVER]
         winner, self._regions[at] = likely[self._taken(len(likely))]
         self.mass *= self._regions[at].mass / sum(part.mass for _, part in likely)
+        self.choices.append((at, winner))
         return winner
 
     def _taken(self, outcomes: int) -> int:
@@ -198,6 +207,11 @@ class Every:
         depth = len(self._widths)
         if depth == len(self._script):
             self._script.append(0)
+        if self._script[depth] >= outcomes:
+            raise Unrepeatable(
+                f"choice {depth + 1} of a branch has {outcomes} outcomes now and had more before: the program remembers"
+                " something from branch to branch, so its law cannot be enumerated"
+            )
         self._widths.append(outcomes)
         return self._script[depth]
 
@@ -206,7 +220,7 @@ class Every:
         found: defaultdict[T, float] = defaultdict(float)
         self._script, self.branches = [], 0
         while True:
-            self._widths, self._left, self._regions, self.mass = [], {}, {}, 1.0
+            self._begin()
             result = program(self)
             found[result] += self.mass
             self.branches += 1
@@ -218,6 +232,19 @@ class Every:
             if not self._script:
                 return dict(found)
             self._script[-1] += 1
+
+    def replay(self, program: Callable[[Chance], T], branch: Sequence[int]) -> T:
+        """The result of one branch alone, named as `branch` named it."""
+        self._script = list(branch)
+        self._begin()
+        return program(self)
+
+    def _begin(self) -> None:
+        self._widths, self._left, self._regions, self.mass, self.choices = [], {}, {}, 1.0, []
+
+
+class Unrepeatable(Exception):
+    """A program that does not meet the same choices again when it takes the same branch."""
 
 
 class TooManyBranches(Exception):

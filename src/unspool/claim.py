@@ -56,6 +56,13 @@ class Entry:
     needs: tuple[str, ...]
     bound: Callable[[Any], float] | None
     shaped: bool
+    truth: Callable[[Any, Any], Any] | None = None
+    note: str = ""  # what the claim is about, or its condition, as words that can follow its name
+
+    @property
+    def promise(self) -> str:
+        """The claim as it is shown to people: its name, and what there is to say beside it."""
+        return f"{self.claim.name} {self.note}".rstrip()
 
     @property
     def summary(self) -> str:
@@ -78,11 +85,14 @@ def claims(
     needs: Sequence[str] = (),
     bound: Callable[[Any], float] | None = None,
     shaped: bool = True,
+    truth: Callable[[Any, Any], Any] | None = None,
+    note: str = "",
 ) -> Callable[[F], F]:
     """Register a rule with what it claims. The family is the folder that the rule lives in.
 
     `needs` names models besides the target, `bound` is what BOUND claims of the total variation in a case, and
-    `shaped=False` says that the claim is about the model's own law, without warps.
+    `shaped=False` says that the claim is about the model's own law, without warps. `truth` tells the law of a case
+    where the claim is about another than plain decoding's, and `note` says that, or a condition, in words.
     """
 
     def register(rule: F) -> F:
@@ -91,9 +101,8 @@ def claims(
         if known in _entries and _entries[known].rule.__module__ != rule.__module__:
             raise ValueError(f"two rules are called {known!r}: {_entries[known].rule.__module__} and {rule.__module__}")
         builder = rule if build is None and family == "decode" else build
-        _entries[known] = Entry(
-            known, family, claim, paper, tuple(systems), rule, trials, builder, tuple(needs), bound, shaped
-        )
+        about = tuple(systems), rule, trials, builder, tuple(needs), bound, shaped, truth, note
+        _entries[known] = Entry(known, family, claim, paper, *about)
         return rule
 
     return register

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,7 @@ from tqdm import tqdm
 from ..errors import BadRequest
 from ..models.home import home
 from .record import dump
+from .replay import witness
 from .rule import is_rule, load_rule
 from .table import table
 from .terminal import write
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from ..claim import Entry
     from ..proof import Proof
 
-_HEADS = ("method", "claim", "tv", "branches", "cases", "skipped", "ok", "seconds")
+_HEADS = ("method", "claim", "tv", "branches", "cases", "shorter", "skipped", "refused", "ok", "seconds")
 _CLAIMS = ("SEED", "LAW", "ARGMAX", "HEURISTIC")  # BOUND needs a function, which a command line cannot give
 
 
@@ -32,15 +34,25 @@ _CLAIMS = ("SEED", "LAW", "ARGMAX", "HEURISTIC")  # BOUND needs a function, whic
 @click.option("--quick", is_flag=True, help="Fewer cases.")
 @click.option("--claim", type=click.Choice(_CLAIMS, case_sensitive=False), help="What FILE.py:NAME is held to (LAW).")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects.")
-def prove(method: tuple[str, ...], quick: bool, claim: str | None, as_json: bool) -> int:
+@click.option(
+    "--replay",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Run the branch that showed METHOD's failure again; FILE is what --json wrote.",
+)
+def prove(method: tuple[str, ...], quick: bool, claim: str | None, as_json: bool, replay: Path | None) -> int:
     """Enumerate every branch of METHODs on small drawn cases, against what they claim; all of them if none is named.
 
-    tv is the largest total variation between the exact law of whole texts and the promised one; skipped counts cases
-    with too many branches to follow even for one token. FILE.py:NAME proves a method of your own: an object called as
-    method(text, chance, warp, stop), or a rule under @claims. The exit status is 1 if a claim fails.
+    tv is the largest total variation between the exact law of whole texts and the promised one. Of the cases, shorter
+    counts those that had too many branches and were followed for fewer tokens; skipped were too large even for one, and
+    refused have a constraint that the method says it cannot work under. FILE.py:NAME proves a method of your own: an
+    object called as method(text, chance, warp, stop), or a rule under @claims. The exit status is 1 if a claim fails,
+    or if nothing could be compared.
     """
     # Hypothesis keeps what it worked out about Unicode; left alone, in the folder that one happens to be in.
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(home() / "hypothesis"))
+    if replay is not None:
+        return _replay(method, replay)
     proofs = []
     jobs = _jobs(method, quick, claim)
     with tqdm(jobs, unit="method", leave=False, disable=not sys.stderr.isatty()) as bar:
@@ -52,6 +64,28 @@ def prove(method: tuple[str, ...], quick: bool, claim: str | None, as_json: bool
     else:
         write(_report(proofs))
     return 0 if all(proof.ok for proof in proofs) else 1
+
+
+def _replay(methods: tuple[str, ...], file: Path) -> int:
+    from ..claim import Method
+    from ..proof.compare import replay as run_again
+    from ..proof.plainly import Plainly
+
+    if len(methods) != 1:
+        raise click.UsageError(
+            "--replay runs one branch of one METHOD: name it, as in: unspool prove NAME --replay FILE"
+        )
+    seen = witness(file, methods[0])
+    truth, trials = None, list[Method]()
+    if is_rule(methods[0]):
+        trials = [load_rule(methods[0])]
+    else:
+        entry = _entry(methods[0])
+        truth, trials = entry.truth, list(entry.trials(entry.rule))
+    if seen.trial >= len(trials):
+        raise BadRequest(f"{file} is of another version: {methods[0]} has no trial number {seen.trial}")
+    click.echo(run_again(trials[seen.trial], seen, truth or Plainly))
+    return 0
 
 
 def _jobs(methods: tuple[str, ...], quick: bool, claim: str | None) -> list[tuple[str, Callable[[], Proof]]]:
@@ -86,16 +120,18 @@ def _entry(name: str) -> Entry:
 
 
 def _report(proofs: list[Proof]) -> str:
-    rows = [
-        (p.method, p.claim, _tv(p), f"{p.branches:,}", f"{p.cases:,}", f"{p.skipped:,}", _ok(p), f"{p.seconds:.1f}")
-        for p in proofs
-    ]
-    text = table(_HEADS, rows, right="tv, branches, cases, skipped, seconds") + "\n"
+    rows = [(p.method, p.claim, _tv(p), *(f"{n:,}" for n in _counted(p)), _ok(p), f"{p.seconds:.1f}") for p in proofs]
+    text = table(_HEADS, rows, right="tv, branches, cases, shorter, skipped, refused, seconds") + "\n"
     for proof in proofs:
         if not proof.ok:
             text += f"\n{proof.method} does not keep its claim ({proof.claim}). The smallest case found:\n"
             text += f"{proof.counterexample}\n"
     return text
+
+
+def _counted(proof: Proof) -> tuple[int, ...]:
+    """How much a proof has looked at."""
+    return proof.branches, proof.cases, proof.shorter, proof.skipped, proof.refused
 
 
 def _tv(proof: Proof) -> str:

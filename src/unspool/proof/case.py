@@ -11,29 +11,23 @@ from ..run.retold import Retold
 from ..run.session import Causal
 from ..run.table import Table
 from ..stop import Stop, Tail
-from ..warp import Frequency, NoRepeatNgram, Repetition, Same, Temperature, TopK, TopP, Warp
+from ..tree import Tree
+from ..warp import Warp
+from .shaping import BRACKETS, EMPTYING, PLAIN, WARPS, warp_of
 from .spelling import spelling
-
-PLAIN = "none"
-WARPS: dict[str, Warp] = {
-    PLAIN: Same(),
-    "temperature 0.6": Temperature(0.6),
-    "top-k 2": TopK(2),
-    "temperature 1.5, top-p 0.7": Temperature(1.5) | TopP(0.7),
-    "repetition 1.6": Repetition(1.6),
-    "frequency 1": Frequency(1.0),
-    "no bigram twice": NoRepeatNgram(2),
-    "greedy": Temperature(0.0),
-}
 
 
 @dataclass(frozen=True)
 class Blind(Stop):
-    """A stop that does not say how many tokens may still follow, so that drafts run past it and must be cut."""
+    """A stop that drafts run past, so that what was verified must be cut: it does not say how much may still follow."""
 
     def left(self, tail: Tail) -> float:
         """Unknown."""
         return float("inf")
+
+    def prune(self, tail: Tail, tree: Tree) -> Tree:
+        """The whole draft."""
+        return tree
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,7 @@ class Case:
     prompt: tuple[int, ...]
     warp: str
     end: int | None  # a token that stops
-    until: str | None  # a string that stops; token 0 is spelt "a", 1 "b", 2 "c"
+    until: str | None  # a string that stops; tokens are spelt a, b, c, d, e
     most: int
     blind: bool = True  # whether drafts may run past the last token
 
@@ -64,7 +58,7 @@ class Case:
     def models(self, tables: dict[str, Table]) -> dict[str, Causal]:
         """The tables, and the draft once more with a tokenizer of its own: as prose, and by strings."""
         spelt = spelling(self.vocab)
-        rows = tuple((*row, row[0] + 1)[: spelt.draft.size] for row in self.draft)
+        rows = tuple(_cut((*row, row[0] + 1), spelt.draft.size) for row in self.draft)
         own = _table(spelt.draft.size, rows, 5)
         return {**tables, "prose": Retold(own, spelt), "strings": Covering(own, spelt)}
 
@@ -72,18 +66,27 @@ class Case:
         """Stop after `most` tokens, at the end token, or when the string appears."""
         tokens = frozenset() if self.end is None else frozenset({self.end})
         strings = () if self.until is None else (self.until,)
-        kind = Blind if self.blind else Stop
-        return kind(tokens, strings, self.most, piece=lambda token: b"abc"[token : token + 1])
+        # behind the end of a text such warps may have no law, so drafts must not get there
+        kind = Blind if self.blind and not self.warp.startswith(EMPTYING) else Stop
+        return kind(tokens, strings, self.most, piece=lambda token: b"abcde"[token : token + 1])
+
+    def shaping(self) -> Warp:
+        """What shapes the laws of this case."""
+        return warp_of(self.warp, self.vocab)
 
     def __str__(self) -> str:
         lines = [f"vocabulary 0..{self.vocab - 1}, prompt {list(self.prompt)}, warp: {self.warp}"]
         stops = [f"after {self.most} tokens"]
         stops += [] if self.end is None else [f"at token {self.end}"]
-        stops += [] if self.until is None else [f"at {self.until!r} (tokens are spelt a, b, c)"]
+        stops += [] if self.until is None else [f"at {self.until!r} (tokens are spelt a, b, c, d, e)"]
         lines.append("stop " + " or ".join(stops) + ("" if self.blind else "; drafts go no further"))
         lines.append("target weights: " + "  ".join(map(str, map(list, self.target))) + "  (row by a hash of the text)")
         lines.append("draft weights:  " + "  ".join(map(str, map(list, self.draft))))
         return "\n".join(lines)
+
+
+def _cut(row: tuple[int, ...], size: int) -> tuple[int, ...]:
+    return row[:size] if any(row[:size]) else (1,) * size
 
 
 def _table(vocab: int, rows: tuple[tuple[int, ...], ...], mixer: int) -> Table:
@@ -97,7 +100,7 @@ def _table(vocab: int, rows: tuple[tuple[int, ...], ...], mixer: int) -> Table:
 
 
 @st.composite
-def cases(draw: st.DrawFn, warps: tuple[str, ...] = tuple(WARPS)) -> Case:
+def cases(draw: st.DrawFn, warps: tuple[str, ...] = WARPS) -> Case:
     """Any small case: half of all rows give every token a chance, and half of all cases have no warp."""
     vocab = draw(st.sampled_from([3, 2]))
     full = st.tuples(*[st.integers(1, 7)] * vocab)
@@ -119,16 +122,35 @@ def cases(draw: st.DrawFn, warps: tuple[str, ...] = tuple(WARPS)) -> Case:
 
 _BASE = Case(2, ((3, 1), (1, 2), (2, 5)), ((1, 2), (4, 1), (1, 1)), (0,), PLAIN, None, None, 3)
 _WIDE = Case(3, ((3, 2, 1), (1, 4, 2), (2, 1, 5)), ((1, 2, 3), (4, 1, 1)), (0, 1), PLAIN, None, None, 2)
+_MANY = Case(5, ((1, 0, 3, 2, 4), (2, 1, 0, 5, 1)), ((3, 0, 1, 2, 1), (1, 1, 2, 0, 1)), (2,), PLAIN, None, None, 1)
+_LONG = Case(
+    5,
+    ((0, 2, 0, 0, 2), (0, 0, 2, 0, 0), (0, 0, 0, 2, 0), (0, 0, 0, 1, 0), (0, 1, 0, 0, 0), (1, 0, 0, 0, 3)),
+    ((0, 1, 0, 0, 3), (0, 0, 2, 0, 0), (0, 1, 0, 0, 1), (1, 0, 0, 0, 1)),
+    (0,),
+    PLAIN,
+    None,
+    None,
+    6,
+)
 
 STANDING: tuple[Case, ...] = (
     _BASE,
     _WIDE,
+    _MANY,
+    _LONG,
+    replace(_MANY, draft=_MANY.target),
+    replace(_LONG, draft=_LONG.target),
     replace(_WIDE, draft=_WIDE.target),
     replace(_WIDE, target=((0, 2, 1), (1, 0, 2)), draft=((2, 1, 0), (0, 1, 1))),
     replace(_BASE, end=1),
     replace(_BASE, until="ab"),
     replace(_WIDE, blind=False),
+    replace(_BASE, warp="no 1 among the first two", end=1),
     *(replace(_BASE, warp=warp) for warp in WARPS if warp != PLAIN),
-    *(replace(_WIDE, warp=warp) for warp in WARPS if warp != PLAIN),
+    *(replace(_WIDE, warp=warp) for warp in WARPS if warp.startswith((BRACKETS, *EMPTYING))),
 )
-"""Cases that every proof includes, whatever is drawn: full support, p = q, crossed zeros, stops, every warp."""
+"""Cases that every proof includes: full support, p = q, crossed zeros, stops, every warp, many tokens, long texts."""
+
+UNSHAPED = tuple(replace(case, most=min(case.most, 3)) for case in STANDING if case.warp == PLAIN)
+"""Those of them for claims about a model's own law, which are made of canvases: theirs have three places."""

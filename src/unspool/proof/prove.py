@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-from ..asks import Done
-from ..chance import Chance, Every, TooManyBranches, total_variation
-from ..claim import ARGMAX, BOUND, HEURISTIC, LAW, SEED, Claim, Entry, Method, entries
-from ..errors import BadRequest, EmptyLaw
-from ..run.engine import Engine
-from ..warp import Temperature
-from .case import PLAIN, STANDING, WARPS, Case, cases
-from .truth import law_of_text, text_of_seed
+from ..chance import TooManyBranches
+from ..claim import BOUND, HEURISTIC, LAW, Claim, Entry, Method, entries
+from ..errors import BadRequest
+from .case import STANDING, UNSHAPED, Case, cases
+from .compare import Broken, Compared, Truth, Witness, compared, shown
+from .plainly import Plainly
+from .shaping import PLAIN
 
 TOLERANCE = 1e-12
 
@@ -31,14 +30,15 @@ class Effort(NamedTuple):
     each: int
 
 
-QUICK, THOROUGH = Effort(15, 800, 250), Effort(80, 20000, 3000)
+QUICK, THOROUGH = Effort(10, 500, 250), Effort(80, 20000, 3000)
 
 
 @dataclass(frozen=True)
 class Proof:
     """What enumeration found of one claim: the largest total variation from what was promised, over all cases.
 
-    For SEED and ARGMAX, `tv` also counts the probability of any text other than the promised one.
+    For SEED and ARGMAX, `tv` also counts the probability of any text other than the promised one. A proof in which some
+    trial of the method was compared nowhere is not `ok`: it has shown nothing.
     """
 
     method: str
@@ -47,17 +47,21 @@ class Proof:
     branches: int
     ok: bool
     seconds: float
-    cases: int = 0
-    skipped: int = 0  # cases that were too large to follow even for one token
+    cases: int = 0  # compared, of which `shorter` with fewer tokens than the case has
+    shorter: int = 0
+    skipped: int = 0  # too large to follow even for one token
+    refused: int = 0  # with a constraint that the method says it cannot work under
     counterexample: str | None = None
+    witness: Witness | None = None  # the branch that shows it, for `replay`
 
     def record(self) -> dict[str, Any]:
         """The proof as plain data."""
-        data: dict[str, Any] = {
-            k: getattr(self, k) for k in ("method", "claim", "tv", "branches", "ok", "seconds", "cases", "skipped")
-        }
+        named = "method", "claim", "tv", "branches", "ok", "seconds", "cases", "shorter", "skipped", "refused"
+        data: dict[str, Any] = {name: getattr(self, name) for name in named}
         if self.counterexample:
             data["counterexample"] = self.counterexample
+        if self.witness:
+            data["witness"] = self.witness.record()
         return data
 
 
@@ -66,12 +70,10 @@ class _Tally:
     tv: float = 0.0
     branches: int = 0
     cases: int = 0
+    shorter: int = 0
     skipped: int = 0
+    refused: int = 0
     broken: bool = False
-
-
-class _Broken(AssertionError):
-    """A case in which the claim does not hold."""
 
 
 def prove(
@@ -82,21 +84,24 @@ def prove(
     name: str | None = None,
     bound: Callable[[Case], float] | None = None,
     shaped: bool = True,
+    truth: Truth = Plainly,
 ) -> Proof:
     """Enumerate a method, or a registered rule by name, against what it claims.
 
     Any callable (text, chance, warp, stop) -> generator of asks can be proved; it may use the models "target" and
-    "draft". `shaped=False` leaves warps out, `bound` is what BOUND claims of the total variation in a case.
+    "draft". `shaped=False` leaves warps out, `bound` is what BOUND claims of the total variation in a case, and `truth`
+    tells the law of a case where the claim is about another than plain decoding's.
     """
     if isinstance(method, str):
         return prove_entry(_entry(method), quick=quick)
     label = name or str(getattr(method, "__name__", type(method).__name__))
-    return _prove(label, claim, [method], quick, bound, shaped)
+    return _prove(label, claim, [method], quick, bound, shaped, truth)
 
 
 def prove_entry(entry: Entry, quick: bool = False) -> Proof:
     """Enumerate all trials of a registered rule."""
-    return _prove(entry.name, entry.claim, list(entry.trials(entry.rule)), quick, entry.bound, entry.shaped)
+    trials = list(entry.trials(entry.rule))
+    return _prove(entry.name, entry.claim, trials, quick, entry.bound, entry.shaped, entry.truth or Plainly)
 
 
 def prove_all(names: tuple[str, ...] = (), quick: bool = False) -> Iterator[Proof]:
@@ -114,21 +119,33 @@ def _entry(name: str) -> Entry:
 
 
 def _prove(
-    label: str, claim: Claim, trials: list[Method], quick: bool, bound: Callable[[Case], float] | None, shaped: bool
+    label: str,
+    claim: Claim,
+    trials: list[Method],
+    quick: bool,
+    bound: Callable[[Case], float] | None,
+    shaped: bool,
+    truth: Truth,
 ) -> Proof:
     if claim is BOUND and bound is None:
         raise BadRequest(f"{label} claims a bound but does not say which: give bound=, a function of the case")
-    tally, began, broken = _Tally(), perf_counter(), None
-    for method in trials:
+    tally, began, broken, witness = _Tally(), perf_counter(), None, None
+    for number, method in enumerate(trials):
+        before = tally.cases
         try:
-            _search(method, claim, tally, QUICK if quick else THOROUGH, bound, shaped)
-        except _Broken as found:
-            shown = re.sub(r"<function (\S+) at 0x\w+>", r"\1", str(method))
-            broken = f"{shown}\n{found}"
+            _search(method, claim, tally, QUICK if quick else THOROUGH, bound, shaped, truth)
+            if tally.cases == before:
+                raise Broken("no case could be compared, so nothing was shown: every one was too large or was refused")
+        except Broken as found:
+            named = re.sub(r"<function (\S+) at 0x\w+>", r"\1", str(method))
+            broken = f"{named}\n{found}"
+            witness = found.witness and replace(found.witness, trial=number)
             break
-    ok = broken is None
-    seconds = perf_counter() - began
-    return Proof(label, claim.name, tally.tv, tally.branches, ok, seconds, tally.cases, tally.skipped, broken)
+    if not trials:
+        broken = "the rule has no trials, so nothing was shown"
+    seconds, t = perf_counter() - began, tally
+    counts = t.cases, t.shorter, t.skipped, t.refused
+    return Proof(label, claim.name, t.tv, t.branches, broken is None, seconds, *counts, broken, witness)
 
 
 def _search(
@@ -138,24 +155,33 @@ def _search(
     effort: Effort,
     bound: Callable[[Case], float] | None,
     shaped: bool,
+    truth: Truth,
 ) -> None:
     """Look for a case in which the claim fails: drawn ones first, which Hypothesis shrinks, then the standing ones."""
     drawn = cases() if shaped else cases(warps=(PLAIN,))
     start = tally.branches
 
-    def hold(case: Case) -> None:
+    def hold(whole: Case) -> None:
         try:
-            tv, branches, difference, case = _followed(method, claim, case, effort.each)
+            found, case = _followed(method, claim, whole, effort.each, truth)
         except TooManyBranches:
             tally.skipped += 1
             return
-        tally.branches += branches
-        tally.cases += branches > 0
+        except Broken:
+            tally.tv, tally.broken = 1.0, True  # there is no law to compare
+            raise
+        if found is None:
+            tally.refused += 1
+            return
+        tally.branches += found.branches
+        tally.cases += 1
+        tally.shorter += case.most < whole.most
         limit = TOLERANCE + (bound(case) if claim is BOUND and bound is not None else 0.0)  # a bound may be attained
-        if tv > limit and claim is not HEURISTIC:
-            tally.tv, tally.broken = tv, True
-            raise _Broken(f"{case}\ntotal variation {tv:.3g}, promised ≤ {limit:.3g}\n{difference}")
-        tally.tv = max(tally.tv, tv)
+        if found.tv > limit and claim is not HEURISTIC:
+            tally.tv, tally.broken = found.tv, True
+            told = f"{case}\ntotal variation {found.tv:.3g}, promised ≤ {limit:.3g}\n{shown(found)}"
+            raise Broken(told, found.witness)
+        tally.tv = max(tally.tv, found.tv)
 
     @given(drawn)
     @settings(
@@ -166,6 +192,7 @@ def _search(
         suppress_health_check=list(HealthCheck),
         phases=(Phase.generate, Phase.shrink),
         print_blob=False,
+        report_multiple_bugs=False,
     )
     def check(case: Case) -> None:
         # Once a case has failed, Hypothesis must be able to try it and smaller ones again.
@@ -175,64 +202,16 @@ def _search(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Hypothesis's own, about how the cases are drawn
         check()
-    for case in STANDING:
-        if shaped or case.warp == PLAIN:
-            hold(case)
+    for case in STANDING if shaped else UNSHAPED:
+        hold(case)
 
 
-def _followed(method: Method, claim: Claim, case: Case, most: int) -> tuple[float, int, str, Case]:
-    """The distance in this case, or in the same case with shorter texts if it has too many branches."""
+def _followed(method: Method, claim: Claim, case: Case, most: int, truth: Truth) -> tuple[Compared | None, Case]:
+    """What came of this case, or of the same case with shorter texts if it has too many branches."""
     while True:
         try:
-            return (*_distance(method, claim, case, most), case)
+            return compared(method, claim, case, most, truth), case
         except TooManyBranches:
             if case.most == 1:
                 raise
             case = replace(case, most=case.most - 1)
-        except EmptyLaw:
-            return 0.0, 0, "", case  # the warp forbids every token here; there is no text to compare
-        except _Broken:
-            raise
-        except Exception as error:
-            raise _Broken(f"{case}\nthe method failed: {type(error).__name__}: {error}") from error
-
-
-def _distance(method: Method, claim: Claim, case: Case, most: int) -> tuple[float, int, str]:
-    """Total variation from the promise, branches visited, and the texts that differ most."""
-    tables, stop = case.tables(), case.stop()
-    warp = WARPS[case.warp] | Temperature(0.0) if claim is ARGMAX else WARPS[case.warp]
-    every, engine = Every(most), Engine(case.models(tables))
-
-    def decoded(chance: Chance) -> Done:
-        job = engine.submit(method, case.prompt, chance, warp, stop)
-        engine.run()
-        done = job.result()
-        emitted = tuple(x for emit in job.emitted for x in emit.tokens)
-        if emitted != done.tokens:
-            raise _Broken(f"{case}\nemitted {emitted}, but ended with {done.tokens}")
-        return done
-
-    def both(chance: Chance) -> tuple[Done, Done]:
-        return decoded(chance), text_of_seed(tables["target"], case.prompt, warp, stop, chance)
-
-    truth = law_of_text(tables["target"], case.prompt, warp, stop)
-    if claim in (SEED, ARGMAX):
-        pairs = every.law(both)
-        got = _marginal(pairs)
-        other = sum(mass for (mine, plain), mass in pairs.items() if mine != plain)
-        return max(other, total_variation(got, truth)), every.branches, _difference(got, truth)
-    got = every.law(decoded)
-    return total_variation(got, truth), every.branches, _difference(got, truth)
-
-
-def _marginal(pairs: dict[tuple[Done, Done], float]) -> dict[Done, float]:
-    law: dict[Done, float] = {}
-    for (mine, _), mass in pairs.items():
-        law[mine] = law.get(mine, 0.0) + mass
-    return law
-
-
-def _difference(got: dict[Done, float], truth: dict[Done, float]) -> str:
-    texts = sorted({*got, *truth}, key=lambda t: -abs(got.get(t, 0) - truth.get(t, 0)))[:4]
-    rows = [f"  {list(t.tokens)!s:16} {t.reason:8} got {got.get(t, 0):.6f}  truth {truth.get(t, 0):.6f}" for t in texts]
-    return "texts that differ most:\n" + "\n".join(rows)

@@ -10,13 +10,13 @@ from tokenizers.models import BPE
 from ..models.align import Alignment, align
 from ..models.vocabulary import Vocabulary
 
-TARGET, DRAFT = ("a", "b", "ab"), ("a", "b", "ba")
+TARGET, DRAFT = ("a", "b", "ab", "c", "bc"), ("a", "b", "ba", "c")
 
 
 @cache
 def spelling(vocab: int) -> Alignment:
-    """The target's tokens are the first `vocab` of a, b, ab; the draft's are a, b, ba."""
-    return align(_vocabulary(TARGET[:vocab]), _vocabulary(DRAFT))
+    """The target's tokens are the first `vocab` of a, b, ab, c, bc; the draft's are a, b, ba, and c."""
+    return align(_vocabulary(TARGET[:vocab]), _vocabulary(DRAFT if vocab > 3 else DRAFT[:3]))
 
 
 def _vocabulary(words: tuple[str, ...]) -> Vocabulary:

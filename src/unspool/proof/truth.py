@@ -1,4 +1,7 @@
-"""The truth that claims are held against: plain decoding, written without any of the machinery that is being proved."""
+"""The law of whole texts of a table under any warp and stop, written without the decoding loop.
+
+The proofs have a truth of their own, `plainly`, which shares no warp and no stop with what is proved.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from collections import defaultdict
 from typing import Any
 
 from ..asks import Done
-from ..chance import At, Chance, Role
 from ..run.table import Table
 from ..stop import Stop, Tail
 from ..warp.warp import Warp
@@ -28,16 +30,3 @@ def law_of_text(table: Table, prompt: tuple[int, ...], warp: Warp, stop: Stop) -
 
     visit((), warp.start(prompt), stop.start(), 1.0)
     return dict(law)
-
-
-def text_of_seed(table: Table, prompt: tuple[int, ...], warp: Warp, stop: Stop, chance: Chance) -> Done:
-    """The text that plain decoding draws, one PICK per position."""
-    tokens: tuple[int, ...] = ()
-    state, tail = warp.start(prompt), stop.start()
-    while True:
-        law = warp(state, table.law(prompt + tokens))
-        token = chance.choose(law, At(len(prompt) + len(tokens), Role.PICK))
-        tokens, state = (*tokens, token), warp.step(state, token)
-        _, reason, tail, trim = stop.cut(tail, (token,))
-        if reason:
-            return Done(tokens, reason, trim)
