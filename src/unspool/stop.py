@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from .tree import Tree
+
 
 class Tail(NamedTuple):
     """What a stop remembers of the text so far: how many tokens, its last bytes, and when it must end."""
@@ -77,6 +79,26 @@ class Stop:
             if reason:
                 return Cut(tuple(new[:i]), reason, tail, trim)
         return Cut(tuple(new), None, tail)
+
+    def prune(self, tail: Tail, tree: Tree) -> Tree:
+        """A draft without what hangs behind a token that ends the text, on whichever path.
+
+        Nothing of that could be kept, and warps may have no law for it. Whether a node goes is decided by the tokens
+        that lead to it, so every verifier stays exact.
+        """
+        if not self.strings and self.tokens.isdisjoint(tree.tokens(range(len(tree)))):
+            return tree
+        tails: dict[int, Tail] = {}  # of the nodes after which the text goes on
+        kept: list[int] = []
+        for node, (drawn, parent) in enumerate(zip(tree.drawn, tree.parent, strict=True)):
+            above = tail if parent < 0 else tails.get(parent)
+            if above is None:
+                continue
+            kept.append(node)
+            cut = self.cut(above, (drawn.token,)) if drawn.token >= 0 else None  # −1 is a hole
+            if cut is None or cut.reason is None:
+                tails[node] = above if cut is None else cut.tail
+        return tree if len(kept) == len(tree) else tree.only(kept)
 
     def _counted(self, tail: Tail, new: Sequence[int]) -> Cut:
         """The same where neither text nor time can end it, without a look at every token."""

@@ -95,9 +95,12 @@ class Tree:
         """The nodes no deeper than `depth`, in the same order; the tree itself if there is nothing to prune."""
         if max(self._depths, default=0) <= depth:
             return self
-        kept = [node for node in range(len(self)) if self._depths[node] <= depth]
+        return self.only([node for node in range(len(self)) if self._depths[node] <= depth])
+
+    def only(self, kept: Sequence[int]) -> Tree:
+        """These nodes alone, in their order; of every node its parent must be among them too, or be a leaf."""
         number = {old: new for new, old in enumerate(kept)}
-        parent = tuple(number.get(self.parent[node], self.parent[node]) for node in kept)
+        parent = tuple(number[above] if (above := self.parent[node]) >= 0 else above for node in kept)
         sure = tuple(self.sure[node] for node in kept) if self.sure else ()
         return Tree(tuple(self.drawn[node] for node in kept), parent, sure)
 

@@ -10,6 +10,7 @@ from ..draft.draft import Draft, leaping, resting, wanted
 from ..draft.nothing import Nothing
 from ..stop import Stop
 from ..tree import NOTHING, ROOT
+from ..verify.token_by_token import check_composition
 from ..verify.walk import walk
 from ..warp.warp import Prefix, Warp
 from .plain import write_on
@@ -29,6 +30,9 @@ class Speculate:
     verify: Verify = walk
     budget: int = 8
 
+    def __post_init__(self) -> None:
+        check_composition(self.draft, self.verify)
+
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Decode after `text` until `stop`."""
         tail = stop.start()
@@ -43,7 +47,7 @@ class Speculate:
             tree, depth = NOTHING, prefix.left - 1  # a draft past the end would be for nothing
             if depth > 0:
                 nodes = int(min(self.budget, depth + stop.spare))
-                tree = (yield from source.propose(prefix, nodes, chance)).within(depth)
+                tree = stop.prune(tail, (yield from source.propose(prefix, nodes, chance)).within(depth))
                 if not len(tree) and resting(source, prefix):
                     continue  # it has looked, and lies down again
             checked: Checked = yield Check(tree, prefix, self.verify, chance, wanted(source))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ..asks import Ask, Draw, Score, Scores, Verify
 from ..chance import At, Chance
@@ -35,7 +35,8 @@ def build(depth: int = 6, ngram: int = 3, copied: int = 5) -> Method:
 def _trials(_: type[Cascade]) -> list[Method]:
     from ..decode.speculate import Speculate
 
-    return [build(1, 1, 1), Speculate(Cascade(Chain(1), rejection, 1), rejection)]
+    two = Speculate(Cascade(Chain(1), rejection, 2), rejection)  # the second inner round begins after the first's token
+    return [build(1, 1, 1), build(3, 1, 1), Speculate(Cascade(Chain(1), rejection, 1), rejection), two]
 
 
 @claims(
@@ -64,6 +65,7 @@ class Cascade:
     draft: Draft = Lookup()  # noqa: RUF009  (frozen)
     verify: Verify = walk
     depth: int = 6
+    reuses_noise: ClassVar[bool] = False  # whatever drafts inside: every inner round has noise of its own
 
     def __post_init__(self) -> None:
         if self.depth < 1:
@@ -137,10 +139,7 @@ def _ending(scored: _Ending) -> _Ending:
     if not ends:
         return scored
     kept = [node for node in range(len(tree)) if ends.isdisjoint([ROOT, *tree.path(node)[:-1]])]
-    number = {old: new for new, old in enumerate(kept)}
-    parent = tuple(number.get(tree.parent[node], ROOT) for node in kept)
-    pruned = Tree(tuple(tree.drawn[node] for node in kept), parent)
-    return _Ending(pruned, scored.prefix, scored.raw_root, [scored.raw_after[node] for node in kept])
+    return _Ending(tree.only(kept), scored.prefix, scored.raw_root, [scored.raw_after[node] for node in kept])
 
 
 def _below(trunk: Tree, proposing: Proposing) -> Proposing:

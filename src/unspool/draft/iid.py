@@ -8,7 +8,6 @@ from ..asks import Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
-from ..law import Law
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
@@ -25,7 +24,7 @@ def build(paths: int = 3, depth: int = 3) -> Method:
 
 @claims(
     LAW,
-    trials=lambda _: [build(paths=2, depth=1)],
+    trials=lambda _: [build(paths=2, depth=1), build(paths=2, depth=2)],
     build=build,
     paper="2305.09781",
     systems=("SpecInfer (multi-step speculative sampling)",),
@@ -57,20 +56,25 @@ class Bunch:
         return self
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The paths, all of one length, level by level; a small budget makes fewer paths before shorter ones."""
+        """The paths, level by level; a small budget makes fewer paths before shorter ones.
+
+        A path is shorter than the others only where warps leave the draft model no token after what it has said.
+        """
         tree, start = NOTHING, len(prefix)
-        ends = [ROOT] * min(self.paths, budget)
+        ends = dict.fromkeys(range(min(self.paths, budget)), ROOT)
         for i in range(prefix.ahead(min(self.depth, budget // max(1, len(ends))))):
             scores: Scores = yield Score(tree, by=DRAFT)
-            said = [tree.tokens(tree.path(node)) for node in ends]
-            laws: dict[tuple[int, ...], Law] = {}
-            for path, node in dict(zip(said, ends, strict=True)).items():
-                law = possible(prefix.then(path), scores.law(node))
-                if law is None:
-                    return tree  # no path goes on where one cannot: all have one length
-                laws[path] = law
-            for j, node in enumerate(ends):
-                tree, ends[j] = tree.grow(laws[said[j]].draw(chance, At(start + i, Role.DRAFT, j, start)), node)
+            said = {j: tree.tokens(tree.path(node)) for j, node in ends.items()}
+            nodes = dict(zip(said.values(), ends.values(), strict=True))  # one for all that have said the same
+            laws = {path: possible(prefix.then(path), scores.law(node)) for path, node in nodes.items()}
+            for j, node in list(ends.items()):
+                law = laws[said[j]]
+                if law is None:  # this path ends; what it has said decides that, and no other path does
+                    del ends[j]
+                else:
+                    tree, ends[j] = tree.grow(law.draw(chance, At(start + i, Role.DRAFT, j, start)), node)
+            if not ends:
+                break
         return tree
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:

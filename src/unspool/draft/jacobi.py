@@ -137,10 +137,9 @@ class Guesses:
             node = kid
             if i < new:
                 continue
-            law = scored.law(node)
-            if law.is_empty():  # after a wrong guess warps may leave nothing; that ends the window, not the request
+            if scored.ends(node):  # after a wrong guess warps may leave nothing; that ends the window, not the request
                 del guesses[i - new :]
                 break
-            guesses[i - new : i - new + 1] = [law.draw(self.chance, scored.at(Role.PICK, node)).token]
+            guesses[i - new : i - new + 1] = [scored.law(node).draw(self.chance, scored.at(Role.PICK, node)).token]
         self.guesses, self.prefix = tuple(guesses), prefix
         self.settling.note(len(prefix) - self.prompt, ())  # a round begins here even if nothing is drafted in it

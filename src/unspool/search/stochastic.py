@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count as count_up
 
 from ..asks import Decoding
 from ..chance import At, Chance, Role
 from ..claim import SEED, Method, claims
+from ..draft.draft import possible
 from ..law import Law
 from ..stop import Stop
 from ..warp.limits import expect, whole
@@ -83,10 +85,14 @@ class Bud:
     stop: Stop
     rest: Law = field(init=False)  # unnormalised: its children so far are struck out
     law: Law = field(init=False)
+    dead: bool = field(init=False)  # warps leave no token after it, so no text begins so
 
     def __post_init__(self) -> None:
+        self.dead = False
         if self.raw is not None:
-            self.law = self.rest = self.text.prefix.shape(self.raw)
+            shaped = possible(self.text.prefix, self.raw)
+            self.dead = shaped is None
+            self.law = self.rest = self.raw if shaped is None else shaped
 
     @property
     def mass(self) -> float:
@@ -96,7 +102,7 @@ class Bud:
     @property
     def left(self) -> float:
         """The probability of its children that have not arrived."""
-        if self.raw is None or self.rest.is_empty():
+        if self.raw is None or self.dead or self.rest.is_empty():
             return 0.0
         return self.mass * math.exp(self.rest.log_z - self.law.log_z)
 
@@ -104,6 +110,8 @@ class Bud:
         """The next child to arrive."""
         if self.raw is None:
             return self.text
+        if self.dead:
+            self.text.prefix.shape(self.raw).draw(chance, at)  # says that no token is left, and why
         token = self.rest.draw(chance, at).token
         self.rest = self.rest.without(token)
         return self.text.then(token, self.raw, self.law, self.stop)
@@ -114,17 +122,21 @@ def arrivals(buds: Sequence[Bud], count: int, chance: Chance, position: int) -> 
     came: list[Text] = []
     open_, unseen = list[Bud](), 1.0
     waiting = list(buds)
-    while len(came) < count:
+    for step in count_up():
+        if len(came) == count:
+            break
         lefts = [bud.left for bud in open_]
         if waiting:
             next_one = max(unseen, sum(bud.mass for bud in waiting))  # the sum is exact where little is left
             lefts.append(next_one)
         if not sum(lefts):
             break
-        which = Law.of(lefts).draw(chance, At(position, Role.ORDER, len(came))).token
+        which = Law.of(lefts).draw(chance, At(position, Role.ORDER, step)).token
         if waiting and which == len(open_):
             open_.append(waiting.pop(0))
             unseen -= open_[-1].mass
+            if open_[-1].dead and step > 0:  # no text begins so; where plain decoding's own does, it has failed
+                continue
         # the very first is drawn with plain decoding's own number
         role = Role.DRAFT if came else Role.PICK
         came.append(open_[which].child(chance, At(position, role, len(came))))

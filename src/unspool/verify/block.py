@@ -36,21 +36,21 @@ def block(scored: Scored, chance: Chance) -> Verdict:
 
 def longest(scored: Scored, path: Sequence[int], laws: Sequence[Law], chance: Chance) -> Verdict:
     """How far a path stands, if its i-th token was drawn from the i-th of these laws."""
-    stops, weights = [ROOT, *path], [1.0]
-    for above, node, q in zip(stops, path, laws, strict=False):
+    stops, weights, end = [ROOT, *path], [1.0], len(path)
+    for i, (node, q) in enumerate(zip(path, laws, strict=True)):
+        if scored.ends(stops[i]):  # whatever was drafted below, the path is over here
+            end = i
+            break
         x = scored.tree.drawn[node].token
-        weight = min(1.0, weights[-1] * scored.law(above)[x] / q[x]) if q[x] > 0 else 0.0
+        weight = min(1.0, weights[-1] * scored.law(stops[i])[x] / q[x]) if q[x] > 0 else 0.0
         if weight == 0:  # nothing from here on can stand, and a warp may have no law for it
             break
         weights.append(weight)
 
-    def stopping(i: int) -> tuple[Law, float]:
-        law = scored.law(stops[i])
-        return (law, weights[i]) if i == len(path) else residual(law, laws[i], weights[i])
-
     i = len(weights) - 1
-    law, stands = stopping(i)
+    rest, stands = (None, weights[i]) if i == end else residual(scored.law(stops[i]), laws[i], weights[i])
     while not chance.coin(stands, scored.at(Role.ACCEPT, stops[i])):  # at the root p = 1, which stands
         i -= 1
-        law, stands = stopping(i)
+        rest, stands = residual(scored.law(stops[i]), laws[i], weights[i])
+    law = scored.law(stops[i]) if rest is None else rest
     return Verdict(stops[i], law.draw(chance, scored.at(Role.RESIDUAL, stops[i])).token)

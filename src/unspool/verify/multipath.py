@@ -35,7 +35,7 @@ def multipath(scored: Scored, chance: Chance) -> Verdict:
     count, before, mass = len(front), 0.0, 1.0
     path: list[int] = []
     laws: list[Law] = []
-    while front:
+    while front and not scored.ends(above):
         p, q = scored.law(above), tree.drawn[front[0]].law
         place, ahead = ranking(p, q)
         x = min((tree.drawn[node].token for node in front), key=lambda token: int(place[token]))
@@ -49,8 +49,8 @@ def multipath(scored: Scored, chance: Chance) -> Verdict:
         below = [tree.kids(node)[0] for node in front if tree.kids(node)]
         if below and len(alike(tree, below)) < len(front):
             raise BadRequest(
-                "multipath was given paths of different lengths or laws; "
-                "expected independent paths of one length, as the drafter `bunch` draws them"
+                "multipath was given paths that say the same and then have different lengths or laws; "
+                "expected independent paths, as the drafter `bunch` draws them"
             )
         front = below
     return longest(scored, path, laws, chance)

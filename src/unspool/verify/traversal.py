@@ -31,8 +31,12 @@ def _offer(scored: Scored, chance: Chance, node: int, alpha: float) -> Verdict |
     """The verdict if the text stops at `node` or below, given that its prefix may be emitted with probability α."""
     if alpha == 0:  # nothing below can stand, and a warp may have no law for it
         return None
-    law = scored.law(node)
-    for kid in scored.tree.kids(node):
+    kids = scored.tree.kids(node)
+    if kids and scored.ends(node):  # whatever was drafted below, this is a leaf
+        kids = []
+    law = scored.law(node) if kids else None  # of a leaf it is wanted only if the text stops there
+    for kid in kids:
+        assert law is not None
         x, q = scored.tree.drawn[kid]
         verdict = _offer(scored, chance, kid, min(1.0, alpha * law[x] / q[x]) if q[x] > 0 else 0.0)
         if verdict is not None:
@@ -40,5 +44,5 @@ def _offer(scored: Scored, chance: Chance, node: int, alpha: float) -> Verdict |
         law, alpha = residual(law, q, alpha)
     # cousins share a position, so a coin is told apart by its node
     if chance.coin(alpha, scored.at(Role.ACCEPT, node, max(node, 0))):
-        return Verdict(node, law.draw(chance, scored.at(Role.RESIDUAL, node)).token)
+        return Verdict(node, (law or scored.law(node)).draw(chance, scored.at(Role.RESIDUAL, node)).token)
     return None

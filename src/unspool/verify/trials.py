@@ -18,6 +18,7 @@ def drafted(verify: Verify) -> Iterator[Method]:
     yield Speculate(Chain(depth=2), verify)
     yield Speculate(Bush(widths=(2,)), verify)
     yield Speculate(Bush(widths=(2, 1)), verify)
+    yield Speculate(Bush(widths=(4,)), verify)
 
 
 def chained(verify: Verify) -> Iterator[Method]:
@@ -37,6 +38,7 @@ def branched(verify: Verify) -> Iterator[Method]:
 
     yield from chained(verify)
     yield Speculate(Bush(widths=(1, 2)), verify)
+    yield Speculate(Bush(widths=(4,)), verify)
 
 
 def bunched(verify: Verify) -> Iterator[Method]:
@@ -45,4 +47,6 @@ def bunched(verify: Verify) -> Iterator[Method]:
     from ..draft import Bunch, Chain
 
     yield Speculate(Bunch(paths=2, depth=1), verify)
+    yield Speculate(Bunch(paths=2, depth=2), verify)
+    yield Speculate(Bunch(paths=4, depth=1), verify)
     yield Speculate(Chain(depth=2), verify)

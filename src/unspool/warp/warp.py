@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from ..chance import At, Role
+from ..errors import EmptyLaw
 from ..law import Law
 from ..tree import ROOT, Tree
 
@@ -133,6 +134,13 @@ class Scored:
         if node not in self._laws:
             self._laws[node] = self.prefix.warp(self._state(node), self.raw(node))
         return self._laws[node]
+
+    def ends(self, node: int) -> bool:
+        """True if warps leave no token after `node`: a text that gets there fails, and nothing below can stand."""
+        try:
+            return self.law(node).is_empty()
+        except EmptyLaw:  # some warps say so at once
+            return True
 
     def _state(self, node: int) -> Any:
         if node not in self._states:
