@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ..asks import Scores
 from ..chance import At, Chance, Role
@@ -38,12 +39,13 @@ class Coupled:
     exponential race of the papers: it has no bound like (1 − TV)/(1 + TV), since mass moved between low ids shifts all
     intervals above. With P = Q everything stands.
 
-    Claim: SEED, and only under the walk: the tokens are not independent of plain decoding's noise, so a rule that
-    draws its own noise must not be told that they are.
+    Claim: SEED under the walk; LAW under rules that decide token by token, such as rejection. A rule that weighs a
+    token by those after it would meet their noise again in the next round, so `Speculate` refuses it.
     Cost: `depth` forwards of the draft model per round.
     """
 
     depth: int = 4
+    reuses_noise: ClassVar[bool] = True  # the numbers of a position are plain decoding's, in whatever round
 
     def __post_init__(self) -> None:
         if self.depth < 1:

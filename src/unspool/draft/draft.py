@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import fields, is_dataclass
 from typing import Any, Protocol, TypeAlias
 
 from ..asks import Ask, Scores
@@ -48,6 +49,19 @@ def possible(prefix: Prefix, law: Law) -> Law | None:
         return None if shaped.is_empty() else shaped
     except EmptyLaw:
         return None
+
+
+def reuses_noise(draft: Draft) -> bool:
+    """Whether a drafter, or one inside it, draws with numbers that serve again for the same position in the next round.
+
+    A drafter says so by `reuses_noise = True`; the verifier must then decide token by token.
+    """
+    own: bool | None = getattr(draft, "reuses_noise", None)
+    if own is not None:
+        return own
+    parts: list[Any] = [getattr(draft, field.name, None) for field in fields(draft)] if is_dataclass(draft) else []
+    inner = [one for part in parts for one in (part if isinstance(part, tuple) else (part,))]
+    return any(reuses_noise(one) for one in inner if hasattr(one, "begin"))
 
 
 def wanted(source: Source) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ..asks import Scores
 from ..chance import At, Chance, Role
@@ -43,6 +44,7 @@ class Raced:
     """
 
     depth: int = 4
+    reuses_noise: ClassVar[bool] = True  # the numbers of a position are plain decoding's, in whatever round
 
     def __post_init__(self) -> None:
         if self.depth < 1:

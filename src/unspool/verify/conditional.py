@@ -12,6 +12,7 @@ from ..tree import ROOT
 from ..warp.limits import expect, real
 from ..warp.truncate import entropy
 from ..warp.warp import Scored
+from .token_by_token import token_by_token
 from .trials import chained
 
 
@@ -21,6 +22,7 @@ from .trials import chained
     paper="2505.13204",
     systems=("AASD (conditional verification)",),
 )
+@token_by_token
 @dataclass(frozen=True)
 class Conditional:
     """Accept the first sibling with P(x) ≥ min(`base` − `slope`·H(P), max P); if none clears the bar, walk.

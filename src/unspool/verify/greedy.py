@@ -7,6 +7,7 @@ from ..chance import Chance
 from ..claim import ARGMAX, claims
 from ..tree import ROOT
 from ..warp.warp import Scored
+from .token_by_token import token_by_token
 from .trials import drafted
 
 
@@ -16,6 +17,7 @@ from .trials import drafted
     paper="1811.03115",
     systems=("Blockwise parallel decoding (exact)",),
 )
+@token_by_token
 def greedy(scored: Scored, chance: Chance) -> Verdict:
     """Follow argmax P from node to node; stop with the first one that was not drafted.
 

@@ -13,12 +13,14 @@ from ..claim import LAW, claims
 from ..law import Law
 from ..tree import ROOT, Tree
 from ..warp.warp import Scored
+from .token_by_token import token_by_token
 from .trials import bunched
 
 HALVINGS = 24  # of [1, K] for ρ; any ρ from the root on is exact, a rougher one only accepts less
 
 
 @claims(LAW, trials=bunched, paper="2310.15141", systems=("SpecTr (K-SEQ)",))
+@token_by_token
 def kseq(scored: Scored, chance: Chance) -> Verdict:
     """Accept the first of K independent x ~ Q that passes min(1, P(x)/(ρ·Q(x))), with the least ρ that leaves P exact.
 

@@ -10,6 +10,7 @@ from ..claim import BOUND, claims
 from ..tree import ROOT
 from ..warp.limits import expect, real
 from ..warp.warp import Scored
+from .token_by_token import token_by_token
 from .trials import chained
 
 USUAL = 0.8
@@ -22,6 +23,7 @@ USUAL = 0.8
     paper="2211.17192",
     systems=("Speculative decoding (lenience)",),
 )
+@token_by_token
 @dataclass(frozen=True)
 class Lenient:
     """Accept x ~ q with probability min(1, p(x)/(l·q(x))), else p ← norm[p − q]₊, for a lenience l ≤ 1.

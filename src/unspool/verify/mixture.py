@@ -11,6 +11,7 @@ from ..law import Law
 from ..tree import ROOT
 from ..warp.limits import expect, real
 from ..warp.warp import Scored
+from .token_by_token import token_by_token
 from .trials import chained
 
 USUAL = 0.2
@@ -22,6 +23,7 @@ USUAL = 0.2
     bound=lambda case: 1 - (1 - USUAL) ** case.most,
     systems=("transformers (assistant_ensemble_weight)",),
 )
+@token_by_token
 @dataclass(frozen=True)
 class Mixture:
     """Rejection with (1 − w)·p + w·q in place of p wherever something was drafted, q the eldest sibling's law.

@@ -7,6 +7,7 @@ from ..chance import Chance
 from ..claim import LAW, Method, claims
 from ..race import Racing
 from ..warp.warp import Scored
+from .token_by_token import token_by_token
 from .walk import walk
 
 
@@ -18,6 +19,7 @@ def _trials(verify: Verify) -> list[Method]:
 
 
 @claims(LAW, trials=_trials, paper="2408.07978", systems=("Drafter-invariant speculation (verification)",))
+@token_by_token
 def race(scored: Scored, chance: Chance) -> Verdict:
     """At each node take y = argmin Eᵧ / P(y), with the waiting times E of its position; if y was drafted go there.
 

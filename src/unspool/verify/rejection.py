@@ -7,6 +7,7 @@ from ..chance import Chance, Role
 from ..claim import LAW, claims
 from ..tree import ROOT
 from ..warp.warp import Scored
+from .token_by_token import token_by_token
 from .trials import drafted
 
 
@@ -16,6 +17,7 @@ from .trials import drafted
     paper="2211.17192",
     systems=("Speculative decoding (Leviathan)", "Speculative sampling (Chen)", "SpecInfer", "RSD-C"),
 )
+@token_by_token
 def rejection(scored: Scored, chance: Chance) -> Verdict:
     """Accept x ~ q with probability min(1, p(x)/q(x)), else p ← norm[p − q]₊; siblings in the order they were drawn.
 

@@ -11,6 +11,7 @@ from ..claim import HEURISTIC, Method, claims
 from ..tree import ROOT
 from ..warp.limits import expect, real
 from ..warp.warp import Scored
+from .token_by_token import token_by_token
 
 
 def build(sure: float = 0.6, steps: int = 10, surprise: float = 5.0) -> Method:
@@ -33,6 +34,7 @@ def _trials(rule: type[Rollback]) -> Iterator[Method]:
     systems=("BiLD (rollback)",),
     needs=("draft",),
 )
+@token_by_token
 @dataclass(frozen=True)
 class Rollback:
     """Accept drafted tokens up to the first with −log P(x) > `surprise` that is not argmax P; there write argmax P.

@@ -11,6 +11,7 @@ from ..law import Law
 from ..tree import ROOT
 from ..warp.limits import expect, real, whole
 from ..warp.warp import Scored
+from .token_by_token import token_by_token
 from .trials import chained
 
 
@@ -21,6 +22,7 @@ from .trials import chained
     paper="2203.16487",
     systems=("SpecDec (Spec-Verification)", "Blockwise parallel decoding (top-k)"),
 )
+@token_by_token
 @dataclass(frozen=True)
 class TopBeta:
     """Accept x if it is among the `beta` most probable and log max P − log P(x) ≤ `tau`; else write argmax P.

@@ -13,6 +13,7 @@ from ..tree import ROOT
 from ..warp.limits import expect, real
 from ..warp.truncate import entropy
 from ..warp.warp import Scored
+from .token_by_token import token_by_token
 from .trials import chained
 
 
@@ -22,6 +23,7 @@ from .trials import chained
     paper="2401.10774",
     systems=("Medusa (typical acceptance)",),
 )
+@token_by_token
 @dataclass(frozen=True)
 class Typical:
     """Accept the longest path whose every token has P(x) > min(`epsilon`, `alpha`·e^−H(P)); of several the likeliest.

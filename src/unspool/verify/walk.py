@@ -7,10 +7,12 @@ from ..chance import Chance, Role
 from ..claim import SEED, claims
 from ..tree import ROOT
 from ..warp.warp import Scored
+from .token_by_token import token_by_token
 from .trials import drafted
 
 
 @claims(SEED, trials=drafted, systems=("sampler match (llama.cpp, mlx-lm)",))
+@token_by_token
 def walk(scored: Scored, chance: Chance) -> Verdict:
     """Draw y ~ P at each node from plain decoding's own noise; if y was drafted go there, else stop with y.
 

@@ -7,6 +7,7 @@ from ..chance import Chance, Role
 from ..claim import LAW, claims
 from ..tree import ROOT
 from ..warp.warp import Scored
+from .token_by_token import token_by_token
 from .trials import chained
 
 
@@ -16,6 +17,7 @@ from .trials import chained
     paper="2401.15077",
     systems=("EAGLE (sampling)", "Lookahead decoding (sampling)", "SGLang (target only)"),
 )
+@token_by_token
 def zeroing(scored: Scored, chance: Chance) -> Verdict:
     """Accept x with probability P(x), else P(x) ← 0 and normalise; siblings in the order they stand in.
 
