@@ -54,8 +54,9 @@ def badge(claim: Claim) -> str:
 
 
 def _facts(entry: Entry) -> str:
+    promised = entry.claim.value + (f", {entry.note}" if entry.note else "")
     rows = [
-        ("claim", f"{badge(entry.claim)} {entry.claim.value} ([what exact means here](../../exact.md))"),
+        ("claim", f"{badge(entry.claim)} {promised} ([what exact means here](../../exact.md))"),
         ("family", f"[{title(entry.family)}](index.md)"),
         ("needs", _needs(entry)),
         ("paper", paper(entry)),

@@ -42,6 +42,7 @@ def _record(entry: Entry) -> dict[str, Any]:
         "name": entry.name,
         "family": entry.family,
         "claim": entry.claim.name,
+        "note": entry.note,
         "paper": entry.paper,
         "systems": list(entry.systems),
         "needs": list(entry.needs),
@@ -56,7 +57,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
     parts += [f"--{need} {'FILE' if need == 'heads' else 'MODEL'}" for need in entry.needs]
     shown = " ".join(filter(None, parts)) or "(none)"
     options = "-" if entry.build is None else shown
-    return entry.name, entry.family, entry.claim.name, entry.paper or "-", options, ", ".join(entry.systems)
+    return entry.name, entry.family, entry.promise, entry.paper or "-", options, ", ".join(entry.systems)
 
 
 def _options(entry: Entry) -> list[tuple[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -22,9 +23,22 @@ def build(tries: int = 256, rows: int = 0) -> Method:
     return Cars(tries=tries, rows=rows)
 
 
+def _fresh(text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+    """CARS with nothing learnt yet, so that every branch of a proof begins alike."""
+    return Cars()(text, chance, warp, stop)
+
+
+def _truth(case: Any, last: Any) -> Any:
+    from ..proof.plainly import Conditioned
+
+    return Conditioned(case, last)
+
+
 @claims(
     LAW,
-    trials=lambda rule: [rule()],
+    trials=lambda rule: [_fresh],
+    truth=_truth,
+    note="of the model given that the whole text meets the constraint",
     build=build,
     paper="2510.01902",
     systems=("CARS (constrained adaptive rejection sampling)",),
@@ -37,8 +51,7 @@ class Cars:
     constraint has probability p(text)/θ(root) in every try, whatever was learnt before: all texts that come out have
     the law p(text | constraint met), from the first on. What is learnt makes it come sooner.
 
-    Claim: LAW, of the model given that the constraint is met; without one it is plain decoding's, which is what `prove`
-    enumerates. Under constraints the tests do.
+    Claim: LAW, of the model given that the constraint is met; without one it is plain decoding's.
     Cost: 1/θ(root) tries on the average, at first 1/p(constraint met); of each a forward and a mask per token, but what
     the last tries of a request have read is not read again.
     """

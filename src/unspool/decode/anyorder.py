@@ -108,6 +108,7 @@ def _trials(rule: type[AnyOrder]) -> list[Method]:
 
 @claims(
     LAW,
+    note="if the model's conditionals are those of one joint law",
     shaped=False,
     trials=_trials,
     build=build,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..asks import Decoding, Done, Emit, Keep, Score, Scores
 from ..chance import At, Chance, Role
-from ..claim import SEED, Method, claims
+from ..claim import HEURISTIC, Method, claims
 from ..constrain.form import Words, spelt
 from ..errors import BadRequest
 from ..stop import Stop
@@ -30,8 +30,8 @@ class Word:
 
 
 @claims(
-    SEED,
-    trials=lambda rule: [rule(), rule((), 1)],
+    HEURISTIC,
+    trials=lambda rule: [rule((Word(b"b", (1,), (1,)),), longest) for longest in (1, 24)],
     build=build,
     paper="2211.08387",
     systems=("AutoTemplate (decoding; a causal model's end of text for its sentinels)",),
@@ -46,7 +46,8 @@ class Template:
     piece is finished, so that any causal model can fill a template. `unspool.constrain.sentinels` has the paper's own
     linearisation for a model that was trained on it.
 
-    Claim: SEED: without words it is plain decoding, seed for seed. With words its law is no longer the model's.
+    Claim: HEURISTIC: the law of a text with given words is not the model's. Without words it is plain decoding, seed
+    for seed, as the tests enumerate.
     Cost: one forward per token. A stop string ends the text even if words are missing.
     """
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..asks import Decoding
 from ..chance import Chance
-from ..claim import ARGMAX, Method, claims
+from ..claim import HEURISTIC, Method, claims
 from ..stop import Stop
 from ..warp.limits import expect, real, whole
 from ..warp.warp import Warp
@@ -30,8 +30,8 @@ def build(
 
 
 @claims(
-    ARGMAX,
-    trials=lambda rule: [rule(1, 1, 1.0)],
+    HEURISTIC,
+    trials=lambda rule: [rule(4), rule(2, 2, 1.0)],
     build=build,
     paper="1610.02424",
     systems=("Diverse Beam Search",),
@@ -44,7 +44,7 @@ class Diverse:
     has finished fines nobody. The first group is an ordinary beam search of `width` beams, and so is every group if
     `apart` is 0. `watch` is told what all groups have finished, best first.
 
-    Claim: ARGMAX for one group of one beam, which is what is enumerated; with several the best text of all groups.
+    Claim: HEURISTIC: the best text of all groups. One group of one beam is greedy decoding, as the tests enumerate.
     Cost: one forward per token, of groups·width rows; at most `rows` rows in all, then the best so far.
     """
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..asks import Ask, Decoding
 from ..chance import Chance
-from ..claim import ARGMAX, Method, claims
+from ..claim import HEURISTIC, Method, claims
 from ..constrain.combine import And
 from ..constrain.constraint import Constrained, Constraint
 from ..constrain.form import Words
@@ -48,8 +48,8 @@ def build(
 
 
 @claims(
-    ARGMAX,
-    trials=lambda rule: [rule(1)],
+    HEURISTIC,
+    trials=lambda rule: [rule(4)],
     build=build,
     paper="2112.08726",
     systems=("NeuroLogic A*esque (greedy, beam and sampling lookahead)", "NeuroLogic decoding"),
@@ -67,8 +67,8 @@ class Neurologic:
     `width`. A text ends only when all is said; finished ones are compared by log p / length(tokens). The paper's soft
     lookahead, which mixes embeddings, is not offered; its beams are 20.
 
-    Claim: ARGMAX for one beam without keywords, which is what is enumerated; without keywords it is beam search. With
-    no steps ahead, or `alpha` 0, it is NeuroLogic decoding. What is found is approximate.
+    Claim: HEURISTIC. Without keywords it is beam search, and with one beam greedy decoding. With no steps ahead, or
+    `alpha` 0, it is NeuroLogic decoding.
     Cost: per token a row for each text and, for each candidate, `ahead` rows and one for each token of a phrase but its
     last; at most `rows` in all, then the best so far.
     """

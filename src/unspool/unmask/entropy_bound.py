@@ -24,6 +24,7 @@ def build(budget: float = 0.15, certainty: str = "entropy", block: int = 32, siz
 
 @claims(
     BOUND,
+    note="if the model's conditionals are those of one joint law",
     shaped=False,
     trials=lambda _: [build(TRIED, size=3), build(TRIED, "margin", size=3)],
     build=build,

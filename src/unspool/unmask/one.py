@@ -22,6 +22,7 @@ def build(block: int = 0, size: int = 0) -> Method:
 
 @claims(
     LAW,
+    note="if the model's conditionals are those of one joint law",
     shaped=False,
     trials=lambda _: [build(size=3), build(size=3, block=2)],
     build=build,

@@ -24,6 +24,7 @@ def build(nats: float = 0.5, block: int = 32, size: int = 0) -> Method:
 
 @claims(
     BOUND,
+    note="if the model's conditionals are those of one joint law",
     shaped=False,
     trials=lambda _: [build(TRIED, size=3)],
     build=build,

@@ -27,7 +27,7 @@ def _record(spec: str, entry: Entry, lm: LM) -> dict[str, Any]:
         "spec": spec,
         "family": entry.family,
         "claim": entry.claim.name,
-        "promise": entry.claim.value,
+        "promise": f"{entry.claim.value} {entry.note}".rstrip(),
         "summary": entry.summary,
         "options": ",".join(f"{option.name}={_spelt(option.default)}" for option in options),
         "missing": _missing(spec, entry, lm),
