@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..law import Law
 from ..stop import Stop
 from ..unmask.blocks import Blocks, narrowed, whole
 from ..unmask.checked import Check
-from ..unmask.guard import free, guarded, mended
+from ..unmask.guard import guarded
 from ..unmask.remask import Remask
 from ..unmask.sight import Sight
 from ..unmask.unmask import Unmask, begun, suited
@@ -30,6 +31,11 @@ class Denoise:
     `blocks` says where, `view` how the laws come about, `unmask` which holes are filled, `check` whether they stand,
     `remask` what is taken back. A constraint among the warps is asked before anything stands. Exact if the choice
     depends on laws alone and never takes two dependent holes at once, or if every draft is checked.
+
+    It ends whatever its parts do. Without `remask` every look fills a hole, so there are at most as many looks as
+    holes. With one, the first n + `remask.looks` looks at a window of n places may take something back; after those
+    nothing is taken back there any more, and every look fills a hole again, all that are left if the rule chooses none.
+    That makes 2n + `remask.looks` looks per window at most; a view may take several looks for one.
 
     Cost: one forward per look, over what the model's layout and the view make of the canvas.
     """
@@ -57,27 +63,40 @@ class Denoise:
         canvas = Canvas.blank(text, self.size or room(stop.left(tail)))
         unmask, blocks, view, remask = begun(self.unmask), begun(self.blocks), begun(self.view), begun(self.remask)
         warp, guard = guarded(warp, canvas, stop)
-        revised = remask is not None or guard is not free
+        status = Status.FIXED if remask is None else Status.DRAFT
+        looks: Counter[int] = Counter()  # at windows that something may be taken back in, by their first places
         laws: dict[int, tuple[Law, Law]] = {}  # before and after warps
         told = len(text)
         while True:
             sheet = blocks(canvas)
             end = canvas.end(stop.tokens)
-            again = () if remask is None else remask.asks(sheet)
+            low, high = sheet.window
+            second = remask  # thoughts, while the window has looks left for them
+            if self.remask is not None and looks[low] >= high - low + self.remask.looks:
+                second = None
+            again = () if second is None else second.asks(sheet)
             places = sorted({*(i for i in sheet.holes if i < end), *again})
             if places:
                 field: Field = yield from view(sheet, places)
-                sight = narrowed(blocks, Sight(sheet, field, warp, chance, remask is not None))
+                looks[low] += 1
+                seen = Sight(sheet, field, warp, chance, remask is not None)
+                sight = narrowed(blocks, seen)
+                if second is None and not sight.holes:
+                    sight = seen  # nothing else is left to do
                 chosen = unmask(sight) if sight.holes else ()
                 if not chosen and remask is None:
                     raise RuntimeError(f"{unmask} chose none of {len(sight.holes)} holes; expected at least one")
+                if not chosen and second is None:
+                    chosen = sight.holes
                 if self.check is not None and sight.holes:
                     chosen = yield from self.check(sight, chosen)
-                canvas = guard(sight, canvas, chosen, Status.DRAFT if revised else Status.FIXED)
-                canvas = canvas if remask is None else mended(guard, remask(sight, canvas))
+                canvas = guard(sight, canvas, chosen, status)
+                canvas = canvas if second is None else guard.mend(sight, canvas, second(sight, canvas))
                 laws |= {i: (sight.raw[i], sight.law(i)) for i in sight.raw if canvas.tokens[i] != sheet.tokens[i]}
-            else:
-                canvas = canvas.fixed(*sheet.window)
+            elif any(canvas.is_open(i) for i in range(low, min(high, end + 1))):
+                canvas = canvas.fixed(low, high)
+            elif canvas.settled < min(end + 1, len(canvas)):
+                raise RuntimeError(f"{blocks} gave the window {low}..{high}, where nothing is left to do")
             kept, reason, tail, trim = stop.cut(tail, canvas.tokens[told : canvas.settled])
             if kept or places:
                 shown = [laws.pop(i) for i in range(told, told + len(kept))]  # each holds on to all that its look told

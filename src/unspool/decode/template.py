@@ -11,6 +11,7 @@ from ..constrain.form import Words, spelt
 from ..errors import BadRequest
 from ..stop import Stop
 from ..tree import NOTHING, ROOT
+from ..unmask.guard import unbound
 from ..warp.limits import expect, whole
 from ..warp.warp import Prefix, Warp
 
@@ -47,7 +48,7 @@ class Template:
     linearisation for a model that was trained on it.
 
     Claim: HEURISTIC: the law of a text with given words is not the model's. Without words it is plain decoding, seed
-    for seed, as the tests enumerate.
+    for seed, as the tests enumerate. A constraint is refused if there are words: what is copied asks nobody.
     Cost: one forward per token. A stop string ends the text even if words are missing.
     """
 
@@ -66,6 +67,8 @@ class Template:
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Decode after `text` until `stop`."""
+        if self.words:
+            unbound(warp, "template")
         tail = stop.start()
         prefix = Prefix.of(text, warp, stop.left(tail))
         missing, copied, filler = self._fitted(prefix.left), list[int](), list[int]()

@@ -10,7 +10,7 @@ from typing import Any
 from ..canvas import Canvas
 from ..claim import HEURISTIC, Method, claims
 from ..errors import BadRequest
-from ..warp.limits import expect, whole
+from ..warp.limits import expect, level, whole
 from .confident import Confident
 from .sight import Sight
 
@@ -57,6 +57,7 @@ class Adaptive:
 
     def __post_init__(self) -> None:
         expect(whole(self.size, 1), "adaptive:block", self.size, "a block of at least 1")
+        expect(level(self.threshold), "adaptive:delimiter", self.threshold, "a number; usual is 0.3")
         expect(0 < self.reach <= 1, "adaptive:reach", self.reach, "a share of the answer, above 0 and at most 1")
 
     def fit(self, vocabulary: Any) -> Adaptive:

@@ -34,9 +34,17 @@ def whole(canvas: Canvas) -> Canvas:
     return canvas.within(canvas.prompt, len(canvas))
 
 
+def with_holes(blocks: Blocks, canvas: Canvas) -> tuple[int, int]:
+    """The window on the first block that has a hole, where drafts may stand that somebody else will revise.
+
+    For rules that have blocks of their own: the loop's are done only when their drafts are.
+    """
+    return blocks(canvas.fixed(0, len(canvas))).window
+
+
 @dataclass(frozen=True)
 class Fixed:
-    """The first block of `size` places that has a hole, counted from the end of the prompt."""
+    """The first block of `size` places that has a hole or a draft, counted from the end of the prompt."""
 
     size: int = 32
 

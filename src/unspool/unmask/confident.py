@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..claim import HEURISTIC, Method, claims
+from ..warp.limits import expect, level
 from .blocks import blocks_of
 from .certainty import Certainty, certainty_of, confidence, ranked
 from .sight import Sight
@@ -38,6 +39,9 @@ class Confident:
 
     threshold: float = 0.9
     certainty: Certainty = confidence
+
+    def __post_init__(self) -> None:
+        expect(level(self.threshold), "confident:threshold", self.threshold, "a number; usual is 0.9")
 
     def __call__(self, sight: Sight) -> Collection[int]:
         """The sure holes, or the surest."""

@@ -7,7 +7,7 @@ from statistics import pstdev
 
 from ..canvas import Canvas
 from ..claim import HEURISTIC, Method, claims
-from ..warp.limits import expect, whole
+from ..warp.limits import expect, level, whole
 from .blocks import blocks_of
 from .confident import Confident
 from .sight import Sight
@@ -51,6 +51,8 @@ class Cycle:
 
     def __post_init__(self) -> None:
         expect(whole(self.looks, 0), "cycle:looks", self.looks, "a whole number of slow looks from 0 on")
+        expect(level(self.least), "cycle:least", self.least, "a number; usual is 0.3")
+        expect(level(self.steady), "cycle:steady", self.steady, "a number of places; usual is 1")
         expect(whole(self.recent, 1), "cycle:recent", self.recent, "a whole number of horizons from 1 on")
         blocks_of(self.block)
 

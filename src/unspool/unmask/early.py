@@ -7,7 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..claim import HEURISTIC, Method, claims
-from .blocks import Blocks, Fixed, blocks_of, whole
+from ..warp.limits import expect, level
+from .blocks import Blocks, Fixed, blocks_of, whole, with_holes
 from .confident import Confident
 from .sight import Sight
 from .unmask import Unmask
@@ -55,14 +56,18 @@ class Early:
     gaps: tuple[float, float, float] = (7.5, 5.0, 2.5)
     watched: int = 0
 
+    def __post_init__(self) -> None:
+        for name, gap in zip(("early", "middle", "late"), self.gaps, strict=True):
+            expect(level(gap), f"early:{name}", gap, "a number; usual is 7.5, then 5, then 2.5")
+
     def __call__(self, sight: Sight) -> Collection[int]:
         """All holes, or those of the rule."""
         canvas = sight.canvas
         done = canvas.step / max(1, len(canvas) - canvas.prompt)
         if self._gap(sight) >= self.gaps[min(2, int(3 * done))]:
             return sight.holes
-        near = sight.within(*self.blocks(canvas).window)
-        return self.rule(near)
+        near = sight.within(*with_holes(self.blocks, canvas))
+        return self.rule(near if near.holes else sight)  # the view may not have shown the block
 
     def _gap(self, sight: Sight) -> float:
         holes = [i for i in sight.holes if i not in sight.raw.final][-self.watched :]

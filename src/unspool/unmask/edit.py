@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..canvas import Canvas, Status
 from ..claim import HEURISTIC, Method, claims
-from ..warp.limits import expect, whole
+from ..warp.limits import expect, level, whole
 from .blocks import blocks_of
 from .confident import Confident
 from .sight import Sight
@@ -34,7 +34,8 @@ class Edit:
     """Replace each token of the block by argmax p where that is another token with more than `threshold`.
 
     Tokens are looked at again at every look; when no hole is left, in up to `passes` looks more, until one changes
-    nothing. The prompt and finished blocks are never edited.
+    nothing. The prompt and finished blocks are never edited, and nothing becomes what the request's own rules forbid: an
+    edit that a constraint does not allow is not made.
 
     Claim: HEURISTIC; a threshold above 1 never edits. What is edited is chosen and not drawn, so texts are likelier
     than the model's own; it loses where two tokens are each right for the other's rival and go on swapping. Cost: the
@@ -45,7 +46,13 @@ class Edit:
     passes: int = 16
 
     def __post_init__(self) -> None:
+        expect(level(self.threshold), "edit:edit", self.threshold, "a number; usual is 0.9")
         expect(whole(self.passes, 0), "edit:passes", self.passes, "a whole number of looks from 0 on")
+
+    @property
+    def looks(self) -> int:
+        """The passes."""
+        return self.passes
 
     def asks(self, canvas: Canvas) -> Collection[int]:
         """Every draft of the window."""
@@ -62,19 +69,19 @@ class Edit:
 
 @dataclass
 class _Editing:
-    """How many looks in this block were for edits alone, and whether the last of them changed nothing."""
+    """How many looks in this block were for edits alone, and what the last of them was at."""
 
     rule: Edit
     window: tuple[int, int] = (0, 0)
     passes: int = 0
-    calm: bool = False
+    seen: tuple[int, ...] = ()
 
     def asks(self, canvas: Canvas) -> Collection[int]:
-        """Every draft of the window, while passes are left."""
+        """Every draft of the window, while passes are left and the last has changed something."""
         if canvas.window != self.window:
-            self.window, self.passes, self.calm = canvas.window, 0, False
+            self.window, self.passes, self.seen = canvas.window, 0, ()
         left = self.passes < self.rule.passes or (canvas.holes and not self.passes)
-        if self.rule.threshold > 1 or self.calm or not left:
+        if self.rule.threshold > 1 or canvas.tokens == self.seen or not left:
             return ()
         return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
 
@@ -82,7 +89,7 @@ class _Editing:
         """The canvas with its edits."""
         old = [i for i in sight.raw if sight.canvas.status[i] == Status.DRAFT]
         rivals = {i: peak.token for i in old if (peak := sight.peak(i)).p > self.rule.threshold}
-        edits = {i: token for i, token in rivals.items() if token != canvas.tokens[i]}
+        edits = {i: x for i, x in rivals.items() if x != canvas.tokens[i] and sight.law(i)[x] > 0}
         self.passes = 0 if sight.holes else self.passes + 1
-        self.calm = not sight.holes and not edits
+        self.seen = () if sight.holes else sight.canvas.tokens
         return canvas.fill(edits, Status.DRAFT) if edits else canvas

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..claim import HEURISTIC, Method, claims
 from ..warp.limits import expect, real, whole
-from .blocks import Fixed
+from .blocks import Fixed, with_holes
 from .certainty import Certainty
 from .sight import Sight
 
@@ -55,6 +55,6 @@ class Explore:
     def __call__(self, sight: Sight) -> Collection[int]:
         """The sure holes, and one more where there is none."""
         sure = [i for i in sight.holes if sight.peak(i).p >= self.threshold]
-        _, high = Fixed(self.block)(sight.canvas).window
-        near = [i for i in sight.holes if i < high]
+        _, high = with_holes(Fixed(self.block), sight.canvas)
+        near = [i for i in sight.holes if i < high] or sight.holes  # the view may not have shown the block
         return sure if set(sure) & set(near) else [*sure, max(near, key=lambda i: self.first(sight, i))]

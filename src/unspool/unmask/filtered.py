@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..canvas import Canvas
 from ..claim import HEURISTIC, Method, claims
 from ..errors import BadRequest
-from ..warp.limits import expect, whole
+from ..warp.limits import expect, level, whole
 from .blocks import Fixed
 from .certainty import confidence, foremost
 from .sight import Sight
@@ -101,6 +101,7 @@ class Filtered:
     threshold: float = 0.9
 
     def __post_init__(self) -> None:
+        expect(level(self.threshold), "filtered:threshold", self.threshold, "a number; usual is 0.9")
         expect(whole(self.size, 1), "filtered:size", self.size, "a block of at least 1")
 
     @torch.no_grad()

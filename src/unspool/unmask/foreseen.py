@@ -9,8 +9,8 @@ from typing import Any
 from ..canvas import HOLE, Canvas
 from ..claim import HEURISTIC, Method, claims
 from ..errors import BadRequest
-from ..warp.limits import expect, real
-from .blocks import blocks_of
+from ..warp.limits import expect, level, real
+from .blocks import blocks_of, with_holes
 from .confident import Confident
 from .sight import Sight
 
@@ -56,6 +56,7 @@ class Foreseen:
 
     def __post_init__(self) -> None:
         expect(real(self.floor, 0), "foreseen:floor", self.floor, "a probability")
+        expect(level(self.sure), "foreseen:sure", self.sure, "a number; usual is 0.9")
         blocks_of(self.block)
 
     def fit(self, vocabulary: Any) -> Foreseen:
@@ -92,7 +93,7 @@ class _Ending:
 
     def saw(self, sight: Sight) -> Sight:
         """The sight of the block, up to the end if one was seen."""
-        low, high = blocks_of(self.rule.block)(sight.canvas).window
+        low, high = with_holes(blocks_of(self.rule.block), sight.canvas)
         filled = max((i for i, x in enumerate(sight.canvas.tokens) if x != HOLE), default=-1)
         found = {i: peak.p for i in sight.holes if i > filled and (peak := sight.peak(i)).token in self.rule.ends}
         near = [i for i, p in found.items() if i < high and p >= self.rule.sure]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import reduce
 from operator import or_
 from typing import Protocol, runtime_checkable
@@ -18,7 +18,15 @@ class Guard(Protocol):
     """Puts tokens on a canvas: those that were chosen, or others where those may not stand."""
 
     def __call__(self, sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
-        """The canvas one step later; at least one hole of the sight is filled, or an error says why none can be."""
+        """The canvas one step later.
+
+        If any hole was chosen at least one is filled, or an error says why none can be; if none was, it is the same
+        canvas at its next step.
+        """
+        ...
+
+    def mend(self, sight: Sight, before: Canvas, after: Canvas) -> Canvas:
+        """The canvas after a second thought has changed it, with what stood before where the change may not stand."""
         ...
 
 
@@ -31,9 +39,16 @@ class Binding(Protocol):
         ...
 
 
-def free(sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+class Free:
     """Whatever was drawn may stand."""
-    return canvas.fill({i: sight.draw(i).token for i in chosen}, status)
+
+    def __call__(self, sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+        """All that was chosen."""
+        return canvas.fill({i: sight.draw(i).token for i in chosen}, status)
+
+    def mend(self, sight: Sight, before: Canvas, after: Canvas) -> Canvas:
+        """All that was changed."""
+        return after
 
 
 def guarded(warp: Warp, canvas: Canvas, stop: Stop) -> tuple[Warp, Guard]:
@@ -41,17 +56,11 @@ def guarded(warp: Warp, canvas: Canvas, stop: Stop) -> tuple[Warp, Guard]:
     listed = parts(warp)
     binding = [part for part in listed if isinstance(part, Binding)]
     if not binding:
-        return warp, free
+        return warp, Free()
     if len(binding) > 1:
         raise BadRequest(f"{len(binding)} constraints bind this canvas; expected one: join them with & into one")
     rest = [part for part in listed if part is not binding[0]]
     return reduce(or_, rest, Same()), binding[0].guard(canvas, stop)
-
-
-def mended(guard: Guard, canvas: Canvas) -> Canvas:
-    """The canvas after a second thought, without what the guard would not have let stand: what its `mend` says."""
-    mend: Callable[[Canvas], Canvas] | None = getattr(guard, "mend", None)
-    return canvas if mend is None else mend(canvas)
 
 
 def unbound(warp: Warp, method: str) -> Warp:

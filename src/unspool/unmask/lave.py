@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ..canvas import HOLE, Canvas, Status
@@ -75,9 +75,9 @@ class Lave:
         return lave
 
     def __call__(self, sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
-        """The canvas with those of the chosen tokens that leave a way to an end, or with one other."""
-        if not sight.holes:
-            return canvas
+        """The canvas one step later, with those of the chosen tokens that leave a way to an end, or with one other."""
+        if not chosen:
+            return canvas.fill({}, status)  # a step all the same: schedules go by the canvas's own time
         text, outlook = self._text(canvas), Outlook(sight)
         self._refuse_unless(self._agrees(text))
         placed: dict[int, int] = {}
@@ -97,11 +97,33 @@ class Lave:
             placed[i] = text[i - self.begins] = self._forward(outlook, text, i)
         return canvas.fill(placed | self._forced(sight, text), status)
 
-    def mend(self, canvas: Canvas) -> Canvas:
-        """The canvas without the drafts that a second thought has put against the witness."""
-        text = self._text(canvas)
-        wrong = [at for at in range(len(text)) if text[at] != HOLE and not self._as_foreseen(at, text[at])]
-        return canvas.remask(self.begins + at for at in wrong if canvas.status[self.begins + at] == Status.DRAFT)
+    def mend(self, sight: Sight, before: Canvas, after: Canvas) -> Canvas:
+        """The canvas after a second thought, with what stood before where the new token leaves no way to an end.
+
+        Places are asked about from left to right, each with all others as they stand by then. One that was drawn anew
+        may be drawn again; a place that was emptied stays so.
+        """
+        text, outlook = self._text(before), Outlook(sight)
+        wanted = self._text(after)
+        changed = [at for at, token in enumerate(wanted) if token != text[at]]
+        for at in changed:
+            if wanted[at] == HOLE:
+                text[at] = HOLE
+        self._refuse_unless(self._agrees(text))
+        revised: dict[int, int] = {}
+        for at in changed:
+            i, new = self.begins + at, wanted[at]
+            if new == HOLE:
+                continue
+            old, text[at] = text[at], HOLE
+            if sight.drew(i, new):
+                token = self._proposed(outlook, text, i)
+            else:
+                token = new if self._fits(outlook, text, at, new) else None
+            text[at] = old if token is None else token
+            if text[at] != new:
+                revised[i] = text[at]
+        return replace(after.fill(revised, Status.DRAFT), step=after.step) if revised else after
 
     # ---- proposals
 
@@ -144,11 +166,13 @@ class Lave:
     def _forced(self, sight: Sight, text: list[int]) -> dict[int, int]:
         """What the constraint leaves no choice about after all that stands without a gap: the witness has it too."""
         placed: dict[int, int] = {}
-        for at in range(self._end(text)):
+        for at, foreseen in enumerate(self.witness):
+            if text[at] in self.stop.tokens:
+                break
             if text[at] == HOLE:
                 if self.begins + at not in sight.raw or not self._state(text, at).forced():
                     break
-                placed[self.begins + at] = text[at] = self.witness[at]
+                placed[self.begins + at] = text[at] = foreseen
         return placed
 
     # ---- lookahead
@@ -198,8 +222,13 @@ class Lave:
 
     def _grown(self, outlook: Outlook, beams: list[Beam], known: int, i: int) -> list[Beam]:
         """All beams one place further, the best of them first."""
+        if known == HOLE and i not in outlook.sight.raw:  # nobody has looked there: what was foreseen has to do
+            at = i - self.begins
+            known = self.witness[at] if at < len(self.witness) else HOLE
         if known != HOLE:
             return [Beam(b.score, (*b.tokens, known), b.state.step(known)) for b in beams if b.state.allows(known)]
+        if i not in outlook.sight.raw:
+            return []
         grown = [
             (beam, token, beam.score + logprob)
             for beam in beams

@@ -16,6 +16,11 @@ class Remask(Protocol):
     nothing is asked about any more.
     """
 
+    @property
+    def looks(self) -> int:
+        """How many looks at one window it may take, besides one for each of its places."""
+        ...
+
     def asks(self, canvas: Canvas) -> Collection[int]:
         """The filled places of the window whose laws it has to see."""
         ...

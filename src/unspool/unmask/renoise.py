@@ -53,6 +53,11 @@ class Renoise:
 
     noise: Noise
 
+    @property
+    def looks(self) -> int:
+        """The steps."""
+        return self.noise.steps
+
     def asks(self, canvas: Canvas) -> Collection[int]:
         """A draft, when all is filled before all steps are made: so that time goes on."""
         return _waiting(canvas) if any(self.noise(n).mask for n in range(canvas.step, self.noise.steps)) else ()
@@ -88,6 +93,11 @@ class Doubtful:
 
     noise: Noise
 
+    @property
+    def looks(self) -> int:
+        """The steps."""
+        return self.noise.steps
+
     def asks(self, canvas: Canvas) -> Collection[int]:
         """A draft, when all is filled before all steps are made."""
         return _waiting(canvas) if canvas.step < self.noise.steps else ()
@@ -108,6 +118,11 @@ class _Doubts:
     noise: Noise
     rule: Doubtful
     sure: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def looks(self) -> int:
+        """The steps."""
+        return self.noise.steps
 
     def asks(self, canvas: Canvas) -> Collection[int]:
         """As the rule says."""

@@ -35,6 +35,7 @@ class Resample:
 
     The canvas has no holes after the first look. The paper begins with random tokens; here they are the first look's.
     That it resamples the whole canvas at once is from reviews of the paper, the number of looks is not confirmed.
+    Under a constraint a place is drawn again if its token cannot stand, and after some draws left as it was.
 
     Claim: HEURISTIC; all places at once is not Gibbs sampling. It loses where neighbours depend on each other: both
     change to fit what the other was. A low temperature makes it settle. Cost: one look per round, at every place.
@@ -60,24 +61,25 @@ class Resample:
 
 @dataclass
 class _Resampling:
-    """How often this block was drawn anew."""
+    """How often this block was drawn anew, and what the last look was at."""
 
     rule: Resample
     window: tuple[int, int] = (0, 0)
     looks: int = 0
+    seen: tuple[int, ...] = ()
 
     def asks(self, canvas: Canvas) -> Collection[int]:
-        """Every draft of the window, while looks are left."""
+        """Every draft of the window, while looks are left and the last has changed something."""
         if canvas.window != self.window:
-            self.window, self.looks = canvas.window, 0
-        if self.looks >= self.rule.looks:
+            self.window, self.looks, self.seen = canvas.window, 0, ()
+        if self.looks >= self.rule.looks or canvas.tokens == self.seen:
             return ()
         return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
 
     def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
-        """The canvas with new draws; the same one ends it."""
+        """The canvas with new draws."""
         old = [i for i in sight.raw if sight.canvas.status[i] == Status.DRAFT]
         new = {i: token for i in old if (token := sight.draw(i).token) != canvas.tokens[i]}
-        if not sight.holes:
-            self.looks = self.looks + 1 if new else self.rule.looks
+        self.looks += not sight.holes
+        self.seen = () if sight.holes else sight.canvas.tokens
         return canvas.fill(new, Status.DRAFT) if new else canvas

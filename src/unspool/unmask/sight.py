@@ -67,6 +67,10 @@ class Sight:
             self._drawn[i] = self.law(i).draw(self.chance, At(i, Role.FILL, round=self.canvas.step))
         return self._drawn[i]
 
+    def drew(self, i: int, token: int) -> bool:
+        """True if this token was drawn for a place at this look."""
+        return i in self._drawn and self._drawn[i].token == token
+
     def settle(self, i: int, drawn: Drawn) -> None:
         """Have another token go into a place than the one that would have been drawn, with the law it came from."""
         self._drawn[i], self._laws[i] = drawn, drawn.law

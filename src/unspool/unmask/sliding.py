@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..canvas import Canvas
 from ..claim import HEURISTIC, Method, claims
-from ..warp.limits import expect, real, whole
+from ..warp.limits import expect, level, real, whole
 from .sight import Sight
 
 
@@ -56,6 +56,7 @@ class Near:
     slope: float = 0.02
 
     def __post_init__(self) -> None:
+        expect(level(self.threshold), "sliding:entropy", self.threshold, "a number of nats; usual is 0.4")
         expect(real(self.slope, 0), "sliding:slope", self.slope, "a number from 0 on")
 
     def __call__(self, sight: Sight) -> Collection[int]:

@@ -11,7 +11,7 @@ from ..canvas import Canvas, Status
 from ..claim import HEURISTIC, Method, claims
 from ..field import Field
 from ..warp import TopP
-from ..warp.limits import expect, real, whole
+from ..warp.limits import expect, level, real, whole
 from .blocks import blocks_of
 from .certainty import entropy, foremost
 from .sight import Sight
@@ -57,6 +57,8 @@ class Softened:
 
     def __post_init__(self) -> None:
         expect(real(self.weight, 0, 1), "softened:weight", self.weight, "a share from 0 to 1; usual is 0.1 to 0.2")
+        expect(level(self.refine), "softened:refine", self.refine, "a number of nats; usual is 0.1")
+        expect(real(self.nucleus, 0, 1), "softened:nucleus", self.nucleus, "a share from 0 to 1; usual is 0.9")
         expect(whole(self.looks, 0), "softened:looks", self.looks, "a whole number of looks from 0 on")
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
@@ -107,6 +109,9 @@ class Settled:
     """
 
     threshold: float = 0.1
+
+    def __post_init__(self) -> None:
+        expect(level(self.threshold), "softened:settle", self.threshold, "a number of nats; usual is 0.1")
 
     def __call__(self, sight: Sight) -> Collection[int]:
         """The calmest."""

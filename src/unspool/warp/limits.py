@@ -21,6 +21,11 @@ def real(given: object, low: float = -math.inf, high: float = math.inf) -> bool:
     return abs(given) <= sys.float_info.max and low <= given <= high  # not isfinite, which fails at huge integers
 
 
+def level(given: object) -> bool:
+    """True for a number that others can be compared with: infinities may be, NaN never is above or below anything."""
+    return real(given) or given in (math.inf, -math.inf)
+
+
 def whole(given: object, low: int, high: float = math.inf) -> bool:
     """True for an integer in [low, high]."""
     return isinstance(given, int) and not isinstance(given, bool) and low <= given <= high
