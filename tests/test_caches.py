@@ -13,6 +13,7 @@ from unspool.canvas import Canvas
 from unspool.chance import Philox
 from unspool.errors import BadRequest
 from unspool.methods import method
+from unspool.field import Field
 from unspool.models.filling import Filling
 from unspool.models.shape import Shape
 from unspool.run.canvased import Canvased
@@ -100,6 +101,26 @@ def test_a_cache_computes_what_its_rule_says_and_no_more(view, rows, right):
     seen = walk(Sheeted(Deep(), filling), view)
     assert [field.rows for _, field in seen] == rows
     assert exact(seen, filling) == right
+
+
+def asked_of(viewing):
+    """The look that a view asks for; it is answered with nothing."""
+    look = next(viewing)
+    with pytest.raises(StopIteration):
+        viewing.send(Field({}))
+    return look
+
+
+def test_only_near_holes_are_looked_at_between_two_looks_at_everything():
+    view, blank = Windowed(near=2, far=3, cycle=3).begin(), Canvas.blank((1,), 6)
+    assert asked_of(view(blank, blank.holes)) == Look(blank, (1, 2, 3, 4, 5, 6))
+    written = blank.fill({2: 0, 5: 0})
+    look = asked_of(view(written, written.holes))
+    assert look.places == (1, 3)  # the two leftmost holes
+    assert look.fresh == {1, 3, 2, 5}  # these, and what was written since
+    assert look.seen == {0, 1, 2, 3, 4, 5}  # all tokens and three holes; the fourth, 6, is not seen
+    asked_of(view(written, written.holes))
+    assert asked_of(view(written, written.holes)) == Look(written, (1, 3, 4, 6))  # a new cycle
 
 
 def test_old_keys_are_those_of_the_last_time_they_were_computed():

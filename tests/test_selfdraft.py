@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from deep import Deep
+from toy import Toy
 
 from unspool.asks import Check, Look, Scores
 from unspool.canvas import HOLE, Canvas
@@ -10,10 +13,16 @@ from unspool.chance import Philox
 from unspool.draft import Denoised, Masks, Recall
 from unspool.draft.masks import drafting
 from unspool.errors import BadRequest
+from unspool.field import Field
 from unspool.law import Law
+from unspool.lm import LM
 from unspool.methods import method
+from unspool.models.filling import Filling
+from unspool.run.canvased import Canvased
 from unspool.run.engine import Engine
-from unspool.run.session import Looking
+from unspool.run.quiet import quiet
+from unspool.run.session import Infill, Looking
+from unspool.run.slotted import Slotted
 from unspool.run.table import Table
 from unspool.settings import Settings
 from unspool.stop import Stop
@@ -67,6 +76,47 @@ def test_the_first_token_of_a_block_always_stands():
     for seed in range(8):
         _, trace = decoded("blended:weight=0,depth=3", most=6, seed=seed)
         assert trace.rounds <= 6
+
+
+@pytest.mark.parametrize("context", [None, 8], ids=["as long as it takes", "silent behind eight tokens"])
+def test_a_block_is_filled_by_a_draft_model_that_was_trained_to(context):
+    """Draft models are kept quiet by whoever loads them; one that fills holes fills them all the same."""
+    network = Deep(context=context)
+    engine = Engine({"target": table(), "draft": quiet(Canvased(network, Filling("block", "shifted", 3)))})
+    job = engine.submit(method("blended:weight=1,depth=3,by=draft"), (1, 2), Philox(1), stop=Stop(most=12))
+    engine.run()
+    assert len(job.result().tokens) == 12
+    assert 0 < network.forwards == job.trace.forwards["draft"]
+    assert job.trace.drafted == (11 if context is None else 6)
+    assert network.slots.in_use == 0
+
+
+def test_a_draft_model_that_only_reads_is_no_model_that_fills():
+    assert not isinstance(quiet(Slotted(Toy())), Infill)
+    engine = Engine({"target": table(5), "draft": quiet(Slotted(Toy()))})
+    job = engine.submit(method("blended:by=draft"), (1, 2), Philox(1), stop=Stop(most=4))
+    engine.run()
+    with pytest.raises(BadRequest, match="the draft model reads left to right"):
+        job.result()
+
+
+def test_a_loaded_draft_that_fills_holes_can_be_asked_to(smollm2):
+    """As `unspool.load("smollm2", draft="smollm2-diffusion")` puts them together."""
+
+    class Filler(Table):
+        looks = 0
+
+        def look(self, asked):
+            self.looks += 1
+            even = Law(torch.zeros(self.vocab))
+            return [Field(dict.fromkeys(ask.look.places, even), 1) for ask in asked]
+
+    words = smollm2.vocabulary
+    filler = Filler(words.size, lambda text: [1.0] * words.size)
+    both = LM("both", smollm2.model, words, draft=LM("filler", filler, words))
+    out = both.generate("The rain", Settings(max_tokens=4, ignore_eos=True), "blended:by=draft,weight=1")
+    assert len(out.tokens) == 4
+    assert filler.looks == 1  # three of the four tokens are one block
 
 
 def test_masks_hang_below_the_text_and_below_every_guess():

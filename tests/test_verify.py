@@ -336,6 +336,13 @@ def test_the_more_a_rule_lets_pass_the_more_is_accepted():
         assert rates[-1] > rates[0]
 
 
+def test_conditional_verification_accepts_of_a_flat_law_what_it_refuses_of_a_peaked_one():
+    flat, peaked = [3.2, *[1.0] * 20], [30.0, 2.2, 1.0]  # token 1 has 4.3 % and 6.6 %, the bars are 0 and 8.5 %
+    for weights, stands in ((flat, 1.0), (peaked, 0.066)):
+        law = one_round(Chain(1), Conditional(0.15, 0.15), always(*weights), always(0, 1))
+        assert sum(mass for (path, _), mass in law.items() if path == (1,)) == pytest.approx(stands, abs=0.01)
+
+
 def test_a_mixture_is_accepted_and_off_in_proportion():
     target, drafter = always(3, 1), always(1, 1)  # TV = .25
     assert accepted(Chain(1), Mixture(0.4), target, drafter) == pytest.approx(1 - 0.6 * 0.25)

@@ -19,7 +19,7 @@ from .models.vocabulary import Vocabulary
 from .run.covering import Covering
 from .run.engine import Engine
 from .run.price import price
-from .run.quiet import Quiet
+from .run.quiet import quiet
 from .run.retold import Retold
 from .run.session import Causal
 from .run.translated import Translated
@@ -61,10 +61,10 @@ class LM:
                 found = self.alignments[name] = align(self.vocabulary, lm.vocabulary)
             except BadRequest as error:
                 raise BadRequest(f"{lm.name} cannot draft for {self.name}: {error}") from None
-            self._drafts[name] = Quiet(_drafting(lm.model, found))
+            self._drafts[name] = quiet(_drafting(lm.model, found))
             if name == "draft":  # for methods that draft text instead of tokens
-                self._drafts["prose"] = Quiet(Retold(lm.model, found))
-                self._drafts["strings"] = Quiet(Covering(lm.model, found))
+                self._drafts["prose"] = quiet(Retold(lm.model, found))
+                self._drafts["strings"] = quiet(Covering(lm.model, found))
 
     def generate(self, prompt: Prompt, settings: Settings = Settings(), method: str | Method = "plain") -> Output:  # noqa: B008
         """One text after a prompt, by the name of a method (`unspool methods`) with its options, or by a method."""

@@ -8,10 +8,11 @@ import torch
 
 from ..asks import Draw, Drew, Scores
 from ..errors import OutOfRoom
+from ..field import Field
 from ..grow.chosen import chosen
 from ..law import NEVER, Law
 from ..tree import NOTHING, ROOT, Tree
-from .session import Asked, Causal, Patient, Session, Sketching
+from .session import Asked, Causal, Infill, Looking, Patient, Session, Sketching
 
 
 class Quiet:
@@ -86,6 +87,38 @@ class Quiet:
         return Scores([self._nothing] * len(ask.tree), [self._nothing] * len(_quiet(ask).leaves))
 
 
+class QuietFilling(Quiet):
+    """A quiet model that also fills holes, as its inner model does."""
+
+    def look(self, asked: Sequence[Looking]) -> list[Field]:
+        """Answer all these in one forward, or each alone if there is no room for all."""
+        assert isinstance(self.model, Infill)
+        heard = [ask for ask in asked if not self._is_silent(ask)]
+        looks = [ask if ask.session is None else Looking(_quiet(ask).opened(), ask.look) for ask in heard]
+        try:
+            answers = iter(self.model.look(looks) if looks else [])
+        except OutOfRoom:
+            if len(heard) > 1:
+                return [self.look([ask])[0] for ask in asked]
+            if heard[0].session is not None:
+                _quiet(heard[0]).hush()
+            return [self._blank(ask) for ask in asked]
+        return [self._blank(ask) if self._is_silent(ask) else next(answers) for ask in asked]
+
+    def _is_silent(self, ask: Looking) -> bool:
+        context = self.model.context
+        long = context is not None and len(ask.look.canvas) > context
+        return long or (ask.session is not None and _quiet(ask).silent)
+
+    def _blank(self, ask: Looking) -> Field:
+        return Field(dict.fromkeys(ask.look.places, self._nothing))
+
+
+def quiet(model: Causal) -> Quiet:
+    """A model that never stands in the way, and fills holes if the inner one does."""
+    return QuietFilling(model) if isinstance(model, Infill) else Quiet(model)
+
+
 class QuietSession:
     """The texts of one request, and the inner model's session once there is one."""
 
@@ -142,6 +175,6 @@ class QuietSession:
             self._inner = None
 
 
-def _quiet(ask: Asked) -> QuietSession:
+def _quiet(ask: Asked | Looking) -> QuietSession:
     assert isinstance(ask.session, QuietSession)
     return ask.session
