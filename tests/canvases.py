@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import Random
+
+import torch
 
 from unspool.asks import Look
+from unspool.canvas import HOLE
 from unspool.chance import Every, Philox
 from unspool.decode import Denoise
 from unspool.field import Field
@@ -69,3 +73,49 @@ def same(mine: Denoise, base: Denoise, seed: int = 0) -> None:
         model = table(seed=seed)
         ours, theirs = (told(m, model, prompt, Philox(5), Same())[:2] for m in (mine, base))
         assert ours == theirs
+
+
+class Noise(Table):
+    """A model of nothing but noise that reads and fills: nearly all it proposes is wrong, and it is often sure of it.
+
+    The same canvas is answered with the same laws, as a model would.
+    """
+
+    def __init__(self, vocab: int, seed: int) -> None:
+        super().__init__(vocab, lambda text: self._told(hash((-7, *text))))
+        self.seed = seed
+
+    def look(self, asked):
+        self.forwards += 1
+        return [self._field(ask.look) for ask in asked]
+
+    def _field(self, look: Look) -> Field:
+        tokens = look.canvas.tokens
+        rows = []
+        for n, place in enumerate(look.places):
+            hidden = set(look.along[n:]) | {place}
+            seen = tuple(HOLE if i in hidden else x for i, x in enumerate(tokens))
+            rows.append(self._told(hash((place, *seen))))
+        scores = torch.tensor(rows, dtype=torch.float64).log()
+        return Field.of(look.places, scores, rows=len(tokens)) if rows else Field({})
+
+    def _told(self, key: int) -> list[float]:
+        random = Random(key ^ self.seed)
+        sure = random.choice((1.0, 4.0, 12.0))
+        return [1e-9 + random.random() ** sure for _ in range(self.vocab)]
+
+
+def counted(method, most):
+    """The method, which fails if it asks or tells more than `most` times: one that never asks a model does not end."""
+
+    def decode(text, chance, warp, stop):
+        decoding, reply = method(text, chance, warp, stop), None
+        for _ in range(2 * most):  # a look, and what came of it
+            try:
+                ask = decoding.send(reply)
+            except StopIteration as end:
+                return end.value
+            reply = yield ask
+        raise AssertionError(f"not at an end after {most} looks")
+
+    return decode

@@ -12,8 +12,8 @@ from unspool.asks import Look
 from unspool.canvas import Canvas
 from unspool.chance import Philox
 from unspool.errors import BadRequest
-from unspool.methods import method
 from unspool.field import Field
+from unspool.methods import method
 from unspool.models.filling import Filling
 from unspool.models.shape import Shape
 from unspool.run.canvased import Canvased

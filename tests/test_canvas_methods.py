@@ -11,22 +11,18 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from random import Random
 
 import pytest
 import torch
+from canvases import Noise, counted
 from letters import Letters
 
-from unspool.asks import Look
-from unspool.canvas import HOLE
 from unspool.chance import Philox
 from unspool.constrain import choices, json_schema, regex
 from unspool.constrain.form import Form
 from unspool.errors import BadRequest
-from unspool.field import Field
 from unspool.methods import fills, fitted, runnable
 from unspool.run.engine import Engine
-from unspool.run.table import Table
 from unspool.settings import Settings
 from unspool.unmask.filtered import Filter
 
@@ -47,52 +43,6 @@ class Spelt(Letters):
 
 PIECES = ("{", "}", '"', ":", "a", "b", "1", "2", " ", ".", "(", ")", '{"', '":', "ab", "a(", "\n")
 WORDS = {ends: Spelt(PIECES, controls=1, ends=ends) for ends in (1, 2)}
-
-
-class Noise(Table):
-    """A model of nothing but noise that reads and fills: nearly all it proposes is wrong, and it is often sure of it.
-
-    The same canvas is answered with the same laws, as a model would.
-    """
-
-    def __init__(self, vocab: int, seed: int) -> None:
-        super().__init__(vocab, lambda text: self._told(hash((-7, *text))))
-        self.seed = seed
-
-    def look(self, asked):
-        self.forwards += 1
-        return [self._field(ask.look) for ask in asked]
-
-    def _field(self, look: Look) -> Field:
-        tokens = look.canvas.tokens
-        rows = []
-        for n, place in enumerate(look.places):
-            hidden = set(look.along[n:]) | {place}
-            seen = tuple(HOLE if i in hidden else x for i, x in enumerate(tokens))
-            rows.append(self._told(hash((place, *seen))))
-        scores = torch.tensor(rows, dtype=torch.float64).log()
-        return Field.of(look.places, scores, rows=len(tokens)) if rows else Field({})
-
-    def _told(self, key: int) -> list[float]:
-        random = Random(key ^ self.seed)
-        sure = random.choice((1.0, 4.0, 12.0))
-        return [1e-9 + random.random() ** sure for _ in range(self.vocab)]
-
-
-def counted(method, most):
-    """The method, which fails if it asks or tells more than `most` times: one that never asks a model does not end."""
-
-    def decode(text, chance, warp, stop):
-        decoding, reply = method(text, chance, warp, stop), None
-        for _ in range(2 * most):  # a look, and what came of it
-            try:
-                ask = decoding.send(reply)
-            except StopIteration as end:
-                return end.value
-            reply = yield ask
-        raise AssertionError(f"not at an end after {most} looks")
-
-    return decode
 
 
 def written(name, words, settings, seed=0, most=LOOKS, folder=None):

@@ -17,7 +17,7 @@ from ..errors import BadRequest
 from ..field import Field
 from ..law import Drawn, Law, Point
 from ..stop import Stop
-from ..unmask.guard import unbound
+from ..unmask.guard import unguarded
 from ..unmask.sight import Sight
 from ..warp.limits import expect, whole
 from ..warp.warp import Warp
@@ -139,7 +139,7 @@ class AnyOrder:
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Fill a canvas after `text`, a few holes per round."""
-        tail, warp = stop.start(), unbound(warp, "anyorder")
+        tail, warp = stop.start(), unguarded(warp, "anyorder")
         canvas = Canvas.blank(text, self.size or room(stop.left(tail)))
         order = self.order(canvas.holes, chance)
         laws: dict[int, tuple[Law, Law]] = {}  # before and after warps

@@ -15,7 +15,7 @@ from ..errors import BadRequest
 from ..field import Field
 from ..stop import Stop
 from ..unmask.confident import Confident
-from ..unmask.guard import unbound
+from ..unmask.guard import unguarded
 from ..unmask.trials import Brief
 from ..unmask.unmask import Unmask, suited
 from ..unmask.view import View, look
@@ -147,7 +147,7 @@ class Deliberate:
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Write after `text`, and again; all of it is emitted at the end."""
-        tail, warp = stop.start(), unbound(warp, "deliberate")
+        tail, warp = stop.start(), unguarded(warp, "deliberate")
         hypothesis = yield from overheard(self.first(text, chance, warp, stop))
         canvas = hypothesis.canvas(text)
         laws = dict(enumerate(zip(hypothesis.before, hypothesis.after, strict=True), len(text)))

@@ -18,7 +18,7 @@ from ..law import Law
 from ..stop import Stop
 from ..unmask.confident import Confident
 from ..unmask.cooling import Cooling
-from ..unmask.guard import unbound
+from ..unmask.guard import unguarded
 from ..unmask.trials import Brief
 from ..unmask.unmask import Unmask, suited
 from ..unmask.view import View, look
@@ -98,7 +98,7 @@ class Fragments:
                 "fragments need to know the tokens that lie between them: run the method through a loaded model, which "
                 "gives its vocabulary, or give separators=(id, …)."
             )
-        start, warp = stop.start(), unbound(warp, "fragments")
+        start, warp = stop.start(), unguarded(warp, "fragments")
         best = yield from overheard(self.first(text, chance, warp, stop))
         laws = list(zip(best.before, best.after, strict=True))
         tokens, reason, step = best.tokens, best.reason, best.step + 1

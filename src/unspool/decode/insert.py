@@ -15,7 +15,7 @@ from ..errors import BadRequest
 from ..field import Field
 from ..law import NEVER, Law
 from ..stop import Stop
-from ..unmask.guard import unbound
+from ..unmask.guard import unguarded
 from ..unmask.sight import Sight
 from ..unmask.trials import Brief
 from ..warp.limits import expect, whole
@@ -64,7 +64,7 @@ class Insert:
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Grow a text after `text`; all of it is emitted at the end."""
-        tail, warp = stop.start(), unbound(warp, "insert")
+        tail, warp = stop.start(), unguarded(warp, "insert")
         row = [Placed(x, Law.point(x), Law.point(x), n in self.joined) for n, x in enumerate(self.words)]
         for turn in range(self.rounds):
             canvas = _gaps(text, row, turn)

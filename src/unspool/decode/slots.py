@@ -15,7 +15,7 @@ from ..claim import HEURISTIC, Method, claims
 from ..field import Field
 from ..law import Law
 from ..stop import Stop
-from ..unmask.guard import parts, unbound
+from ..unmask.guard import parts, unguarded
 from ..unmask.sight import Sight
 from ..warp.limits import expect, whole
 from ..warp.temperature import Temperature
@@ -76,7 +76,7 @@ class Slots:
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Write the best filling after `text`."""
-        tail, warp = stop.start(), _chanceless(unbound(warp, "slots"))
+        tail, warp = stop.start(), _chanceless(unguarded(warp, "slots"))
         blank = Canvas.blank(text, self.size or room(stop.left(tail)))
         beams = yield from self.ranked(blank, chance, warp)
         best = next((b for b in beams if self.valid(b.canvas.tokens[len(text) :])), beams[0])

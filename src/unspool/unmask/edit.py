@@ -34,8 +34,8 @@ class Edit:
     """Replace each token of the block by argmax p where that is another token with more than `threshold`.
 
     Tokens are looked at again at every look; when no hole is left, in up to `passes` looks more, until one changes
-    nothing. The prompt and finished blocks are never edited, and nothing becomes what the request's own rules forbid: an
-    edit that a constraint does not allow is not made.
+    nothing. The prompt and finished blocks are never edited, and no token becomes one that the request forbids: an edit
+    that a constraint does not allow is not made.
 
     Claim: HEURISTIC; a threshold above 1 never edits. What is edited is chosen and not drawn, so texts are likelier
     than the model's own; it loses where two tokens are each right for the other's rival and go on swapping. Cost: the

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from ..canvas import Canvas, Status
+from ..canvas import HOLE, Canvas, Status
 from ..chance import At, Chance, Role
 from ..field import Field, Peak
 from ..law import Drawn, Law
-from ..warp.warp import Warp
+from ..warp.warp import Beside, Both, Warp
 
 
 @dataclass
@@ -44,14 +44,18 @@ class Sight:
         return self.raw.peaks[i]
 
     def law(self, i: int) -> Law:
-        """The law at a place after all warps, each in the state that the tokens left of the place put it in."""
+        """The law at a place after all warps, each in the state that what stands on both sides puts it in."""
         if i not in self._laws:
             self._laws[i] = self.shaped(i, self.raw[i])
         return self._laws[i]
 
     def shaped(self, i: int, law: Law) -> Law:
         """Another law for a place, after all warps."""
-        return self.warp(self._states[i], law)
+        return self.beside(self.canvas.tokens, i, law)
+
+    def beside(self, tokens: Sequence[int], i: int, law: Law | None = None) -> Law:
+        """The law at a place after all warps, if these tokens stood on the canvas."""
+        return self.warp(_state(self.warp, tokens, self.canvas.prompt, i), self.raw[i] if law is None else law)
 
     def draw(self, i: int) -> Drawn:
         """The token for a place, drawn once per look, with its law."""
@@ -96,18 +100,19 @@ class Sight:
         canvas = self.canvas.within(low, high)
         return Sight(canvas, near, self.warp, self.chance, self.renewed, self._drawn, self._laws)
 
-    @cached_property
-    def _states(self) -> Sequence[Any]:
-        """The state of the warp at every place: after all tokens that stand left of it."""
-        tokens, warp, start = self.canvas.tokens, self.warp, self.canvas.prompt
-        state, states = warp.start(tokens[:start]), []
-        if type(warp).step is Warp.step:
-            return [state] * len(tokens)
-        for i, token in enumerate(tokens):
-            states.append(state)
-            if i >= start and self.canvas.status[i] != Status.HOLE:
-                state = warp.step(state, token)
-        return states
+
+def _state(warp: Warp, tokens: Sequence[int], prompt: int, place: int) -> Any:
+    """The state of a warp at a place of a canvas."""
+    if isinstance(warp, Both):
+        return _state(warp.first, tokens, prompt, place), _state(warp.second, tokens, prompt, place)
+    if isinstance(warp, Beside):
+        return warp.beside(tokens, prompt, place)
+    if type(warp).start is Warp.start:
+        return None  # it remembers nothing
+    state = warp.start(tokens[:prompt])
+    for token in tokens[prompt:place] if type(warp).step is not Warp.step else ():
+        state = state if token == HOLE else warp.step(state, token)
+    return state
 
 
 @cache

@@ -18,6 +18,12 @@ from .limits import expect, whole
 from .warp import Warp
 
 
+class Banned(NamedTuple):
+    """The tokens that would complete something forbidden at a place of a canvas, by what stands on both sides of it."""
+
+    tokens: frozenset[int]
+
+
 @dataclass(frozen=True)
 class Forbid(Warp):
     """Never give any of these tokens. Cost: one copy of the scores, however many tokens are forbidden."""
@@ -58,6 +64,10 @@ class MinTokens(Warp):
         """One token more, up to n."""
         return min(state + 1, self.n)
 
+    def beside(self, tokens: Sequence[int], prompt: int, place: int) -> int:
+        """How many tokens a text has that would end here: by its position, whether or not those are known yet."""
+        return min(place - prompt, self.n)
+
     def __call__(self, state: int, law: Law) -> Law:
         """The law without an end while the text is too short."""
         return law if state >= self.n else without(law, self.stop_tokens)
@@ -97,9 +107,26 @@ class NoRepeatNgram(Warp):
             after = {**after, last: _with(after.get(last, ()), token)}
         return Grams(_last((*last, token), self.n - 1), after)
 
-    def __call__(self, state: Grams, law: Law) -> Law:
+    def beside(self, tokens: Sequence[int], prompt: int, place: int) -> Banned:
+        """Every token that would make two n-grams of the canvas the same."""
+        n = self.n
+        known = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
+        grams = [gram for i, gram in enumerate(known) if not i <= place < i + n and min(gram) >= 0]
+        banned = set[int]()
+        covering = range(max(0, place - n + 1), min(place, len(tokens) - n) + 1)
+        for start in covering:
+            at = place - start
+            banned |= {gram[at] for gram in grams if _same_but(gram, known[start], at)}
+        for near in {x for x in tokens[max(0, place - n + 1) : place + n] if x >= 0} - banned:  # with one another
+            row = [*tokens[:place], near, *tokens[place + 1 :]]
+            own = [gram for i in covering if min(gram := tuple(row[i : i + n])) >= 0]
+            if len(set(own)) < len(own):
+                banned.add(near)
+        return Banned(frozenset(banned))
+
+    def __call__(self, state: Grams | Banned, law: Law) -> Law:
         """The law without repeated n-grams."""
-        return without(law, state.after.get(state.last, ()))
+        return without(law, state.tokens if isinstance(state, Banned) else state.after.get(state.last, ()))
 
 
 @dataclass(frozen=True)
@@ -130,8 +157,16 @@ class BadWords(Warp):
         """The end of the text after one more token."""
         return _last((*state, token), self._reach)
 
-    def __call__(self, state: tuple[int, ...], law: Law) -> Law:
+    def beside(self, tokens: Sequence[int], prompt: int, place: int) -> Banned:
+        """Every token that is all that a sequence lacks at this place."""
+        starts = ((words, at) for words in self.sequences for at in range(len(words)))
+        fits = ((words, at, tuple(tokens[place - at : place - at + len(words)])) for words, at in starts if at <= place)
+        return Banned(frozenset(words[at] for words, at, there in fits if _same_but(tuple(words), there, at)))
+
+    def __call__(self, state: tuple[int, ...] | Banned, law: Law) -> Law:
         """The law without the ends of sequences that have begun."""
+        if isinstance(state, Banned):
+            return without(law, state.tokens)
         return without(law, {last for *head, last in self.sequences if _last(state, len(head)) == tuple(head)})
 
 
@@ -153,6 +188,11 @@ def _ids(name: str, given: Iterable[int]) -> list[int]:
 def _last(text: Sequence[int], n: int) -> tuple[int, ...]:
     """The last n tokens, or all there are."""
     return tuple(text[max(0, len(text) - n) :])
+
+
+def _same_but(one: tuple[int, ...], other: tuple[int, ...], at: int) -> bool:
+    """True if two rows of one length are the same everywhere but at one place."""
+    return len(one) == len(other) and one[:at] == other[:at] and one[at + 1 :] == other[at + 1 :]
 
 
 def _with(tokens: tuple[int, ...], token: int) -> tuple[int, ...]:

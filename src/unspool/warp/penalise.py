@@ -39,6 +39,10 @@ class Repetition(Warp):
         """One token more."""
         return torch.cat((state, _tensor((token,))))
 
+    def beside(self, tokens: Sequence[int], prompt: int, place: int) -> Tensor:
+        """All tokens that stand elsewhere."""
+        return _tensor([x for i, x in enumerate(tokens) if x >= 0 and i != place])
+
     def __call__(self, state: Tensor, law: Law) -> Law:
         """The law with repetitions discouraged."""
         if isinstance(law, Point) or self.penalty == 1:
@@ -66,6 +70,10 @@ class Generated(Warp):
     def step(self, state: Tensor, token: int) -> Tensor:
         """One token more."""
         return torch.cat((state, _tensor((token,))))
+
+    def beside(self, tokens: Sequence[int], prompt: int, place: int) -> Tensor:
+        """All tokens behind the prompt that stand elsewhere."""
+        return _tensor([x for i, x in enumerate(tokens) if x >= 0 and i >= prompt and i != place])
 
     def _idle(self, state: Tensor, law: Law) -> bool:
         return isinstance(law, Point) or self.penalty == 0 or len(state) == 0

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..chance import At, Role
 from ..errors import EmptyLaw
@@ -35,6 +35,15 @@ class Warp(Protocol):
 
     def __or__(self, other: Warp) -> Warp:
         return self if type(other) is Same else Both(self, other)
+
+
+@runtime_checkable
+class Beside(Protocol):
+    """A warp with a memory that can also be asked on a canvas, where tokens stand on both sides of a place."""
+
+    def beside(self, tokens: Sequence[int], prompt: int, place: int) -> Any:
+        """The state at a place: of all tokens that stand elsewhere, −1 where none does; the first are the prompt."""
+        ...
 
 
 @dataclass(frozen=True)
