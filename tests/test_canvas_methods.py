@@ -17,14 +17,20 @@ import torch
 from canvases import Noise, counted
 from letters import Letters
 
+from unspool.canvas import Status
 from unspool.chance import Philox
 from unspool.constrain import choices, json_schema, regex
 from unspool.constrain.form import Form
+from unspool.decode import Denoise
 from unspool.errors import BadRequest
-from unspool.methods import fills, fitted, runnable
+from unspool.field import Field
+from unspool.law import Law
+from unspool.methods import fills, fitted, method, runnable
 from unspool.run.engine import Engine
 from unspool.settings import Settings
-from unspool.unmask.filtered import Filter
+from unspool.unmask import Confident, Fixed
+from unspool.unmask.blocks import whole
+from unspool.unmask.filtered import Filter, Filtered
 
 pytest.importorskip("llguidance")
 
@@ -50,8 +56,8 @@ def written(name, words, settings, seed=0, most=LOOKS, folder=None):
     model = Noise(words.size, seed)
     engine = Engine({"target": model, "draft": model})
     warp, stop = settings.warp(words), settings.stop_rule(words)
-    method = counted(fitted(spec(name, words, folder), words), most)
-    job = engine.submit(method, (4, 5), Philox(settings.seed), warp, stop)
+    limited = counted(fitted(spec(name, words, folder), words), most)
+    job = engine.submit(limited, (4, 5), Philox(settings.seed), warp, stop)
     engine.run()
     return job.result()
 
@@ -139,3 +145,76 @@ def test_it_does_so_with_other_options(name, kind, tmp_path):
 @pytest.mark.parametrize("name", [*(entry.name for entry in CANVAS), *OTHERS])
 def test_it_does_so_whatever_the_model_says(name, ends, kind, temperature, tmp_path):
     holds(name, ends, kind, temperature, range(2, 10), tmp_path)
+
+
+# ---- a bound on looks, whatever the parts of a method do
+
+
+@dataclass(frozen=True)
+class Restless:
+    """A second thought that takes back, at every look, all that stands."""
+
+    looks: int
+
+    def asks(self, canvas):
+        return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
+
+    def __call__(self, sight, canvas):
+        return canvas.remask(self.asks(canvas))
+
+
+def nothing(sight):
+    """A rule that never chooses anything, as it may where something is taken back."""
+    return ()
+
+
+@pytest.mark.parametrize("kind", [None, "schema"])
+@pytest.mark.parametrize("blocks", [whole, Fixed(5)], ids=["whole", "blocks"])
+@pytest.mark.parametrize("unmask", [Confident(0.5), nothing], ids=["confident", "nothing"])
+def test_looks_are_bounded_whatever_is_taken_back(unmask, blocks, kind):
+    model, words = Noise(WORDS[2].size, 1), WORDS[2]
+    constraint = None if kind is None else bound(kind, 2, False)
+    settings = Settings(constraint=constraint, max_tokens=SIZE, ignore_eos=kind is None)
+    restless = Denoise(unmask, SIZE, blocks, remask=Restless(7))
+    engine = Engine({"target": model})
+    job = engine.submit(counted(restless, LOOKS), (4, 5), Philox(0), settings.warp(words), settings.stop_rule(words))
+    engine.run()
+    assert job.result().reason in ("token", "length")
+    windows = SIZE // 5 if blocks != whole else 1
+    assert SIZE < model.forwards <= 2 * SIZE + 7 * windows
+
+
+def test_a_rule_that_chooses_nothing_where_nothing_is_taken_back_is_named():
+    job = Engine({"target": Noise(5, 0)}).submit(Denoise(nothing, 3), (0,), Philox(0))
+    with pytest.raises(RuntimeError, match=r"nothing .* chose none of 3 holes"):
+        next(job.decoding), job.decoding.send(Field({i: Law.of([1, 1]) for i in (1, 2, 3)}))
+
+
+# ---- what cannot be compared, and what asks nobody
+
+
+FLOATS = [
+    f"{entry.name}:{option.name}=nan"
+    for entry in CANVAS
+    for option in inspect.signature(entry.build, eval_str=True).parameters.values()
+    if option.annotation is float and entry.name != "filtered"
+]
+
+
+@pytest.mark.parametrize("given", FLOATS)
+def test_no_option_is_taken_that_no_number_is_above_or_below(given):
+    with pytest.raises(BadRequest, match="nan"):
+        method(given)
+
+
+def test_a_filter_refuses_such_a_threshold_too():
+    with pytest.raises(BadRequest, match="filtered:threshold is nan"):
+        Filtered(Filter(2, 2), 2, float("nan"))
+
+
+def test_a_template_refuses_a_constraint_unless_it_has_no_words():
+    words = WORDS[1]
+    settings = Settings(constraint=bound("choices", 1, True), max_tokens=SIZE)
+    with pytest.raises(BadRequest, match="template cannot keep to a constraint"):
+        written("template:words=ab+1", words, settings)
+    assert words.decode(written("template", words, settings).tokens) in ("ab", "a(b)", "1.2")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from letters import Letters
 
 from unspool.canvas import HOLE, Canvas, Status
 from unspool.chance import Every, Philox, total_variation
-from unspool.constrain import Constrained, choices, grammar, json_schema, keywords, regex
+from unspool.constrain import Constrained, choices, grammar, json_schema, keywords, regex, until
 from unspool.constrain.cfg import cfg
 from unspool.constrain.closing import Closing
 from unspool.decode import Denoise
@@ -322,6 +323,25 @@ def test_a_short_way_to_an_end_is_found_from_anywhere(smollm2):
             jsonschema.validate(json.loads(words.decode((*tokens[:at], *found))), SCHEMA)
             assert len(found) <= len(tokens) - at + 12
         state = state.step(tokens[at]) if at < len(tokens) else state
+
+
+@pytest.mark.parametrize(
+    ("form", "room", "pattern"),
+    [
+        (keywords("rain"), 16, "rain"),
+        (keywords("umbrella", ("dog", "cat")), 16, "umbrella.*(dog|cat)|(dog|cat).*umbrella"),
+        (until("</t>").then(regex("[0-9]{3}")), 20, "</t>[0-9]{3}$"),
+        (keywords("rain") & regex("[a-z ]{4,60}"), 16, "^[a-z ]*rain[a-z ]*$"),
+        (choices("no") | keywords("antidisestablishmentarianism"), 16, "^no$|antidisestablishmentarianism"),
+    ],
+    ids=["a word", "two words", "a trigger", "a word in a form", "either"],
+)
+def test_a_text_is_found_that_has_what_a_constraint_waits_for(smollm2, form, room, pattern):
+    words = smollm2.vocabulary
+    stop = Stop(words.eos, most=room, piece=words.piece)
+    guard = Lave.begin(form.fit(words), Canvas.blank((1,), room), stop)
+    assert re.search(pattern, words.decode([x for x in guard.witness if x not in words.eos]), re.DOTALL)
+    assert len(guard.witness) <= 12
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from itertools import count, groupby, islice
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ from torch import Tensor
 from .constraint import State
 
 EACH = 2  # tokens of one kind that are tried at one place
+WANTED = 4  # texts that are waited for and tried at one place
+LONGEST = 32  # bytes of a token that may begin such a text
 FREE = 0.25  # the share of the vocabulary from which on a place counts as free text
 _CLOSERS, _OPENERS, _QUOTES, _SEPARATORS = b"}])>", b"{[(<", b"\"'`", b",;:"
 
@@ -22,7 +25,8 @@ class Closing:
 
     A best-first search over tokens that masks allow, a few of each kind: least surprise first, where the surprise of a
     path is the sum of the ranks of its tokens in an order in which brackets close before values begin, and in free text
-    quotes come first. Forced tokens cost nothing. That it finds none is no proof that there is none.
+    quotes come first. Forced tokens cost nothing. What a state itself says that it waits for (`Wanting`) comes before
+    all else. That it finds none is no proof that there is none.
 
     Cost: one mask per token on the path, at least.
     """
@@ -66,7 +70,35 @@ class Closing:
             allowed = mask.nonzero().flatten()
             listed: list[int] = allowed[ranks[allowed].argsort()].tolist()
             near = [list(islice(kind, EACH)) for _, kind in groupby(listed, key=kinds.__getitem__)]
-        return [(token,) for kind in near for token in kind if token not in self._ends]
+        listed = [*self._waited_for(state, mask), *(token for kind in near for token in kind)]
+        return [(token,) for token in dict.fromkeys(listed) if token not in self._ends]
+
+    def _waited_for(self, state: State, mask: Tensor) -> Iterator[int]:
+        """The longest tokens that begin what a state waits for, the shortest of that first."""
+        for text in sorted(wanted(state), key=len)[:WANTED]:
+            known = _by_piece(self._size, self._piece)
+            begins = (known.get(text[:size]) for size in range(min(len(text), LONGEST), 0, -1))
+            yield from islice((token for token in begins if token is not None and mask[token]), EACH)
+
+
+@runtime_checkable
+class Wanting(Protocol):
+    """A state that knows texts which would lead it on: a word that is still missing, a trigger that is waited for."""
+
+    def wants(self) -> Sequence[bytes]:
+        """What may be written from here on to come nearer to an end; one of them, or one after the other."""
+        ...
+
+
+def wanted(*states: State) -> list[bytes]:
+    """What these states wait for, those that can tell."""
+    return [text for state in states if isinstance(state, Wanting) for text in state.wants() if text]
+
+
+@lru_cache(maxsize=2)
+def _by_piece(size: int, piece: Callable[[int], bytes] | None) -> dict[bytes, int]:
+    """The first token that spells each piece."""
+    return {} if piece is None else {piece(token): token for token in reversed(range(size))}
 
 
 @lru_cache(maxsize=2)  # it takes longer than the search, and a process has one vocabulary or two

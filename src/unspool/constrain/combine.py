@@ -9,6 +9,7 @@ from operator import or_
 
 from torch import Tensor
 
+from .closing import wanted
 from .constraint import Constraint, State
 from .form import Form, Words
 from .still import dead, mask_of, over
@@ -89,6 +90,9 @@ class _And:
                 return tuple(token for token, _ in pairs)
         return ()
 
+    def wants(self) -> list[bytes]:
+        return wanted(self.first, self.second)
+
     def complete(self) -> bool:
         return self.first.complete() and self.second.complete()
 
@@ -124,6 +128,9 @@ class _Or:
         """What all that are left force alike."""
         each = [state.forced() for state in self.live]
         return tuple(tokens[0] for tokens in takewhile(lambda t: len(set(t)) == 1, zip(*each, strict=False)))
+
+    def wants(self) -> list[bytes]:
+        return wanted(*self.live)
 
     def complete(self) -> bool:
         return any(state.complete() for state in self.live)
@@ -176,6 +183,9 @@ class _Then:
         states += self.seconds
         eos = self.whole.words.eos
         return tuple(takewhile(lambda token: token not in eos, states[0].forced())) if len(states) == 1 else ()
+
+    def wants(self) -> list[bytes]:
+        return wanted(*(() if self.first is None else (self.first,)), *self.seconds)
 
     def complete(self) -> bool:
         return any(state.complete() for state in self.seconds)

@@ -144,6 +144,10 @@ class Found:
         """Nothing ever is."""
         return ()
 
+    def wants(self) -> Sequence[bytes]:
+        """What is missing of every phrase of a clause that does not hold yet."""
+        return [phrase[self.of.under_way(self.node, phrase) :] for phrase in self.of.unmet(self.have)]
+
     def complete(self) -> bool:
         """True if all clauses hold."""
         return self.have == self.of.all

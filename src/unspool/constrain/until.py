@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -100,6 +101,10 @@ class Matched:
     def forced(self) -> tuple[int, ...]:
         """Nothing ever is."""
         return ()
+
+    def wants(self) -> Sequence[bytes]:
+        """The rest of the trigger."""
+        return [self.of.trigger[self.have :]]
 
     def complete(self) -> bool:
         """True if the text stands at the end of the trigger."""
