@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from .asks import Decoding
 from .chance import Chance
+from .option import options
 from .stop import Stop
 from .warp.warp import Warp
 
@@ -42,7 +43,8 @@ class Entry:
     """One rule of the registry: what it is, what it claims, whose paper it is, and the methods that put it to the test.
 
     `trials` gives complete methods that use the rule, small enough to be enumerated. `build` makes the method that a
-    user gets by name; its parameters are the options that `--method name:option=value` can set.
+    user gets by name; its parameters are the options that `--method name:option=value` can set, and declare their limits
+    (`unspool.option`).
     """
 
     name: str
@@ -101,6 +103,8 @@ def claims(
         if known in _entries and _entries[known].rule.__module__ != rule.__module__:
             raise ValueError(f"two rules are called {known!r}: {_entries[known].rule.__module__} and {rule.__module__}")
         builder = rule if build is None and family == "decode" else build
+        if builder is not None:
+            options(builder)  # refuses a parameter that does not say what it may be
         about = tuple(systems), rule, trials, builder, tuple(needs), bound, shaped, truth, note
         _entries[known] = Entry(known, family, claim, paper, *about)
         return rule

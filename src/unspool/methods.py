@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from .claim import Entry, Method, entries
 from .errors import BadRequest
+from .option import Option, options, products
+
+LONGEST = 8192  # characters of a spec: two names of files, and room for the rest
+SHOWN = 60  # characters of what was given that a message repeats
 
 # Rules outside unmask/ that ask a model which was trained to fill holes.
 FILLING = frozenset({"anyorder", "blended", "deliberate", "denoised", "fragments", "insert", "masks", "slots"})
@@ -54,18 +57,32 @@ def fitted(spec: str | Method, vocabulary: Any) -> Method:
 
 
 def method(spec: str | Method) -> Method:
-    """The method that a spec names, with its options; a method is returned as it is."""
-    if not isinstance(spec, str):
-        return spec
-    entry, options = _parsed(spec)
-    build = entry.build
-    assert build is not None  # only such entries are parsed
-    known = inspect.signature(build, eval_str=True).parameters
-    for option in options:
-        if option not in known:
-            listed = ", ".join(f"{p.name}={p.default}" for p in known.values()) or "none"
-            raise BadRequest(f"the method {entry.name!r} has no option {option!r}; its options are: {listed}")
-    return build(**{name: _value(entry.name, known[name], text) for name, text in options.items()})
+    """The method that a spec of one's own names, with its options; a method is returned as it is.
+
+    Its options may name files, which are read or run: what comes from elsewhere goes through `requested`.
+    """
+    return spec if not isinstance(spec, str) else _made(*_parsed(spec))
+
+
+def requested(spec: str, offered: Collection[str] = ()) -> Method:
+    """The method that somebody else's text names: a request, a line of a batch, a profile that was downloaded.
+
+    It may name no file, unless the operator `offered` exactly this spec. Nothing is looked for on the disk before that
+    is settled, so that no refusal tells what is there.
+    """
+    entry, given = _parsed(spec)
+    if spec not in offered:
+        _refuse_files(entry, given)
+    return _made(entry, given)
+
+
+def refuse_files(spec: str) -> None:
+    """NotOffered if a spec names a file, BadRequest if it cannot be read; nothing is built."""
+    _refuse_files(*_parsed(spec))
+
+
+class NotOffered(BadRequest):
+    """A method that only the operator may name."""
 
 
 def fills(entry: Entry) -> bool:
@@ -84,31 +101,65 @@ def runnable() -> list[Entry]:
 
 
 def _parsed(spec: str) -> tuple[Entry, dict[str, str]]:
+    if len(spec) > LONGEST:
+        raise BadRequest(f"the method {_cut(spec)!r} has {len(spec)} characters; expected at most {LONGEST}")
     name, _, rest = spec.partition(":")
     known = {entry.name: entry for entry in runnable()}
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(name[:SHOWN], known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise BadRequest(f"no method is called {name!r}.{hint} There are: {', '.join(known)}")
-    options: dict[str, str] = {}
+        raise BadRequest(f"no method is called {_cut(name)!r}.{hint} There are: {', '.join(known)}")
+    given: dict[str, str] = {}
     for part in filter(None, rest.split(",")):
         option, equals, value = part.partition("=")
         if not equals:
-            raise BadRequest(f"{part!r} in {spec!r} is not an option: write {name}:option=value,option=value")
-        options[option.strip()] = value.strip()
-    return known[name], options
+            raise BadRequest(
+                f"{_cut(part)!r} in {_cut(spec)!r} is not an option: write {name}:option=value,option=value"
+            )
+        if option.strip() in given:
+            raise BadRequest(f"the option {_cut(option.strip())!r} stands twice in {_cut(spec)!r}; give it once")
+        given[option.strip()] = value.strip()
+    declared = options(_build(known[name]))
+    for option in given:
+        if option not in declared:
+            listed = ", ".join(each.spelt for each in declared.values()) or "none"
+            raise BadRequest(f"the method {name!r} has no option {_cut(option)!r}; its options are: {listed}")
+    return known[name], given
 
 
-def _value(method_name: str, parameter: inspect.Parameter, text: str) -> Any:
-    kind = parameter.annotation
-    readers: dict[Any, Callable[[str], Any]] = {
-        int: int,
-        float: float,
-        str: str,
-        tuple[int, ...]: lambda s: tuple(int(x) for x in s.split("+")),  # widths=3+2+1
-    }
+def _build(entry: Entry) -> Callable[..., Method]:
+    assert entry.build is not None  # only such entries are parsed
+    return entry.build
+
+
+def _refuse_files(entry: Entry, given: Mapping[str, str]) -> None:
+    for name, option in options(_build(entry)).items():
+        if option.operator and name in given:
+            raise NotOffered(
+                f"{entry.name}:{name} names a file, and only the operator may name files: a request gets such a method "
+                "by the exact name under which --method or --allow offers it"
+            )
+
+
+def _made(entry: Entry, given: Mapping[str, str]) -> Method:
+    """Build a method once all of its options are known to be within their limits, each and together."""
+    declared = options(_build(entry))
+    values = {name: _value(entry.name, declared[name], text) for name, text in given.items()}
+    all_values = {name: values.get(name, option.default) for name, option in declared.items()}
+    for product in products(_build(entry)):
+        if product.of(all_values) > product.most:
+            shown = ",".join(f"{name}={_cut(str(all_values[name]))}" for name in dict.fromkeys(product.names))
+            raise BadRequest(f"{entry.name}:{shown} cannot be used; expected {product}, not {product.of(all_values)}")
+    return _build(entry)(**values)
+
+
+def _value(called: str, option: Option, text: str) -> Any:
     try:
-        return readers[kind](text)
+        return option.read(text)
     except ValueError:
-        wanted = getattr(kind, "__name__", str(kind))
-        raise BadRequest(f"{method_name}:{parameter.name}={text} is not a valid {wanted}") from None
+        raise BadRequest(f"{called}:{option.name}={_cut(text)} cannot be used; expected {option.expected}") from None
+
+
+def _cut(text: str) -> str:
+    """A text as it is shown in a message, of which a stranger does not choose the length."""
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from torch import Tensor
 
@@ -10,6 +11,7 @@ from ..asks import Decoding
 from ..chance import Chance
 from ..claim import HEURISTIC, Method, claims
 from ..law import Law
+from ..option import BUDGET, Range
 from ..stop import Stop
 from ..warp.limits import expect, whole
 from ..warp.warp import Warp
@@ -17,7 +19,7 @@ from .futures import Futures, Node
 from .trying import trying
 
 
-def build(tries: int = 64, rows: int = 0) -> Method:
+def build(tries: Annotated[int, Range(1, 1024)] = 64, rows: Annotated[int, BUDGET] = 0) -> Method:
     """ASAp with a memory of its own; the samples of one call share it."""
     return Asap(tries=tries, rows=rows)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
 
@@ -11,6 +11,7 @@ from ..asks import Decoding
 from ..chance import Chance
 from ..claim import LAW, Method, claims
 from ..law import Law
+from ..option import BUDGET, Range
 from ..stop import Stop
 from ..warp.limits import expect, whole
 from ..warp.warp import Warp
@@ -18,7 +19,7 @@ from .futures import Futures, Node
 from .trying import trying
 
 
-def build(tries: int = 256, rows: int = 0) -> Method:
+def build(tries: Annotated[int, Range(1, 1024)] = 256, rows: Annotated[int, BUDGET] = 0) -> Method:
     """CARS with a memory of its own; the samples of one call share it."""
     return Cars(tries=tries, rows=rows)
 

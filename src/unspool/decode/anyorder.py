@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 
@@ -16,6 +16,7 @@ from ..claim import LAW, Method, claims
 from ..errors import BadRequest
 from ..field import Field
 from ..law import Drawn, Law, Point
+from ..option import CANVAS, Choice, Range
 from ..stop import Stop
 from ..unmask.guard import unguarded
 from ..unmask.sight import Sight
@@ -93,7 +94,12 @@ def mixed(holes: Sequence[int], chance: Chance, role: Role = Role.ORDER, step: i
 ORDERS: Mapping[str, Callable[[Sequence[int], Chance], Sequence[int]]] = {"left": left, "mixed": mixed}
 
 
-def build(depth: int = 5, guess: str = "alike", order: str = "left", size: int = 0) -> Method:
+def build(
+    depth: Annotated[int, Range(1, 64)] = 5,
+    guess: Annotated[str, Choice(tuple(GUESSES))] = "alike",
+    order: Annotated[str, Choice(tuple(ORDERS))] = "left",
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """Draft `depth` holes by one look (`alike`) or from the canvas (`copied`), in the order `left` or `mixed`."""
     if guess not in GUESSES:
         raise BadRequest(f"no guess is called {guess!r}; expected one of: {', '.join(GUESSES)}")

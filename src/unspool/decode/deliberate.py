@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Annotated, Any, Protocol, TypeAlias
 
 from ..asks import Ask, Decoding, Done, Emit, Look
 from ..canvas import Canvas
@@ -13,6 +13,7 @@ from ..chance import Chance, Role
 from ..claim import HEURISTIC, Method, claims
 from ..errors import BadRequest
 from ..field import Field
+from ..option import CANVAS, LEVEL, SHARE, Choice, Range
 from ..stop import Stop
 from ..unmask.confident import Confident
 from ..unmask.guard import unguarded
@@ -97,12 +98,12 @@ DOUBTFUL, SURE = Least(), Confident()
 
 
 def build(
-    doubt: str = "least",
-    share: float = 0.3,
-    chunks: int = 4,
-    draft: float = 0.5,
-    threshold: float = 0.9,
-    size: int = 0,
+    doubt: Annotated[str, Choice(("least", "scattered", "chunks"))] = "least",
+    share: Annotated[float, SHARE] = 0.3,
+    chunks: Annotated[int, Range(1, 1024)] = 4,
+    draft: Annotated[float, LEVEL] = 0.5,
+    threshold: Annotated[float, LEVEL] = 0.9,
+    size: Annotated[int, CANVAS] = 0,
 ) -> Method:
     """A quick text with the threshold `draft`; then a `share` of it (least, scattered) or its `chunks` again."""
     doubts: dict[str, Doubt] = {"least": Least(share), "scattered": Scattered(share), "chunks": Chunks(chunks)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import torch
 
@@ -15,6 +15,7 @@ from ..chance import At, Chance, Role
 from ..claim import HEURISTIC, Method, claims
 from ..errors import BadRequest
 from ..law import Law
+from ..option import CANVAS, WEIGHT, Range
 from ..stop import Stop
 from ..unmask.confident import Confident
 from ..unmask.cooling import Cooling
@@ -37,7 +38,13 @@ def likely(tokens: tuple[int, ...], logprobs: Sequence[float]) -> float:
     return sum(logprobs) / max(1, len(logprobs))
 
 
-def build(rounds: int = 10, least: int = 5, most: int = 15, randomness: float = 0.5, size: int = 0) -> Method:
+def build(
+    rounds: Annotated[int, Range(0, 1024)] = 10,
+    least: Annotated[int, Range(1, 1024)] = 5,
+    most: Annotated[int, Range(1, 1024)] = 15,
+    randomness: Annotated[float, WEIGHT] = 0.5,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """Fragments between full stops, by the model's own taste."""
     rule = Cooling(randomness)
     return Fragments(Denoise(rule, size), rounds=rounds, least=least, most=most, unmask=rule)

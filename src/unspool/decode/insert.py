@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from ..asks import Decoding, Done, Emit, Look
 from ..canvas import HOLE, Canvas, Status
@@ -14,6 +14,7 @@ from ..claim import HEURISTIC, Method, claims
 from ..errors import BadRequest
 from ..field import Field
 from ..law import NEVER, Law
+from ..option import Numbers, Range
 from ..stop import Stop
 from ..unmask.guard import unguarded
 from ..unmask.sight import Sight
@@ -22,7 +23,12 @@ from ..warp.limits import expect, whole
 from ..warp.warp import Warp
 
 
-def build(none: int = -1, words: tuple[int, ...] = (), rounds: int = 10, decay: int = 1) -> Method:
+def build(
+    none: Annotated[int, Range(-1, 2**31 - 1)] = -1,
+    words: Annotated[tuple[int, ...], Numbers(Range(0, 2**31 - 1), 64)] = (),
+    rounds: Annotated[int, Range(1, 64)] = 10,
+    decay: Annotated[int, Range(0, 64)] = 1,
+) -> Method:
     """Insert round these words, for a model whose token `none` says that a gap stays closed."""
     return Insert(none, words, rounds, decay)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from ..asks import Ask, Decoding, Done, Emit, Look
 from ..canvas import Canvas
@@ -14,6 +14,7 @@ from ..chance import Chance
 from ..claim import HEURISTIC, Method, claims
 from ..field import Field
 from ..law import Law
+from ..option import CANVAS, Product, Range
 from ..stop import Stop
 from ..unmask.guard import parts, unguarded
 from ..unmask.sight import Sight
@@ -36,7 +37,12 @@ class Beam(NamedTuple):
     laws: dict[int, tuple[Law, Law]]
 
 
-def build(size: int = 0, beam: int = 8, warm: int = 1, together: int = 2) -> Method:
+def build(
+    size: Annotated[int, CANVAS] = 0,
+    beam: Annotated[int, Range(1, 32)] = 8,
+    warm: Annotated[int, Range(0, 1024)] = 1,
+    together: Annotated[int, Range(1, 64)] = 2,
+) -> Annotated[Method, Product(1024, "beam", "beam", "together")]:
     """So many slots, as many beams."""
     return Slots(size, beam, warm, together)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from ..asks import Ask, Decoding, Done, Emit, Keep, Score, Scores
 from ..chance import At, Chance, Role
@@ -14,6 +14,7 @@ from ..draft.draft import possible
 from ..errors import BadRequest
 from ..grow.chosen import chosen
 from ..law import Law
+from ..option import STEP, Range
 from ..stop import Stop, Tail
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.limits import expect, real, whole
@@ -21,7 +22,11 @@ from ..warp.warp import Prefix, Warp
 from .judge import Chatting, Judge
 
 
-def build(threshold: float = 7.0, longest: int = 512, first: int = 0) -> Method:
+def build(
+    threshold: Annotated[float, Range(0, 100)] = 7.0,
+    longest: Annotated[int, STEP] = 512,
+    first: Annotated[int, Range(0, 4096)] = 0,
+) -> Method:
     """Steps that end with a blank line, judged by the ready-made question for chat models."""
     return Steps(None, threshold, longest, first)
 

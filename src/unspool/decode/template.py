@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from ..asks import Decoding, Done, Emit, Keep, Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import HEURISTIC, Method, claims
 from ..constrain.form import Words, spelt
 from ..errors import BadRequest
+from ..option import STEP, FreeText
 from ..stop import Stop
 from ..tree import NOTHING, ROOT
 from ..unmask.guard import unbound
@@ -16,7 +18,7 @@ from ..warp.limits import expect, whole
 from ..warp.warp import Prefix, Warp
 
 
-def build(words: str = "", longest: int = 24) -> Method:
+def build(words: Annotated[str, FreeText(512)] = "", longest: Annotated[int, STEP] = 24) -> Method:
     """A template of words, as in words=dog+ball; at most `longest` tokens between two of them."""
     return Template(tuple(words.split("+")) if words else (), longest)
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ..asks import Score, Scores, Tops
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.chosen import chosen
+from ..option import DEPTH, NGRAM, Product, Range
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
 from .lookup import Lookup, Places
 
 
-def build(ngram: int = 3, least: int = 2, depth: int = 5, beside: int = 2) -> Method:
+def build(
+    ngram: Annotated[int, NGRAM] = 3,
+    least: Annotated[int, NGRAM] = 2,
+    depth: Annotated[int, DEPTH] = 5,
+    beside: Annotated[int, Range(0, 16)] = 2,
+) -> Annotated[Method, Product(256, "depth", "beside")]:
     """Aligned copies under the walk."""
     from ..decode.speculate import Speculate
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Annotated
 
 from ..asks import Price, Score, Scores
 from ..chance import Chance
@@ -12,6 +13,7 @@ from ..grow.best_first import planted, worth
 from ..grow.chosen import chosen
 from ..grow.cost import FREE, Cost
 from ..law import Drawn
+from ..option import NODES
 from ..tree import NOTHING, Tree
 from ..warp.temperature import warmth
 from ..warp.warp import Prefix
@@ -31,7 +33,7 @@ SHORT, LONG = 16, 128  # tokens to rest
 PROBE = 16  # rounds after which a draft model that did not seem to pay is asked again
 
 
-def build(nodes: int = 31) -> Method:
+def build(nodes: Annotated[int, NODES] = 31) -> Method:
     """Whatever pays, under the walk."""
     from ..decode.speculate import Speculate
 

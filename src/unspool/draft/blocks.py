@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
+from ..option import DEPTH
 from .jacobi import Jacobi
 
 
-def build(size: int = 8) -> Method:
+def build(size: Annotated[int, DEPTH] = 8) -> Method:
     """Jacobi decoding in blocks under the walk."""
     from ..decode.speculate import Speculate
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
+from ..option import Numbers, Range
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
 from .draft import Proposing, Source, possible
 
 
-def build(widths: tuple[int, ...] = (3, 2, 1)) -> Method:
+def build(widths: Annotated[tuple[int, ...], Numbers(Range(1, 64), 16)] = (3, 2, 1)) -> Method:
     """A drafted bush under rejection."""
     from ..decode.speculate import Speculate
     from ..verify.rejection import rejection

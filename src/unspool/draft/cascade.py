@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from ..asks import Ask, Draw, Score, Scores, Verify
 from ..chance import At, Chance
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest, EmptyLaw
 from ..law import Drawn, Law
+from ..option import NGRAM, Range
 from ..tree import ROOT, Tree
 from ..verify.rejection import rejection
 from ..verify.walk import walk
@@ -24,7 +25,9 @@ END = -1  # stands for the token after a node where warps leave the draft model 
 APART = 1 << 12  # more siblings than any draft has: keeps the noise of inner rounds apart
 
 
-def build(depth: int = 6, ngram: int = 3, copied: int = 5) -> Method:
+def build(
+    depth: Annotated[int, Range(1, 64)] = 6, ngram: Annotated[int, NGRAM] = 3, copied: Annotated[int, Range(1, 64)] = 5
+) -> Method:
     """Prompt lookup drafts for the draft model, whose tokens the target verifies by rejection."""
     from ..decode.speculate import Speculate
 

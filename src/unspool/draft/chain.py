@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Draw, Drew, Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
+from ..option import DEPTH
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source, possible
@@ -15,7 +17,7 @@ from .draft import Proposing, Source, possible
 DRAFT = "draft"
 
 
-def build(depth: int = 4) -> Method:
+def build(depth: Annotated[int, DEPTH] = 4) -> Method:
     """A drafted chain under rejection."""
     from ..decode.speculate import Speculate
     from ..verify.rejection import rejection

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.chosen import chosen
+from ..option import DEPTH, NGRAM
 from ..tree import NOTHING, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -16,7 +18,7 @@ from .draft import Proposing, Source
 SEVERAL = -1
 
 
-def build(depth: int = 16, ngram: int = 3) -> Method:
+def build(depth: Annotated[int, DEPTH] = 16, ngram: Annotated[int, NGRAM] = 3) -> Method:
     """Copying from the prompt under the walk."""
     from ..decode.speculate import Speculate
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from ..asks import Scores
 from ..chance import At, Chance, Role
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
+from ..option import DEPTH
 from ..tree import Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT, drawn_chain
 from .draft import Proposing, Source
 
 
-def build(depth: int = 4) -> Method:
+def build(depth: Annotated[int, DEPTH] = 4) -> Method:
     """A coupled chain under the walk."""
     from ..decode.speculate import Speculate
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import TARGET, Look, Scores
 from ..canvas import Canvas
@@ -12,12 +13,13 @@ from ..claim import LAW, Method, claims
 from ..errors import BadRequest
 from ..field import Field
 from ..law import Drawn
+from ..option import DEPTH
 from ..tree import NOTHING, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source, possible
 
 
-def build(depth: int = 4) -> Method:
+def build(depth: Annotated[int, DEPTH] = 4) -> Method:
     """A block that is filled in one look, under rejection."""
     from ..decode.speculate import Speculate
     from ..verify.rejection import rejection

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
+from ..option import NODES, Range
 from ..tree import NOTHING, Tree
 from ..warp.warp import Prefix
 from .draft import Draft, Proposing, Source
@@ -17,7 +19,7 @@ from .recycle import Recycle
 from .suffix import Suffix
 
 
-def build(least: int = 2, nodes: int = 16) -> Method:
+def build(least: Annotated[int, Range(1, 64)] = 2, nodes: Annotated[int, NODES] = 16) -> Method:
     """A copy where the last `least` tokens stood before, else recycled tokens, under the walk."""
     from ..decode.speculate import Speculate
 

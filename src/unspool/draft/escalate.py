@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from ..asks import Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, SEED, Method, claims
 from ..grow.chosen import chosen
 from ..law import Drawn, Law
+from ..option import DEPTH, SHARE
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.limits import expect, real, whole
 from ..warp.warp import Prefix
@@ -21,7 +22,7 @@ from .draft import Proposing, Source, possible
 Write: TypeAlias = Callable[[Law, At], Drawn]
 
 
-def build(sure: float = 0.6, depth: int = 6) -> Method:
+def build(sure: Annotated[float, SHARE] = 0.6, depth: Annotated[int, DEPTH] = 6) -> Method:
     """Tokens drawn from the small model, or from the draft model where it is not sure, under rejection."""
     from ..decode.speculate import Speculate
     from ..verify.rejection import rejection
@@ -29,7 +30,7 @@ def build(sure: float = 0.6, depth: int = 6) -> Method:
     return Speculate(Escalate(sure, depth), rejection, budget=depth)
 
 
-def build_surest(sure: float = 0.6, depth: int = 6) -> Method:
+def build_surest(sure: Annotated[float, SHARE] = 0.6, depth: Annotated[int, DEPTH] = 6) -> Method:
     """The likeliest tokens of the small model, or of the draft model where it is not sure, under the walk."""
     from ..decode.speculate import Speculate
 

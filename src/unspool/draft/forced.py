@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..grow.chosen import chosen
+from ..option import NODES
 from ..tree import Tree
 from ..warp.warp import Both, Prefix, Warp
 from .draft import Proposing, Source
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..constrain.constraint import State
 
 
-def build(nodes: int = 15) -> Method:
+def build(nodes: Annotated[int, NODES] = 15) -> Method:
     """Forced tokens, copies and remembered laws in one tree, under the walk."""
     from ..decode.speculate import Speculate
     from .merge import Merge

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.best_first import best_first, planted
+from ..option import NODES
 from ..tree import Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -19,7 +20,7 @@ HEADS = "heads"
 Guesses: TypeAlias = Sequence[Sequence[tuple[int, float]]]
 
 
-def build(nodes: int = 15) -> Method:
+def build(nodes: Annotated[int, NODES] = 15) -> Method:
     """A tree of what the model's heads guess, under the walk."""
     from ..decode.speculate import Speculate
 

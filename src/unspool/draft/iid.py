@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
+from ..option import TEXTS, Product, Range
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
 from .draft import Proposing, Source, possible
 
 
-def build(paths: int = 3, depth: int = 3) -> Method:
+def build(
+    paths: Annotated[int, TEXTS] = 3, depth: Annotated[int, Range(1, 64)] = 3
+) -> Annotated[Method, Product(512, "paths", "depth")]:
     """A drafted bunch under rejection."""
     from ..decode.speculate import Speculate
     from ..verify.rejection import rejection

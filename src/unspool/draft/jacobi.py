@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol, TypeAlias
+from typing import Annotated, Protocol, TypeAlias
 
 from ..asks import Scores
 from ..chance import Chance, Role
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.chosen import chosen
+from ..option import Range
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix, Scored
 from .draft import Proposing, Source
@@ -58,7 +59,7 @@ class Slide:
         return self.window
 
 
-def build(window: int = 8) -> Method:
+def build(window: Annotated[int, Range(0, 256)] = 8) -> Method:
     """A sliding window of guesses under the walk."""
     from ..decode.speculate import Speculate
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Score, Scores
 from ..chance import Chance
@@ -12,13 +13,19 @@ from ..grow.best_first import Twig, best_first, planted
 from ..grow.chosen import chosen
 from ..grow.cost import FREE, Cost
 from ..law import Law
+from ..option import NODES, TEXTS, WEIGHT, Product, Range
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
 from .draft import Proposing, Source, possible
 
 
-def build(width: int = 4, depth: int = 4, nodes: int = 16, gain: float = 0.0) -> Method:
+def build(
+    width: Annotated[int, TEXTS] = 4,
+    depth: Annotated[int, Range(1, 64)] = 4,
+    nodes: Annotated[int, NODES] = 16,
+    gain: Annotated[float, WEIGHT] = 0.0,
+) -> Annotated[Method, Product(1024, "width", "depth")]:
     """The most probable paths of a draft model under the walk."""
     from ..decode.speculate import Speculate
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Score, Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..grow.chosen import chosen
+from ..option import DEPTH, SHARE
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.limits import expect, real, whole
 from ..warp.warp import Prefix
@@ -15,7 +17,7 @@ from .chain import DRAFT
 from .draft import Proposing, Source, possible
 
 
-def build(sure: float = 0.6, steps: int = 10) -> Method:
+def build(sure: Annotated[float, SHARE] = 0.6, steps: Annotated[int, DEPTH] = 10) -> Method:
     """A greedy chain of a draft model under the walk."""
     from ..decode.speculate import Speculate
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
+from ..option import Product, Range
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -15,7 +17,11 @@ from .pool import Pool
 from .trie import Trie
 
 
-def build(window: int = 4, ngram: int = 4, guesses: int = 4) -> Method:
+def build(
+    window: Annotated[int, Range(1, 64)] = 4,
+    ngram: Annotated[int, Range(2, 16)] = 4,
+    guesses: Annotated[int, Range(0, 64)] = 4,
+) -> Annotated[Method, Product(256, "window", "ngram"), Product(256, "guesses", "ngram")]:
     """Lookahead under the walk."""
     from ..decode.speculate import Speculate
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.chosen import chosen
+from ..option import DEPTH, NGRAM
 from ..tree import NOTHING, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
 
 
-def build(ngram: int = 3, least: int = 2, depth: int = 5) -> Method:
+def build(
+    ngram: Annotated[int, NGRAM] = 3, least: Annotated[int, NGRAM] = 2, depth: Annotated[int, DEPTH] = 5
+) -> Method:
     """Prompt lookup under the walk."""
     from ..decode.speculate import Speculate
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Scores
 from ..canvas import HOLE
@@ -11,6 +12,7 @@ from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.chosen import chosen
 from ..grow.cost import FREE
+from ..option import Product, Range
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix
 from .draft import Draft, Proposing, Source
@@ -23,7 +25,9 @@ TRUST = 0.7  # what a guess behind a mask is believed to be worth before the tex
 WIDTH = 8  # guesses that are kept of each mask
 
 
-def build(nodes: int = 7, ahead: int = 3) -> Method:
+def build(
+    nodes: Annotated[int, Range(1, 128)] = 7, ahead: Annotated[int, Range(1, 16)] = 3
+) -> Annotated[Method, Product(256, "nodes", "ahead")]:
     """Guesses behind masks, copies and remembered laws in one tree, under the walk."""
     return drafting(Masks(ahead, (Suffix(depth=nodes), Recall())), nodes)
 

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from math import prod
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from ..asks import Ask, Scores, Tops
 from ..chance import Chance
@@ -15,6 +15,7 @@ from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.best_first import Twig, best_first, planted
 from ..grow.cost import FREE, Cost
+from ..option import NODES
 from ..tree import Tree
 from ..warp.warp import Prefix
 from .draft import Draft, Proposing, Source
@@ -26,7 +27,7 @@ from .recall import Recall
 from .suffix import Suffix
 
 
-def build(nodes: int = 31) -> Method:
+def build(nodes: Annotated[int, NODES] = 31) -> Method:
     """Copies and remembered laws in one tree, under the walk."""
     from ..decode.speculate import Speculate
 

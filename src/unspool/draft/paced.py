@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
 from ..grow.length import Confident, Ema, Fixed, Heuristic, Length, Threshold
+from ..option import Choice
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
@@ -24,7 +26,7 @@ LENGTHS: dict[str, Callable[[], Length]] = {
 }
 
 
-def build(length: str = "heuristic") -> Method:
+def build(length: Annotated[str, Choice(tuple(LENGTHS))] = "heuristic") -> Method:
     """A chain under rejection whose length one of the rules decides."""
     if length not in LENGTHS:
         raise BadRequest(f"paced:length={length} is not a rule of lengths; there are: {', '.join(LENGTHS)}")

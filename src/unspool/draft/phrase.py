@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Scores
 from ..chance import Chance
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
+from ..option import DEPTH, Product, Range
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT, Chain
@@ -16,7 +18,11 @@ from .pool import Pool
 from .trie import Trie
 
 
-def build(depth: int = 4, phrases: int = 3, length: int = 4) -> Method:
+def build(
+    depth: Annotated[int, DEPTH] = 4,
+    phrases: Annotated[int, Range(0, 64)] = 3,
+    length: Annotated[int, Range(1, 64)] = 4,
+) -> Annotated[Method, Product(256, "phrases", "length")]:
     """A drafted chain with phrases below its end, under rejection."""
     from ..decode.speculate import Speculate
     from ..verify.rejection import rejection

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Annotated, Protocol, runtime_checkable
 
 from ..asks import Scores, Tops
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
+from ..option import NODES
 from ..tree import Tree
 from ..warp.warp import Prefix
 from .draft import Draft, Proposing, Source
@@ -26,7 +27,7 @@ class Listener(Protocol):
         ...
 
 
-def build(nodes: int = 24) -> Method:
+def build(nodes: Annotated[int, NODES] = 24) -> Method:
     """Token recycling that starts with the prompt's rows, under the walk."""
     from ..decode.speculate import Speculate
 

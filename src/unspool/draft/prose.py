@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Score, Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..grow.chosen import chosen
+from ..option import DEPTH
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.limits import expect, whole
 from ..warp.warp import Prefix
@@ -18,7 +20,7 @@ PROSE = "prose"  # the draft model in its own tokens
 RETOLD = "retold"  # what it says, in the target's
 
 
-def build(depth: int = 6) -> Method:
+def build(depth: Annotated[int, DEPTH] = 6) -> Method:
     """Text of a draft model under the walk."""
     from ..decode.speculate import Speculate
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from ..asks import Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
+from ..option import DEPTH
 from ..race import Racing
 from ..tree import Tree
 from ..warp.warp import Prefix
@@ -16,7 +17,7 @@ from .chain import DRAFT, drawn_chain
 from .draft import Proposing, Source
 
 
-def build(depth: int = 4) -> Method:
+def build(depth: Annotated[int, DEPTH] = 4) -> Method:
     """A raced chain under the race."""
     from ..decode.speculate import Speculate
     from ..verify.race import race

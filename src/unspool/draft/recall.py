@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from ..asks import Scores, Tops
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.best_first import best_first, planted
+from ..option import NODES
 from ..tree import Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -59,7 +60,7 @@ class Laws:
                     del self._rows[old]
 
 
-def build(nodes: int = 16) -> Method:
+def build(nodes: Annotated[int, NODES] = 16) -> Method:
     """Remembered laws under the walk."""
     from ..decode.speculate import Speculate
 

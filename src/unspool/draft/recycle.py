@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from ..asks import Scores, Tops
 from ..chance import Chance
@@ -15,6 +15,7 @@ from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.chosen import chosen
 from ..law import Drawn
+from ..option import NODES
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -94,7 +95,7 @@ class Successors:
                     del self._rows[old]
 
 
-def build(nodes: int = 24) -> Method:
+def build(nodes: Annotated[int, NODES] = 24) -> Method:
     """Token recycling under the walk."""
     from ..decode.speculate import Speculate
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
+from ..option import Range
 from ..tree import NOTHING, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -15,7 +17,7 @@ from .draft import Proposing, Source
 LONG = 1 << 20  # tokens; as good as for ever
 
 
-def build(nodes: int = 31) -> Method:
+def build(nodes: Annotated[int, Range(3, 63)] = 31) -> Method:
     """Whatever the model drafts for itself, under the walk."""
     from ..decode.speculate import Speculate
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.chosen import chosen
+from ..option import FILE, NODES
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
 from .store import DEEP, Store
 
 
-def build(store: str = "", project: str = "", nodes: int = 16) -> Method:
+def build(
+    store: Annotated[str, FILE] = "", project: Annotated[str, FILE] = "", nodes: Annotated[int, NODES] = 16
+) -> Method:
     """Retrieval under the walk, from files made by `Store.save`."""
     from ..decode.speculate import Speculate
 

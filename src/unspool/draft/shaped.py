@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Score, Scores
 from ..chance import At, Chance, Role
@@ -10,13 +11,18 @@ from ..claim import LAW, Method, claims
 from ..errors import BadRequest
 from ..grow.sequoia import sequoia
 from ..grow.shape import Ranks, Shape
+from ..option import NODES, Product, Range
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
 from .draft import Proposing, Source, possible
 
 
-def build(nodes: int = 16, depth: int = 5, rate: float = 0.7) -> Method:
+def build(
+    nodes: Annotated[int, NODES] = 16,
+    depth: Annotated[int, Range(1, 64)] = 5,
+    rate: Annotated[float, Range(0.001, 0.999)] = 0.7,
+) -> Annotated[Method, Product(2**17, "nodes", "nodes", "depth")]:
     """Sequoia's shape for siblings that each stand with `rate` once they are tried, under rejection."""
     from ..decode.speculate import Speculate
     from ..verify.rejection import rejection

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import Annotated
 
 from ..asks import Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
 from ..law import Law
+from ..option import NODES, Range
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
 from .draft import Proposing, Source, possible
 
 
-def build(nodes: int = 12, least: float = 0.05) -> Method:
+def build(nodes: Annotated[int, NODES] = 12, least: Annotated[float, Range(0, 0.999)] = 0.05) -> Method:
     """A tree of the likeliest slots under rejection."""
     from ..decode.speculate import Speculate
     from ..verify.rejection import rejection

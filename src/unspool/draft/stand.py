@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 
@@ -14,6 +15,7 @@ from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
 from ..law import Drawn, Law
+from ..option import NGRAM, NODES, Numbers, Range
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -74,7 +76,11 @@ class Grams:
                 self._means.popitem(last=False)
 
 
-def build(widths: tuple[int, ...] = (3, 2, 1, 1), orders: tuple[int, ...] = (4, 3, 2), nodes: int = 24) -> Method:
+def build(
+    widths: Annotated[tuple[int, ...], Numbers(Range(1, 64), 16)] = (3, 2, 1, 1),
+    orders: Annotated[tuple[int, ...], Numbers(NGRAM, 8)] = (4, 3, 2),
+    nodes: Annotated[int, NODES] = 24,
+) -> Method:
     """Drawn n-gram trees under rejection."""
     from ..decode.speculate import Speculate
     from ..verify.rejection import rejection

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
+from ..option import DEPTH
 from ..tree import Tree
 from ..warp.limits import expect, whole
 from ..warp.warp import Prefix
@@ -16,7 +18,7 @@ from .draft import Proposing, Source
 STRINGS = "strings"  # the draft model, in the target's tokens by their strings
 
 
-def build(depth: int = 4) -> Method:
+def build(depth: Annotated[int, DEPTH] = 4) -> Method:
     """A chain by strings under rejection."""
     from ..decode.speculate import Speculate
     from ..verify.rejection import rejection

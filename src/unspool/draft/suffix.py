@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.chosen import chosen
+from ..option import DEPTH, Range
 from ..tree import Tree
 from ..warp.warp import Prefix
 from .automaton import START, Automaton
@@ -35,7 +37,9 @@ class Corpus:
                 state = self.automaton.add(state, token, len(self.text))
 
 
-def build(depth: int = 16, least: int = 1, pace: int = 4) -> Method:
+def build(
+    depth: Annotated[int, DEPTH] = 16, least: Annotated[int, Range(1, 64)] = 1, pace: Annotated[int, Range(0, 256)] = 4
+) -> Method:
     """The suffix automaton of prompt and output, under the walk."""
     from ..decode.speculate import Speculate
 

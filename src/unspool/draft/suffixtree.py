@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from ..asks import Scores
 from ..chance import Chance
@@ -13,6 +13,7 @@ from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.chosen import chosen
 from ..law import Drawn
+from ..option import NODES, SHARE, Range
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .automaton import START, Automaton
@@ -29,7 +30,11 @@ class Guess(NamedTuple):
     score: float = 0.0
 
 
-def build(nodes: int = 16, pace: float = 4.0, least: float = 0.1) -> Method:
+def build(
+    nodes: Annotated[int, NODES] = 16,
+    pace: Annotated[float, Range(0.001, 1000)] = 4.0,
+    least: Annotated[float, SHARE] = 0.1,
+) -> Method:
     """A tree of counted suffixes under the walk."""
     from ..decode.speculate import Speculate
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ..asks import Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
 from ..law import Law
+from ..option import NODES, TEXTS, Range
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
 from .draft import Proposing, Source, possible
 
 
-def build(width: int = 3, depth: int = 4, nodes: int = 12) -> Method:
+def build(
+    width: Annotated[int, TEXTS] = 3, depth: Annotated[int, Range(1, 64)] = 4, nodes: Annotated[int, NODES] = 12
+) -> Method:
     """A drafted thicket under rejection."""
     from ..decode.speculate import Speculate
     from ..verify.rejection import rejection

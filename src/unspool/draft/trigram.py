@@ -6,12 +6,14 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..grow.chosen import chosen
+from ..option import NODES, Product, Range
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .draft import Proposing, Source
@@ -31,7 +33,11 @@ def trigrams(texts: Iterable[Sequence[int]]) -> dict[Pair, dict[int, float]]:
     return {pair: {c: n / sum(after.values()) for c, n in after.most_common(WIDTH)} for pair, after in counts.items()}
 
 
-def build(nodes: int = 16, depth: int = 4, rounds: int = 64) -> Method:
+def build(
+    nodes: Annotated[int, NODES] = 16,
+    depth: Annotated[int, Range(1, 32)] = 4,
+    rounds: Annotated[int, Range(1, 4096)] = 64,
+) -> Annotated[Method, Product(2**15, "depth", "rounds")]:
     """Adaptive trigrams under the walk, from the request's own text."""
     from ..decode.speculate import Speculate
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from ..asks import Decoding
 from ..chance import Chance
 from ..claim import HEURISTIC, Method, claims
 from ..decode.judge import Chatting
+from ..option import STEP, TEXTS, Range
 from ..stop import Stop
 from ..warp.limits import expect, whole
 from ..warp.warp import Warp
@@ -17,7 +19,9 @@ from .rollout import Border, drawing, rolled
 from .text import Text, Watch, told, unwatched
 
 
-def build(kids: int = 3, longest: int = 64, rows: int = 4000) -> Method:
+def build(
+    kids: Annotated[int, TEXTS] = 3, longest: Annotated[int, STEP] = 64, rows: Annotated[int, Range(1, 8000)] = 4000
+) -> Method:
     """Steps are lines, marked by how likely they are; it draws, so it wants a temperature above 0."""
     return AStar(kids, Likely(), Border(("\n",), longest), rows)
 

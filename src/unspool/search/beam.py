@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ..asks import Decoding
 from ..chance import Chance
 from ..claim import HEURISTIC, Method, claims
 from ..law import Law
+from ..option import BUDGET, TEXTS, Choice, Range
 from ..stop import Stop
 from ..warp.limits import expect, whole
 from ..warp.warp import Warp
@@ -20,7 +22,13 @@ from .text import Text, Watch, told, unwatched
 from .thaw import thawed
 
 
-def build(width: int = 4, alpha: float = 1.0, length: str = "power", patience: str = "likely", rows: int = 0) -> Method:
+def build(
+    width: Annotated[int, TEXTS] = 4,
+    alpha: Annotated[float, Range(-100, 100)] = 1.0,
+    length: Annotated[str, Choice(tuple(LENGTH))] = "power",
+    patience: Annotated[str, Choice(tuple(PATIENCE))] = "likely",
+    rows: Annotated[int, BUDGET] = 0,
+) -> Method:
     """Beam search with lengths weighed as transformers does, or as `length=gnmt`."""
     return Beam(width, measure(length, alpha), patient(patience), rows)
 

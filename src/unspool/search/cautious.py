@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..chance import At, Chance, Role
 from ..claim import HEURISTIC, Method, claims
 from ..law import Law
+from ..option import BUDGET, STEP, TEXTS, WEIGHT
 from ..warp.limits import expect, real, whole
 from ..warp.truncate import entropy
 from ..warp.warp import Warp
@@ -17,7 +19,13 @@ from .rollout import Border
 PAUSES = (".", ",", "\n", "?", "!", ":", ";", ")", "]", "}")
 
 
-def build(trials: int = 10, low: float = 0.01, high: float = 1.5, longest: int = 64, rows: int = 0) -> Method:
+def build(
+    trials: Annotated[int, TEXTS] = 10,
+    low: Annotated[float, WEIGHT] = 0.01,
+    high: Annotated[float, WEIGHT] = 1.5,
+    longest: Annotated[int, STEP] = 64,
+    rows: Annotated[int, BUDGET] = 0,
+) -> Method:
     """Cautious next-token prediction; it draws, so it wants a temperature above 0."""
     return Branch(Cautious(trials, low, high), Likely(), Border(PAUSES, longest), rows=rows, texts=trials + 1)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..chance import At, Chance
 from ..claim import HEURISTIC, Method, claims
 from ..law import Law
+from ..option import BUDGET, STEP, TEXTS, Range
 from ..warp.limits import expect, whole
 from ..warp.truncate import entropy as nats
 from ..warp.warp import Warp
@@ -19,7 +21,12 @@ ANSWER = "How good is your answer so far? Give one digit from 0 to 9: 9 if it is
 
 
 def build(
-    entropy: float = 1.0, ratio: float = 0.5, top: int = 3, weight: float = 2.0, longest: int = 64, rows: int = 0
+    entropy: Annotated[float, Range(0, 1000, endless=True)] = 1.0,
+    ratio: Annotated[float, Range(0, 1000, endless=True)] = 0.5,
+    top: Annotated[int, TEXTS] = 3,
+    weight: Annotated[float, Range(-1000, 1000)] = 2.0,
+    longest: Annotated[int, STEP] = 64,
+    rows: Annotated[int, BUDGET] = 0,
 ) -> Method:
     """Self-evaluation with the ready-made question for chat models."""
     mark = Leaning(Judged(question=ANSWER), weight)

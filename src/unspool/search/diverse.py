@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Decoding
 from ..chance import Chance
 from ..claim import HEURISTIC, Method, claims
+from ..option import BUDGET, TEXTS, WEIGHT, Choice, Product, Range
 from ..stop import Stop
 from ..warp.limits import expect, real, whole
 from ..warp.warp import Warp
 from .beam import Pool, beams, measure, patient
 from .grove import Grove
-from .length import Length, Patience, Power, likely
+from .length import LENGTH, PATIENCE, Length, Patience, Power, likely
 from .text import Watch, unwatched
 
 
 def build(
-    groups: int = 4,
-    width: int = 1,
-    apart: float = 0.5,
-    alpha: float = 1.0,
-    length: str = "power",
-    patience: str = "likely",
-    rows: int = 0,
-) -> Method:
+    groups: Annotated[int, TEXTS] = 4,
+    width: Annotated[int, TEXTS] = 1,
+    apart: Annotated[float, WEIGHT] = 0.5,
+    alpha: Annotated[float, Range(-100, 100)] = 1.0,
+    length: Annotated[str, Choice(tuple(LENGTH))] = "power",
+    patience: Annotated[str, Choice(tuple(PATIENCE))] = "likely",
+    rows: Annotated[int, BUDGET] = 0,
+) -> Annotated[Method, Product(64, "groups", "width")]:
     """`groups` beam searches of `width` beams each."""
     return Diverse(groups, width, apart, measure(length, alpha), patient(patience), rows)
 

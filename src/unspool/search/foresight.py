@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from ..asks import Decoding, Done
 from ..chance import At, Chance, Role
 from ..claim import HEURISTIC, Method, claims
 from ..decode.judge import Chatting
 from ..law import Law
+from ..option import BUDGET, STEP, TEXTS, Range
 from ..stop import Stop
 from ..warp.limits import expect, real, whole
 from ..warp.warp import Warp
@@ -20,7 +22,13 @@ from .rollout import Border, Rollout, drawing, rolled
 from .text import ROWS, Text, Watch, said, unwatched
 
 
-def build(rollouts: int = 8, steps: int = 4, tau: float = 0.05, longest: int = 64, rows: int = 0) -> Method:
+def build(
+    rollouts: Annotated[int, TEXTS] = 8,
+    steps: Annotated[int, Range(1, 64)] = 4,
+    tau: Annotated[float, Range(0, 1e9)] = 0.05,
+    longest: Annotated[int, STEP] = 64,
+    rows: Annotated[int, BUDGET] = 0,
+) -> Method:
     """Steps are lines; it draws, so it wants a temperature above 0."""
     return Foresight(rollouts, steps, tau, Likely(), Border(("\n",), longest), rows)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from ..asks import Ask, Decoding
 from ..chance import Chance
 from ..claim import HEURISTIC, Method, claims
 from ..law import NEVER, Law
+from ..option import FILE, TEXTS, Product, Range
 from ..stop import Stop
 from ..warp.limits import expect, real, whole
 from ..warp.warp import Warp
@@ -26,15 +27,15 @@ HELD = 8  # beginnings that stay in the cache: those that were visited most
 
 
 def build(
-    kids: int = 3,
-    rollouts: int = 256,
-    width: int = 1,
-    base: float = 10.0,
-    explore: float = 4.0,
-    enough: float = 0.0,
-    reward: str = "",
-    rows: int = 4000,
-) -> Method:
+    kids: Annotated[int, TEXTS] = 3,
+    rollouts: Annotated[int, Range(1, 4096)] = 256,
+    width: Annotated[int, Range(1, 16)] = 1,
+    base: Annotated[float, Range(0.001, 1e9)] = 10.0,
+    explore: Annotated[float, Range(0, 1e6)] = 4.0,
+    enough: Annotated[float, Range(-1e9, 1e9)] = 0.0,
+    reward: Annotated[str, FILE] = "",
+    rows: Annotated[int, Range(1, 8000)] = 4000,
+) -> Annotated[Method, Product(8192, "kids", "rollouts")]:
     """Planning for a reward that is FILE.py:NAME, or else for likely texts; `enough` ends it, 0 is never enough."""
     function = reward_of(reward) if reward else None
     return Mcts(function, kids, rollouts, width, base, explore, enough or math.inf, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from ..asks import Ask, Decoding
 from ..chance import Chance
@@ -16,6 +16,7 @@ from ..constrain.lexical import Keywords, Lexical
 from ..constrain.parted import parted
 from ..errors import BadRequest
 from ..law import Law
+from ..option import BUDGET, WEIGHT, Choice, FreeText, Product, Range
 from ..stop import Stop
 from ..warp.limits import expect, real, whole
 from ..warp.warp import Warp
@@ -30,16 +31,16 @@ from .thaw import thawed
 
 
 def build(
-    words: str = "",
-    width: int = 4,
-    ahead: str = "greedy",
-    steps: int = 5,
-    alpha: float = 0.25,
-    prune: int = 50,
-    tolerance: int = 2,
-    penalty: float = 0.2,
-    rows: int = 0,
-) -> Method:
+    words: Annotated[str, FreeText(512)] = "",
+    width: Annotated[int, Range(1, 32)] = 4,
+    ahead: Annotated[str, Choice(("greedy", "beam", "sample"))] = "greedy",
+    steps: Annotated[int, Range(0, 64)] = 5,
+    alpha: Annotated[float, WEIGHT] = 0.25,
+    prune: Annotated[int, Range(1, 1000)] = 50,
+    tolerance: Annotated[int, Range(0, 64)] = 2,
+    penalty: Annotated[float, Range(-100, 100)] = 0.2,
+    rows: Annotated[int, BUDGET] = 0,
+) -> Annotated[Method, Product(8192, "width", "width", "words")]:
     """Beams for keywords, as in words=dog/dogs+ball; `ahead` is greedy, beam or sample; 0 steps is NeuroLogic's own."""
     known: dict[str, Ahead] = {"greedy": Greedy(steps), "beam": Beamed(steps), "sample": Sampled(steps)}
     expect(ahead in known, "neurologic:ahead", ahead, f"one of {', '.join(known)}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..claim import HEURISTIC, Method, claims
 from ..constrain.awrs import Masked
 from ..constrain.potential import Potential, Wanting
+from ..option import BUDGET, FILE, STEP, TEXTS, WEIGHT, Choice, Product, Range
 from ..stop import Stop
 from ..warp.limits import expect, real
 from .resample import RESAMPLE, systematic
@@ -16,20 +18,20 @@ from .twist import Given, Lookahead, Twist
 
 
 def build(
-    reward: str = "",
-    beta: float = 1.0,
-    partial: str = "",
-    ahead: int = 0,
-    steps: int = 0,
-    particles: int = 8,
-    power: float = 1.0,
-    block: int = 8,
-    moves: int = 0,
-    back: int = 1,
-    resample: str = "systematic",
-    threshold: float = 0.5,
-    rows: int = 0,
-) -> Method:
+    reward: Annotated[str, FILE] = "",
+    beta: Annotated[float, Range(1e-9, 1e6)] = 1.0,
+    partial: Annotated[str, FILE] = "",
+    ahead: Annotated[int, Range(0, 64)] = 0,
+    steps: Annotated[int, Range(0, 4096)] = 0,
+    particles: Annotated[int, TEXTS] = 8,
+    power: Annotated[float, Range(0.001, 1000)] = 1.0,
+    block: Annotated[int, STEP] = 8,
+    moves: Annotated[int, Range(0, 64)] = 0,
+    back: Annotated[int, Range(1, 64)] = 1,
+    resample: Annotated[str, Choice(tuple(RESAMPLE))] = "systematic",
+    threshold: Annotated[float, WEIGHT] = 0.5,
+    rows: Annotated[int, BUDGET] = 0,
+) -> Annotated[Method, Product(256, "particles", "ahead"), Product(1024, "particles", "back")]:
     """Particles for a reward that is FILE.py:NAME; with `ahead`, so many rollouts say who is gone on with."""
     expect(resample in RESAMPLE, "rewarded:resample", resample, f"one of {', '.join(RESAMPLE)}")
     wanted: Wanting = Potential()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..chance import At, Chance, Role
 from ..claim import HEURISTIC, Method, claims
 from ..law import Law
+from ..option import BUDGET, TEXTS
 from ..warp.limits import expect, whole
 from ..warp.warp import Warp
 from .branch import Branch
@@ -17,7 +19,7 @@ from .rollout import Border
 FOREVER = 1 << 20  # tokens: no border but the end of the text
 
 
-def build(count: int = 8, rows: int = 0) -> Method:
+def build(count: Annotated[int, TEXTS] = 8, rows: Annotated[int, BUDGET] = 0) -> Method:
     """The most likely of `count` texts."""
     return Branch(Several(count), Likely(), Border((), FOREVER), rows=rows, texts=count + 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from ..asks import Ask, Decoding
 from ..chance import At, Chance, Role
@@ -14,6 +14,7 @@ from ..constrain.awrs import Adaptive, Geometric, Masked, Propose, Recursive
 from ..constrain.parted import parted, timely
 from ..constrain.potential import Potential, Wanting
 from ..law import NEVER, Law
+from ..option import BUDGET, STEP, TEXTS, WEIGHT, Choice, Product, Range
 from ..stop import Stop
 from ..warp.limits import expect, real, whole
 from ..warp.warp import Warp
@@ -25,27 +26,32 @@ from .text import Text, Watch, told, unwatched
 from .twist import Given, Twist
 
 Cloud: TypeAlias = Sequence[Particle]
+CHECKS = 2**15  # of a constraint, for all particles together, between two forwards
 Past: TypeAlias = list[Cloud]  # the particles as they were when each of the last blocks began
 
 
 def build(
-    particles: int = 8,
-    propose: str = "masked",
-    power: float = 1.0,
-    resample: str = "stratified",
-    threshold: float = 0.5,
-    block: int = 1,
-    moves: int = 0,
-    back: int = 1,
-    checks: int = 0,
-    rows: int = 0,
-) -> Method:
-    """Particles for the request's constraint, and for p(text)^power if that is not 1."""
+    particles: Annotated[int, TEXTS] = 8,
+    propose: Annotated[str, Choice(("masked", "recursive", "geometric", "adaptive"))] = "masked",
+    power: Annotated[float, Range(0.001, 1000)] = 1.0,
+    resample: Annotated[str, Choice(tuple(RESAMPLE))] = "stratified",
+    threshold: Annotated[float, WEIGHT] = 0.5,
+    block: Annotated[int, STEP] = 1,
+    moves: Annotated[int, Range(0, 64)] = 0,
+    back: Annotated[int, Range(1, 64)] = 1,
+    checks: Annotated[int, Range(0, CHECKS)] = 0,
+    rows: Annotated[int, BUDGET] = 0,
+) -> Annotated[Method, Product(1024, "particles", "back"), Product(CHECKS, "particles", "checks")]:
+    """Particles for the request's constraint, and for p(text)^power if that is not 1.
+
+    `checks` bounds how often the constraint is asked for one token; 0 shares out a bound among the particles.
+    """
+    recursive = Recursive(checks or CHECKS // particles)
     known: dict[str, Propose] = {
         "masked": Masked(power),
-        "recursive": Recursive(checks),
+        "recursive": recursive,
         "geometric": Geometric(),
-        "adaptive": Adaptive(Recursive(checks)),
+        "adaptive": Adaptive(recursive),
     }
     expect(propose in known, "smc:propose", propose, f"one of {', '.join(known)}")
     expect(power == 1 or propose == "masked", "smc:power", power, "1, unless propose=masked, which alone knows powers")

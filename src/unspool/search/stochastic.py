@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count as count_up
+from typing import Annotated
 
 from ..asks import Decoding
 from ..chance import At, Chance, Role
 from ..claim import SEED, Method, claims
 from ..draft.draft import possible
 from ..law import Law
+from ..option import BUDGET, TEXTS
 from ..stop import Stop
 from ..warp.limits import expect, whole
 from ..warp.warp import Warp
@@ -19,7 +21,7 @@ from .grove import Grove
 from .text import Text, Watch, told, unwatched
 
 
-def build(width: int = 4, rows: int = 0) -> Method:
+def build(width: Annotated[int, TEXTS] = 4, rows: Annotated[int, BUDGET] = 0) -> Method:
     """`width` different texts; the first is handed out."""
     return Stochastic(width, rows)
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from ..canvas import Canvas
 from ..claim import HEURISTIC, Method, claims
 from ..errors import BadRequest
+from ..option import CANVAS, LEVEL, Range
 from ..warp.limits import expect, level, whole
 from .confident import Confident
 from .sight import Sight
 
 
-def build(threshold: float = 0.9, delimiter: float = 0.3, block: int = 32, size: int = 0) -> Method:
+def build(
+    threshold: Annotated[float, LEVEL] = 0.9,
+    delimiter: Annotated[float, LEVEL] = 0.3,
+    block: Annotated[int, Range(1, 1024)] = 32,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """All holes above the threshold, in blocks that end with a line."""
     from ..decode.denoise import Denoise
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ..chance import At, Role
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, STEP
 from ..warp.limits import expect, real, whole
 from .blocks import blocks_of
 from .sight import Sight
 from .timed import LAST, Clock
 
 
-def build(steps: int = 64, block: int = 0, size: int = 0) -> Method:
+def build(
+    steps: Annotated[int, STEP] = 64, block: Annotated[int, CANVAS] = 0, size: Annotated[int, CANVAS] = 0
+) -> Method:
     """As many steps of time as told, for the whole canvas or for each block."""
     from ..decode.denoise import Denoise
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from ..claim import HEURISTIC, Method, claims
 from ..errors import BadRequest
+from ..option import CANVAS, STEP, WEIGHT, Choice
 from ..warp.limits import expect, real, whole
 from .blocks import blocks_of
 from .certainty import foremost
@@ -28,7 +29,13 @@ SCHEDULES: Mapping[str, Schedule] = {
 }
 
 
-def build(steps: int = 12, heat: float = 4.5, schedule: str = "cosine", block: int = 0, size: int = 0) -> Method:
+def build(
+    steps: Annotated[int, STEP] = 12,
+    heat: Annotated[float, WEIGHT] = 4.5,
+    schedule: Annotated[str, Choice(tuple(SCHEDULES))] = "cosine",
+    block: Annotated[int, CANVAS] = 0,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """So many looks at the whole canvas, or at each block."""
     from ..decode.denoise import Denoise
 

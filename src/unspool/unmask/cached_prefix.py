@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Look
 from ..canvas import Canvas
 from ..claim import HEURISTIC, Method, claims
 from ..field import Field
+from ..option import CANVAS, LEVEL
 from .blocks import blocks_of
 from .confident import Confident
 from .view import Viewing
 
 
-def build(threshold: float = 0.9, block: int = 32, size: int = 0) -> Method:
+def build(
+    threshold: Annotated[float, LEVEL] = 0.9, block: Annotated[int, CANVAS] = 32, size: Annotated[int, CANVAS] = 0
+) -> Method:
     """All holes of a block above the threshold per look, over a cached prefix."""
     from ..decode.denoise import Denoise
 

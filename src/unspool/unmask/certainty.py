@@ -10,6 +10,7 @@ import torch
 from ..chance import At, Role
 from ..errors import BadRequest
 from ..law import Law
+from ..option import Choice
 from .sight import Sight
 
 Certainty: TypeAlias = Callable[[Sight, int], float]
@@ -49,6 +50,7 @@ def random(sight: Sight, place: int) -> float:
 CERTAINTIES: Mapping[str, Certainty] = {
     rule.__name__: rule for rule in (confidence, drawn, margin, entropy, leftmost, random)
 }
+CERTAINTY = Choice(tuple(CERTAINTIES))
 
 
 def certainty_of(name: str) -> Certainty:

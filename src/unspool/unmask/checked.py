@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Annotated, Any, Protocol, TypeAlias
 
 from ..asks import Ask, Look
 from ..chance import At, Role
 from ..claim import HEURISTIC, Method, claims
 from ..errors import BadRequest
 from ..field import Field
+from ..option import CANVAS, LEVEL, Range
 from .blocks import blocks_of
 from .confident import Confident
 from .hierarchy import runs
@@ -28,7 +29,13 @@ class Check(Protocol):
         ...
 
 
-def build(cost: float = 1.0, least: int = 1, threshold: float = 0.9, block: int = 16, size: int = 0) -> Method:
+def build(
+    cost: Annotated[float, Range(-math.inf, 1000)] = 1.0,
+    least: Annotated[int, Range(1, 1024)] = 1,
+    threshold: Annotated[float, LEVEL] = 0.9,
+    block: Annotated[int, CANVAS] = 16,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """Blocks whose holes are filled by threshold, or checked by reading where that is worth its forward."""
     from ..decode.denoise import Denoise
 

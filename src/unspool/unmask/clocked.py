@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, STEP, Range
 from ..warp.limits import expect, real, whole
 from .blocks import blocks_of
-from .certainty import Certainty, certainty_of, confidence, foremost
+from .certainty import CERTAINTY, Certainty, certainty_of, confidence, foremost
 from .quota import writable
 from .sight import Sight
 from .timed import LAST, ROUNDING, time
 
 
 def build(
-    threshold: float = 0.95, steps: int = 16, certainty: str = "confidence", block: int = 0, size: int = 0
+    threshold: Annotated[float, Range(0, 10_000)] = 0.95,
+    steps: Annotated[int, STEP] = 16,
+    certainty: Annotated[str, CERTAINTY] = "confidence",
+    block: Annotated[int, CANVAS] = 0,
+    size: Annotated[int, CANVAS] = 0,
 ) -> Method:
     """All holes above the threshold per look, or as many as the time that is left asks for."""
     from ..decode.denoise import Denoise

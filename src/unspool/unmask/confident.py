@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, LEVEL
 from ..warp.limits import expect, level
 from .blocks import blocks_of
-from .certainty import Certainty, certainty_of, confidence, ranked
+from .certainty import CERTAINTY, Certainty, certainty_of, confidence, ranked
 from .sight import Sight
 
 
-def build(threshold: float = 0.9, certainty: str = "confidence", block: int = 32, size: int = 0) -> Method:
+def build(
+    threshold: Annotated[float, LEVEL] = 0.9,
+    certainty: Annotated[str, CERTAINTY] = "confidence",
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """All holes of a block above the threshold per look."""
     from ..decode.denoise import Denoise
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Look
 from ..canvas import Canvas
 from ..claim import HEURISTIC, Method, claims
 from ..field import Field
+from ..option import CANVAS, SHARE, WEIGHT
 from ..warp.limits import expect, real
 from .blocks import blocks_of
 from .cooling import Cooling
@@ -17,7 +19,13 @@ from .trials import Brief
 from .view import Viewing, look
 
 
-def build(weight: float = 2.0, share: float = 0.3, randomness: float = 0.5, block: int = 0, size: int = 0) -> Method:
+def build(
+    weight: Annotated[float, WEIGHT] = 2.0,
+    share: Annotated[float, SHARE] = 0.3,
+    randomness: Annotated[float, WEIGHT] = 0.5,
+    block: Annotated[int, CANVAS] = 0,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """One hole per look, guided by the prompt with some of its tokens masked."""
     from ..decode.denoise import Denoise
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, WEIGHT
 from ..warp.limits import expect, real
 from .blocks import blocks_of
 from .certainty import foremost
@@ -15,7 +17,9 @@ from .sight import Sight
 from .trials import Brief
 
 
-def build(randomness: float = 0.5, block: int = 0, size: int = 0) -> Method:
+def build(
+    randomness: Annotated[float, WEIGHT] = 0.5, block: Annotated[int, CANVAS] = 0, size: Annotated[int, CANVAS] = 0
+) -> Method:
     """One hole per look, the more at random the earlier."""
     from ..decode.denoise import Denoise
 

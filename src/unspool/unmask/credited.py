@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 
 from ..canvas import Canvas, Status
 from ..claim import HEURISTIC, Method, claims
 from ..field import Field, Peak
+from ..option import CANVAS, LEVEL, WEIGHT, Range
 from ..warp.limits import expect, real
 from .blocks import blocks_of
 from .confident import Confident
@@ -18,12 +20,12 @@ from .view import Viewing, look
 
 
 def build(
-    threshold: float = 0.9,
-    weight: float = 0.7,
-    decay: float = 0.8,
-    power: float = 0.2,
-    block: int = 32,
-    size: int = 0,
+    threshold: Annotated[float, LEVEL] = 0.9,
+    weight: Annotated[float, WEIGHT] = 0.7,
+    decay: Annotated[float, Range(0, 0.999)] = 0.8,
+    power: Annotated[float, WEIGHT] = 0.2,
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
 ) -> Method:
     """All holes of a block above the threshold per look, after credit for earlier looks."""
     from ..decode.denoise import Denoise

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from statistics import pstdev
+from typing import Annotated
 
 from ..canvas import Canvas
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, LEVEL, Range
 from ..warp.limits import expect, level, whole
 from .blocks import blocks_of
 from .confident import Confident
@@ -14,7 +16,12 @@ from .sight import Sight
 
 
 def build(
-    threshold: float = 0.9, looks: int = 6, least: float = 0.3, steady: float = 1.0, block: int = 0, size: int = 0
+    threshold: Annotated[float, LEVEL] = 0.9,
+    looks: Annotated[int, Range(0, 4096)] = 6,
+    least: Annotated[float, LEVEL] = 0.3,
+    steady: Annotated[float, LEVEL] = 1.0,
+    block: Annotated[int, CANVAS] = 0,
+    size: Annotated[int, CANVAS] = 0,
 ) -> Method:
     """All holes above the threshold, or the surest, first anywhere and then in the stretch that was found."""
     from ..decode.denoise import Denoise

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, STEP, Range
 from ..warp.limits import expect, real, whole
 from .blocks import blocks_of
 from .certainty import confidence, foremost
@@ -13,7 +15,12 @@ from .quota import quota
 from .sight import Sight
 
 
-def build(threshold: float = 0.9, steps: int = 4, block: int = 4, size: int = 0) -> Method:
+def build(
+    threshold: Annotated[float, Range(-10_000, 10_000)] = 0.9,
+    steps: Annotated[int, STEP] = 4,
+    block: Annotated[int, CANVAS] = 4,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """All holes of a block above the threshold, and at least so many that `steps` looks are enough for it."""
     from ..decode.denoise import Denoise
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, LEVEL
 from ..warp.limits import expect, level
 from .blocks import Blocks, Fixed, blocks_of, whole, with_holes
 from .confident import Confident
@@ -17,12 +19,12 @@ ONE = Confident(math.inf)  # the surest hole alone
 
 
 def build(
-    early: float = 7.5,
-    middle: float = 5.0,
-    late: float = 2.5,
-    threshold: float = math.inf,
-    block: int = 32,
-    size: int = 0,
+    early: Annotated[float, LEVEL] = 7.5,
+    middle: Annotated[float, LEVEL] = 5.0,
+    late: Annotated[float, LEVEL] = 2.5,
+    threshold: Annotated[float, LEVEL] = math.inf,
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
 ) -> Method:
     """The surest hole of a block per look, until the gap lets all go; a threshold below 1 fills several."""
     from ..decode.denoise import Denoise

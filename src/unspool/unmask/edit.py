@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..canvas import Canvas, Status
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, LEVEL, Range
 from ..warp.limits import expect, level, whole
 from .blocks import blocks_of
 from .confident import Confident
@@ -14,7 +16,13 @@ from .sight import Sight
 from .trials import Brief
 
 
-def build(threshold: float = 0.95, edit: float = 0.9, passes: int = 16, block: int = 32, size: int = 0) -> Method:
+def build(
+    threshold: Annotated[float, LEVEL] = 0.95,
+    edit: Annotated[float, LEVEL] = 0.9,
+    passes: Annotated[int, Range(0, 4096)] = 16,
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """Holes above one threshold are filled, tokens whose rival is above the other are replaced."""
     from ..decode.denoise import Denoise
 

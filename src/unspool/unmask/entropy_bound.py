@@ -5,17 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..claim import BOUND, Method, claims
+from ..option import CANVAS, WEIGHT
 from ..warp.limits import expect, real
 from .blocks import blocks_of
-from .certainty import Certainty, certainty_of, entropy, ranked
+from .certainty import CERTAINTY, Certainty, certainty_of, entropy, ranked
 from .sight import Sight
 
 TRIED = 0.6
 
 
-def build(budget: float = 0.15, certainty: str = "entropy", block: int = 32, size: int = 0) -> Method:
+def build(
+    budget: Annotated[float, WEIGHT] = 0.15,
+    certainty: Annotated[str, CERTAINTY] = "entropy",
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """The calmest holes of a block per look, within a budget in nats."""
     from ..decode.denoise import Denoise
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, Range
 from ..warp.limits import expect, real, whole
 from .blocks import Fixed, with_holes
 from .certainty import Certainty
@@ -17,7 +19,11 @@ def doubt(sight: Sight, place: int) -> float:
     return sight.peak(place).entropy
 
 
-def build(threshold: float = 0.9, block: int = 32, size: int = 0) -> Method:
+def build(
+    threshold: Annotated[float, Range(-10_000, 10_000)] = 0.9,
+    block: Annotated[int, Range(1, 1024)] = 32,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """All holes of the canvas above the threshold per look, and the least certain one of a block that has none."""
     from ..decode.denoise import Denoise
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, WEIGHT
 from ..warp.limits import expect, real
 from .blocks import blocks_of
 from .certainty import confidence, ranked
 from .sight import Sight
 
 
-def build(factor: float = 1.0, block: int = 32, size: int = 0) -> Method:
+def build(
+    factor: Annotated[float, WEIGHT] = 1.0, block: Annotated[int, CANVAS] = 32, size: Annotated[int, CANVAS] = 0
+) -> Method:
     """The surest holes of a block per look, the more the surer they are."""
     from ..decode.denoise import Denoise
 

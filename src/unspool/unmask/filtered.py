@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..canvas import Canvas
 from ..claim import HEURISTIC, Method, claims
 from ..errors import BadRequest
+from ..option import CANVAS, FILE, LEVEL
 from ..warp.limits import expect, level, whole
 from .blocks import Fixed
 from .certainty import confidence, foremost
@@ -57,7 +58,9 @@ class Filter(nn.Module):
         return made
 
 
-def build(file: str = "", threshold: float = 0.9, size: int = 0) -> Method:
+def build(
+    file: Annotated[str, FILE] = "", threshold: Annotated[float, LEVEL] = 0.9, size: Annotated[int, CANVAS] = 0
+) -> Method:
     """A filter from a file, in blocks of its own size."""
     from ..decode.denoise import Denoise
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from ..canvas import HOLE, Canvas
 from ..claim import HEURISTIC, Method, claims
 from ..errors import BadRequest
+from ..option import CANVAS, LEVEL, WEIGHT
 from ..warp.limits import expect, level, real
 from .blocks import blocks_of, with_holes
 from .confident import Confident
 from .sight import Sight
 
 
-def build(threshold: float = 0.9, sure: float = 0.9, floor: float = 0.5, block: int = 32, size: int = 0) -> Method:
+def build(
+    threshold: Annotated[float, LEVEL] = 0.9,
+    sure: Annotated[float, LEVEL] = 0.9,
+    floor: Annotated[float, WEIGHT] = 0.5,
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """All holes of a block above the threshold per look, on a canvas that shrinks to the end of the text."""
     from ..decode.denoise import Denoise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
@@ -11,14 +12,21 @@ from ..asks import Look
 from ..canvas import Canvas
 from ..claim import HEURISTIC, Method, claims
 from ..field import Field
+from ..option import CANVAS, STEP, WEIGHT
 from ..warp.limits import expect, real
 from .blocks import blocks_of
-from .certainty import certainty_of
+from .certainty import CERTAINTY, certainty_of
 from .quota import Quota
 from .view import Viewing, look
 
 
-def build(scale: float = 1.0, steps: int = 16, certainty: str = "confidence", block: int = 32, size: int = 0) -> Method:
+def build(
+    scale: Annotated[float, WEIGHT] = 1.0,
+    steps: Annotated[int, STEP] = 16,
+    certainty: Annotated[str, CERTAINTY] = "confidence",
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """So many looks per block, each guided by the prompt."""
     from ..decode.denoise import Denoise
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, Range
 from ..warp.limits import expect, real
 from .blocks import blocks_of
 from .certainty import confidence, ranked
 from .sight import Sight
 
 
-def build(threshold: float = 0.9, low: float = 0.4, block: int = 32, size: int = 0) -> Method:
+def build(
+    threshold: Annotated[float, Range(-10_000, 10_000)] = 0.9,
+    low: Annotated[float, Range(-10_000, 10_000)] = 0.4,
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """All holes of a block above the threshold per look, and the surest of each run above the low one."""
     from ..decode.denoise import Denoise
 

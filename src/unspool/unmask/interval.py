@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Look
 from ..canvas import Canvas
 from ..claim import HEURISTIC, Method, claims
 from ..field import Field
+from ..option import CANVAS, LEVEL, SHARE, STEP
 from ..warp.limits import expect, real, whole
 from .blocks import blocks_of
 from .confident import Confident
@@ -16,7 +18,12 @@ from .view import Viewing
 
 
 def build(
-    threshold: float = 0.9, prompt: int = 100, answer: int = 7, renew: float = 0.25, block: int = 32, size: int = 0
+    threshold: Annotated[float, LEVEL] = 0.9,
+    prompt: Annotated[int, STEP] = 100,
+    answer: Annotated[int, STEP] = 7,
+    renew: Annotated[float, SHARE] = 0.25,
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
 ) -> Method:
     """All holes of a block above the threshold per look, over a cache that is renewed at intervals."""
     from ..decode.denoise import Denoise

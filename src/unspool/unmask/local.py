@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, Range
 from ..warp.limits import expect, real, whole
 from .blocks import blocks_of
 from .certainty import confidence, ranked
 from .sight import Sight
 
 
-def build(threshold: float = 0.9, relaxed: float = 0.75, radius: int = 4, block: int = 32, size: int = 0) -> Method:
+def build(
+    threshold: Annotated[float, Range(-10_000, 10_000)] = 0.9,
+    relaxed: Annotated[float, Range(-10_000, 10_000)] = 0.75,
+    radius: Annotated[int, Range(0, 1024)] = 4,
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """All holes of a block above the threshold per look, and near them those above the relaxed one."""
     from ..decode.denoise import Denoise
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Annotated
 
 import torch
 
 from ..chance import At, Role
 from ..claim import LAW, Method, claims
 from ..law import Law
+from ..option import CANVAS
 from .blocks import blocks_of
 from .sight import Sight
 
 
-def build(block: int = 0, size: int = 0) -> Method:
+def build(block: Annotated[int, CANVAS] = 0, size: Annotated[int, CANVAS] = 0) -> Method:
     """One random hole per look."""
     from ..decode.denoise import Denoise
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..claim import BOUND, Method, claims
+from ..option import CANVAS, WEIGHT
 from ..warp.limits import expect, real
 from .blocks import blocks_of
 from .certainty import entropy, ranked
@@ -15,7 +17,9 @@ from .sight import Sight
 TRIED = 0.68
 
 
-def build(nats: float = 0.5, block: int = 32, size: int = 0) -> Method:
+def build(
+    nats: Annotated[float, WEIGHT] = 0.5, block: Annotated[int, CANVAS] = 32, size: Annotated[int, CANVAS] = 0
+) -> Method:
     """All calm holes of a block per look."""
     from ..decode.denoise import Denoise
 

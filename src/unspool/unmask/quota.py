@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from ..canvas import Canvas, Status
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, STEP, Choice
 from ..warp.limits import expect, whole
 from .blocks import blocks_of
-from .certainty import Certainty, certainty_of, confidence, foremost
+from .certainty import CERTAINTY, Certainty, certainty_of, confidence, foremost
 from .ending import Words, ending
 from .sight import Sight
 from .unmask import suited
 
 
-def build(steps: int = 16, certainty: str = "confidence", ends: str = "any", block: int = 32, size: int = 0) -> Method:
+def build(
+    steps: Annotated[int, STEP] = 16,
+    certainty: Annotated[str, CERTAINTY] = "confidence",
+    ends: Annotated[str, Choice(("any", "late", "never"))] = "any",
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """So many looks per block; an end of text may come any time, late (when no other hole is left), or never."""
     from ..decode.denoise import Denoise
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ..claim import HEURISTIC, Method, claims
 from ..field import Peak
+from ..option import CANVAS, Range
 from ..warp.limits import expect, real, whole
 from .blocks import blocks_of
 from .confident import Confident
@@ -15,14 +17,14 @@ from .sight import Sight
 
 
 def build(
-    threshold: float = 0.9,
-    cluster: float = 0.8,
-    span: int = 3,
-    known: int = 1,
-    steady: float = 0.8,
-    streak: int = 3,
-    block: int = 32,
-    size: int = 0,
+    threshold: Annotated[float, Range(-10_000, 10_000)] = 0.9,
+    cluster: Annotated[float, Range(-10_000, 10_000)] = 0.8,
+    span: Annotated[int, Range(1, 1024)] = 3,
+    known: Annotated[int, Range(0, 1024)] = 1,
+    steady: Annotated[float, Range(-10_000, 10_000)] = 0.8,
+    streak: Annotated[int, Range(1, 1024)] = 3,
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
 ) -> Method:
     """All holes of a block above the threshold per look, and those that are redundant."""
     from ..decode.denoise import Denoise

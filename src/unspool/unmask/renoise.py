@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ..canvas import Canvas, Status
 from ..chance import At, Role
 from ..claim import HEURISTIC, Method, claims
 from ..errors import BadRequest
+from ..option import CANVAS, STEP, Choice, Range
 from .noise import Capped, Even, Looped, Noise, Rescaled
 from .remask import Remask
 from .sight import Sight
@@ -17,7 +19,12 @@ from .trials import Brief
 from .unchanged import Unchanged
 
 
-def build(schedule: str = "cap", steps: int = 128, eta: float = -1.0, size: int = 0) -> Method:
+def build(
+    schedule: Annotated[str, Choice(("cap", "rescale", "loop", "conf"))] = "cap",
+    steps: Annotated[int, STEP] = 128,
+    eta: Annotated[float, Range(-1, 1)] = -1.0,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """The schedules cap, rescale, loop and conf, with the paper's η unless one is given."""
     from ..decode.denoise import Denoise
 

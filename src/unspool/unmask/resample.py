@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..canvas import Canvas, Status
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, Range
 from ..warp.limits import expect, whole
 from .blocks import blocks_of
 from .confident import Confident
@@ -14,7 +16,9 @@ from .sight import Sight
 from .trials import Brief
 
 
-def build(looks: int = 10, block: int = 0, size: int = 0) -> Method:
+def build(
+    looks: Annotated[int, Range(0, 4096)] = 10, block: Annotated[int, CANVAS] = 0, size: Annotated[int, CANVAS] = 0
+) -> Method:
     """All holes at once, then everything again, so many times."""
     from ..decode.denoise import Denoise
 

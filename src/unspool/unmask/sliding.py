@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..canvas import Canvas
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, LEVEL, WEIGHT, Range
 from ..warp.limits import expect, level, real, whole
 from .sight import Sight
 
 
-def build(window: int = 16, entropy: float = 0.4, slope: float = 0.02, size: int = 0) -> Method:
+def build(
+    window: Annotated[int, Range(1, 1024)] = 16,
+    entropy: Annotated[float, LEVEL] = 0.4,
+    slope: Annotated[float, WEIGHT] = 0.02,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """The holes of the window with little entropy and little distance."""
     from ..decode.denoise import Denoise
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ..asks import Look, Soft
 from ..canvas import Canvas, Status
 from ..claim import HEURISTIC, Method, claims
 from ..field import Field
+from ..option import CANVAS, LEVEL, SHARE, Range
 from ..warp import TopP
 from ..warp.limits import expect, level, real, whole
 from .blocks import blocks_of
@@ -21,7 +23,12 @@ from .view import Viewing, look
 
 
 def build(
-    weight: float = 0.15, refine: float = 0.1, settle: float = 0.1, looks: int = 20, block: int = 32, size: int = 0
+    weight: Annotated[float, SHARE] = 0.15,
+    refine: Annotated[float, LEVEL] = 0.1,
+    settle: Annotated[float, LEVEL] = 0.1,
+    looks: Annotated[int, Range(0, 4096)] = 20,
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
 ) -> Method:
     """Soft looks until the laws of a block come to rest, then the calmest hole per look, or all at rest."""
     from ..decode.denoise import Denoise

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from ..canvas import Status
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, STEP, Range
 from ..warp.limits import expect, real, whole
 from .blocks import blocks_of
 from .certainty import confidence, foremost
@@ -19,7 +21,12 @@ from .sight import Sight
 
 
 def build(
-    threshold: float = 0.9, drift: float = 0.01, history: int = 2, steps: int = 64, block: int = 64, size: int = 0
+    threshold: Annotated[float, Range(-10_000, 10_000)] = 0.9,
+    drift: Annotated[float, Range(0, 1000, endless=True)] = 0.01,
+    history: Annotated[int, Range(0, 1024)] = 2,
+    steps: Annotated[int, STEP] = 64,
+    block: Annotated[int, CANVAS] = 64,
+    size: Annotated[int, CANVAS] = 0,
 ) -> Method:
     """All holes of a block that are sure and stable, or as many as its turn of `steps` looks asks for."""
     from ..decode.denoise import Denoise

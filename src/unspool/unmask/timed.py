@@ -5,18 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ..claim import HEURISTIC, Method, claims
+from ..option import CANVAS, STEP, WEIGHT
 from ..warp.limits import expect, real, whole
 from .blocks import blocks_of
-from .certainty import Certainty, certainty_of, entropy, foremost
+from .certainty import CERTAINTY, Certainty, certainty_of, entropy, foremost
 from .sight import Sight
 
 LAST = 1e-3  # the time at which a diffusion ends
 ROUNDING = 1e-9  # a share that is a whole number of holes must not be floored to one less
 
 
-def build(steps: int = 16, certainty: str = "entropy", heat: float = 0.0, block: int = 0, size: int = 0) -> Method:
+def build(
+    steps: Annotated[int, STEP] = 16,
+    certainty: Annotated[str, CERTAINTY] = "entropy",
+    heat: Annotated[float, WEIGHT] = 0.0,
+    block: Annotated[int, CANVAS] = 0,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
     """As many steps of time as told, for the whole canvas or for each block."""
     from ..decode.denoise import Denoise
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Look
 from ..canvas import HOLE, Canvas, Status
 from ..claim import HEURISTIC, Method, claims
 from ..field import Field
+from ..option import CANVAS, LEVEL, STEP, Range
 from ..warp.limits import expect, whole
 from .blocks import blocks_of
 from .confident import Confident
@@ -16,7 +18,12 @@ from .view import Viewing
 
 
 def build(
-    threshold: float = 0.9, near: int = 16, far: int = 64, cycle: int = 32, block: int = 0, size: int = 0
+    threshold: Annotated[float, LEVEL] = 0.9,
+    near: Annotated[int, Range(1, 1024)] = 16,
+    far: Annotated[int, Range(1, 1024)] = 64,
+    cycle: Annotated[int, STEP] = 32,
+    block: Annotated[int, CANVAS] = 0,
+    size: Annotated[int, CANVAS] = 0,
 ) -> Method:
     """All near holes above the threshold per look."""
     from ..decode.denoise import Denoise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import TARGET, Scores, Verdict
 from ..chance import At, Chance, Role
@@ -11,13 +12,18 @@ from ..draft.denoised import drawn_block
 from ..draft.draft import Proposing
 from ..errors import BadRequest
 from ..law import Law
+from ..option import DEPTH, SHARE, Choice
 from ..race import Racing
 from ..tree import ROOT, Tree
 from ..warp.limits import expect, real
 from ..warp.warp import Prefix, Scored
 
 
-def build(weight: float = 0.5, depth: int = 16, by: str = TARGET) -> Method:
+def build(
+    weight: Annotated[float, SHARE] = 0.5,
+    depth: Annotated[int, DEPTH] = 16,
+    by: Annotated[str, Choice((TARGET, "draft"))] = TARGET,
+) -> Method:
     """A raced block, accepted as far as the blended law agrees."""
     from ..decode.speculate import Speculate
 

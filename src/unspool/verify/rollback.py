@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..asks import Verdict
 from ..chance import Chance
 from ..claim import HEURISTIC, Method, claims
+from ..option import DEPTH, SHARE, Range
 from ..tree import ROOT
 from ..warp.limits import expect, real
 from ..warp.warp import Scored
 from .token_by_token import token_by_token
 
 
-def build(sure: float = 0.6, steps: int = 10, surprise: float = 5.0) -> Method:
+def build(
+    sure: Annotated[float, SHARE] = 0.6,
+    steps: Annotated[int, DEPTH] = 10,
+    surprise: Annotated[float, Range(0, 1000, endless=True)] = 5.0,
+) -> Method:
     """BiLD: a little model writes while it is sure, the big one rolls back."""
     from ..decode.speculate import Speculate
     from ..draft.little import Little
