@@ -37,6 +37,7 @@ from serving import (  # noqa: F401
 
 from unspool import Settings, choices
 from unspool.constrain import Form
+from unspool.decode import plain
 from unspool.errors import RankLost
 from unspool.serve import House, Limits, Worker, application
 
@@ -537,7 +538,7 @@ def test_a_worker_that_stops_gives_up_what_is_left(lm):
     worker, told, began = Worker(lm, LIMITS), [], threading.Event()
     worker.start()
     errand = Errand(
-        ["Once"], Settings(max_tokens=4000, ignore_eos=True), "plain", lambda n: (told.extend(n), began.set())
+        ["Once"], Settings(max_tokens=4000, ignore_eos=True), plain(), lambda n: (told.extend(n), began.set())
     )
     worker.submit(errand)
     assert began.wait(20)

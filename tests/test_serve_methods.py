@@ -84,7 +84,7 @@ def http(lm):
 
 def body(route, spec, **more):
     asked = {"messages": [{"role": "user", "content": "a"}]} if "chat" in route else {"prompt": "a"}
-    return {**asked, "max_tokens": 60, "decoding": {"method": spec}, **more}
+    return {**asked, "max_tokens": 300, "decoding": {"method": spec}, **more}
 
 
 def attack(route, spec, marker):
@@ -104,7 +104,7 @@ def shells():
     return [f"{spec}={os.__file__}:system" for spec in ("mcts:rollouts=2,reward", "rewarded:particles=2,reward")]
 
 
-@pytest.mark.parametrize("spec", shells())
+@pytest.mark.parametrize("spec", shells(), ids=("mcts", "rewarded"))
 def test_the_attack_is_one_where_an_operator_gives_it(lm, tmp_path, spec):
     marker = tmp_path / "ran"
     asked = attack("/v1/completions", spec, marker)
@@ -113,7 +113,7 @@ def test_the_attack_is_one_where_an_operator_gives_it(lm, tmp_path, spec):
     assert marker.exists()
 
 
-@pytest.mark.parametrize("spec", shells())
+@pytest.mark.parametrize("spec", shells(), ids=("mcts", "rewarded"))
 @pytest.mark.parametrize("route", ROUTES)
 def test_no_request_runs_a_file(http, tmp_path, route, spec):
     marker = tmp_path / "ran"
@@ -123,7 +123,7 @@ def test_no_request_runs_a_file(http, tmp_path, route, spec):
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("spec", shells())
+@pytest.mark.parametrize("spec", shells(), ids=("mcts", "rewarded"))
 def test_nor_with_a_key(lm, tmp_path, spec):
     marker = tmp_path / "ran"
     with client(lm, keys=("secret",)) as guarded:
@@ -174,7 +174,7 @@ def test_what_is_said_does_not_tell_which_files_exist(http, tmp_path, spec):
     assert len(told) == 1
 
 
-@pytest.mark.parametrize("spec", ENDLESS)
+@pytest.mark.parametrize("spec", ENDLESS, ids=lambda spec: spec[:40])
 def test_what_has_no_bound_is_refused_before_it_is_built(http, spec):
     for route in ROUTES:
         error = refused(http.post(route, json=body(route, spec)))
@@ -268,7 +268,12 @@ def test_server_and_batches_make_methods_of_strangers_in_one_way_only(path):
 
 
 def test_that_test_can_fail(tmp_path):
-    for bad in ("from ..methods import method", "from .. import methods", "from ..yours import loaded", "lm.generate(p)"):
+    for bad in (
+        "from ..methods import method",
+        "from .. import methods",
+        "from ..yours import loaded",
+        "lm.generate(p)",
+    ):
         file = tmp_path / "new.py"
         file.write_text(bad + "\n")
         with pytest.raises(AssertionError):

@@ -43,8 +43,8 @@ class Entry:
     """One rule of the registry: what it is, what it claims, whose paper it is, and the methods that put it to the test.
 
     `trials` gives complete methods that use the rule, small enough to be enumerated. `build` makes the method that a
-    user gets by name; its parameters are the options that `--method name:option=value` can set, and declare their limits
-    (`unspool.option`).
+    user gets by name; its parameters are the options that `--method name:option=value` can set, and say what each may
+    be (`unspool.option`).
     """
 
     name: str

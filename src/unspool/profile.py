@@ -52,6 +52,13 @@ class Profile:
             if name not in known or not isinstance(value, str):
                 raise BadRequest(f"the profile {path} has {name} = {value!r}; expected texts for {', '.join(known)}")
         given = {name: data[name] for name in known if name in data}
+        if "method" in given:  # a profile may be somebody else's, and the files that a method names are run
+            from .methods import refuse_files
+
+            try:
+                refuse_files(given["method"])
+            except BadRequest as error:
+                raise BadRequest(f"the profile {path} cannot be used: {error}") from None
         return Profile(**given, notes={name: data[name] for name in NOTES if name in data})
 
     def write(self, file: str | Path, about: str = "") -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from ..claim import Method
+from ..methods import requested
 from ..serve.asking import Asking, chat, completion
 from ..serve.fields import Fields, wrong
 from ..serve.limits import Limits
@@ -52,6 +54,10 @@ class Reading:
         if "seed" in given:
             return asking
         return replace(asking, settings=replace(asking.settings, seed=(self.seed + index + 1) % 2**64))
+
+    def made(self, method: str) -> Method:
+        """The method that a line names; it names no file unless it is our own, as lines may be somebody else's."""
+        return requested(method, (self.method,))
 
 
 def _opened(line: Fields) -> tuple[Understand, Fields]:

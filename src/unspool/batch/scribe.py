@@ -83,7 +83,7 @@ class Scribe:
             asking.method,
         )
         answer = _Answer(reply, name, told)
-        errand = Errand(asking.prompts, asking.settings, asking.method, answer.hear, math.inf)
+        errand = Errand(asking.prompts, asking.settings, self.reading.made(asking.method), answer.hear, math.inf)
         answer.choices = [Choice(calls=Calls() if asking.calls else None) for _ in range(errand.texts)]
         return errand
 

@@ -62,14 +62,17 @@ class Unspooled(llm.Model):  # type: ignore[misc]
 
     def execute(self, prompt: Any, stream: bool, response: Any, conversation: Any) -> Generator[str, None, None]:
         """The answer, piece by piece."""
+        from ..methods import requested
+
         try:
+            made = requested(prompt.options.method)  # options may come from a template that somebody else wrote
             lm = self.load(prompt.options)
             asked, settings = _asked(lm, prompt.messages), _settings(prompt.options, prompt.schema)
             if stream:
-                events = lm.stream(asked, settings, prompt.options.method)
+                events = lm.stream(asked, settings, made)
                 output = yield from _texts(events)
             else:
-                output = lm.generate(asked, settings, prompt.options.method)
+                output = lm.generate(asked, settings, made)
                 yield output.text
         except UnspoolError as error:
             raise llm.ModelError(str(error)) from error

@@ -8,6 +8,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope
 
 from .asking import Asking
@@ -37,12 +38,12 @@ class Completions(Handler):
             message = f"there is no model {named[:80]!r} here; this server has {self.house.model!r}"
             raise Refusal(404, message, param="model", code="model_not_found")
         asking = self.understand(fields, limits, self.house.method)
-        self.house.check(asking.method)
+        made = await run_in_threadpool(self.house.made, asking.method)
         vocabulary = self.worker.lm.vocabulary
         reply = Reply(asking.chat, self.house.model, vocabulary, asking.settings.logprobs is not None, asking.method)
         call.about |= {"id": reply.name, "method": asking.method[:80], "stream": asking.stream}
         took = partial(self.counts.took, scope)
-        async with Feed(self.worker, asking, receive, limits.seconds, took) as feed:
+        async with Feed(self.worker, asking, made, receive, limits.seconds, took) as feed:
             began = await feed.next()
             assert isinstance(began, Began)
             call.about |= {"prompt_tokens": began.prompt, "tokens": 0}

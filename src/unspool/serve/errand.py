@@ -25,12 +25,16 @@ class Errand:
 
     prompts: Sequence[Prompt]
     settings: Settings
-    method: str | Method
+    method: Method  # and never its name: House.made and Reading.made know which names may come from strangers
     tell: Callable[[list[News]], None]
     patience: float = SMOOTH  # seconds after which somebody wants to see what was written
     writers: list[Writer] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)  # characters told of each text
     open: set[int] = field(default_factory=set)  # texts that have not ended
+
+    def __post_init__(self) -> None:
+        if isinstance(self.method, str):
+            raise TypeError(f"an errand takes a method, not the name {self.method[:80]!r}: see methods.requested")
 
     @property
     def texts(self) -> int:

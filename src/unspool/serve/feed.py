@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from starlette.types import Receive
 
+from ..claim import Method
 from ..errors import UnspoolError
 from .asking import Asking
 from .errand import Errand
@@ -33,6 +34,7 @@ class Feed:
         self,
         worker: Worker,
         asking: Asking,
+        method: Method,
         receive: Receive,
         seconds: float,
         took: Callable[[int], None] = lambda tokens: None,
@@ -41,7 +43,7 @@ class Feed:
         self._loop = asyncio.get_running_loop()
         self._news: asyncio.Queue[News] = asyncio.Queue()
         self._handing: asyncio.Task[None] | None = None  # while its form is being fitted
-        self.errand = Errand(asking.prompts, asking.settings, asking.method, self._tell)
+        self.errand = Errand(asking.prompts, asking.settings, method, self._tell)
 
     async def __aenter__(self) -> Feed:
         if (wait := self._worker.waiting.wait) > self._seconds:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..claim import Method
+from ..errors import BadRequest
+from ..methods import NotOffered, requested
 from .clients import Client
+from .journal import log
 from .refusal import Refusal
+
+FIELD = "decoding.method"
 
 
 @dataclass(frozen=True)
@@ -14,7 +20,7 @@ class House:
 
     model: str
     method: str = "plain"
-    methods: tuple[str, ...] = ()  # which others a request may choose; none: all
+    methods: tuple[str, ...] = ()  # which others a request may choose; none: all that name no file
     keys: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()  # by which names it may be called, without port; none: all
     origins: tuple[str, ...] = ()  # whose web pages may call it
@@ -27,9 +33,26 @@ class House:
         """Whether only those come in who have a key."""
         return bool(self.keys or self.clients)
 
-    def check(self, method: str) -> None:
-        """Refuse a method that clients may not choose; options count, as they decide what it costs."""
-        if self.methods and method not in (self.method, *self.methods):
-            allowed = ", ".join(dict.fromkeys((self.method, *self.methods)))
-            message = f"the method {method[:80]!r} may not be chosen here; choose one of: {allowed}"
-            raise Refusal(400, message, param="decoding.method", code="method_not_allowed")
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The methods that the operator has named, and so may be chosen by these very names whatever they read."""
+        return tuple(dict.fromkeys((self.method, *self.methods)))
+
+    def made(self, method: str) -> Method:
+        """The method that a request names; Refusal if it may not, options included, as they decide what it costs.
+
+        This is the only place where a server makes a method out of what somebody has sent.
+        """
+        if self.methods and method not in self.offered:
+            message = f"the method {method[:80]!r} may not be chosen here; choose one of: {', '.join(self.offered)}"
+            raise Refusal(400, message, param=FIELD, code="method_not_allowed")
+        try:
+            return requested(method, self.offered)
+        except NotOffered as error:
+            raise Refusal(400, str(error), param=FIELD, code="method_not_allowed") from None
+        except BadRequest as error:
+            if method in self.offered:  # it could be made when the server started; what became of a file is private
+                log("method", {"method": method, "message": str(error)})
+                message = f"the method {method[:80]!r} cannot be made any more; the log of the server says why"
+                raise Refusal(500, message, param=FIELD, code="method_unavailable") from None
+            raise Refusal(400, str(error), param=FIELD, code="invalid_method") from None

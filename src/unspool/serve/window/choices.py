@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from ...claim import Entry
 from ...errors import UnspoolError
 from ...lm import LM
-from ...methods import fills, method, runnable
+from ...methods import fills, requested, runnable
+from ...option import options, products
 from ...run.session import Infill
 from ..house import House
 
@@ -16,25 +16,27 @@ from ..house import House
 def choices(lm: LM, house: House) -> list[dict[str, Any]]:
     """Every method that a client may choose, as plain data; `missing` says what it lacks here, "" if nothing."""
     known = {entry.name: entry for entry in runnable()}
-    allowed = (house.method, *house.methods) if house.methods else (house.method, *known)
-    return [_record(spec, known[spec.partition(":")[0]], lm) for spec in dict.fromkeys(allowed)]
+    allowed = house.offered if house.methods else (house.method, *known)
+    return [_record(spec, known[spec.partition(":")[0]], lm, house) for spec in dict.fromkeys(allowed)]
 
 
-def _record(spec: str, entry: Entry, lm: LM) -> dict[str, Any]:
+def _record(spec: str, entry: Entry, lm: LM, house: House) -> dict[str, Any]:
     assert entry.build is not None  # only such entries are runnable
-    options = inspect.signature(entry.build).parameters.values()
+    free = [option for option in options(entry.build).values() if not option.operator]
     return {
         "spec": spec,
         "family": entry.family,
         "claim": entry.claim.name,
         "promise": f"{entry.claim.value} {entry.note}".rstrip(),
         "summary": entry.summary,
-        "options": ",".join(f"{option.name}={_spelt(option.default)}" for option in options),
-        "missing": _missing(spec, entry, lm),
+        "options": ",".join(option.spelt for option in free),
+        "ranges": {option.name: option.expected for option in free},
+        "together": [str(product) for product in products(entry.build)],
+        "missing": _missing(spec, entry, lm, house),
     }
 
 
-def _missing(spec: str, entry: Entry, lm: LM) -> str:
+def _missing(spec: str, entry: Entry, lm: LM, house: House) -> str:
     drafts = {"draft": lm.draft, "small": None if lm.draft is None else lm.draft.draft}
     for need in entry.needs:
         if need == "heads" and getattr(lm.model, "heads", None) is None:
@@ -44,12 +46,7 @@ def _missing(spec: str, entry: Entry, lm: LM) -> str:
     if fills(entry) and not isinstance(lm.model, Infill):
         return "fills holes; load a model that was trained to, such as smollm2-diffusion"
     try:
-        method(spec)
+        requested(spec, house.offered)
     except UnspoolError as error:
         return str(error)
     return ""
-
-
-def _spelt(default: Any) -> str:
-    """A default as it is written in a method's name."""
-    return "+".join(map(str, default)) if isinstance(default, tuple) else str(default)

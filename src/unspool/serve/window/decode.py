@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope
 
 from ..asking import Asking, chat, completion
@@ -35,9 +36,9 @@ class Decode(Handler):
     async def _answer(self, call: Call, scope: Scope, receive: Receive) -> None:
         limits, fields = self.worker.limits, await self._fields(scope, receive)
         asking = understood(fields, limits, self.house.method)
-        self.house.check(asking.method)
+        made = await run_in_threadpool(self.house.made, asking.method)
         call.about |= {"method": asking.method[:80], "stream": True}
-        feed = Feed(self.worker, asking, receive, limits.seconds, partial(self.counts.took, scope))
+        feed = Feed(self.worker, asking, made, receive, limits.seconds, partial(self.counts.took, scope))
         rounds = self._watched(feed, asking)
         async with feed:
             opening = await feed.next()
@@ -67,7 +68,7 @@ class Decode(Handler):
 
         words, stops = self.worker.lm.vocabulary, asking.settings.stop
         rounds = Rounds(words, stops, lambda: errand.writers[0].job, tell)
-        errand.method = Shown(asking.method, rounds.look)
+        errand.method = Shown(errand.method, rounds.look)
         return rounds
 
 

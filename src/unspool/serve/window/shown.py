@@ -9,7 +9,7 @@ from typing import Any
 from ...asks import Ask, Decoding, Done
 from ...chance import Chance
 from ...claim import Method
-from ...methods import Branching, fitted, method
+from ...methods import Branching, Fitting
 from ...stop import Stop
 from ...warp.warp import Warp
 
@@ -27,24 +27,24 @@ class Look:
 
 @dataclass(frozen=True)
 class Shown:
-    """The method that `spec` names, with one who looks; for one text, as whoever looks keeps its place in it."""
+    """A method with one who looks; for one text, as whoever looks keeps its place in it."""
 
-    spec: str | Method
+    method: Method
     look: Look
 
     def fit(self, vocabulary: Any) -> Shown:
         """With the method made to fit this vocabulary."""
-        return replace(self, spec=fitted(self.spec, vocabulary))
+        made = self.method
+        return replace(self, method=made.fit(vocabulary)) if isinstance(made, Fitting) else self
 
     @property
     def texts(self) -> int:
         """How many texts it goes on with at the same time."""
-        made = method(self.spec)
-        return made.texts if isinstance(made, Branching) else 1
+        return self.method.texts if isinstance(self.method, Branching) else 1
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Decode after `text` until `stop`, watched."""
-        decoding = method(self.spec)(text, chance, warp, stop)
+        decoding = self.method(text, chance, warp, stop)
         self.look.begun(text, warp)
         try:
             reply: Any = None
