@@ -22,7 +22,7 @@ def build(
     nodes: Annotated[int, NODES] = 16,
     depth: Annotated[int, Range(1, 64)] = 5,
     rate: Annotated[float, Range(0.001, 0.999)] = 0.7,
-) -> Annotated[Method, Product(2**17, "nodes", "nodes", "depth")]:
+) -> Annotated[Method, Product(2**16, "nodes", "nodes", "depth")]:
     """Sequoia's shape for siblings that each stand with `rate` once they are tried, under rejection."""
     from ..decode.speculate import Speculate
     from ..verify.rejection import rejection

@@ -31,7 +31,7 @@ from .thaw import thawed
 
 
 def build(
-    words: Annotated[str, FreeText(512)] = "",
+    words: Annotated[str, FreeText(256)] = "",
     width: Annotated[int, Range(1, 32)] = 4,
     ahead: Annotated[str, Choice(("greedy", "beam", "sample"))] = "greedy",
     steps: Annotated[int, Range(0, 64)] = 5,
@@ -40,7 +40,7 @@ def build(
     tolerance: Annotated[int, Range(0, 64)] = 2,
     penalty: Annotated[float, Range(-100, 100)] = 0.2,
     rows: Annotated[int, BUDGET] = 0,
-) -> Annotated[Method, Product(8192, "width", "width", "words")]:
+) -> Annotated[Method, Product(4096, "width", "width", "words")]:
     """Beams for keywords, as in words=dog/dogs+ball; `ahead` is greedy, beam or sample; 0 steps is NeuroLogic's own."""
     known: dict[str, Ahead] = {"greedy": Greedy(steps), "beam": Beamed(steps), "sample": Sampled(steps)}
     expect(ahead in known, "neurologic:ahead", ahead, f"one of {', '.join(known)}")
