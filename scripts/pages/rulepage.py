@@ -11,6 +11,7 @@ from running import commands, python, refusal
 
 from unspool.claim import BOUND, HEURISTIC, LAW, SEED, Claim, Entry
 from unspool.methods import fills
+from unspool.option import options, products
 
 TITLES = {
     "draft": "Drafters",
@@ -137,17 +138,16 @@ def _listed(texts: Sequence[str]) -> str:
 
 def _options(entry: Entry) -> str:
     assert entry.build is not None
-    parameters = inspect.signature(entry.build, eval_str=True).parameters.values()
-    if not parameters:
+    found = options(entry.build)
+    if not found:
         return "None."
-    kinds = {int: "whole number", float: "number", str: "text", tuple[int, ...]: "whole numbers, as 3+2+1"}
-    lines = ["| option | default | kind |", "|---|---|---|"]
-    for p in parameters:
-        default = "+".join(map(str, p.default)) if isinstance(p.default, tuple) else str(p.default)
-        shown = f"`{default}`" if default else "none"
-        lines.append(f"| `{p.name}` | {shown} | {kinds.get(p.annotation, str(p.annotation))} |")
-    first = next(iter(parameters))
-    return "\n".join(lines) + f"\n\nSet them as in `--method {entry.name}:{first.name}=…`, parted by commas."
+    lines = ["| option | default | what it may be |", "|---|---|---|"]
+    for option in found.values():
+        default = option.spelt.partition("=")[2]
+        lines.append(f"| `{option.name}` | {f'`{default}`' if default else 'none'} | {option.expected} |")
+    together = "".join(f" Together: {product}." for product in products(entry.build))
+    first = next(iter(found))
+    return "\n".join(lines) + f"\n\nSet them as in `--method {entry.name}:{first}=…`, parted by commas.{together}"
 
 
 def _run(entry: Entry) -> str:

@@ -116,8 +116,6 @@ def _parsed(spec: str) -> tuple[Entry, dict[str, str]]:
             raise BadRequest(
                 f"{_cut(part)!r} in {_cut(spec)!r} is not an option: write {name}:option=value,option=value"
             )
-        if option.strip() in given:
-            raise BadRequest(f"the option {_cut(option.strip())!r} stands twice in {_cut(spec)!r}; give it once")
         given[option.strip()] = value.strip()
     declared = options(_build(known[name]))
     for option in given:

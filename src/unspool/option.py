@@ -87,7 +87,7 @@ class File:
         return len(name) <= PATH
 
     def __str__(self) -> str:
-        return "a file, on the command line only"
+        return "a file; not from requests"
 
 
 Limit: TypeAlias = Range | Numbers | Choice | FreeText | File
@@ -119,7 +119,7 @@ class Product:
 def _amount(value: Any) -> int:
     if isinstance(value, tuple):
         return math.prod(value)
-    return len(value) if isinstance(value, str) else value  # type: ignore[no-any-return]
+    return len(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ _READERS: dict[Any, Callable[[str], Any]] = {
     str: str,
     tuple[int, ...]: _several,
 }
-_LIMITS: dict[Any, tuple[type, ...]] = {
+_LIMITS: dict[Any, tuple[type[Limit], ...]] = {
     int: (Range,),
     float: (Range,),
     str: (Choice, FreeText, File),
@@ -203,7 +203,7 @@ def _signature(build: Callable[..., Any]) -> inspect.Signature:
 
 def _option(parameter: inspect.Parameter) -> Option:
     kind, *notes = get_args(parameter.annotation) if get_origin(parameter.annotation) is Annotated else [None]
-    limits = [note for note in notes if isinstance(note, _LIMITS.get(kind, ()))]
+    limits: list[Limit] = [note for note in notes if isinstance(note, _LIMITS.get(kind, ()))]
     if len(limits) != 1 or parameter.default is parameter.empty:
         raise BadRequest(
             f"the option {parameter.name!r} of a method does not say what it may be; declare its type, its limit and a "

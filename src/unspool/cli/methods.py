@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import BadRequest
 from .record import dump
 from .table import table
 from .terminal import write
 
 if TYPE_CHECKING:
     from ..claim import Entry
+    from ..option import Option
 
 _HEADS = ("name", "family", "claim", "paper", "options", "systems")
 
 
 @click.command()
+@click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="A list of objects.")
-def methods(as_json: bool) -> None:
-    """List every rule: what it does, what it claims, whose paper it is.
+def methods(name: str | None, as_json: bool) -> None:
+    """List every rule: what it does, what it claims, whose paper it is; or NAME alone, and what its options may be.
 
     Those with options (or "(none)") can be used with --method; "-" marks the parts that methods are made of.
     """
     from ..claim import Claim, entries
 
     found = list(entries().values())
+    if name is not None:
+        found = [entry for entry in found if entry.name == name]
+        if not found:
+            raise BadRequest(f"no rule is called {name!r}; `unspool methods` lists all.")
     if as_json:
         dump([_record(entry) for entry in found])
         return
@@ -34,6 +40,9 @@ def methods(as_json: bool) -> None:
     write(lines[0] + "\n")
     for entry, line in zip(found, lines[1:], strict=True):
         write(f"{line}\n    {entry.summary}\n")
+    if name is not None:
+        write(_limits(found[0]))
+        return
     write("\n" + table(("claim", "promises"), [(claim.name, claim.value) for claim in Claim]) + "\n")
 
 
@@ -46,28 +55,37 @@ def _record(entry: Entry) -> dict[str, Any]:
         "paper": entry.paper,
         "systems": list(entry.systems),
         "needs": list(entry.needs),
-        "options": dict(_options(entry)),
+        "options": {option.name: option.default for option in _options(entry)},
+        "ranges": {option.name: option.expected for option in _options(entry)},
+        "together": _together(entry),
         "summary": entry.summary,
         "runnable": entry.build is not None,
     }
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
-    parts = [",".join(f"{name}={_spelt(default)}" for name, default in _options(entry))]
+    parts = [",".join(option.spelt for option in _options(entry))]
     parts += [f"--{need} {'FILE' if need == 'heads' else 'MODEL'}" for need in entry.needs]
     shown = " ".join(filter(None, parts)) or "(none)"
     options = "-" if entry.build is None else shown
     return entry.name, entry.family, entry.promise, entry.paper or "-", options, ", ".join(entry.systems)
 
 
-def _options(entry: Entry) -> list[tuple[str, Any]]:
-    """The names and defaults of what `--method name:option=value` can set."""
-    if entry.build is None:
-        return []
-    parameters = inspect.signature(entry.build).parameters.values()
-    return [(p.name, None if p.default is p.empty else p.default) for p in parameters]
+def _limits(entry: Entry) -> str:
+    """What the options of a rule may be, as a table."""
+    rows = [(option.name, option.spelt.partition("=")[2] or "-", option.expected) for option in _options(entry)]
+    shown = "\n" + table(("option", "default", "what it may be"), rows) + "\n" if rows else ""
+    return shown + "".join(f"together: {product}\n" for product in _together(entry))
 
 
-def _spelt(default: Any) -> str:
-    """A default as it is written on the command line."""
-    return "+".join(map(str, default)) if isinstance(default, tuple) else str(default)
+def _options(entry: Entry) -> list[Option]:
+    """What `--method name:option=value` can set."""
+    from ..option import options
+
+    return [] if entry.build is None else list(options(entry.build).values())
+
+
+def _together(entry: Entry) -> list[str]:
+    from ..option import products
+
+    return [] if entry.build is None else [str(product) for product in products(entry.build)]

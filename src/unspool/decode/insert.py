@@ -11,6 +11,7 @@ from ..asks import Decoding, Done, Emit, Look
 from ..canvas import HOLE, Canvas, Status
 from ..chance import At, Chance, Role
 from ..claim import HEURISTIC, Method, claims
+from ..constrain.form import Words
 from ..errors import BadRequest
 from ..field import Field
 from ..law import NEVER, Law
@@ -67,6 +68,12 @@ class Insert:
         expect(whole(self.decay, 0), "insert:decay", self.decay, "a whole number of rounds from 0 on")
         if self.none in self.words:
             raise BadRequest(f"the words hold token {self.none}, which says that nothing is inserted; leave it out")
+
+    def fit(self, vocabulary: Words) -> Insert:
+        """Itself, if all its tokens are in this vocabulary: a model cannot be asked about others."""
+        for token in (self.none, *self.words):
+            expect(token < vocabulary.size, "a token of insert", token, f"one of this model's {vocabulary.size}")
+        return self
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Grow a text after `text`; all of it is emitted at the end."""

@@ -44,7 +44,7 @@ export class Picker {
     const { chosen } = this;
     this.options.value = "";
     this.options.placeholder = chosen?.options ?? "";
-    this.options.title = chosen?.options ?? "";
+    this.options.title = chosen ? [...Object.entries(chosen.ranges).map((each) => each.join(": ")), ...chosen.together].join("\n") : "";
     this.options.hidden = !chosen?.options;
     this.claim.textContent = chosen ? chosen.claim : "";
     this.claim.title = chosen ? chosen.promise : "";
