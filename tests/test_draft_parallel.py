@@ -345,7 +345,7 @@ def test_nothing_leaks_from_one_request_to_another(name):
     ["jacobi:window=-1", "blocks:size=0", "lookahead:ngram=1", "copy:depth=0", "phrase:length=0", "cascade:depth=0"],
 )
 def test_settings_that_make_no_sense_are_refused(spec):
-    with pytest.raises(BadRequest, match="cannot be used; expected"):
+    with pytest.raises(BadRequest, match="; expected"):
         named(spec)
 
 

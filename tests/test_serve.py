@@ -176,7 +176,7 @@ def test_the_official_client(served):
         ("/v1/completions", {"prompt": "a", "n": 5}, None),
         ("/v1/completions", {"prompt": [999_999]}, None),
         ("/v1/completions", {"prompt": ["good", "\ud800"]}, None),
-        ("/v1/completions", {"prompt": "a", "decoding": {"method": "magic"}}, None),
+        ("/v1/completions", {"prompt": "a", "decoding": {"method": "magic"}}, "decoding.method"),
         ("/v1/completions", {"prompt": "a", "decoding": {"method": "chain"}}, None),  # there is no draft model
         ("/v1/completions", {"prompt": "a", "decoding": {"name": "lookup"}}, "decoding"),
         ("/v1/completions", {"prompt": "a", "stop": ["x"] * 17}, "stop"),

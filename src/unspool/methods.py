@@ -155,7 +155,8 @@ def _value(called: str, option: Option, text: str) -> Any:
     try:
         return option.read(text)
     except ValueError:
-        raise BadRequest(f"{called}:{option.name}={_cut(text)} cannot be used; expected {option.expected}") from None
+        shown = repr(_cut(text)) if option.type is str else _cut(text)
+        raise BadRequest(f"{called}:{option.name} is {shown}; expected {option.expected}") from None
 
 
 def _cut(text: str) -> str:
