@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -238,6 +240,25 @@ def test_nor_do_the_options_of_a_template_of_llm(tmp_path):
 def test_an_errand_takes_no_name(lm):
     with pytest.raises(TypeError, match="requested"):
         Errand(["a"], Settings(), "plain", lambda news: None)
+
+
+def shipped():
+    """The commands that the files of deploy/ start a server with, as lists of words."""
+    deploy = Path(__file__).parent.parent / "deploy"
+    (unit,) = re.findall(r"^ExecStart=((?:.*\\\n)*.*)$", (deploy / "unspool.service").read_text(), re.MULTILINE)
+    (entry,) = re.findall(r"^ENTRYPOINT (\[(?:.*\\\n)*.*\])$", (deploy / "Containerfile").read_text(), re.MULTILINE)
+    return [shlex.split(unit.replace("\\\n", " ")), json.loads(entry.replace("\\\n", " "))]
+
+
+@pytest.mark.parametrize("command", shipped(), ids=("systemd", "container"))
+def test_what_is_shipped_lets_requests_choose_among_a_few_methods_without_files(command):
+    from unspool.cli.serve import serve
+
+    at = command.index("serve")
+    given = serve.make_context("serve", command[at + 1 :]).params
+    assert {"plain", "auto", "suffix", "lookup"} == {given["method"], *given["methods"]}
+    for spec in given["methods"]:
+        requested(spec)
 
 
 # ---- no entrance can forget
