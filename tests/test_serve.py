@@ -458,14 +458,14 @@ def test_nobody_waits_for_anothers_grammar(lm, monkeypatch):
             for thread in threads:
                 thread.start()
             assert all(slow.entered.acquire(timeout=20) for _ in range(2))  # the third waits for them
-            served.until(lambda: served.worker._fits == 3)
+            served.until(lambda: len(served.worker.fitting) == 3)
             assert sum(1 for _, line in zip(range(40), lines, strict=False) if line) == 20  # it goes on
             assert served.text(prompt="a", max_tokens=2) is not None  # and others begin
             assert served.post("/v1/completions", **bound).status_code == 429  # but there is an end to it
         slow.go.set()
         for thread in threads:
             thread.join(20)
-        served.until(lambda: served.empty() and served.worker._fits == 0)
+        served.until(lambda: served.empty() and len(served.worker.fitting) == 0)
     assert answers == ["yes"] * 3
 
 
@@ -476,7 +476,7 @@ def test_time_is_up_while_a_grammar_is_compiled(lm, monkeypatch):
         late = served.post("/v1/completions", prompt="a", response_format={"type": "slow"})
         assert (late.status_code, late.json()["error"]["code"]) == (504, "timeout")
         slow.go.set()
-        served.until(lambda: served.worker._fits == 0)
+        served.until(lambda: len(served.worker.fitting) == 0)
         assert served.empty()  # what nobody wants any more is not begun
 
 

@@ -41,6 +41,26 @@ class Lending:
     patience: float = option(
         "--patience", type=float, default=60.0, show_default=True, help="Seconds for a client to send or read on."
     )
+    form_bytes: int = option(
+        "--max-form",
+        type=int,
+        default=1 << 17,
+        show_default=True,
+        help="Bytes of one schema, grammar or set of tools.",
+    )
+    form_properties: int = option(
+        "--max-properties", type=int, default=2000, show_default=True, help="Properties in one schema."
+    )
+    form_values: int = option(
+        "--max-values", type=int, default=4000, show_default=True, help="Values of a schema's enums, or choices."
+    )
+    form_depth: int = option("--max-depth", type=int, default=100, show_default=True, help="Levels in one schema.")
+    form_pattern: int = option(
+        "--max-pattern", type=int, default=8192, show_default=True, help="Characters of one regular expression."
+    )
+    compile_seconds: float = option(
+        "--compile-seconds", type=float, default=2.0, show_default=True, help="Processor time to compile one of these."
+    )
 
 
 @click.command(short_help="Answer OpenAI's clients over HTTP.")
@@ -113,7 +133,9 @@ def serve(
         return replicas.serve(loading, limits, house, host, port)
     lm = loading.load()
     loading.prepare(lm, (method, *methods))
-    app = application(Worker(lm, limits), house)
+    worker = Worker(lm, limits)
+    worker.prepare()
+    app = application(worker, house)
     wait = max(1, round(grace))  # after which connections are cut
     config = uvicorn.Config(
         app,

@@ -14,6 +14,7 @@ from .bits import Bits, Masks
 from .constraint import State
 from .form import Words, spelt
 from .still import dead, over
+from .trial import try_first
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits
@@ -24,19 +25,23 @@ ENDLESS = 4096  # forced tokens in a row after which a grammar counts as one tha
 STRETCH = 4  # tokens read between two masks: only a mask gives the lexer new fuel, and without it would fail in silence
 
 
+LIMITS = {
+    "max_items_in_row": 2_000,
+    "initial_lexer_fuel": 1_000_000,  # about 20 ms
+    "step_lexer_fuel": 1_000_000,  # about 75 ms for one mask
+    "step_max_items": 50_000,  # about 3 ms for one mask
+    "max_lexer_states": 250_000,  # 1 to 2 kB each
+    "max_grammar_size": 500_000,
+    "verbose_errors": False,  # no state of the parser in a message to users
+}
+"""How much work a grammar may make: counted in steps, so that a refusal does not depend on the machine."""
+
+
 def limits() -> LLParserLimits:
-    """How much work a grammar may make: counted in steps, so that a refusal does not depend on the machine."""
+    """The same, as llguidance takes them."""
     from llguidance import LLParserLimits
 
-    return LLParserLimits(
-        max_items_in_row=2_000,
-        initial_lexer_fuel=1_000_000,  # about 20 ms
-        step_lexer_fuel=1_000_000,  # about 75 ms for one mask
-        step_max_items=50_000,  # about 3 ms for one mask
-        max_lexer_states=250_000,  # 1 to 2 kB each
-        max_grammar_size=500_000,
-        verbose_errors=False,  # no state of the parser in a message to users
-    )
+    return LLParserLimits(**LIMITS)
 
 
 class Reader(Protocol):
@@ -76,6 +81,7 @@ class Tongue:
 
         if len(grammar) > LONGEST:
             raise BadRequest(f"{named} has {len(grammar)} characters; expected at most {LONGEST}")
+        try_first(grammar)
 
         def fresh() -> LLMatcher:
             matcher = LLMatcher(self.tokens, grammar, log_level=0, limits=limits())

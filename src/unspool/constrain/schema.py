@@ -17,6 +17,7 @@ from .formats import checker, spell_out
 from .keyword import ENFORCED, FORMATS, KNOWN_FORMATS, SILENT, UNENFORCED, idle, inside, pointless, reference_alone
 from .matcher import engine, tongue
 from .relaxing import COUNTED, Use, relax
+from .trial import try_first
 
 UNTOLD = ("format",)  # what no check at the end could tell either: jsonschema lets most formats pass
 SPACE = r"(\n {0,16}| )?"  # a line break with some indentation, or one blank: no model can write blanks for ever
@@ -117,6 +118,7 @@ class JsonSchema(Form):
             grammar = matcher.grammar_from_json_schema(json.dumps(_plain(schema)), overrides=own)
         except ValueError as error:  # what it cannot even read, such as very deep nesting
             return "", str(error)
+        try_first(grammar)
         return grammar, str(matcher.validate_grammar(grammar)).strip()
 
 
@@ -186,6 +188,7 @@ def _readable(pattern: str) -> bool:
     """True if the compiler can use a regular expression."""
     matcher = engine().LLMatcher
     grammar = matcher.grammar_from_json_schema(json.dumps({"type": "string", "pattern": pattern}))
+    try_first(grammar)
     return not matcher.validate_grammar(grammar)
 
 

@@ -16,6 +16,7 @@ from .formats import form
 from .limits import Limits
 from .messages import messages
 from .refusal import Refusal
+from .sizes import refuse_large
 from .tools import Tools, tools
 
 SHORT = 16  # tokens of a completion, unless told: OpenAI's own default
@@ -64,6 +65,7 @@ def chat(fields: Fields, limits: Limits, method: str) -> Asking:
     logprobs = (shown or 0) if fields.flag("logprobs") else None
     if shown and logprobs is None:
         wrong("top_logprobs", shown, "logprobs: true beside it")
+    refuse_large("tools", fields.raw("tools"), limits)
     found, offered = messages(fields.raw("messages")), tools(fields)
     prompt = Dialogue(found, offered.shown if offered else ())
     return _asking(fields, True, (prompt,), logprobs, limits, limits.tokens, method, offered)
@@ -91,6 +93,7 @@ def _asking(
     for name, why in UNSUPPORTED.items():
         if fields.raw(name) not in (None, False, []):
             raise Refusal(400, why, param=name)
+    refuse_large("response_format", fields.raw("response_format"), limits)
     settings = _settings(fields, logprobs, usual)
     if offered is not None:
         if settings.constraint is not None:

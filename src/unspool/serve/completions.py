@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope
 from .asking import Asking
 from .call import Call
 from .calls import Calls
+from .counts import client
 from .feed import Feed
 from .fields import Fields
 from .handler import Handler
@@ -43,7 +44,7 @@ class Completions(Handler):
         reply = Reply(asking.chat, self.house.model, vocabulary, asking.settings.logprobs is not None, asking.method)
         call.about |= {"id": reply.name, "method": asking.method[:80], "stream": asking.stream}
         took = partial(self.counts.took, scope)
-        async with Feed(self.worker, asking, made, receive, limits.seconds, took) as feed:
+        async with Feed(self.worker, asking, made, receive, limits.seconds, took, client(scope)) as feed:
             began = await feed.next()
             assert isinstance(began, Began)
             call.about |= {"prompt_tokens": began.prompt, "tokens": 0}

@@ -18,6 +18,13 @@ OUTCOMES = ("completed", "refused", "busy", "timeout", "left", "failed")
 RATION = "unspool.ration"  # in the scope of a request, what its client has left
 
 
+def client(scope: Scope) -> str:
+    """Who sent a request: the name that goes with the key, else the address that it came from."""
+    if RATION in scope:
+        return f"key {scope[RATION].client.name}"
+    return str((scope.get("client") or ("",))[0])
+
+
 @dataclass
 class Counts:
     """Requests by outcome and by client, how long they take, and the worker's own figures."""

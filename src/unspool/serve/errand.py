@@ -28,6 +28,7 @@ class Errand:
     method: Method  # and never its name: House.made and Reading.made know which names may come from strangers
     tell: Callable[[list[News]], None]
     patience: float = SMOOTH  # seconds after which somebody wants to see what was written
+    client: str = ""  # who sent it, as far as is known
     writers: list[Writer] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)  # characters told of each text
     open: set[int] = field(default_factory=set)  # texts that have not ended
@@ -45,6 +46,11 @@ class Errand:
     def bound(self) -> bool:
         """Whether its texts must have a form that has yet to be fitted to the model's tokens."""
         return isinstance(self.settings.constraint, Form)
+
+    @property
+    def size(self) -> int:
+        """How much there is to fit, in characters."""
+        return len(repr(self.settings.constraint))
 
     def fit(self, lm: LM) -> None:
         """Fit the form; it may take long, and any thread may do it."""

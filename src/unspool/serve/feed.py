@@ -38,12 +38,13 @@ class Feed:
         receive: Receive,
         seconds: float,
         took: Callable[[int], None] = lambda tokens: None,
+        client: str = "",
     ) -> None:
         self._worker, self._receive, self._seconds, self._took = worker, receive, seconds, took
         self._loop = asyncio.get_running_loop()
         self._news: asyncio.Queue[News] = asyncio.Queue()
         self._handing: asyncio.Task[None] | None = None  # while its form is being fitted
-        self.errand = Errand(asking.prompts, asking.settings, method, self._tell)
+        self.errand = Errand(asking.prompts, asking.settings, method, self._tell, client=client)
 
     async def __aenter__(self) -> Feed:
         if (wait := self._worker.waiting.wait) > self._seconds:

@@ -16,6 +16,10 @@ class Limits:
     requests that wait for that, `connections` those that are open, `body` bytes, `seconds` the time of one request from
     its first byte to its last, and `patience` the seconds of it in which a client may keep the server waiting: for a
     head, for a body, or to read what it asked for.
+
+    The rest holds for the form that a request gives its texts (`response_format` or `tools`), before it is compiled:
+    bytes of it as JSON, properties of all objects in it, values of all its enums or choices, levels of nesting, and
+    characters of one regular expression. Compiling it may take `compile_seconds` of processor time.
     """
 
     tokens: int = 1024
@@ -26,12 +30,19 @@ class Limits:
     body: int = 1 << 20
     seconds: float = 300.0
     patience: float = 60.0
+    form_bytes: int = 1 << 17
+    form_properties: int = 2000
+    form_values: int = 4000
+    form_depth: int = 100
+    form_pattern: int = 8192
+    compile_seconds: float = 2.0
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "texts", "parallel", "queue", "connections", "body"):
+        forms = ("form_bytes", "form_properties", "form_values", "form_depth", "form_pattern")
+        for name in ("tokens", "texts", "parallel", "queue", "connections", "body", *forms):
             given = getattr(self, name)
             expect(whole(given, 1), f"the limit of {name}", given, "a whole number from 1 on")
-        for name in ("seconds", "patience"):
+        for name in ("seconds", "patience", "compile_seconds"):
             given = getattr(self, name)
             expect(real(given, 0) and given > 0, f"the limit of {name}", given, "a finite number above 0")
 

@@ -31,6 +31,7 @@ class Replica:
 
     def __init__(self, load: Callable[[], LM], limits: Limits, house: House) -> None:
         self._worker, self._house = Worker(load(), limits), house
+        self._worker.prepare()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """What Ray Serve passes requests to; it starts the worker, and stops it when the replica is to go."""

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from threading import Condition, Thread
 from time import monotonic
 
 from ..asks import TARGET
+from ..constrain.matcher import tongue
 from ..errors import RankLost, UnspoolError
 from ..lm import LM
 from ..run.engine import Engine
 from ..trace import Trace
 from .errand import Errand
+from .fitting import Fitting
 from .limits import Limits
 from .news import Failed
-from .queue import Busy, Queue
-
-FITTERS = 2  # threads that compile grammars
+from .queue import Queue
 
 
 class Closing(UnspoolError):
@@ -27,8 +28,8 @@ class Closing(UnspoolError):
 class Worker:
     """Runs errands in the order of their coming, as many at a time as `limits.parallel` texts allow.
 
-    `submit` and `drop` may be called from any thread and never wait for a forward. Grammars are compiled by a few
-    threads of their own, so that nobody's text waits for another's schema; all else about the model happens in the
+    `submit` and `drop` may be called from any thread and never wait for a forward. Grammars are compiled beside it (see
+    `Fitting`), so that nobody's text waits for another's schema; all else about the model happens in the
     worker's own thread: tokens, masks, forwards. What goes wrong with a request is told to that request alone;
     what goes wrong with the engine itself ends the requests inside it, and a new engine takes the next. A model that
     has lost a rank is gone for good: from then on nobody is let in.
@@ -44,8 +45,7 @@ class Worker:
         self._dropped: list[Errand] = []
         self._until: float | None = None  # when to give up what is left; None: not closing
         self._turn = Condition()
-        self._fitting = ThreadPoolExecutor(FITTERS, "unspool-fitting")
-        self._fits = 0  # how many wait for that
+        self.fitting = Fitting(limits.queue, limits.compile_seconds)
         self._thread = Thread(target=self._run, name="unspool-worker", daemon=True)
 
     @property
@@ -73,15 +73,15 @@ class Worker:
         """Fit the form of a request that is to be handed over; Busy if too many wait for that."""
         with self._turn:
             self._refuse_unready()
-            if self._fits >= self.limits.queue:
-                raise Busy(f"the forms of {self._fits} requests wait to be compiled, and no more may; try again later")
-            self._fits += 1
-        fitted = self._fitting.submit(errand.fit, self.lm)
-        fitted.add_done_callback(self._fitted)
-        return fitted
+        return self.fitting.submit(errand, partial(errand.fit, self.lm), errand.size)
+
+    def prepare(self) -> None:
+        """Have ready what the first grammar would need, in the background: else everybody would wait for that."""
+        Thread(target=self._prepare, name="unspool-prepare", daemon=True).start()
 
     def drop(self, errand: Errand) -> None:
         """Nobody wants this request any more: free all it holds, before the next forward. Dropping twice is fine."""
+        self.fitting.drop(errand)
         with self._turn:
             if not self.waiting.remove(errand):
                 self._dropped.append(errand)
@@ -92,7 +92,7 @@ class Worker:
         with self._turn:
             self._until = monotonic() + grace
             self._turn.notify()
-        self._fitting.shutdown(wait=False, cancel_futures=True)
+        self.fitting.close()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -102,9 +102,10 @@ class Worker:
         if not self.ready:
             raise Closing("the server is shutting down; send the request to another, or later")
 
-    def _fitted(self, _: Future[None]) -> None:
-        with self._turn:
-            self._fits -= 1
+    def _prepare(self) -> None:
+        with suppress(UnspoolError):  # not installed, or a vocabulary that no text could end with: told to who asks
+            tongue(self.lm.vocabulary)
+            self.fitting.trials.start()
 
     # ---- in the worker's thread
 

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope
 
 from ..asking import Asking, chat, completion
 from ..call import Call
+from ..counts import client
 from ..feed import Feed
 from ..fields import Fields
 from ..handler import Handler
@@ -38,7 +39,8 @@ class Decode(Handler):
         asking = understood(fields, limits, self.house.method)
         made = await run_in_threadpool(self.house.made, asking.method)
         call.about |= {"method": asking.method[:80], "stream": True}
-        feed = Feed(self.worker, asking, made, receive, limits.seconds, partial(self.counts.took, scope))
+        took = partial(self.counts.took, scope)
+        feed = Feed(self.worker, asking, made, receive, limits.seconds, took, client(scope))
         rounds = self._watched(feed, asking)
         async with feed:
             opening = await feed.next()
