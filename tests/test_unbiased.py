@@ -16,6 +16,7 @@ from unspool.claim import SEED
 from unspool.constrain import Adaptive, Asap, Awrs, Cars, Constrained, Futures, Geometric, Masked, Potential, Recursive
 from unspool.constrain.futures import _flat
 from unspool.constrain.parted import parted
+from unspool.decode import Speculate
 from unspool.errors import BadRequest, EmptyLaw
 from unspool.law import Law
 from unspool.methods import method as named
@@ -28,7 +29,25 @@ from unspool.search import Smc
 from unspool.search.resample import multinomial, residual, stratified, systematic
 from unspool.search.smc import log_marginal
 from unspool.stop import Stop
-from unspool.warp import Same, Temperature
+from unspool.warp import (
+    BadWords,
+    Epsilon,
+    Eta,
+    Forbid,
+    Frequency,
+    LogitBias,
+    MinP,
+    MinTokens,
+    NoRepeatNgram,
+    Presence,
+    Repetition,
+    Same,
+    Temperature,
+    TopK,
+    TopNSigma,
+    TopP,
+    Typical,
+)
 
 AT = At(5, Role.PICK)
 PROMPT = (0,)
@@ -142,11 +161,85 @@ def test_awrs_has_the_law_of_local_masking():
     assert total_variation(got, law_of_text(model, PROMPT, warp, stop)) < 1e-12
 
 
-def test_awrs_says_when_nothing_is_allowed():
-    warp = Constrained(listed((1, 2), vocab=3)) | Temperature(0)
+AFTER = {
+    "temperature": Temperature(0.7),
+    "greedy": Temperature(0),
+    "greedy, whatever follows": Temperature(0) | TopK(2) | TopP(0.3),
+    "top-k": Temperature(1.3) | TopK(2),
+    "top-k of more than are allowed": TopK(5),
+    "min-p": Temperature(1.3) | MinP(0.6),
+    "top-k, then min-p": TopK(3) | MinP(0.3),
+    "biases, penalties and prohibitions": LogitBias({0: 0.7, 3: -1.5})
+    | Repetition(1.4)
+    | Frequency(0.3)
+    | Presence(0.2)
+    | NoRepeatNgram(2)
+    | BadWords([(1, 0)])
+    | MinTokens(2, [3])
+    | Temperature(0.8)
+    | TopK(2),
+}
+SOME = listed((0, 1, 3), (0, 2, 3), (0, 3), (1, 1, 3), (1, 0, 3), (1, 2, 0), (2, 2, 3), (2, 3), vocab=4)
+
+
+@pytest.mark.parametrize("salt", range(3))
+@pytest.mark.parametrize("name", AFTER)
+def test_under_a_constraint_awrs_has_the_law_of_plain_decoding_with_the_same_settings(name, salt):
+    """In the order of `Settings`: the constraint first, so that truncations see what may really follow."""
+    model, stop = table(4, salt=salt), Stop(tokens=frozenset({3}), most=3)
+    warp = Constrained(SOME) | AFTER[name]
+    got = Every().law(lambda chance: run(Awrs(), model, stop, chance, warp))
+    assert total_variation(got, law_of_text(model, PROMPT, warp, stop)) < 1e-12
+
+
+@pytest.mark.parametrize("name", [name for name in AFTER if name != "temperature"])
+def test_where_ranks_decide_awrs_writes_plain_decodings_very_text(name):
+    model, stop, warp = table(4), Stop(tokens=frozenset({3}), most=3), Constrained(SOME) | AFTER[name]
+    for seed in range(20):
+        assert run(Awrs(), model, stop, Philox(seed), warp) == run(Speculate(), model, stop, Philox(seed), warp)
+
+
+@pytest.mark.parametrize("ties", [(1.0, 1.0, 1.0, 1.0), (2.0, 1.0, 1.0, 1.0), (1.0, 2.0, 2.0, 1.0)], ids=str)
+@pytest.mark.parametrize("after", [Temperature(0), TopK(1), TopK(2), MinP(1.0), MinP(0.5)], ids=str)
+def test_awrs_treats_ties_as_plain_decoding_does(after, ties):
+    model, stop = Table(4, lambda text: ties), Stop(tokens=frozenset({3}), most=2)
+    warp = Constrained(listed((1, 3), (2, 3), (3,), vocab=4)) | after
+    got = Every().law(lambda chance: run(Awrs(), model, stop, chance, warp))
+    assert total_variation(got, law_of_text(model, PROMPT, warp, stop)) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "after", [TopP(0.9), Typical(0.5), Epsilon(0.01), Eta(0.01), TopNSigma(1.0), TopK(2) | Temperature(0.5)], ids=str
+)
+def test_awrs_refuses_a_truncation_that_would_have_to_know_the_whole_mask(after):
+    model, stop = table(4), Stop(tokens=frozenset({3}), most=3)
+    with pytest.raises(BadRequest, match="awrs cannot draw by"):
+        run(Awrs(), model, stop, Philox(0), Constrained(SOME) | after)
+    assert run(Awrs(), model, stop, Philox(0), after)  # and without a constraint all is well
+
+
+@pytest.mark.parametrize("after", [Same(), TopK(2), Temperature(0)], ids=str)
+def test_one_who_is_refused_too_often_is_told_the_mask(after, monkeypatch):
+    monkeypatch.setattr("unspool.constrain.allowed.PATIENCE", 1)
+    model, stop, warp = table(4, salt=1), Stop(tokens=frozenset({3}), most=3), Constrained(SOME) | after
+    got = Every().law(lambda chance: run(Awrs(), model, stop, chance, warp))
+    assert total_variation(got, law_of_text(model, PROMPT, warp, stop)) < 1e-12
+
+
+@pytest.mark.parametrize("after", [Same(), TopK(2), Temperature(0)], ids=str)
+def test_awrs_says_when_nothing_is_allowed(after):
     model = Table(3, lambda text: (5, 1, 1))
-    with pytest.raises(EmptyLaw, match="allows none of the 1 tokens"):
-        run(Awrs(), model, Stop(most=2), Philox(0), warp)
+    with pytest.raises(EmptyLaw, match="allows none of the tokens"):
+        run(Awrs(), model, Stop(most=2), Philox(0), Constrained(listed((1, 2), vocab=3)) | Forbid([1]) | after)
+
+
+@pytest.mark.parametrize("method", [Cars(), Asap(), Smc(2), Smc(2, Recursive()), Smc(2, Geometric())], ids=str)
+def test_at_temperature_0_there_is_nothing_to_weigh_and_the_text_is_plain_decodings(method):
+    """The best token of all may not be allowed; the best that is allowed is what plain decoding takes."""
+    model, stop = Table(4, lambda text: (8, 3, 4, 2)), Stop(tokens=frozenset({3}), most=3)
+    warp = Constrained(listed((1, 1, 3), (1, 2, 3), (2, 1, 3), vocab=4)) | Temperature(0)
+    assert run(method, model, stop, Philox(0), warp).tokens == (2, 1, 3)
+    assert run(Speculate(), model, stop, Philox(0), warp).tokens == (2, 1, 3)
 
 
 # ---- resampling

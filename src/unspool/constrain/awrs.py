@@ -13,14 +13,14 @@ from typing import NamedTuple, Protocol
 from ..asks import Decoding, Done, Emit, Keep, Score, Scores
 from ..chance import At, Chance, Role
 from ..claim import SEED, claims
-from ..errors import EmptyLaw
 from ..law import Law
 from ..stop import Stop
 from ..tree import NOTHING, ROOT
 from ..warp.limits import expect, whole
 from ..warp.warp import Prefix, Warp
+from .allowed import Ranks, drawn
 from .constraint import State
-from .parted import parted
+from .parted import order
 
 
 class Weighed(NamedTuple):
@@ -173,23 +173,29 @@ class Awrs:
 
     For constraints that are slow to ask, such as a predicate in Python: a token costs a few checks instead of one per
     token of the vocabulary. The law is that of local masking; what it leaves unweighed, `smc` with `Recursive` weighs.
-    The laws that are reported are those before the constraint, since its mask is never made.
+    The laws that are reported are those before the constraint where its mask is not known.
 
-    Claim: SEED: without a constraint it is plain decoding; that under one its law is the masked one is enumerated in
-    the tests.
-    Cost: one forward and, on the average, 1/(allowed mass) checks per token or fewer.
+    Truncations see what the constraint leaves, as in plain decoding. At temperature 0, with top_k and with min_p the
+    tokens are asked for from the best on until enough are allowed. All others (top_p, typical, epsilon, eta,
+    top_n_sigma) would have to know the mass of all that is allowed; they are refused beside a constraint.
+
+    Claim: SEED: without a constraint it is plain decoding. Under one its law is plain decoding's under the same
+    settings, for any temperature, penalties, biases and prohibitions, top_k and min_p, which the tests enumerate; with
+    the same seed the texts are the same only at temperature 0, with top_k and with min_p.
+    Cost: one forward and, on the average, 1/(allowed mass) checks per token or fewer; with top_k at least k of them.
+    Whoever has been refused 512 times in one place is told the whole mask.
     """
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Decode after `text` until `stop`."""
         tail = stop.start()
-        warp, constraint = parted(warp)
-        state = None if constraint is None else constraint.start()
-        prefix = Prefix.of(text, warp, stop.left(tail))
+        found = order(warp)
+        ranks = Ranks.of(found.after)
+        state = None if found.constraint is None else found.constraint.start()
+        prefix = Prefix.of(text, found.free, stop.left(tail))
         while True:
             scores: Scores = yield Score()
-            law = prefix.shape(scores.leaf[0])
-            token = _allowed(law, state, chance, At(len(prefix), Role.PICK))
+            token, law = drawn(prefix.shape(scores.leaf[0]), state, ranks, chance, At(len(prefix), Role.PICK))
             kept, reason, tail, trim = stop.cut(tail, (token,))
             yield Emit(kept, [scores.leaf[0]], [law])
             prefix = prefix.then(kept)
@@ -197,19 +203,3 @@ class Awrs:
             if reason:
                 return Done(prefix.text[len(text) :], reason, trim)
             yield Keep(NOTHING, (ROOT,), (token,))
-
-
-def _allowed(law: Law, state: State | None, chance: Chance, at: At) -> int:
-    """The first token that is allowed, in the order of draws without replacement."""
-    rest = law
-    for refused in count():
-        if refused and rest.is_empty():
-            raise EmptyLaw(
-                f"the constraint allows none of the {refused} tokens that the warps leave here. Loosen either; with "
-                "temperature 0 or a small top-k there is little to choose from."
-            )
-        token = rest.draw(chance, at._replace(round=refused)).token
-        if state is None or state.allows(token):
-            return token
-        rest = rest.without(token)
-    raise AssertionError("not reached")

@@ -2,31 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from typing import NamedTuple
 
 from torch import Tensor
 
 from ..stop import Stop
+from ..warp.forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
+from ..warp.penalise import Generated, LogitBias, Repetition
+from ..warp.temperature import Temperature
 from ..warp.warp import Both, Same, Warp
 from .combine import And
 from .constraint import Constrained, Constraint, State
 from .still import mask_of
 
+COMMUTING = (Same, LogitBias, Repetition, Generated, NoRepeatNgram, BadWords, MinTokens, Forbid)
+"""Warps that change the score of each token by itself: the same, whether other tokens were masked before or are after.
+
+So does a temperature above 0. A truncation does not: what it keeps depends on what there is beside it.
+"""
+
+
+class Parted(NamedTuple):
+    """A request's warps, apart: `free` may come before the constraint as well as after it, `after` must follow it."""
+
+    free: Warp
+    constraint: Constraint | None
+    after: tuple[Warp, ...] = ()
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the first that must follow takes the best token, so that nothing is left to those after it."""
+        return bool(self.after) and isinstance(self.after[0], Temperature)
+
+
+def order(warp: Warp) -> Parted:
+    """The warps before the constraint and those after it that could as well stand before, the constraint, the rest.
+
+    What stands before the constraint already is free, whatever it is: that is the order that was asked for.
+    """
+    free: list[Warp] = []
+    after: list[Warp] = []
+    bound: list[Constraint] = []
+    for one in _listed(warp):
+        if isinstance(one, Constrained) and not after:
+            bound.append(one.constraint)
+        elif bound and (after or not _commutes(one)):
+            after.append(one)
+        else:
+            free.append(one)
+    return Parted(_joined(free), reduce(And, bound) if bound else None, tuple(after))
+
 
 def parted(warp: Warp) -> tuple[Warp, Constraint | None]:
-    """The warps without any `Constrained`, and what these demand, None if there is none.
+    """The warps to draw with and the constraint to weigh, None if there is none.
 
-    The law that the constraint then conditions is the one after all other warps.
+    The law that the constraint then conditions is the one after all other warps, truncations among them. At
+    temperature 0 there is one text and nothing to weigh: then the constraint stays where it was, before the choice of
+    the best token, so that the text is plain decoding's.
     """
-    if isinstance(warp, Constrained):
-        return Same(), warp.constraint
-    if not isinstance(warp, Both):
-        return warp, None
-    (first, one), (second, other) = parted(warp.first), parted(warp.second)
-    if one is None and other is None:
-        return warp, None
-    rest = first if isinstance(second, Same) else first | second
-    return rest, And(one, other) if one is not None and other is not None else one or other
+    found = order(warp)
+    parts = _listed(warp)
+    bound = [part.constraint for part in parts if isinstance(part, Constrained)]
+    if found.greedy or not bound:
+        return warp, reduce(And, bound) if bound else None
+    return _joined([part for part in parts if not isinstance(part, Constrained)]), reduce(And, bound)
+
+
+def _listed(warp: Warp) -> list[Warp]:
+    return [*_listed(warp.first), *_listed(warp.second)] if isinstance(warp, Both) else [warp]
+
+
+def _joined(warps: Sequence[Warp]) -> Warp:
+    some = [warp for warp in warps if not isinstance(warp, Same)]
+    return reduce(lambda one, other: one | other, some) if some else Same()
+
+
+def _commutes(warp: Warp) -> bool:
+    return isinstance(warp, COMMUTING) or (isinstance(warp, Temperature) and warp.t > 0)
 
 
 def timely(constraint: Constraint | None, stop: Stop) -> State | None:
