@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import random
 import unicodedata
@@ -119,6 +120,28 @@ def test_a_stream_never_breaks_a_character(text):
     stream = TextStream(lambda token: bytes([token]))
     assert "".join(map(stream.push, raw)) == text
     assert stream.end() == ""
+
+
+@pytest.mark.parametrize(
+    "stops", [("abc",), ("aab",), ("abab",), ("a",), ("bc", "abca"), ("ab", "abc"), ("ca", "aac")], ids=str
+)
+def test_a_stream_gives_out_what_no_stop_can_take_back_and_all_of_that(stops):
+    """After every byte of every text: what is certain is what comes before the first stop of any way to go on."""
+    ahead = ["".join(more) for n in range(4) for more in itertools.product("abc", repeat=n)]
+
+    def certain(text):
+        found = [at for more in ahead for stop in stops if 0 <= (at := (text + more).find(stop)) < len(text)]
+        return text[: min(found, default=len(text))]
+
+    for text in map("".join, itertools.product("abc", repeat=5)):
+        stream, given = TextStream(lambda token: bytes([token]), stops), ""
+        for n, byte in enumerate(text.encode(), 1):
+            given += stream.push(byte)
+            assert given == certain(text[:n])
+            if any(stop in text[:n] for stop in stops):
+                break
+        else:
+            assert given + stream.end() == text  # no stop came, so nothing is taken back
 
 
 def test_broken_bytes_wait_until_they_are_certain():

@@ -564,6 +564,50 @@ def test_cars_with_ends_and_dead_ends():
     assert total_variation(law, truth) < 1e-12
 
 
+@dataclass(frozen=True)
+class Starred:
+    """a*: any number of 0, and an end (1) after any of them."""
+
+    over: bool = False
+
+    def start(self):
+        return self
+
+    def step(self, token):
+        return Starred(self.over or token == 1)
+
+    def allows(self, token):
+        return not self.over
+
+    def mask(self):
+        return torch.tensor([not self.over, not self.over])
+
+    def forced(self):
+        return ()
+
+    def complete(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    "sampler", [lambda: Cars(tries=4), lambda: Asap(tries=4), lambda: Smc(2), lambda: Smc(2, Recursive())]
+)
+def test_a_text_that_might_have_ended_but_was_cut_off_is_not_taken(sampler):
+    """0 0 0 may end after every token, and three are allowed: a text that goes on at the third has not ended."""
+    model, stop = table(2, salt=6), Stop(tokens=frozenset({1}), most=3)
+    law, _ = accepted(sampler, model, stop=stop, constraint=Starred())
+    assert set(law) == {Done(text, "token") for text in ((1,), (0, 1), (0, 0, 1))}
+
+
+def test_cars_has_the_law_of_texts_that_end_in_time():
+    model, stop = table(2, salt=6), Stop(tokens=frozenset({1}), most=3)
+    every = law_of_text(model, PROMPT, Same(), stop)
+    truth = {text: p for text, p in every.items() if text.reason == "token"}
+    truth = {text: p / sum(truth.values()) for text, p in truth.items()}
+    law, _ = accepted(lambda: Cars(tries=2), model, texts=2, stop=stop, constraint=Starred())
+    assert total_variation(law, truth) < 1e-12
+
+
 def test_cars_needs_fewer_tries_with_every_text():
     model, _ = world(salt=2)
     cars = Cars()
