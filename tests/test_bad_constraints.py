@@ -10,8 +10,10 @@ import pytest
 from letters import Letters
 
 from unspool.chance import Philox
-from unspool.constrain import Constrained, grammar, json_schema, regex
+from unspool.constrain import Constrained, choices, grammar, json_schema, regex
+from unspool.constrain.finite import endless
 from unspool.constrain.matcher import LONGEST
+from unspool.constrain.rules import endless as endless_rules
 from unspool.constrain.trie import Trie
 from unspool.decode import Speculate
 from unspool.errors import BadRequest, EmptyLaw
@@ -76,17 +78,10 @@ def test_a_schema_that_is_nested_beyond_python_is_refused():
         json_schema(nested({}, 100_000))
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        chained(30),
-        {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"], "additionalProperties": False},
-    ],
-)
-def test_texts_that_are_exponential_or_endless_are_refused_where_they_have_to_end(schema):
+def test_texts_that_are_exponential_are_refused_where_they_have_to_end():
     """A grammar of them is small, so it compiles; that no short text is found is told before a model is asked."""
     with pytest.raises(BadRequest, match="ends within 48 tokens"):
-        json_schema(schema).within(48).fit(WORDS)
+        json_schema(chained(30)).within(48).fit(WORDS)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +98,130 @@ def test_texts_that_are_exponential_or_endless_are_refused_where_they_have_to_en
 def test_a_broken_or_unsatisfiable_grammar_is_refused_and_says_why(source, why):
     with pytest.raises(BadRequest, match=why):
         grammar(source).fit(WORDS)
+
+
+def linked(**more):
+    """A list that never ends, unless more is said of it."""
+    return {
+        "type": "object",
+        "properties": {"v": {"type": "integer"}, "next": {"$ref": "#"}},
+        "required": ["next"],
+        **more,
+    }
+
+
+ENDLESS = {
+    "a list": linked(),
+    "each other": {
+        "$defs": {
+            "a": {"type": "object", "properties": {"b": {"$ref": "#/$defs/b"}}, "required": ["b"]},
+            "b": {"type": "array", "items": {"$ref": "#/$defs/a"}, "minItems": 1},
+        },
+        "$ref": "#/$defs/a",
+    },
+    "a prefix": {"type": "array", "prefixItems": [{"type": "integer"}, {"$ref": "#"}], "minItems": 2},
+    "every alternative": {"anyOf": [linked(), {"type": "array", "items": {"$ref": "#"}, "minItems": 1}]},
+    "a name that is not listed": {"type": "object", "required": ["x"], "additionalProperties": {"$ref": "#"}},
+    "deep inside": {"type": "object", "properties": {"x": {"allOf": [{"$ref": "#"}]}}, "required": ["x"]},
+}
+ENDING = {
+    "optional": {**linked(), "required": ["v"]},
+    "null": linked(properties={"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}),
+    "another kind": linked(type=["object", "null"]),
+    "no kind": {"properties": {"next": {"$ref": "#"}}, "required": ["next"]},
+    "few items": {"type": "array", "items": {"$ref": "#"}},
+    "an enum": linked(properties={"next": {"enum": [1, {"next": 2}]}}),
+    "a tree": {
+        "type": "object",
+        "properties": {"kids": {"type": "array", "items": {"$ref": "#"}}},
+        "required": ["kids"],
+        "additionalProperties": False,
+    },
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_schema_that_nothing_finite_meets_is_refused_before_a_text_is_begun(name):
+    with pytest.raises(BadRequest, match="nothing finite does"):
+        json_schema(ENDLESS[name]).fit(WORDS)
+
+
+@pytest.mark.parametrize("name", ENDING)
+def test_a_schema_with_a_way_out_is_not(name):
+    json_schema(ENDING[name]).fit(WORDS)
+
+
+def test_the_parts_that_need_themselves_are_named():
+    with pytest.raises(BadRequest, match=r"themselves: the top, /\$defs/a, /\$defs/a/properties/b, /\$defs/b"):
+        json_schema(ENDLESS["each other"]).fit(WORDS)
+
+
+def test_a_long_chain_of_parts_is_solved_in_one_go():
+    """Every part needs the next, and the last needs nothing, or the first: no pass over all of them for each."""
+    last = {"type": "integer"}
+    parts = {
+        f"d{i}": {"type": "object", "properties": {"x": {"$ref": f"#/$defs/d{i + 1}"}}, "required": ["x"]}
+        for i in range(20_000)
+    }
+    assert endless({"$defs": {**parts, "d20000": last}, "$ref": "#/$defs/d0"}) == ()
+    assert len(endless({"$defs": {**parts, "d20000": {"$ref": "#/$defs/d0"}}, "$ref": "#/$defs/d0"})) == 40_002
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'start: "a" start | "b" start',
+        'start: x | y\nx: ("a" | "b") y\ny: ("x" | "y") x+',
+        'start: "a" (start | ("b" start)~2..3)',
+        'root ::= "a" root | "b" root',
+        'start: "a"? start{1,2}\n   | "b" [ "x" ] start // comment',
+        "start: A start | B start\nA: /a/\nB: /b/",
+    ],
+)
+def test_a_grammar_that_derives_nothing_finite_is_refused(source):
+    with pytest.raises(BadRequest, match="cannot be met: it never ends"):
+        grammar(source).fit(WORDS)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'start: "a" start | "b"',
+        'start: "a" start?',
+        'start: "a" start*',
+        'start: "a" start~0..2',
+        'start: "a" start{0,2}',
+        'start: "a" [start]',
+        'start: "a" x\nx: "b" start |',
+        'start: "a" x\nx: |  "b" start',
+        'start: ("a" start\n | "b")',
+        'start: /a|:/ | "|" start | "x".."y" start\n%ignore / /',
+        'start: "a" x -> other | "b" start\n?x: "a"',
+        'root ::= "a" root | [ab]',
+    ],
+)
+def test_a_grammar_with_a_way_out_is_not(source):
+    grammar(source).fit(WORDS)
+
+
+@pytest.mark.parametrize("source", ["start: x\nx[max_tokens=3]: x x", "start: x\nx.2: x x", "start: %json {} start"])
+def test_rules_in_a_notation_that_is_not_read_are_not_judged(source):
+    assert endless_rules(source) == ()
+
+
+def test_what_goes_beyond_a_limit_is_not_called_endless():
+    """500 optional properties may follow the brace, more than the parser lets stand in one place."""
+    open_object = {"type": "object", "properties": {f"a{i}": {"type": "integer"} for i in range(600)}}
+    letters = Letters((*"abc0123456789{}[]:,. \n", '"'))
+    with pytest.raises(BadRequest, match=r"cannot be followed beyond its first \d+ tokens: .*max is 2000") as refused:
+        json_schema(open_object).fit(letters)
+    assert "never ends" not in str(refused.value)
+
+
+@pytest.mark.parametrize("make", [regex, grammar, choices], ids=lambda make: make.__name__)
+def test_half_a_character_is_refused(make):
+    with pytest.raises(BadRequest, match="surrogate"):
+        make('start: "\ud800"').fit(WORDS)
 
 
 def test_left_recursion_with_a_way_out_is_fine():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+from ..warp.limits import expect
 from .constraint import Constraint
 
 
@@ -70,3 +71,9 @@ def spelt(text: str, words: Words) -> tuple[int, ...]:
     """The tokens of a text that is no beginning: without the token that some models put first."""
     lead = len(words.encode("", special=False))
     return tuple(words.encode(text, special=False)[lead:])
+
+
+def refuse_half_characters(name: str, text: str) -> None:
+    """Refuse a text with lone surrogates, which JSON can bring: there are no bytes for them."""
+    fits = not any("\ud800" <= letter <= "\udfff" for letter in text)
+    expect(fits, name, text, "text without lone surrogates, which no token can spell")

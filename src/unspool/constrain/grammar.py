@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from ..errors import BadRequest
 from ..warp.limits import expect
 from .constraint import Constraint
-from .form import Form, Words
+from .form import Form, Words, refuse_half_characters
 from .matcher import engine, tongue
+from .rules import endless
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Regex(Form):
 
     def __post_init__(self) -> None:
         expect(isinstance(self.pattern, str) and self.pattern != "", "regex", self.pattern, "a regular expression")
+        refuse_half_characters("regex", self.pattern)
 
     def fit(self, words: Words) -> Constraint:
         """The expression over these tokens."""
@@ -42,6 +44,7 @@ class Grammar(Form):
 
     def __post_init__(self) -> None:
         expect(isinstance(self.source, str) and self.source.strip() != "", "grammar", self.source, "rules")
+        refuse_half_characters("grammar", self.source)
 
     def fit(self, words: Words) -> Constraint:
         """The grammar over these tokens."""
@@ -54,6 +57,12 @@ class Grammar(Form):
             raise BadRequest(
                 f"the grammar cannot be read: {error}. Expected Lark's notation (start: …) or GBNF (root ::= …)"
             ) from None
+        if rules := endless(lark):
+            shown = ", ".join(rules[:4]) + (" …" if len(rules) > 4 else "")
+            raise BadRequest(
+                f"the grammar cannot be met: it never ends, since these rules always need another of themselves: "
+                f"{shown}. Give one of them an alternative that does not."
+            )
         return tongue(words).compile(llguidance.LLMatcher.grammar_from_lark(lark), "the grammar")
 
 

@@ -58,7 +58,7 @@ def inside(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             if id(inner) in seen:
                 continue
             seen.add(id(inner))
-            waiting += _referred(schema, inner)
+            waiting += [found] if (found := target(schema, inner)) else []
             yield at, inner
 
 
@@ -78,21 +78,21 @@ def _within(schema: Any, at: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield from _within(part, f"{under}/{_escaped(name)}")
 
 
-def _referred(schema: Any, part: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The schema that a reference inside the same document leads to, if it does."""
+def target(schema: Any, part: Mapping[str, Any]) -> tuple[str, Any] | None:
+    """The schema that a reference inside the same document leads to, with its JSON pointer; None if none does."""
     reference = part.get("$ref")
-    if not isinstance(reference, str) or not reference.startswith("#/"):
-        return []
-    target = schema
-    for step in unquote(reference)[2:].split("/"):
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return None
+    found = schema
+    for step in unquote(reference)[2:].split("/") if reference != "#" else ():
         name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(target, dict) and name in target:
-            target = target[name]
-        elif isinstance(target, list) and name.isdecimal() and int(name) < len(target):
-            target = target[int(name)]
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
         else:
-            return []
-    return [(unquote(reference)[1:], target)]
+            return None
+    return unquote(reference)[1:], found
 
 
 def pointless(keyword: str, schema: Mapping[str, Any]) -> bool:

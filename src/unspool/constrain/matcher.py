@@ -121,9 +121,15 @@ class Compiled:
         matcher, count = self._matcher.deep_copy(), 0
         while forced := matcher.compute_ff_tokens():
             count += len(forced)
-            if not matcher.consume_tokens(forced) or count > ENDLESS:
+            if count > ENDLESS:
                 raise BadRequest(
                     f"{named} cannot be met: it forces more than {ENDLESS} tokens one after the other, or never ends"
+                )
+            if not matcher.consume_tokens(forced):  # it allows what it forces, so a limit was what ended it
+                why = (matcher.get_error().splitlines() or ["the engine gives no reason"])[0]
+                raise BadRequest(
+                    f"{named} cannot be followed beyond its first {count} tokens: {why}. "
+                    "Simplify it: name fewer optional properties in one object, or fewer alternatives in one place"
                 )
 
 

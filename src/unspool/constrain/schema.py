@@ -12,6 +12,7 @@ from ..errors import BadRequest, MissingExtra
 from ..warp.limits import expect
 from .checked import Checked
 from .constraint import Constraint
+from .finite import endless
 from .form import Form, Words
 from .formats import checker, spell_out
 from .keyword import ENFORCED, FORMATS, KNOWN_FORMATS, SILENT, UNENFORCED, idle, inside, pointless, reference_alone
@@ -91,6 +92,12 @@ class JsonSchema(Form):
             beyond = _blamed(error, uses) or relax(json.loads(json.dumps(schema)), error, _readable)
             if not beyond:  # broken or unsatisfiable: nothing to check at the end
                 raise BadRequest(f"the JSON schema cannot be used: {error}")
+        if parts := endless(_plain(schema)):
+            shown = ", ".join(parts[:4]) + (" …" if len(parts) > 4 else "")
+            raise BadRequest(
+                "the JSON schema cannot be met: nothing finite does, since these parts are false or always need "
+                f"another of themselves: {shown}. Let one of them end: make a property optional, or allow null."
+            )
         enforced = tuple(use for use in uses if use.keyword in ENFORCED and use not in beyond)
         if not beyond:
             return Report(enforced, unknown=unknown), grammar

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..warp.limits import expect
 from .constraint import Constraint, State
-from .form import Form, Words, spelt
+from .form import Form, Words, refuse_half_characters, spelt
 from .still import dead, mask_of, over
 
 
@@ -27,6 +27,8 @@ class Choices(Form):
         listed = isinstance(given, (tuple, list)) and all(isinstance(text, str) for text in given)
         expect(listed and len(given) > 0, "choices", given, "at least one text, as in ('yes', 'no')")
         expect("" not in given, "a text of choices", "", "at least one character")
+        for text in given:
+            refuse_half_characters("a text of choices", text)
         object.__setattr__(self, "texts", tuple(given))
 
     def fit(self, words: Words) -> Constraint:
