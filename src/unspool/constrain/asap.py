@@ -36,7 +36,8 @@ class Asap:
     """Draw x ∝ p(x|u)·θ(ux) among what the constraint allows, θ the share of futures not yet seen to break it.
 
     θ begins at 1, where this is local masking, and only falls: after each text it is summed up anew along its path. A
-    text that comes to a dead end is given up for another.
+    text that comes to a dead end is given up for another. p is the law after all other warps, truncations too; at
+    temperature 0 the text is plain decoding's.
 
     Claim: HEURISTIC. The law of the k-th text tends to p(text | constraint met) as k grows; the first has the bias of
     local masking. The gap printed is for requests without a constraint, where it is plain decoding; the tests
