@@ -163,7 +163,8 @@ def test_length_counts_over_blocks():
     assert (second.kept, second.reason) == ((4,), "length")
 
 
-def test_time_ends_a_text_at_the_first_token_after_it():
+def test_time_ends_a_text_with_the_first_tokens_after_it():
+    """All of them, as they are there: a canvas that is filled in one go would else come down to one token."""
     now = [100.0]
     stop = Stop(seconds=5.0, most=9, clock=lambda: now[0])
     tail = stop.start()
@@ -172,7 +173,8 @@ def test_time_ends_a_text_at_the_first_token_after_it():
     assert early.reason is None
     now[0] = 105.0
     late = stop.cut(early.tail, (3, 4))
-    assert (late.kept, late.reason) == ((3,), "time")
+    assert (late.kept, late.reason) == ((3, 4), "time")
+    assert stop.cut(early.tail, ()).reason is None  # nothing came
     assert stop.cut(early.tail._replace(tokens=8), (3, 4)).reason == "length"
     assert stop.start().deadline == 110.0  # every text has its own
 

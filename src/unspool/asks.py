@@ -285,5 +285,12 @@ class Done:
     trim: int = 0
 
 
+class OutOfTime(Exception):
+    """Raised at the ask of a decoder whose time is over: no model answers any more.
+
+    It may still `Emit` what it has found and end. One that does not catch it ends with what it has emitted so far.
+    """
+
+
 Ask: TypeAlias = Score | Keep | Check | Write | Draw | Look | Price | Emit
 Decoding: TypeAlias = Generator[Ask, Any, Done]

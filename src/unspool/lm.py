@@ -23,6 +23,7 @@ from .run.quiet import quiet
 from .run.retold import Retold
 from .run.session import Causal
 from .run.translated import Translated
+from .search.cut_short import CutShort
 from .settings import Settings
 from .writer import Event, Found, Interrupted, Output, Writer, best
 
@@ -172,6 +173,8 @@ class LM:
                 chance = Philox(settings.seed, stream)
                 found: list[Found] = []
                 heard = overheard(decoder, lambda texts, found=found: found.extend(best(texts)))  # type: ignore[misc]
+                if settings.seconds is not None and heard is not decoder:  # it tells what it has found
+                    heard = CutShort(heard)
                 job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience)
                 writers.append(Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found))
         return writers

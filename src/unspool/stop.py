@@ -34,8 +34,8 @@ class Stop:
 
     `tokens`: after any of these ids (they stay in the tokens). `strings`: when the text contains one of these, however
     the tokens split it; the text then ends before it. `most`: after this many tokens; beyond these there is room for
-    `spare` drafted ones. `seconds`: at the first token after this much time. `piece` gives the bytes of a token, and is
-    needed for strings.
+    `spare` drafted ones. `seconds`: with the first tokens that come after this much time, all of them, or, by the
+    engine, before the next forward. `piece` gives the bytes of a token, and is needed for strings.
     """
 
     tokens: frozenset[int] = frozenset()
@@ -61,7 +61,7 @@ class Stop:
         return math.inf if self.most is None else self.most - tail.tokens
 
     def cut(self, tail: Tail, new: Sequence[int]) -> Cut:
-        """The part of `new` up to and including the first token that ends the text."""
+        """The part of `new` up to and including the first token that ends the text; time ends it after all of them."""
         if not self.strings and tail.deadline is None:
             return self._counted(tail, new)
         needles = [s.encode() for s in self.strings]
@@ -78,7 +78,8 @@ class Stop:
             reason = self._reason(token, trim, tail)
             if reason:
                 return Cut(tuple(new[:i]), reason, tail, trim)
-        return Cut(tuple(new), None, tail)
+        late = bool(new) and tail.deadline is not None and self.clock() >= tail.deadline
+        return Cut(tuple(new), "time" if late else None, tail)
 
     def prune(self, tail: Tail, tree: Tree) -> Tree:
         """A draft without what hangs behind a token that ends the text, on whichever path.
@@ -116,8 +117,4 @@ class Stop:
             return "token"
         if trim:
             return "string"
-        if self.most is not None and tail.tokens >= self.most:
-            return "length"
-        if tail.deadline is not None and self.clock() >= tail.deadline:
-            return "time"
-        return None
+        return "length" if self.most is not None and tail.tokens >= self.most else None

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Protocol, TypeAlias
 
-from ..asks import Ask, Decoding, Done, Emit, Look
+from ..asks import Ask, Decoding, Done, Emit, Look, OutOfTime
 from ..canvas import Canvas
 from ..chance import Chance, Role
 from ..claim import HEURISTIC, Method, claims
@@ -152,10 +152,13 @@ class Deliberate:
         hypothesis = yield from overheard(self.first(text, chance, warp, stop))
         canvas = hypothesis.canvas(text)
         laws = dict(enumerate(zip(hypothesis.before, hypothesis.after, strict=True), len(text)))
-        for places in (yield from self.doubt(canvas, chance)):
-            holes = canvas.remask(places)
-            canvas, new = yield from refilled(holes, self.unmask, self.view, warp, chance)
-            laws |= new
+        try:
+            for places in (yield from self.doubt(canvas, chance)):
+                holes = canvas.remask(places)
+                canvas, new = yield from refilled(holes, self.unmask, self.view, warp, chance)
+                laws |= new
+        except OutOfTime:
+            pass  # the first thought stands where there was no time for a second
         kept, reason, _, trim = stop.cut(tail, canvas.tokens[len(text) :])
         shown = [laws[i] for i in range(len(text), len(text) + len(kept))]
         before, after = [law for law, _ in shown], [law for _, law in shown]

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..asks import Decoding, Done, Emit
+from ..asks import Decoding, Done, Emit, OutOfTime
 from ..canvas import Canvas, Status
 from ..chance import Chance
 from ..errors import BadRequest
@@ -58,7 +58,10 @@ class Denoise:
         )
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Fill a canvas after `text`; what stands without a gap is emitted, and cut where `stop` says."""
+        """Fill a canvas after `text`; what stands without a gap is emitted, and cut where `stop` says.
+
+        If its time is over, what stands then without a gap is emitted, though it might have been revised.
+        """
         tail = stop.start()
         canvas = Canvas.blank(text, self.size or room(stop.left(tail)))
         unmask, blocks, view, remask = begun(self.unmask), begun(self.blocks), begun(self.view), begun(self.remask)
@@ -66,7 +69,7 @@ class Denoise:
         status = Status.FIXED if remask is None else Status.DRAFT
         looks: Counter[int] = Counter()  # at windows that something may be taken back in, by their first places
         laws: dict[int, tuple[Law, Law]] = {}  # before and after warps
-        told = len(text)
+        told, late = len(text), False
         while True:
             sheet = blocks(canvas)
             end = canvas.end(stop.tokens)
@@ -76,8 +79,11 @@ class Denoise:
                 second = None
             again = () if second is None else second.asks(sheet)
             places = sorted({*(i for i in sheet.holes if i < end), *again})
+            try:
+                field: Field = (yield from view(sheet, places)) if places else Field({})
+            except OutOfTime:
+                canvas, places, late = canvas.fixed(0, len(canvas)), [], True
             if places:
-                field: Field = yield from view(sheet, places)
                 looks[low] += 1
                 seen = Sight(sheet, field, warp, chance, remask is not None)
                 sight = narrowed(blocks, seen)
@@ -93,9 +99,9 @@ class Denoise:
                 canvas = guard(sight, canvas, chosen, status)
                 canvas = canvas if second is None else guard.mend(sight, canvas, second(sight, canvas))
                 laws |= {i: (sight.raw[i], sight.law(i)) for i in sight.raw if canvas.tokens[i] != sheet.tokens[i]}
-            elif any(canvas.is_open(i) for i in range(low, min(high, end + 1))):
+            elif not late and any(canvas.is_open(i) for i in range(low, min(high, end + 1))):
                 canvas = canvas.fixed(low, high)
-            elif canvas.settled < min(end + 1, len(canvas)):
+            elif not late and canvas.settled < min(end + 1, len(canvas)):
                 raise RuntimeError(f"{blocks} gave the window {low}..{high}, where nothing is left to do")
             kept, reason, tail, trim = stop.cut(tail, canvas.tokens[told : canvas.settled])
             if kept or places:
@@ -103,8 +109,8 @@ class Denoise:
                 before, after = [law for law, _ in shown], [law for _, law in shown]
                 yield Emit(kept, before, after, rounds=bool(places), canvas=canvas)
                 told += len(kept)
-            if reason or told == len(canvas):
-                return Done(canvas.tokens[len(text) : told], reason or "length", trim)
+            if reason or late or told == len(canvas):
+                return Done(canvas.tokens[len(text) : told], reason or ("time" if late else "length"), trim)
 
 
 def room(left: float) -> int:

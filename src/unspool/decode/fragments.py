@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 import torch
 
-from ..asks import Decoding, Done, Emit
+from ..asks import Decoding, Done, Emit, OutOfTime
 from ..canvas import Canvas, Status
 from ..chance import At, Chance, Role
 from ..claim import HEURISTIC, Method, claims
@@ -99,7 +99,7 @@ class Fragments:
         return replace(self, first=first, unmask=unmask, view=view, separators=self.separators or tuple(signs))
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Write after `text`, and improve it; all of it is emitted at the end."""
+        """Write after `text`, and improve it while there is time; all of it is emitted at the end."""
         if self.rounds and not self.separators:
             raise BadRequest(
                 "fragments need to know the tokens that lie between them: run the method through a loaded model, which "
@@ -116,7 +116,10 @@ class Fragments:
                 room - min(self.least, room) + 1, chance, At(len(text), Role.DRAFT, 1, n)
             )
             holes = _opened(text, tokens, low, high, count, step)
-            canvas, new = yield from refilled(holes, self.unmask, self.view, warp, chance)
+            try:
+                canvas, new = yield from refilled(holes, self.unmask, self.view, warp, chance)
+            except OutOfTime:
+                break  # with the best so far
             step = canvas.step
             tried = [*laws[:low], *(new[len(text) + i] for i in range(low, low + count)), *laws[high:]]
             other, why, _, _ = stop.cut(start, canvas.tokens[len(text) :])

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from ..asks import Decoding, Done, Emit, Look
+from ..asks import Decoding, Done, Emit, Look, OutOfTime
 from ..canvas import HOLE, Canvas, Status
 from ..chance import At, Chance, Role
 from ..claim import HEURISTIC, Method, claims
@@ -81,7 +81,10 @@ class Insert:
         row = [Placed(x, Law.point(x), Law.point(x), n in self.joined) for n, x in enumerate(self.words)]
         for turn in range(self.rounds):
             canvas = _gaps(text, row, turn)
-            field: Field = yield Look(canvas)
+            try:
+                field: Field = yield Look(canvas)
+            except OutOfTime:
+                break  # what was inserted so far is a text
             held = min(1.0, turn / self.decay) if self.decay else 1.0
             sight = Sight(canvas, Field({i: _held(field[i], self.none, held) for i in field}), warp, chance)
             row, grown = self._grown(sight, row, stop.left(tail) - len(row))

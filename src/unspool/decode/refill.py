@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ..asks import Ask, Decoding, Done, Emit
+from ..asks import Ask, Decoding, Done, Emit, OutOfTime
 from ..canvas import Canvas, Status
 from ..chance import Chance
 from ..field import Field
@@ -48,21 +48,31 @@ class Given:
 
 
 def overheard(decoding: Decoding) -> Generator[Ask, Any, Hypothesis]:
-    """What a method writes, kept back: nothing of it is handed to whoever listens but the canvas it is on."""
-    before, after = list[Law](), list[Law]()
+    """What a method writes, kept back: nothing of it is handed to whoever listens but the canvas it is on.
+
+    If the time is over, the method is told, and what it hands out then is all it writes.
+    """
+    tokens, before, after = list[int](), list[Law](), list[Law]()
     reply: Any = None
-    step = 0
+    step, late = 0, None
     while True:
         try:
-            ask = decoding.send(reply)
+            ask = decoding.send(reply) if late is None else decoding.throw(late)
         except StopIteration as end:
             done: Done = end.value
             return Hypothesis(done.tokens, before, after, done.reason, step)
+        except OutOfTime:
+            return Hypothesis(tuple(tokens), before, after, "time", step)
         if isinstance(ask, Emit):
+            tokens += ask.tokens
             before, after = [*before, *ask.before], [*after, *ask.after]
             step = step if ask.canvas is None else ask.canvas.step
             ask = Emit((), (), (), rounds=ask.rounds, canvas=ask.canvas)
-        reply = yield ask
+        late = None
+        try:
+            reply = yield ask
+        except OutOfTime as over:
+            late = over
 
 
 class Refilled(NamedTuple):

@@ -8,7 +8,7 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any, NamedTuple
 
-from ..asks import Ask, Decoding, Done, Emit, Look
+from ..asks import Ask, Decoding, Done, Emit, Look, OutOfTime
 from ..canvas import Canvas
 from ..chance import Chance
 from ..claim import HEURISTIC, Method, claims
@@ -86,20 +86,24 @@ class Slots:
         blank = Canvas.blank(text, self.size or room(stop.left(tail)))
         beams = yield from self.ranked(blank, chance, warp)
         best = next((b for b in beams if self.valid(b.canvas.tokens[len(text) :])), beams[0])
-        kept, reason, _, trim = stop.cut(tail, best.canvas.tokens[len(text) :])
+        settled = best.canvas.settled  # all of it, or as much as there was time for
+        kept, reason, _, trim = stop.cut(tail, best.canvas.tokens[len(text) : settled])
         shown = [best.laws[i] for i in range(len(text), len(text) + len(kept))]
         before, after = [law for law, _ in shown], [law for _, law in shown]
         yield Emit(kept, before, after, rounds=0, canvas=best.canvas)
-        return Done(kept, reason or "length", trim)
+        return Done(kept, reason or ("length" if settled == len(best.canvas) else "time"), trim)
 
     def ranked(self, canvas: Canvas, chance: Chance, warp: Warp) -> Generator[Ask, Any, Sequence[Beam]]:
-        """All beams with no slot left, the likeliest first."""
+        """All beams with no slot left, the likeliest first; if the time is over before, as they are then."""
         beams, step = [Beam(canvas, 0.0, {})], 0
         while holes := beams[0].canvas.holes:
             sights = []
-            for beam in beams:
-                field: Field = yield Look(beam.canvas)
-                sights.append(Sight(beam.canvas, field, warp, chance))
+            try:
+                for beam in beams:
+                    field: Field = yield Look(beam.canvas)
+                    sights.append(Sight(beam.canvas, field, warp, chance))
+            except OutOfTime:
+                return beams
             sure = {i: sum(sight.peak(i).p for sight in sights) for i in holes}
             count = 1 if step < self.warm else self.together
             wider = list(zip(beams, sights, strict=True))

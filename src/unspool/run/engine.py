@@ -19,6 +19,7 @@ from ..trace import Trace
 from ..tree import NOTHING, ROOT
 from ..warp.warp import Same, Warp
 from .admission import admitted, refuse_impossible
+from .bounds import TURN, refuse_endless, refuse_large
 from .burst import BRIEF, LONGEST, burst
 from .job import ENDED, LIVE, Job, forwards_of, rows_of
 from .portions import portions
@@ -32,12 +33,15 @@ class Engine:
     own. A request is admitted when the cache has room for all it may need, waits while it has not, and is refused at
     once if it never will. `price` tells what a forward of a model costs, for those that ask; drafts of a full batch
     are priced as such, which ends speculation where it no longer pays. A long prompt is read in portions while others
-    write, who go on in between.
+    write, who go on in between. A request ends when its time is over, whatever it does, and fails if it asks for more
+    than `rows` rows of a model in one step, or goes on and on without asking any.
     """
 
-    def __init__(self, models: Mapping[str, Model], price: Callable[[str], Cost] = lambda _: FREE) -> None:
+    def __init__(
+        self, models: Mapping[str, Model], price: Callable[[str], Cost] = lambda _: FREE, rows: float = math.inf
+    ) -> None:
         self.models = dict(models)
-        self._price = price
+        self._price, self._rows = price, rows
         self._prices: dict[tuple[str, int, bool], Cost] = {}
         self._causal = {name: model for name, model in models.items() if isinstance(model, Causal)}
         self._swift = {name: model for name, model in models.items() if isinstance(model, Swift)}
@@ -68,11 +72,11 @@ class Engine:
         `room` is how many tokens it may need at most; without `laws` nobody looks at the laws of what is emitted, so
         that a model may write several tokens before it looks up: as many as it can in `patience` seconds.
         """
-        prompt = tuple(text)
+        prompt, stop = tuple(text), stop or Stop()
         refuse_impossible(self._causal, prompt, room)
-        decoding = method(prompt, chance, warp or Same(), stop or Stop())
+        decoding = method(prompt, chance, warp or Same(), stop)
         job = Job(decoding, prompt, max(room, len(prompt)), Trace(prompt=len(prompt)), began=perf_counter())
-        job.laws, job.patience = laws, patience
+        job.laws, job.patience, job.stop = laws, patience, stop
         self.waiting.append(job)
         return job
 
@@ -85,7 +89,9 @@ class Engine:
         """Advance every request by one forward; False when nothing is left to do."""
         self._admit()
         for job in list(self.live):
-            if not job.reading:
+            if job.reading and job.late:
+                self._out_of_time(job)
+            elif not job.reading:
                 self._advance(job)
         parts = {name: self._parts(name) for name in self._patient}
         groups = self._groups()
@@ -130,16 +136,25 @@ class Engine:
             session.close()
         job.sessions, job.ask, job.reply = {}, None, None
 
+    def _out_of_time(self, job: Job) -> None:
+        try:
+            self._end(job, job.out_of_time(), None)
+        except Exception as error:
+            self._end(job, None, error)
+
     # ---- asking and answering
 
     def _advance(self, job: Job) -> None:
-        """Run a decoder until it needs a model."""
+        """Run a decoder until it needs a model, or until others should have their turn."""
         trace, after_check = job.trace, isinstance(job.ask, (Check, Write))
         began = perf_counter()
+        job.begin()
+        job.resting = False
         try:
-            while True:
+            while not job.resting:
                 job.ask = job.decoding.send(job.reply)
                 trace.asks += 1
+                refuse_large(job.ask, job.texts, self._rows)
                 match job.ask:
                     case Emit():
                         job.emit(job.ask)
@@ -150,6 +165,7 @@ class Engine:
                         for name, session in job.sessions.items():
                             if by is None or by == name:
                                 session.keep(tree, nodes, extra)
+                        job.texts = len(nodes) if by in (None, TARGET) else job.texts
                         job.reply, after_check = None, False
                     case Price(by):
                         job.reply = self._priced(by, job)
@@ -157,6 +173,15 @@ class Engine:
                         job.reply = None
                     case _:
                         break
+                job.silent += 1
+                job.resting = job.silent % TURN == 0
+            if job.resting:
+                refuse_endless(job.silent)
+                job.ask = None
+            else:
+                job.silent = 0
+            if job.late:
+                self._out_of_time(job)
         except StopIteration as end:
             self._end(job, end.value, None)
         except Exception as error:
@@ -180,7 +205,7 @@ class Engine:
         """Who asks which model for what; those that write on by themselves apart, where the model can let them."""
         groups: dict[tuple[str, str], list[Job]] = {}
         for job in list(self.live):
-            if job.reading:
+            if job.reading or job.resting:
                 continue
             name = job.asks
             if name not in self.models:

@@ -8,15 +8,17 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
-from ..asks import TARGET, Ask, Check, Checked, Decoding, Done, Drew, Emit, Score, Scores, Write, Written
+from ..asks import TARGET, Ask, Check, Checked, Decoding, Done, Drew, Emit, OutOfTime, Score, Scores, Write, Written
 from ..errors import BadScores
 from ..field import Field
+from ..stop import Stop
 from ..trace import Trace
 from ..tree import NOTHING, Tree
 from ..verify.walk import walk
 from .session import Session
 
 WAITING, LIVE, ENDED = "waiting", "live", "ended"
+PARTING = 64  # asks that a decoder may still make when its time is over
 
 
 @dataclass(eq=False)
@@ -39,6 +41,12 @@ class Job:
     began: float = 0.0
     laws: bool = True  # whether anybody looks at the laws of what is emitted
     patience: float = math.inf  # seconds after which somebody wants to see what was written
+    stop: Stop = field(default_factory=Stop)
+    deadline: float | None = None  # by the clock of its stop; it runs from the first ask on
+    silent: int = 0  # asks since the last that needed a model
+    resting: bool = False  # it gives way to others and goes on at the next step, without an answer
+    texts: int = 1  # how many leaves it keeps
+    tokens: list[int] = field(default_factory=list)  # all that it has emitted, whoever has read it since
 
     def __post_init__(self) -> None:
         self.key = hash(self.text)
@@ -65,14 +73,43 @@ class Job:
             return Check(NOTHING, self.ask.prefix, walk, self.ask.chance)
         return self.ask if isinstance(self.ask, Check) else None
 
+    @property
+    def late(self) -> bool:
+        """Whether its time is over."""
+        return self.deadline is not None and self.stop.clock() >= self.deadline
+
+    def begin(self) -> None:
+        """Let its clock run, if it has one."""
+        if self.deadline is None and self.stop.seconds is not None:
+            self.deadline = self.stop.clock() + self.stop.seconds
+
     def emit(self, emit: Emit) -> None:
         """Take note of what its decoder hands out."""
+        self.tokens += emit.tokens
         if self.trace.seconds_first is None and emit.tokens:
             self.trace.seconds_first = perf_counter() - self.began
         self.trace.round(len(emit.tokens), emit.drafted, emit.accepted, emit.rounds)
         if not self.laws and emit.before:  # laws hold on to all that a forward computed
             emit = replace(emit, before=(), after=())
         self.emitted.append(emit)
+
+    def out_of_time(self) -> Done:
+        """Tell its decoder that the time is over; how it ends, after it has handed out what it still has.
+
+        A method made of methods may ask once more after a part of it has ended, and is told again.
+        """
+        ask: Ask | None = None
+        try:
+            for _ in range(PARTING):
+                ask = self.decoding.send(None) if isinstance(ask, Emit) else self.decoding.throw(OutOfTime())
+                if isinstance(ask, Emit):
+                    self.emit(ask)
+        except StopIteration as end:
+            done: Done = end.value
+            return done
+        except OutOfTime:
+            pass
+        return Done(tuple(self.tokens), "time")
 
     def result(self) -> Done:
         """How it ended, or the error that ended it."""
