@@ -105,6 +105,7 @@ def server(tmp_path_factory):
         port = free.getsockname()[1]
     limits = {"--max-tokens": 3000, "--max-body": BODY, "--parallel": 4, "--queue": 8, "--room": 20_000}
     limits |= {"--patience": PATIENCE, "--connections": IDLE, "--port": port, "--grace": 1, "--max-texts": 4}
+    limits |= {"--per-address": 2 * IDLE}  # all these clients are one
     command = [sys.executable, "-m", "unspool", "serve", "-m", str(folder)]
     command += [str(part) for pair in limits.items() for part in pair]
     journal = folder / "journal"

@@ -34,7 +34,8 @@ class Scribe:
 
     def __init__(self, lm: LM, reading: Reading, parallel: int) -> None:
         self.reading = reading
-        self._worker = Worker(lm, Limits(parallel=parallel, queue=1 << 30))
+        unlimited = 1 << 30  # it is one's own machine
+        self._worker = Worker(lm, Limits(parallel=parallel, queue=unlimited, rows=unlimited))
         self._worker.start()
 
     def answer(self, index: int, line: bytes, told: Told) -> None:

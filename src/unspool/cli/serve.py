@@ -16,7 +16,6 @@ from .replicas import Replicas
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 KEYS = "UNSPOOL_API_KEY"
-KEPT = 20  # seconds for the next request of a connection; clients that keep theirs for 5 never ask one that just closes
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,12 @@ class Lending:
     )
     connections: int = option(
         "--connections", type=int, default=1000, show_default=True, help="Open ones; the next one gets a 503."
+    )
+    address: int = option(
+        "--per-address", type=int, default=256, show_default=True, help="Open ones of one client; the next gets a 429."
+    )
+    rows: int = option(
+        "--max-rows", type=int, default=4096, show_default=True, help="Rows of the model for one text and step."
     )
     body: int = option("--max-body", type=int, default=1 << 20, show_default=True, help="Bytes of one request.")
     seconds: float = option(
@@ -60,6 +65,9 @@ class Lending:
     )
     compile_seconds: float = option(
         "--compile-seconds", type=float, default=2.0, show_default=True, help="Processor time to compile one of these."
+    )
+    stalled: float = option(
+        "--stalled", type=float, default=60.0, show_default=True, help="Seconds without a step until /readyz is 503."
     )
 
 
@@ -103,16 +111,15 @@ def serve(
     It listens on this machine alone unless --host says otherwise, and writes one line of JSON per request to stderr.
     """
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401  (first, to say what is missing before anything else is read)
 
         from ..serve import House, Limits, Worker, application
-        from ..serve.door import door
-        from ..serve.running import run
+        from ..serve.running import configured, run
     except ImportError as error:
         if error.name in ("uvicorn", "fastapi", "starlette"):
             raise MissingExtra(error.name, "serve", "`unspool serve`") from None
         raise
-    from ..serve.clients import clients
+    from ..serve.clients import clients, exposed
     from ..serve.journal import Lines, log
 
     if any(not key.strip() for key in keys) or (KEYS in os.environ and not keys):
@@ -124,6 +131,8 @@ def serve(
     called = name or (Path(loading.model).name if Path(loading.model).exists() else loading.model)
     logging.basicConfig(level=logging.WARNING, handlers=[Lines()])
     known = () if listed is None else clients(listed)
+    if listed is not None and (warning := exposed(listed)) is not None:
+        log("keys", {"level": "warning", "message": warning})
     hosts = (*LOOPBACK, "[::1]") if host in LOOPBACK and not (keys or known) else ()
     house = House(called, method, methods, keys, hosts, origins, grace, window, known)
     if host not in LOOPBACK and not house.guarded:
@@ -135,19 +144,4 @@ def serve(
     loading.prepare(lm, (method, *methods))
     worker = Worker(lm, limits)
     worker.prepare()
-    app = application(worker, house)
-    wait = max(1, round(grace))  # after which connections are cut
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        http=door(limits.patience),
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        limit_concurrency=limits.connections + 1,  # uvicorn refuses the one that makes it full
-        timeout_keep_alive=KEPT,
-        timeout_graceful_shutdown=wait,
-    )
-    return run(config)
+    return run(configured(application(worker, house), limits, grace, host, port))

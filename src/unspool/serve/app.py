@@ -19,6 +19,7 @@ from . import window
 from .asking import chat, completion
 from .completions import Completions
 from .counts import KIND, Counts
+from .ending import Ending
 from .guard import Guard
 from .house import House
 from .ration import Ration
@@ -30,6 +31,7 @@ from .worker import Worker
 def application(worker: Worker, house: House) -> FastAPI:
     """OpenAI's interface over a worker, which starts and stops with it."""
     rations, created = tuple(map(Ration, house.clients)), int(time.time())
+    ending = Ending(worker, house.grace)
     counts = Counts(worker, rations)
 
     @asynccontextmanager
@@ -37,12 +39,13 @@ def application(worker: Worker, house: House) -> FastAPI:
         worker.start()
         try:
             yield
-        except asyncio.CancelledError:  # somebody would not wait; but a process must not end under a running thread
-            worker.stop(0)
+        except asyncio.CancelledError:  # somebody would not wait; but a process should not end under a running thread
+            ending.join(0)
         else:
-            await run_in_threadpool(worker.stop, house.grace)
+            await run_in_threadpool(ending.join)
 
     app = FastAPI(title="unspool", lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.ending = ending  # for whoever runs it, to begin with before its connections are closed
     for path, understand in (("/v1/chat/completions", chat), ("/v1/completions", completion)):
         handler = Completions(worker, counts, house, understand)
         app.router.routes.append(Route(path, handler, methods=["POST"]))
@@ -65,9 +68,8 @@ def application(worker: Worker, house: House) -> FastAPI:
 
     @app.get("/readyz")
     async def ready() -> Response:
-        if worker.lost is not None:
-            return PlainTextResponse(f"not ready: {worker.lost}\n", 503)
-        return PlainTextResponse("ready\n") if worker.ready else PlainTextResponse("not ready\n", 503)
+        why = worker.trouble
+        return PlainTextResponse("ready\n") if why is None else PlainTextResponse(f"not ready: {why}\n", 503)
 
     @app.get("/openapi.json")
     async def described() -> Response:
@@ -85,7 +87,7 @@ def application(worker: Worker, house: House) -> FastAPI:
     if house.window:
         app.router.routes += window.routes(worker, counts, house)
     pages = window.OPEN if house.window else ()
-    app.add_middleware(Guard, keys=house.keys, hosts=house.hosts, pages=pages, rations=rations)
+    app.add_middleware(Guard, keys=house.keys, hosts=house.hosts, pages=pages, rations=rations, counts=counts)
     if house.origins:  # outside the guard: a browser asks without a key whether it may send one
         app.add_middleware(CORSMiddleware, allow_origins=house.origins, allow_methods=["*"], allow_headers=["*"])
     return app

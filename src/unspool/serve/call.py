@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import traceback
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -13,7 +14,8 @@ from starlette.types import Scope, Send
 
 from .counts import Counts
 from .feed import Left
-from .journal import log
+from .guard import address
+from .journal import log, places
 from .refusal import refusal
 from .replies import line
 
@@ -45,8 +47,10 @@ class Call:
             if self.outcome == "completed":
                 counts.whole.add(seconds)
             counts.ended(scope, self.outcome, self.about)
-            about = {"path": scope["path"], "status": self.status, "outcome": self.outcome}
-            log("request", {**about, **self.about, "seconds": round(seconds, 4)})
+            about = {"path": scope["path"], "status": self.status, "outcome": self.outcome, "client": address(scope)}
+            more = {} if self.outcome in ("completed", "failed") else counts.sparing.next()
+            if more is not None:
+                log("request", {**about, **self.about, "seconds": round(seconds, 4), **more})
 
     async def open(self) -> None:
         """Begin a stream of events."""
@@ -75,6 +79,7 @@ class Call:
         self.outcome = named.get(refused.status, "refused" if refused.status < 500 else "failed")
         if refused.code == "internal_error":
             self.about["error"] = type(error).__name__
+            self.about["traceback"] = places(traceback.extract_tb(error.__traceback__))
         if self.status:
             await self.push(line(refused.record()), last=True)
         else:

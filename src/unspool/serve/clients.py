@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -38,6 +39,14 @@ class Client:
             given = getattr(self, limit)
             fits = given is None or whole(given, 1)
             expect(fits, f"{limit} of {self.name}", given, "a whole number from 1 on, or nothing for no limit")
+
+
+def exposed(path: Path) -> str | None:
+    """A warning if others than its owner can read or change a file of keys; None if not."""
+    mode = path.stat().st_mode & 0o777
+    if os.name == "nt" or not mode & 0o077:
+        return None
+    return f"{path} has the mode {mode:03o}: others than its owner can get at the keys in it. Run: chmod 600 {path}"
 
 
 def clients(path: Path) -> tuple[Client, ...]:

@@ -10,6 +10,7 @@ from starlette.types import Scope
 
 from ..asks import TARGET
 from .histogram import Histogram
+from .journal import Sparing
 from .ration import Ration
 from .worker import Worker
 
@@ -27,11 +28,13 @@ def client(scope: Scope) -> str:
 
 @dataclass
 class Counts:
-    """Requests by outcome and by client, how long they take, and the worker's own figures."""
+    """Requests by outcome, status and client, how long they take, and the worker's own figures."""
 
     worker: Worker
     rations: Sequence[Ration] = ()
     outcomes: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[int] = field(default_factory=Counter)
+    sparing: Sparing = field(default_factory=Sparing)  # of lines about requests that cost a client nothing
     first: Histogram = field(
         default_factory=lambda: Histogram("unspool_first_token_seconds", "From a request's coming to its first token.")
     )
@@ -58,8 +61,16 @@ class Counts:
         worker, total = self.worker, self.worker.total
         lines = _metric("requests_total", "counter", "Requests for completions, by how they ended.")
         lines += [f'unspool_requests_total{{outcome="{name}"}} {self.outcomes[name]}' for name in OUTCOMES]
+        lines += _metric("responses_total", "counter", "Responses by status; health checks are not counted.")
+        lines += [f'unspool_responses_total{{status="{status}"}} {n}' for status, n in sorted(self.statuses.items())]
         slots = getattr(getattr(worker.lm.model, "slots", None), "in_use", None)
         for name, kind, told, value in (
+            (
+                "worker_last_beat_seconds",
+                "gauge",
+                "Since the worker last came round; 0 if idle.",
+                worker.silent,
+            ),
             ("queue_length", "gauge", "Requests that wait to be begun.", len(worker.waiting)),
             ("live_requests", "gauge", "Requests that are being answered.", len(worker.live)),
             ("live_texts", "gauge", "Texts that are being written.", len(worker.engine.live)),

@@ -1,4 +1,4 @@
-"""The door: connections of clients who neither ask nor read are closed after a while."""
+"""The door: how many connections there may be, and how long one may neither ask nor read."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from typing import cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from .crowd import Crowd, told
+from .limits import Limits
+
 UNSENT = 1 << 16  # bytes of an answer that may lie in the kernel before it is sent
 
 
-def door(patience: float) -> type[asyncio.Protocol]:
-    """uvicorn's protocol with a limit of `patience` seconds for the head of a request, and for unread bytes to shrink.
+def door(limits: Limits) -> type[asyncio.Protocol]:
+    """uvicorn's protocol with limits of connections, and of seconds for the head of a request and for unread bytes.
 
-    Without it, a client that opens connections and sends little or reads nothing keeps them for as long as it likes.
+    Without them, a client that opens connections and sends little or reads nothing keeps them for as long as it likes.
     The body of a request has a limit of its own, in `body`. One who shuts down its sending side has left, as there is
-    no other way to tell that from having gone; uvicorn sees to that.
+    no other way to tell that from having gone; uvicorn sees to that. A connection too many can still ask for a health
+    check; everything else it asks for is refused (`crowd`).
     """
+    patience, crowd = limits.patience, Crowd(limits.connections, limits.address)
 
     class Door(H11Protocol):
         """One connection."""
@@ -33,11 +38,24 @@ def door(patience: float) -> type[asyncio.Protocol]:
             transport.set_write_buffer_limits(high=0)  # so that it is known of every byte whether it was taken
             with suppress(AttributeError, OSError):  # else megabytes may lie in the kernel and look as if they were
                 transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+            refused = crowd.enter(self, str((self.client or ("",))[0]))
+            if refused is not None:
+                self.app = told(self.app, refused)
             self._wait()
+
+        @property
+        def busy(self) -> bool:
+            """Whether a request is being answered."""
+            return self.cycle is not None and not self.cycle.response_complete
+
+        def cut(self) -> None:
+            """Close the connection at once."""
+            self.transport.abort()
 
         def connection_lost(self, exc: Exception | None) -> None:
             """Wait for nothing more."""
             super().connection_lost(exc)
+            crowd.leave(self)
             _stop(self._asking)
             _stop(self._reading)
 
@@ -58,7 +76,7 @@ def door(patience: float) -> type[asyncio.Protocol]:
 
         def _wait(self) -> None:
             """Let the clock run if there is no request to answer, from the first byte of the next one on."""
-            if self.cycle is not None and not self.cycle.response_complete:
+            if self.busy:
                 _stop(self._asking)
                 self._asking = None
             elif self._asking is None:

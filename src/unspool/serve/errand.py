@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..canvas import HOLE
 from ..claim import Method
 from ..constrain.form import Form
 from ..lm import LM, SMOOTH, Prompt
+from ..models.dialogue import Dialogue
+from ..models.vocabulary import LONG
 from ..run.engine import Engine
 from ..run.job import ENDED
 from ..settings import Settings
@@ -44,8 +46,8 @@ class Errand:
 
     @property
     def bound(self) -> bool:
-        """Whether its texts must have a form that has yet to be fitted to the model's tokens."""
-        return isinstance(self.settings.constraint, Form)
+        """Whether a form has yet to be fitted to the model's tokens, or a long prompt to be put into them."""
+        return isinstance(self.settings.constraint, Form) or any(_letters(prompt) > LONG for prompt in self.prompts)
 
     @property
     def size(self) -> int:
@@ -53,7 +55,8 @@ class Errand:
         return len(repr(self.settings.constraint))
 
     def fit(self, lm: LM) -> None:
-        """Fit the form; it may take long, and any thread may do it."""
+        """Fit the form and read long prompts; it may take long, and any thread may do it."""
+        self.prompts = [lm.encode(prompt) if _letters(prompt) > LONG else prompt for prompt in self.prompts]
         made = self.settings.constraint
         if isinstance(made, Form):
             self.settings = replace(self.settings, constraint=made.fit(lm.vocabulary))
@@ -103,3 +106,11 @@ class Errand:
             self.open.discard(index)
             news.append(Ended(index, output.reason, output.trace))
         return news
+
+
+def _letters(prompt: Prompt) -> int:
+    """How many characters a prompt has, about; none if it is tokens already."""
+    if isinstance(prompt, str):
+        return len(prompt)
+    messages = prompt.messages if isinstance(prompt, Dialogue) else prompt
+    return sum(len(str(message.get("content"))) for message in messages if isinstance(message, Mapping))

@@ -8,13 +8,21 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .counts import RATION
+from .counts import RATION, Counts
+from .journal import log
 from .ration import Ration
 from .refusal import Refusal
 
 OPEN = ("/healthz", "/readyz")  # for those who watch over the process, who have no key
+CROWDED = "unspool.crowded"  # in the scope of a request, why its connection is one too many
+
+
+def address(scope: Scope) -> str | None:
+    """Where a request comes from: the address of its client, or what a proxy on this machine says it is."""
+    client = scope.get("client")
+    return client[0] if client else None
 
 
 @dataclass(frozen=True)
@@ -30,35 +38,58 @@ class Guard:
     hosts: tuple[str, ...] = ()
     pages: tuple[str, ...] = ()  # for everybody who calls the server by its name; there is nothing secret in them
     rations: tuple[Ration, ...] = ()  # of those whose keys have names and limits
+    counts: Counts | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it; what its client has left goes with it."""
+        """Pass the request on, or refuse it and write a line about that; what its client has left goes with it."""
         if scope["type"] != "http" or scope["path"] in OPEN:
             await self.app(scope, receive, send)
             return
+        counted, ration = self._counted(send), None
         try:
+            if CROWDED in scope:
+                raise scope[CROWDED]
             ration = self._admitted(Request(scope))
+            if ration is not None:
+                ration.enter()
         except Refusal as refused:
-            await JSONResponse(refused.record(), refused.status, refused.headers)(scope, receive, send)
+            self._note(scope, refused, ration)
+            headers = {**refused.headers, **({"connection": "close"} if CROWDED in scope else {})}
+            await JSONResponse(refused.record(), refused.status, headers)(scope, receive, counted)
             return
         try:
-            await self.app(scope if ration is None else {**scope, RATION: ration}, receive, send)
+            await self.app(scope if ration is None else {**scope, RATION: ration}, receive, counted)
         finally:
             if ration is not None:
                 ration.leave()
 
+    def _counted(self, send: Send) -> Send:
+        """Send, and count the statuses of responses."""
+
+        async def counted(message: Message) -> None:
+            if self.counts is not None and message["type"] == "http.response.start":
+                self.counts.statuses[message["status"]] += 1
+            await send(message)
+
+        return counted
+
+    def _note(self, scope: Scope, refused: Refusal, ration: Ration | None) -> None:
+        """Write a line about who was not let in; never with what they sent for a key."""
+        more = {} if self.counts is None else self.counts.sparing.next()
+        if more is not None:
+            about = {"path": scope["path"][:80], "status": refused.status, "code": refused.code}
+            named = {} if ration is None else {"key": ration.client.name}
+            log("refused", {**about, "client": address(scope), **named, **more})
+
     def _admitted(self, request: Request) -> Ration | None:
-        """The ration that a request takes from, if it does; raises why it may not come in."""
+        """The ration that a request would take from, if it does; raises why it may not come in."""
         called = re.sub(r":\d*$", "", request.headers.get("host", "")).lower()
         if self.hosts and called not in self.hosts:
             raise Refusal(403, f"this server is not called {called[:80]!r}", code="unknown_host")
         if not (self.keys or self.rations) or request.scope["path"] in self.pages:
             return None
         ration = self._known(request)
-        if ration is None or request.method != "POST":  # only what writes text is limited
-            return None
-        ration.enter()
-        return ration
+        return ration if request.method == "POST" else None  # only what writes text is limited
 
     def _known(self, request: Request) -> Ration | None:
         """Whose key a request bears; None for one without a name."""

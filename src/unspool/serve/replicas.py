@@ -38,9 +38,9 @@ class Replica:
         return application(self._worker, self._house)
 
     def check_health(self) -> None:
-        """Raise if the replica is to be replaced: its thread has ended, so that no request would be answered."""
-        if not self._worker.ready:
-            raise RuntimeError("the worker takes no requests")
+        """Raise if the replica is to be replaced: its thread has ended or hangs, so that no request is answered."""
+        if (why := self._worker.trouble) is not None:
+            raise RuntimeError(f"the worker takes no requests: {why}")
 
 
 def deployment(load: Callable[[], LM], limits: Limits, house: House, span: Span, crew: Crew) -> Any:

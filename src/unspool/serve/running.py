@@ -1,22 +1,83 @@
-"""Running a server: until it is told to end, and what the process ends with."""
+"""Running a server: until it is told to end, how it ends in time, and what the process ends with."""
 
 from __future__ import annotations
 
+import asyncio
+import math
+import os
 import signal
+import socket
+import threading
+from typing import Any
 
 import uvicorn
 
-DONE, FAILED, INTERRUPTED = 0, 1, 130
+from .door import door
+from .ending import Ending
+from .journal import log
+from .limits import Limits
+
+DONE, FAILED, STUCK, INTERRUPTED = 0, 1, 70, 130
+KEPT = 20  # seconds for the next request of a connection; clients that keep theirs for 5 never ask one that just closes
+# Seconds after the grace: who still waits is told by the event loop, connections are cut, the process is ended.
+TELL, CUT, LAST = 1.0, 2.0, 4.5
+
+
+def configured(app: Any, limits: Limits, grace: float, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Config:
+    """How uvicorn is to run an application: behind our door, which counts connections, and quiet."""
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=door(limits),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEPT,
+        timeout_graceful_shutdown=math.ceil(grace + CUT),
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which has the worker end before it waits for connections.
+
+    Their requests are then answered or told 503 by whoever writes them, before uvicorn would cut them off. If it
+    `owns` the process, that ends even if a thread hangs.
+    """
+
+    owns = False
+    last: threading.Timer | None = None
+
+    @property
+    def ending(self) -> Ending | None:
+        """Whom to end, if the application says so."""
+        found = getattr(getattr(self.config.app, "state", None), "ending", None)
+        return found if isinstance(found, Ending) else None
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more requests, let those that are there finish, and end."""
+        ending = self.ending
+        if ending is not None:
+            ending.worker.close(ending.grace)
+            asyncio.get_running_loop().call_later(ending.grace + TELL, ending.worker.abandon)
+            if self.owns:
+                self.last = threading.Timer(ending.grace + LAST, _stuck, (ending, STUCK))
+                self.last.daemon = True
+                self.last.start()
+        await super().shutdown(sockets)
 
 
 def run(config: uvicorn.Config) -> int:
     """Serve until SIGTERM or Ctrl-C, let requests finish, and return 0; 130 if a second Ctrl-C cut them short.
 
-    It is 1 if the server could not begin, as with an address that is taken; uvicorn has logged why.
+    It is 1 if the server could not begin, as with an address that is taken; uvicorn has logged why. If the worker's
+    thread hangs, the process is ended here and now, with 70 or 130: it could not end by itself under that thread.
 
     uvicorn raises the signals once more when all is done, which would end the process as if nothing had been finished.
     """
-    server = uvicorn.Server(config)
+    server = Server(config)
+    server.owns = True
 
     def end(*_: object) -> None:
         server.should_exit = True  # heard before uvicorn listens, or said again after it is done
@@ -29,4 +90,18 @@ def run(config: uvicorn.Config) -> int:
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
-    return INTERRUPTED if server.force_exit else DONE
+        if server.last is not None:
+            server.last.cancel()
+    code = INTERRUPTED if server.force_exit else DONE
+    if server.ending is not None and server.ending.worker.alive:
+        _stuck(server.ending, code or STUCK)
+    if server.ending is not None and server.ending.worker.fitting:  # for which Python would wait at its end
+        os._exit(code)
+    return code
+
+
+def _stuck(ending: Ending, code: int) -> None:
+    """End the process under a thread that does not, and say where it hangs."""
+    message = "the worker's thread did not end in time, so the process is ended under it"
+    log("stuck", {"message": message, "status": code, "where": ending.worker.where()})
+    os._exit(code)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -16,9 +18,13 @@ from ..run.engine import Engine
 from ..trace import Trace
 from .errand import Errand
 from .fitting import Fitting
+from .journal import places
 from .limits import Limits
 from .news import Failed
 from .queue import Queue
+
+PATIENCE = 60.0  # seconds beyond its grace in which a thread may finish the forward it is in
+GIVEN_UP = "the server is shutting down and gave up this request; send it again"
 
 
 class Closing(UnspoolError):
@@ -32,12 +38,13 @@ class Worker:
     `Fitting`), so that nobody's text waits for another's schema; all else about the model happens in the
     worker's own thread: tokens, masks, forwards. What goes wrong with a request is told to that request alone;
     what goes wrong with the engine itself ends the requests inside it, and a new engine takes the next. A model that
-    has lost a rank is gone for good: from then on nobody is let in.
+    has lost a rank is gone for good: from then on nobody is let in. A thread cannot be ended from outside, so that one
+    which hangs in a rule or a forward is known only by `silent`, and only the end of the process helps.
     """
 
     def __init__(self, lm: LM, limits: Limits) -> None:
         self.lm, self.limits = lm, limits
-        self.engine = Engine(lm.models(), lm.price)
+        self.engine = self._made()
         self.waiting = Queue(limits.queue)
         self.live: dict[Errand, None] = {}
         self.total = Trace()  # of all texts that have ended, one way or another
@@ -45,13 +52,41 @@ class Worker:
         self._dropped: list[Errand] = []
         self._until: float | None = None  # when to give up what is left; None: not closing
         self._turn = Condition()
+        self._idle, self._beat = True, monotonic()  # whether the thread waits for work, and when it last came round
         self.fitting = Fitting(limits.queue, limits.compile_seconds)
         self._thread = Thread(target=self._run, name="unspool-worker", daemon=True)
 
     @property
     def ready(self) -> bool:
         """Whether requests are taken."""
-        return self._thread.is_alive() and self._until is None and self.lost is None
+        return self.alive and self._until is None and self.lost is None
+
+    @property
+    def silent(self) -> float:
+        """Seconds since the thread last came round; 0 while it has nothing to do."""
+        return 0.0 if self._idle or not self.alive else monotonic() - self._beat
+
+    @property
+    def trouble(self) -> str | None:
+        """Why requests are not answered, in words; None if they are."""
+        if self.lost is not None:
+            return self.lost
+        if (silent := self.silent) > self.limits.stalled:
+            limit = f"{self.limits.stalled:g} are the limit"
+            return (
+                f"the worker has not come round for {silent:.0f} seconds ({limit}): it hangs in a method or a forward"
+            )
+        return None if self.ready else "it starts, or shuts down"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    @property
+    def fitting(self) -> bool:
+        """Whether forms are being compiled; Python would wait for those threads at the end of the process."""
+        return self._fits > 0
 
     @property
     def reserved(self) -> int:
@@ -87,14 +122,39 @@ class Worker:
                 self._dropped.append(errand)
                 self._turn.notify()
 
-    def stop(self, grace: float) -> None:
-        """Take no more requests, give those that are there `grace` seconds, end the rest, and end the thread."""
+    def close(self, grace: float) -> None:
+        """Take no more requests and give those that are there `grace` seconds; does not wait for that."""
+        until = monotonic() + grace
         with self._turn:
-            self._until = monotonic() + grace
+            self._until = until if self._until is None else min(self._until, until)
             self._turn.notify()
         self.fitting.close()
-        if self._thread.is_alive():
-            self._thread.join()
+
+    def abandon(self) -> None:
+        """Tell all who still wait that nothing more will come, where the thread has not come round to it."""
+        for errand in [*self.live, *self.waiting]:
+            errand.tell([Failed(Closing(GIVEN_UP))])
+
+    def stop(self, grace: float, patience: float = PATIENCE) -> bool:
+        """Close, end what is left after `grace` seconds, and end the thread; False if it hangs for `patience` more.
+
+        Then all who wait have been told, but the process must not go on as if nothing had happened.
+        """
+        self.close(grace)
+        if self.alive:
+            assert self._until is not None
+            self._thread.join(max(0.0, self._until - monotonic()) + patience)
+        if self.alive:
+            self.abandon()
+        return not self.alive
+
+    def where(self) -> list[str]:
+        """Where the thread is just now, outermost first."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return [] if frame is None else places(traceback.extract_stack(frame))
+
+    def _made(self) -> Engine:
+        return Engine(self.lm.models(), self.lm.price, self.limits.rows)
 
     def _refuse_unready(self) -> None:
         if self.lost is not None:
@@ -113,7 +173,9 @@ class Worker:
         while True:
             came = self._heard()
             for errand in came:
+                self._beat = monotonic()
                 self._begin(errand)
+            self._beat = monotonic()
             if self._until is not None and (monotonic() >= self._until or not (self.live or self.waiting)):
                 break
             if self.live:
@@ -121,13 +183,15 @@ class Worker:
         with self._turn:
             left = [*self.live, *self.waiting.clear()]
         for errand in left:
-            self._leave(errand, Closing("the server is shutting down and gave up this request; send it again"))
+            self._leave(errand, Closing(GIVEN_UP))
 
     def _heard(self) -> list[Errand]:
         """Wait for something to do; forget what was dropped, and return who comes next."""
         with self._turn:
             while not (self.waiting or self.live or self._dropped or self._until is not None):
+                self._idle = True
                 self._turn.wait()
+            self._idle, self._beat = False, monotonic()
             dropped, self._dropped = self._dropped, []
         for errand in dropped:
             if errand in self.live:
@@ -170,7 +234,7 @@ class Worker:
 
     def _renew(self, error: Exception) -> None:
         """Start again with an empty engine; everybody in the old one is told why."""
-        old, self.engine = self.engine, Engine(self.lm.models(), self.lm.price)
+        old, self.engine = self.engine, self._made()
         for errand in list(self.live):
             for writer in errand.writers:
                 with suppress(Exception):  # it may stand neither in the queue nor among the living
