@@ -72,10 +72,8 @@ class Worker:
         if self.lost is not None:
             return self.lost
         if (silent := self.silent) > self.limits.stalled:
-            limit = f"{self.limits.stalled:g} are the limit"
-            return (
-                f"the worker has not come round for {silent:.0f} seconds ({limit}): it hangs in a method or a forward"
-            )
+            long = f"for {silent:.0f} seconds, more than {self.limits.stalled:g}"
+            return f"the worker has not come round {long}: it hangs in a method or a forward"
         return None if self.ready else "it starts, or shuts down"
 
     @property
