@@ -65,7 +65,7 @@ class Drawing:
     )
     ignore_eos: bool = option("--ignore-eos", is_flag=True, help="Go on after the end-of-text token.")
     seconds: float | None = option(
-        "--seconds", type=float, metavar="S", help="Stop at the first token after S seconds."
+        "--seconds", type=float, metavar="S", help="Stop after S seconds, with what there is by then."
     )
     seed: int | None = option("-s", "--seed", type=int, metavar="N", help="Same seed, same text (default 0).")
 
