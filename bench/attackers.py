@@ -1,0 +1,194 @@
+"""Attackers: clients that mean no good, each bounded in number and time, and only ever to a server on this machine.
+
+Part of bench/attack.py, which sends them. An attacker returns what it was told, in a few words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from callers import Server
+
+WAIT = 12.0  # seconds that an attacker waits for an answer before it hangs up
+PROPERTIES = 12_000  # of a large schema
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What is done to a server, and to a server of which model."""
+
+    name: str
+    go: Callable[[Server], Awaitable[str]]
+    fills: bool = False  # whether it needs a model that fills canvases
+
+
+async def told(server: Server, body: dict[str, Any], wait: float = WAIT) -> str:
+    """The status and code of the answer to a completion, or how it ended without one."""
+    try:
+        answer = await asyncio.wait_for(_answer(server, json.dumps(body).encode()), wait)
+    except asyncio.TimeoutError:
+        return f"hung up after {wait:g} s"
+    except (OSError, EOFError) as error:
+        return type(error).__name__
+    head, _, rest = answer.decode("utf-8", "replace").partition("\r\n\r\n")
+    status = head.split(" ", 2)[1] if head else "cut off"
+    with suppress(ValueError, KeyError, TypeError):
+        error = json.loads(rest)["error"]
+        return f"{status} {error['code'] or error['type']}"
+    return status
+
+
+async def _answer(server: Server, body: bytes) -> bytes:
+    reader, writer = await server.ask("POST", "/v1/completions", body)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+def method(spec: str, **more: Any) -> Callable[[Server], Awaitable[str]]:
+    """One request with this method."""
+
+    async def go(server: Server) -> str:
+        asked = {"prompt": "Once upon a time", "max_tokens": 32, "decoding": {"method": spec}}
+        return await told(server, {**asked, **more})
+
+    return go
+
+
+def _schema(count: int) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {f"property{i}": {"type": "string"} for i in range(count)}}
+    return {"type": "json_schema", "json_schema": {"name": "large", "schema": schema}}
+
+
+async def large_schemas(server: Server) -> str:
+    """Two large schemas whose senders hang up, then an innocent one: how long that takes."""
+    body = {"prompt": "a", "max_tokens": 8, "response_format": _schema(PROPERTIES)}
+    await asyncio.gather(*(told(server, body, 1.0) for _ in range(2)))
+    began = asyncio.get_running_loop().time()
+    innocent = await told(server, {"prompt": "a", "max_tokens": 8, "response_format": {"type": "json_object"}})
+    return f"an innocent one: {innocent} after {asyncio.get_running_loop().time() - began:.1f} s"
+
+
+async def slow_heads(server: Server) -> str:
+    """200 connections that send a head byte by byte; how many were closed."""
+
+    async def drip() -> None:
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        try:
+            writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n")
+            while not reader.at_eof():
+                writer.write(b"X")
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(reader.read(100), 0.5)
+        finally:
+            writer.close()
+
+    async def one() -> str:
+        try:
+            await asyncio.wait_for(drip(), WAIT)
+        except asyncio.TimeoutError:
+            return "still open"
+        except OSError:
+            pass
+        return "closed"
+
+    return counted(await asyncio.gather(*(one() for _ in range(200))))
+
+
+async def never_reading(server: Server) -> str:
+    """Eight clients who ask for much with a small window and read nothing of it."""
+
+    async def one() -> str:
+        made = socket.socket()
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        made.setblocking(False)
+        body = {"prompt": "Once", "max_tokens": 200, "n": 4, "stream": True, "logprobs": 5, "temperature": 1}
+        data = json.dumps(body).encode()
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.key}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        with made:
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(made, (server.host, server.port))
+            await loop.sock_sendall(made, head.encode() + data)
+            await asyncio.sleep(WAIT)
+        return "sent, not read"
+
+    return counted(await asyncio.gather(*(one() for _ in range(8)), return_exceptions=True))
+
+
+async def wrong_keys(server: Server) -> str:
+    """1000 requests with wrong keys, 20 at a time."""
+    wrong = Server(server.host, server.port, server.pid, "a-wrong-key")
+    found: list[str] = []
+    for _ in range(50):
+        found += await asyncio.gather(*(told(wrong, {"prompt": "a"}) for _ in range(20)))
+    return counted(found)
+
+
+async def disconnects(server: Server) -> str:
+    """100 requests whose senders hang up at once, 10 at a time."""
+
+    async def one() -> str:
+        body = {"prompt": "Once upon a time", "max_tokens": 200, "n": 4}
+        _, writer = await server.ask("POST", "/v1/completions", json.dumps(body).encode())
+        with suppress(OSError):
+            await writer.drain()
+        writer.close()
+        return "hung up"
+
+    found: list[Any] = []
+    for _ in range(10):
+        found += await asyncio.gather(*(one() for _ in range(10)), return_exceptions=True)
+        await asyncio.sleep(0.2)
+    return counted(found)
+
+
+async def long_prompts(server: Server) -> str:
+    """Three prompts of 900 KB at a time."""
+    body = {"prompt": "word thing " * 81_000, "max_tokens": 2}
+    return counted(await asyncio.gather(*(told(server, body, 2 * WAIT) for _ in range(3))))
+
+
+def counted(found: list[Any]) -> str:
+    """Answers with how often each came."""
+    names = (one if isinstance(one, str) else type(one).__name__ for one in found)
+    return ", ".join(f"{n} × {name}" for name, n in Counter(names).most_common(4))
+
+
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+BOUND = {"response_format": {"type": "json_schema", "json_schema": {"name": "one", "schema": NAME}}}
+OPTIONS = (
+    "lookup:ngram=99999999999999999999",
+    "trigram:rounds=1000000000000",
+    "beam:width=100000",
+    "smc:particles=100000",
+    "several:count=100000",
+    "stand:widths=100+100+100+100+100",
+    "lookahead:window=100000,ngram=100000",
+    "jacobi:window=1000000",
+    "mcts:rollouts=1000000000",
+)
+ATTACKS = (
+    *(Attack(spec, method(spec, temperature=1)) for spec in OPTIONS),
+    Attack("mcts with a reward from a file of the server", method(f"mcts:rollouts=2,reward={os.__file__}:getcwd")),
+    Attack("retrieve from a file of the server", method("retrieve:store=/etc/hostname")),
+    Attack("two large schemas", large_schemas),
+    Attack("200 slow heads", slow_heads),
+    Attack("8 who never read", never_reading),
+    Attack("1000 wrong keys", wrong_keys),
+    Attack("100 who hang up", disconnects),
+    Attack("3 prompts of 900 KB", long_prompts),
+    Attack("renoise with a schema", method("renoise", **BOUND), fills=True),
+    Attack("edit with a schema", method("edit:block=8,passes=2", **BOUND), fills=True),
+    Attack("resample with a schema", method("resample", **BOUND), fills=True),
+    Attack("explore with a schema", method("explore", **BOUND), fills=True),
+)
