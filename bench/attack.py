@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attackers import ATTACKS, WAIT, Attack, told
+from attackers import ATTACKS, HARM, WAIT, Attack, told
 from callers import Server
 
 CALM = 6.0  # seconds of the other client's gaps before an attack
@@ -159,7 +159,8 @@ async def attacked(server: Server, attack: Attack) -> dict[str, Any]:
         "rss_mb": [_rounded(memory), _rounded(server.memory())],
         "left": rest,
         "next_request": short,
-        "held": short == "200" and rest is not None and not any(rest.values()),
+        "well": (well := short == "200" and rest is not None and not any(rest.values())),
+        "held": well and not answer.startswith(HARM),
     }
 
 
@@ -225,7 +226,7 @@ def sent(model: str, attacks: Sequence[Attack]) -> tuple[list[dict[str, Any]], d
         for attack in attacks:
             rows.append(asyncio.run(attacked(running.server, attack)))
             print(f"{attack.name}: {rows[-1]['answer']}; held: {rows[-1]['held']}", file=sys.stderr, flush=True)
-            if not rows[-1]["held"]:
+            if not rows[-1]["well"]:
                 running.kill()
                 running = Running(model)
         return rows, ended(running)

@@ -1,22 +1,25 @@
 """Attackers: clients that mean no good, each bounded in number and time, and only ever to a server on this machine.
 
-Part of bench/attack.py, which sends them. An attacker returns what it was told, in a few words.
+Part of bench/attack.py, which sends them. An attacker returns what it was told, in a few words, which begin with HARM
+if something happened that must not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
+import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from callers import Server
 
+HARM = "HARM"
 WAIT = 12.0  # seconds that an attacker waits for an answer before it hangs up
 PROPERTIES = 12_000  # of a large schema
 
@@ -75,7 +78,17 @@ async def large_schemas(server: Server) -> str:
     await asyncio.gather(*(told(server, body, 1.0) for _ in range(2)))
     began = asyncio.get_running_loop().time()
     innocent = await told(server, {"prompt": "a", "max_tokens": 8, "response_format": {"type": "json_object"}})
-    return f"an innocent one: {innocent} after {asyncio.get_running_loop().time() - began:.1f} s"
+    answer = f"an innocent one: {innocent} after {asyncio.get_running_loop().time() - began:.1f} s"
+    return answer if innocent == "200" else f"{HARM}: {answer}"
+
+
+async def planted_reward(server: Server) -> str:
+    """A reward from a file that leaves a sign if it is run."""
+    with tempfile.TemporaryDirectory() as folder:
+        sign, file = Path(folder) / "sign", Path(folder) / "planted.py"
+        file.write_text(f"from pathlib import Path\nPath({str(sign)!r}).touch()\n\ndef zero(text):\n    return 0.0\n")
+        answer = await method(f"mcts:rollouts=2,reward={file}:zero")(server)
+        return f"{HARM}: the file was run; {answer}" if sign.exists() else answer
 
 
 async def slow_heads(server: Server) -> str:
@@ -179,7 +192,7 @@ OPTIONS = (
 )
 ATTACKS = (
     *(Attack(spec, method(spec, temperature=1)) for spec in OPTIONS),
-    Attack("mcts with a reward from a file of the server", method(f"mcts:rollouts=2,reward={os.__file__}:getcwd")),
+    Attack("mcts with a reward from a file", planted_reward),
     Attack("retrieve from a file of the server", method("retrieve:store=/etc/hostname")),
     Attack("two large schemas", large_schemas),
     Attack("200 slow heads", slow_heads),
