@@ -95,7 +95,7 @@ def run(config: uvicorn.Config) -> int:
     code = INTERRUPTED if server.force_exit else DONE
     if server.ending is not None and server.ending.worker.alive:
         _stuck(server.ending, code or STUCK)
-    if server.ending is not None and server.ending.worker.fitting:  # for which Python would wait at its end
+    if server.ending is not None and len(server.ending.worker.fitting):  # a compiler that is under way would not end
         os._exit(code)
     return code
 

@@ -82,11 +82,6 @@ class Worker:
         return self._thread.is_alive()
 
     @property
-    def fitting(self) -> bool:
-        """Whether forms are being compiled; Python would wait for those threads at the end of the process."""
-        return self._fits > 0
-
-    @property
     def reserved(self) -> int:
         """Tokens of cache that the texts being written may need."""
         return sum(job.room for job in list(self.engine.live))
