@@ -217,7 +217,7 @@ def test_a_prompt_longer_than_the_context(loaded, tmp_path):
     long.write_text("word " * 9000)
     code, out, err = loaded("run", "--file", str(long))
     assert (code, out) == (2, "")
-    assert "reads at most 8192" in err
+    assert "maximum context length is 8192 tokens" in err
 
 
 def test_all_tokens_forbidden(loaded):

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from serving import CHAT, folder, lm, serving, told  # noqa: F401
 
 from unspool.serve import House, Limits
-from unspool.serve.asking import UNSUPPORTED, chat, completion
+from unspool.serve.asking import MISPLACED, UNSUPPORTED, chat, completion
 from unspool.serve.clients import Client
 from unspool.serve.fields import Fields
 from unspool.serve.spec import spec
@@ -93,7 +93,7 @@ def test_every_field_that_is_read_is_described_and_none_besides(path, read):
 
     read(Noted({"messages": CHAT, "prompt": "a", "tools": []}), LIMITS, "plain")
     described = spec(House("little"), LIMITS, 258)["paths"][path]["post"]["requestBody"]["content"]["application/json"]
-    assert asked | {"model"} == set(described["schema"]["properties"]) | UNSUPPORTED.keys()
+    assert asked | {"model"} == set(described["schema"]["properties"]) | UNSUPPORTED.keys() | MISPLACED.keys()
 
 
 def test_the_description_follows_the_house():
@@ -105,4 +105,4 @@ def test_the_description_follows_the_house():
     assert statuses == [{"200"}, {"200", "401", "403"}]
     assert "secret" not in json.dumps(told[named])
     fields = told[open_]["paths"]["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert fields["properties"]["max_tokens"]["maximum"] == LIMITS.tokens
+    assert fields["properties"]["n"]["maximum"] == LIMITS.texts

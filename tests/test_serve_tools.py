@@ -31,6 +31,7 @@ CITY = {
     "required": ["city", "days"],
     "$defs": {"Days": {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 7}, "maxItems": 2}},
 }
+EMPTY = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 NOTE = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
 
@@ -61,17 +62,36 @@ def check(message):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_required_is_called_with_arguments_that_fit(client, seed):
-    answer = client.chat.completions.create(**asked(tool_choice="required", seed=seed, n=2))
+@pytest.mark.parametrize("parallel", [None, False, True])
+def test_what_is_required_is_called_with_arguments_that_fit(client, seed, parallel):
+    answer = client.chat.completions.create(
+        **asked(tool_choice="required", seed=seed, n=2, parallel_tool_calls=parallel)
+    )
     assert len(answer.choices) == 2
     for choice in answer.choices:
         assert choice.message.content is None
-        assert choice.finish_reason in ("tool_calls", "length")  # in a further call, which is not told
+        assert choice.finish_reason == "tool_calls"  # whatever of a further call is cut off
         assert choice.message.tool_calls
         check(choice.message)
-    one = client.chat.completions.create(**asked(tool_choice="required", seed=seed, parallel_tool_calls=False))
-    assert len(one.choices[0].message.tool_calls) == 1
-    assert one.choices[0].finish_reason == "tool_calls"
+        assert parallel or len(choice.message.tool_calls) == 1
+
+
+CALL_FOR_EVER = [{"type": "function", "function": {"name": "now", "strict": True, "parameters": EMPTY}}]
+
+
+@pytest.mark.parametrize("parallel", [openai.omit, True])
+@pytest.mark.parametrize("most", [60, 64, 160])
+def test_the_stream_helper_is_given_complete_calls(client, lm, monkeypatch, parallel, most):
+    """By a model that would go on calling until nothing more fits, as small ones do."""
+    call = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>\n'  # a token a character
+    dictate(monkeypatch, lm, call * 20)
+    body = asked(tool_choice="required", tools=CALL_FOR_EVER, max_tokens=most, temperature=0)
+    with client.chat.completions.stream(**body, parallel_tool_calls=parallel) as stream:
+        choice = stream.get_final_completion().choices[0]
+    calls = choice.message.tool_calls
+    assert choice.finish_reason == "tool_calls"
+    assert all(call.function.parsed_arguments == {} for call in calls)
+    assert len(calls) == (1 if parallel is openai.omit else (most + 1) // len(call))
 
 
 @pytest.mark.parametrize(("name", "most"), [("weather", 160), ("note", 90), ("note", 160), ("now", 160)])
@@ -173,7 +193,7 @@ CALL = '<tool_call>\n{"name": "note", "arguments": {"text": "a \\"}\\" <tool_cal
         ),
         ('<tool_call>\n{"name": "delete_all", "arguments": {}}\n</tool_call>', None, ["*"], None),
         ("Long " * 80, "Long " * 32, [], "length"),
-        (f'{CALL}\n<tool_call>\n{{"name": "note", "arguments": {{"text": "' + "x" * 300, None, ["note"], "length"),
+        (f'{CALL}\n<tool_call>\n{{"name": "note", "arguments": {{"text": "' + "x" * 300, None, ["note"], "tool_calls"),
         ('Hm <tool_call>\n{"name": "note", "arguments": {"text": "' + "x" * 300, "Hm", ["note"], "length"),
     ],
 )
@@ -273,7 +293,6 @@ def refused(change):
         ({"messages": [*CHAT, {"role": "tool", "content": "x"}]}, "messages[1].tool_call_id", "the id of a call"),
         ({"messages": [HISTORY[1] | {"tool_calls": [{}]}]}, "messages[0].tool_calls[0].id", "the id"),
         ({"messages": [HISTORY[1] | {"tool_calls": "a"}]}, "messages[0].tool_calls", "a list"),
-        ({"messages": [HISTORY[1] | {"tool_calls": []}]}, "messages[0].content", "a string"),
         (
             {"messages": [HISTORY[1] | {"tool_calls": [{"id": "a", "function": {"name": "b", "arguments": "["}}]}]},
             "messages[0].tool_calls[0].function.arguments",

@@ -8,9 +8,11 @@ from typing import Any
 
 from .claim import Method
 from .diverge import Divergence, divergence, passes_of
+from .errors import BadRequest
 from .grow.cost import Cost
 from .lm import LM, Prompt
 from .methods import method as named
+from .prompt import several
 from .settings import Settings
 from .trace import Trace
 from .writer import Output
@@ -82,10 +84,15 @@ def compare(
     The order prompt by prompt lets slow drifts of the machine hit all methods alike. `advance` is called after each
     text. Greedy texts that differ get a verdict: near tie or bug.
     """
+    listed = several(prompts)
+    if isinstance(methods, str) or not listed:
+        raise BadRequest(
+            "compare needs a list of methods and at least one prompt, as in compare(lm, ['lookup'], ['a'])"
+        )
     built: dict[str, Method] = {BASELINE: named(BASELINE), **{spec: named(spec) for spec in methods}}
     rows = [Row(name) for name in built]
-    _generate(lm, prompts[0], replace(settings, max_tokens=4), built[BASELINE])  # the first forward pays for set-up
-    for number, prompt in enumerate(prompts):
+    _generate(lm, listed[0], replace(settings, max_tokens=4), built[BASELINE])  # the first forward pays for set-up
+    for number, prompt in enumerate(listed):
         for row, method in zip(rows, built.values(), strict=True):
             output = _generate(lm, prompt, settings, method)
             row.outputs.append(output)

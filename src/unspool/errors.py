@@ -16,7 +16,11 @@ class FetchFailed(UnspoolError):
 
 
 class BadRequest(UnspoolError):
-    """A prompt, method or option that cannot be used."""
+    """A prompt, method or option that cannot be used; `param` is the field of a request that it stands in, if known."""
+
+    def __init__(self, message: str = "", param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
 
 
 class EmptyLaw(UnspoolError):
@@ -29,6 +33,14 @@ class BadScores(UnspoolError):
 
 class OutOfRoom(UnspoolError):
     """A text does not fit the context or the cache; raised before any work is done."""
+
+
+class ContextExceeded(OutOfRoom):
+    """A prompt that leaves no room for an answer; `param` is the field of a request that it stands in, if known."""
+
+    def __init__(self, message: str = "", param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
 
 
 class RankLost(UnspoolError):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 from .asks import TARGET
 from .chance import Philox
 from .claim import Method
-from .errors import BadRequest, OutOfRoom
+from .errors import BadRequest, ContextExceeded
 from .grow.cost import Cost
 from .methods import Branching, fitted, overheard
 from .models.align import Alignment, Kinship, align
 from .models.dialogue import Dialogue
 from .models.vocabulary import Vocabulary
+from .prompt import Prompt as Prompt
+from .prompt import several, understood
 from .run.covering import Covering
 from .run.engine import Engine
 from .run.price import price
@@ -27,7 +28,6 @@ from .search.cut_short import CutShort
 from .settings import Settings
 from .writer import Event, Found, Interrupted, Output, Writer, best
 
-Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]] | Dialogue
 SCRATCH = 64  # slots a request may need for drafts besides its text
 SMOOTH = 0.02  # seconds between what arrives of a stream, if the model is faster than that
 
@@ -118,16 +118,15 @@ class LM:
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """The tokens of a prompt."""
-        if isinstance(prompt, str):
-            tokens = self.vocabulary.encode(prompt)
-        elif isinstance(prompt, Dialogue):
-            tokens = self.vocabulary.encode_chat(prompt)
-        elif all(isinstance(part, int) for part in prompt):
-            tokens = tuple(part for part in prompt if isinstance(part, int))
-        else:
-            tokens = self.vocabulary.encode_chat(Dialogue([m for m in prompt if isinstance(m, Mapping)]))
+        match understood(prompt):
+            case str(text):
+                tokens = self.vocabulary.encode(text)
+            case Dialogue() as dialogue:
+                tokens = self.vocabulary.encode_chat(dialogue)
+            case tokens:
+                self._refuse_unknown(tokens)
         if not tokens:
-            raise BadRequest("the prompt is empty: give some text to go on from")
+            raise BadRequest("the prompt is empty: give some text to go on from", param="prompt")
         return tokens
 
     def models(self) -> dict[str, Causal]:
@@ -165,9 +164,10 @@ class LM:
         looks = settings.logprobs is not None
         texts = decoder.texts if isinstance(decoder, Branching) else 1
         writers: list[Writer] = []
-        for prompt in prompts:
+        for prompt in several(prompts):
             tokens = self.encode(prompt)
-            most, room = self._most(tokens, settings.max_tokens, texts)
+            given = "messages" if isinstance(understood(prompt), Dialogue) else "prompt"
+            most, room = self._most(tokens, settings.max_tokens, texts, given)
             limit = replace(stop, most=most, spare=room - len(tokens) - most)
             for stream in range(settings.n):
                 chance = Philox(settings.seed, stream)
@@ -179,19 +179,40 @@ class LM:
                 writers.append(Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found))
         return writers
 
-    def _most(self, tokens: tuple[int, ...], most: int, texts: int) -> tuple[int, int]:
-        """How many tokens may follow these, and how many slots that may take with so many texts at a time."""
-        context = self.model.context
-        if context is not None and len(tokens) >= context:
-            raise OutOfRoom(
-                f"the prompt has {len(tokens)} tokens, but {self.name} reads at most {context} and needs room for an "
-                "answer. Shorten the prompt or choose a model with a longer context."
+    def _refuse_unknown(self, tokens: tuple[int, ...]) -> None:
+        known = self.model.vocab
+        if (bad := next((x for x in tokens if not 0 <= x < known), None)) is not None:
+            told = (
+                f"token {bad:d}" if abs(bad) < 10**30 else "a token"
+            )  # Python prints no number of thousands of digits
+            raise BadRequest(
+                f"{told} of the prompt is none of {self.name}: it has the tokens 0 to {known - 1}", "prompt"
             )
-        most = most if context is None else min(most, context - len(tokens))
+
+    def _most(self, tokens: tuple[int, ...], most: int, texts: int, given: str) -> tuple[int, int]:
+        """How many tokens may follow these, and how many slots that may take with so many texts at a time.
+
+        `given` is what the prompt is called in a request.
+        """
+        bounds = [limit for limit in (self.model.context, self.model.room) if limit is not None]
+        longest = min(bounds, default=math.inf)
+        if len(tokens) >= longest:
+            raise ContextExceeded(_overlong(self.model.context, int(longest), len(tokens), most, given), given)
+        most = int(min(most, longest - len(tokens)))
         room = len(tokens) + most * texts + SCRATCH
         if self.model.room is not None:
-            room = min(room, max(self.model.room, len(tokens) + most))
+            room = min(room, self.model.room)
         return most, room
+
+
+def _overlong(context: int | None, longest: int, prompt: int, most: int, given: str) -> str:
+    """OpenAI's sentence for a prompt that leaves no room for an answer, by which clients know what to do."""
+    cache = "" if context is not None and longest >= context else " (what its cache holds: --room)"
+    return (
+        f"This model's maximum context length is {longest} tokens{cache}. However, you requested {prompt + most} "
+        f"tokens ({prompt} in the {given}, {most} in the completion). Please reduce the length of the {given} or "
+        "completion."
+    )
 
 
 def _drafting(model: Causal, found: Alignment) -> Causal:

@@ -95,7 +95,7 @@ class Settings:
         truncation, as it measures the noise of the whole vocabulary.
         """
         for token in self.logit_bias:
-            _expect_token("a token of logit_bias", token, vocabulary)
+            _expect_token("logit_bias", token, vocabulary)
         shaped = self._constraint(vocabulary) | self._penalties()
         if self.no_repeat_ngram:
             shaped |= NoRepeatNgram(self.no_repeat_ngram)
@@ -151,7 +151,7 @@ class Settings:
 
     def _stop_tokens(self, vocabulary: Words) -> frozenset[int]:
         for token in self.stop_tokens:
-            _expect_token("a stop token", token, vocabulary)
+            _expect_token("stop_tokens", token, vocabulary)
         own = frozenset(self.stop_tokens)
         return own if self.ignore_eos else own | vocabulary.eos
 
@@ -179,4 +179,5 @@ def _expect_strings(name: str, given: object) -> None:
 
 
 def _expect_token(name: str, token: int, vocabulary: Words) -> None:
-    expect(token < vocabulary.size, name, token, f"a token of this model: 0 to {vocabulary.size - 1}")
+    known = f"a token of this model: 0 to {vocabulary.size - 1}"
+    expect(token < vocabulary.size, f"a token of {name}", token, known, name)

@@ -12,6 +12,7 @@ class Trace:
     """The record of one request. Names of acceptance figures are vLLM's."""
 
     prompt: int = 0
+    cached: int = 0  # tokens of it that another text had left in the cache
     tokens: int = 0
     rounds: int = 0
     drafted: int = 0
@@ -83,6 +84,7 @@ class Trace:
         """All figures as plain data."""
         return {
             "prompt_tokens": self.prompt,
+            "cached_tokens": self.cached,
             "tokens": self.tokens,
             "rounds": self.rounds,
             "drafted": self.drafted,

@@ -76,15 +76,10 @@ class Scribe:
         self._worker.stop(0.0)
 
     def _errand(self, asking: Asking, name: str | None, told: Told) -> Errand:
-        reply = Reply(
-            asking.chat,
-            self.reading.model,
-            self._worker.lm.vocabulary,
-            asking.settings.logprobs is not None,
-            asking.method,
-        )
+        asking, made = asking.made(self.reading.made)
+        reply = Reply.to(asking, self.reading.model, self._worker.lm)
         answer = _Answer(reply, name, told)
-        errand = Errand(asking.prompts, asking.settings, self.reading.made(asking.method), answer.hear, math.inf)
+        errand = Errand(asking.prompts, asking.settings, made, answer.hear, math.inf)
         answer.choices = [Choice(calls=Calls() if asking.calls else None) for _ in range(errand.texts)]
         return errand
 

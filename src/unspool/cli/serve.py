@@ -22,7 +22,9 @@ KEYS = "UNSPOOL_API_KEY"
 class Lending:
     """What clients may ask for; the fields of `Limits`."""
 
-    tokens: int = option("--max-tokens", type=int, default=1024, show_default=True, help="Tokens of one text.")
+    tokens: int | None = option(
+        "--max-tokens", type=int, metavar="N", help="Tokens of one text; those of the model's context, unless told."
+    )
     texts: int = option("--max-texts", type=int, default=16, show_default=True, help="Texts of one request.")
     parallel: int = option(
         "--parallel", type=int, default=16, show_default=True, help="Texts that are written at the same time."
@@ -126,7 +128,8 @@ def serve(
         raise BadRequest(f"an API key (--api-key, {KEYS}) is empty; give one that cannot be guessed, or none at all.")
     if loading.raw:
         raise click.UsageError("--raw is not for a server: clients choose between chats and plain completions")
-    limits = Limits(**{field.name: getattr(lending, field.name) for field in fields(Limits)})
+    given = {field.name: getattr(lending, field.name) for field in fields(Limits)}
+    limits = Limits(**{limit: value for limit, value in given.items() if value is not None})
     loading.check((method, *methods))
     called = name or (Path(loading.model).name if Path(loading.model).exists() else loading.model)
     logging.basicConfig(level=logging.WARNING, handlers=[Lines()])

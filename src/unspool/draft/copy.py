@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 from ..asks import Scores
@@ -64,20 +65,23 @@ class Copy:
     def begin(self, prefix: Prefix) -> Source:
         """At the start of the input, or nowhere yet if the input is the prompt."""
         if self.input is None:
-            return Pointer(self, prefix.text, len(prefix), None)
-        return Pointer(self, self.input, len(prefix), 0)
+            return Pointer(self, prefix.text, len(prefix), None, _ends(prefix.text, self.ngram))
+        return Pointer(self, self.input, len(prefix), 0, self._index)
+
+    @cached_property
+    def _index(self) -> dict[tuple[int, ...], int]:
+        """The index of the input, made once for all texts that copy it."""
+        return _ends(self.input or (), self.ngram)
 
 
 class Pointer:
     """Where in the input the text of one request is."""
 
-    def __init__(self, copy: Copy, source: tuple[int, ...], prompt: int, at: int | None) -> None:
+    def __init__(
+        self, copy: Copy, source: tuple[int, ...], prompt: int, at: int | None, ends: dict[tuple[int, ...], int]
+    ) -> None:
         self.copy, self.source, self.seen, self.prompt, self.at = copy, source, prompt, prompt, at
-        self._ends: dict[tuple[int, ...], int] = {}  # n-gram -> where it ends, if it stands once
-        for n in range(1, copy.ngram + 1):
-            for end in range(n, len(source) + 1):
-                gram = source[end - n : end]
-                self._ends[gram] = SEVERAL if gram in self._ends else end
+        self._ends = ends
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """What follows in the input."""
@@ -105,3 +109,13 @@ class Pointer:
             if end != SEVERAL:
                 return end
         return None
+
+
+def _ends(source: tuple[int, ...], ngram: int) -> dict[tuple[int, ...], int]:
+    """Where each n-gram of up to `ngram` tokens ends, SEVERAL if it stands more than once."""
+    found: dict[tuple[int, ...], int] = {}
+    for n in range(1, ngram + 1):
+        for end in range(n, len(source) + 1):
+            gram = source[end - n : end]
+            found[gram] = SEVERAL if gram in found else end
+    return found

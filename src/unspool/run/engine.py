@@ -120,6 +120,8 @@ class Engine:
             try:
                 for name, model in self._causal.items():
                     job.sessions[name] = model.open(job.text)
+                if TARGET in self._patient:
+                    job.trace.cached = len(job.text) - self._patient[TARGET].owed(job.sessions[TARGET])
             except Exception as error:  # its own, as every failure of one request
                 self._end(job, None, error)
 

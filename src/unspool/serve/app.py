@@ -24,6 +24,7 @@ from .guard import Guard
 from .house import House
 from .ration import Ration
 from .refusal import Refusal
+from .request_id import HEADER, RequestIds
 from .spec import spec
 from .worker import Worker
 
@@ -89,5 +90,12 @@ def application(worker: Worker, house: House) -> FastAPI:
     pages = window.OPEN if house.window else ()
     app.add_middleware(Guard, keys=house.keys, hosts=house.hosts, pages=pages, rations=rations, counts=counts)
     if house.origins:  # outside the guard: a browser asks without a key whether it may send one
-        app.add_middleware(CORSMiddleware, allow_origins=house.origins, allow_methods=["*"], allow_headers=["*"])
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=house.origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=[HEADER],
+        )
+    app.add_middleware(RequestIds)  # outside all else: what is refused has a name too
     return app

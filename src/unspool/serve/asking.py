@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+from ..claim import Method
+from ..constrain import Form
 from ..errors import BadRequest
 from ..lm import Prompt
 from ..models.dialogue import Dialogue
 from ..settings import Settings
-from .fields import Fields, counted, wrong
+from .fields import Fields, counted, too_long, wrong
 from .formats import form
 from .limits import Limits
 from .messages import messages
+from .prediction import Predicted, copies, method_for, prediction
 from .refusal import Refusal
 from .sizes import refuse_large
+from .surrogates import refuse_surrogates
 from .tools import Tools, tools
 
+LONG = 1024  # tokens of a chat's answer, unless told; all of them are held free in the cache, so not the whole context
 SHORT = 16  # tokens of a completion, unless told: OpenAI's own default
+ENDLESS = 2**31  # more than any number of tokens or texts
 MOST_TOP = 20  # alternatives of a token
 MOST_STOPS = 16  # each costs a little at every token
 UNSUPPORTED = {
@@ -28,6 +35,15 @@ UNSUPPORTED = {
     "audio": "audio is not supported; this server writes text",
     "suffix": "suffix is not supported; leave it out",
     "echo": "echo is not supported; the prompt is not repeated",
+}
+
+
+MISPLACED = {  # ours, where they would be ignored
+    "method": 'give it as "decoding": {"method": …}',
+    "json_schema": 'give it as "response_format": {"type": "json_schema", "json_schema": {"schema": …}}',
+    "regex": 'give it as "response_format": {"type": "regex", "regex": …}',
+    "grammar": 'give it as "response_format": {"type": "grammar", "grammar": …}',
+    "choices": 'give them as "response_format": {"type": "choices", "choices": […]}',
 }
 
 
@@ -42,6 +58,26 @@ class Asking:
     stream: bool
     usage: bool  # whether a stream ends with what it took
     calls: bool = False  # whether the text may call functions
+    prediction: str | None = None  # what the client expects the text to be
+    instead: str | None = None  # the method without the prediction, if the request names none
+
+    @property
+    def predicts(self) -> bool:
+        """Whether a prediction is used as a draft."""
+        return self.prediction is not None and copies(self.method)
+
+    def made(self, make: Callable[[str], Method]) -> tuple[Asking, Method]:
+        """The request and what decodes it, by what `make` makes of its method's name.
+
+        If only a prediction asked for that method and `make` refuses it, the prediction is left unused.
+        """
+        try:
+            made = make(self.method)
+        except Refusal:
+            if self.instead is None:
+                raise
+            return replace(self, method=self.instead, prediction=None, instead=None).made(make)
+        return self, made if self.prediction is None or not self.predicts else Predicted(made, self.prediction)
 
 
 def parsed(body: bytes) -> Fields:
@@ -61,6 +97,7 @@ def parsed(body: bytes) -> Fields:
 
 def chat(fields: Fields, limits: Limits, method: str) -> Asking:
     """A body for /v1/chat/completions; `method` is the one for those that name none."""
+    refuse_surrogates(fields.values)
     shown = fields.whole("top_logprobs", 0, MOST_TOP)
     logprobs = (shown or 0) if fields.flag("logprobs") else None
     if shown and logprobs is None:
@@ -68,16 +105,17 @@ def chat(fields: Fields, limits: Limits, method: str) -> Asking:
     refuse_large("tools", fields.raw("tools"), limits)
     found, offered = messages(fields.raw("messages")), tools(fields)
     prompt = Dialogue(found, offered.shown if offered else ())
-    return _asking(fields, True, (prompt,), logprobs, limits, limits.tokens, method, offered)
+    return _asking(fields, True, (prompt,), logprobs, limits, LONG, method, offered)
 
 
 def completion(fields: Fields, limits: Limits, method: str) -> Asking:
     """A body for /v1/completions."""
+    refuse_surrogates(fields.values)
     best = fields.whole("best_of", 1, limits.texts)
     if best not in (None, fields.raw("n") or 1):
         wrong("best_of", best, "the same number as n")
     logprobs = fields.whole("logprobs", 0, MOST_TOP)
-    return _asking(fields, False, _prompts(fields.raw("prompt")), logprobs, limits, min(SHORT, limits.tokens), method)
+    return _asking(fields, False, _prompts(fields.raw("prompt")), logprobs, limits, SHORT, method)
 
 
 def _asking(
@@ -92,37 +130,56 @@ def _asking(
 ) -> Asking:
     for name, why in UNSUPPORTED.items():
         if fields.raw(name) not in (None, False, []):
-            raise Refusal(400, why, param=name)
+            raise Refusal(400, why, param=name, code="unsupported_parameter")
+    for name, where in MISPLACED.items():
+        if fields.raw(name) is not None:
+            raise Refusal(400, f"{name} stands where it is not read; {where}", param=name, code="unknown_parameter")
     refuse_large("response_format", fields.raw("response_format"), limits)
-    settings = _settings(fields, logprobs, usual)
+    settings = _settings(fields, logprobs, limits, usual)
     if offered is not None:
         if settings.constraint is not None:
             wrong("response_format", fields.raw("response_format"), "none beside tools, which give the text its form")
         settings = replace(settings, constraint=offered.form(settings.max_tokens))
-    limits.check(settings.max_tokens, settings.n * len(prompts))
-    if len(settings.stop) > MOST_STOPS:
-        wrong("stop", settings.stop, f"at most {MOST_STOPS} strings")
+    _count(settings.n, len(prompts), limits.texts)
     decoding = fields.object("decoding")
     if decoding is not None and decoding.values.keys() - {"method"}:
         wrong("decoding", decoding.values, 'an object with nothing but a method, as in {"method": "lookup:ngram=2"}')
-    named = decoding.text("method") if decoding else None
+    named, predicted = decoding.text("method") if decoding else None, prediction(fields)
+    if predicted is not None and named is not None and not copies(named):
+        wrong("prediction", fields.raw("prediction"), f"none beside the method {named[:80]!r}; leave one of them out")
     options = fields.object("stream_options")
     return Asking(
         chat,
         prompts,
         settings,
-        method if named is None else named,
+        method_for(predicted, named, method),
         fields.flag("stream"),
         options is not None and options.flag("include_usage"),
         offered is not None,
+        predicted,
+        method if predicted is not None and named is None else None,
     )
 
 
-def _settings(fields: Fields, logprobs: int | None, usual: int) -> Settings:
+def _count(n: int, prompts: int, most: int) -> None:
+    """Refuse a request for too many texts."""
+    if prompts > most:
+        expected = f"at most {most} of them; send several requests"
+        too_long("prompt", f"a list of {prompts}", expected, "array_above_max_length")
+    if n * prompts > most:
+        several = f", as there are {prompts} prompts" if prompts > 1 else ""
+        wrong("n", n, f"at most {most // prompts}{several}; send several requests", "integer_above_max_value")
+
+
+def _settings(fields: Fields, logprobs: int | None, limits: Limits, usual: int) -> Settings:
     temperature = fields.number("temperature", 0, 2)
-    limit = fields.whole("max_completion_tokens", 1, 2**31)
     seed = fields.whole("seed", -(2**63), 2**64 - 1)
-    most = limit or fields.whole("max_tokens", 1, 2**31) or usual
+    older, newer = fields.whole("max_tokens", 1, ENDLESS), fields.whole("max_completion_tokens", 1, ENDLESS)
+    stop = fields.texts("stop")
+    if len(stop) > MOST_STOPS:
+        too_long("stop", f"a list of {len(stop)}", f"at most {MOST_STOPS} strings", "array_above_max_length")
+    if "" in stop:
+        wrong("stop", "", "strings of at least one character")
     try:
         return Settings(
             temperature=1.0 if temperature is None else temperature,
@@ -133,15 +190,22 @@ def _settings(fields: Fields, logprobs: int | None, usual: int) -> Settings:
             frequency=fields.number("frequency_penalty", -2, 2) or 0.0,
             presence=fields.number("presence_penalty", -2, 2) or 0.0,
             logit_bias=_biases(fields.object("logit_bias")),
-            constraint=form(fields.object("response_format")),
-            max_tokens=most,
-            stop=fields.texts("stop"),
+            constraint=_form(fields),
+            max_tokens=min(newer or older or usual, limits.tokens),  # what is more is cut, as many clients ask for much
+            stop=stop,
             seed=secrets.randbits(63) if seed is None else seed % 2**64,
-            n=fields.whole("n", 1, 2**31) or 1,
+            n=fields.whole("n", 1, ENDLESS) or 1,
             logprobs=logprobs,
         )
     except BadRequest as error:
-        raise Refusal(400, str(error)) from None
+        raise Refusal(400, str(error), param=error.param) from None
+
+
+def _form(fields: Fields) -> Form | None:
+    try:
+        return form(fields.object("response_format"))
+    except BadRequest as error:
+        raise Refusal(400, str(error), param="response_format", code="invalid_value") from None
 
 
 def _biases(given: Fields | None) -> dict[int, float]:

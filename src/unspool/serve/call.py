@@ -18,6 +18,7 @@ from .guard import address
 from .journal import log, places
 from .refusal import refusal
 from .replies import line
+from .request_id import ID
 
 
 @dataclass
@@ -50,7 +51,8 @@ class Call:
             about = {"path": scope["path"], "status": self.status, "outcome": self.outcome, "client": address(scope)}
             more = {} if self.outcome in ("completed", "failed") else counts.sparing.next()
             if more is not None:
-                log("request", {**about, **self.about, "seconds": round(seconds, 4), **more})
+                own = {"request_id": scope.get(ID), **about, **self.about}
+                log("request", {**own, "seconds": round(seconds, 4), **more})
 
     async def open(self) -> None:
         """Begin a stream of events."""

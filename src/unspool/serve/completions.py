@@ -39,9 +39,8 @@ class Completions(Handler):
             message = f"there is no model {named[:80]!r} here; this server has {self.house.model!r}"
             raise Refusal(404, message, param="model", code="model_not_found")
         asking = self.understand(fields, limits, self.house.method)
-        made = await run_in_threadpool(self.house.made, asking.method)
-        vocabulary = self.worker.lm.vocabulary
-        reply = Reply(asking.chat, self.house.model, vocabulary, asking.settings.logprobs is not None, asking.method)
+        asking, made = await run_in_threadpool(asking.made, self.house.made)
+        reply = Reply.to(asking, self.house.model, self.worker.lm)
         call.about |= {"id": reply.name, "method": asking.method[:80], "stream": asking.stream}
         took = partial(self.counts.took, scope)
         async with Feed(self.worker, asking, made, receive, limits.seconds, took, client(scope)) as feed:

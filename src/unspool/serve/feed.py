@@ -10,7 +10,7 @@ from contextlib import suppress
 from starlette.types import Receive
 
 from ..claim import Method
-from ..errors import UnspoolError
+from ..errors import BadRequest, UnspoolError
 from .asking import Asking
 from .errand import Errand
 from .news import Began, Failed, News, Wrote
@@ -41,6 +41,7 @@ class Feed:
         client: str = "",
     ) -> None:
         self._worker, self._receive, self._seconds, self._took = worker, receive, seconds, took
+        self._form = "tools" if asking.calls else "response_format"  # what its grammar is made of
         self._loop = asyncio.get_running_loop()
         self._news: asyncio.Queue[News] = asyncio.Queue()
         self._handing: asyncio.Task[None] | None = None  # while its form is being fitted
@@ -76,6 +77,8 @@ class Feed:
         try:
             await asyncio.wrap_future(fitted)
             self._worker.submit(self.errand)
+        except BadRequest as error:
+            self._news.put_nowait(Failed(BadRequest(str(error), error.param or self._form)))
         except Exception as error:
             self._news.put_nowait(Failed(error))
         except asyncio.CancelledError:  # by those who leave, to whom it is no news, or by a worker that stops

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import BadRequest
 from ..warp.limits import expect, real, whole
 
 
@@ -24,7 +23,7 @@ class Limits:
     characters of one regular expression. Compiling it may take `compile_seconds` of processor time.
     """
 
-    tokens: int = 1024
+    tokens: int = 1 << 31  # the model's context is less
     texts: int = 16
     parallel: int = 16
     queue: int = 256
@@ -50,13 +49,3 @@ class Limits:
         for name in ("seconds", "patience", "stalled", "compile_seconds"):
             given = getattr(self, name)
             expect(real(given, 0) and given > 0, f"the limit of {name}", given, "a finite number above 0")
-
-    def check(self, tokens: int, texts: int) -> None:
-        """Refuse a request that asks for more than one request may have."""
-        if tokens > self.tokens:
-            raise BadRequest(f"max_tokens is {tokens}; this server writes at most {self.tokens} a text. Ask for less.")
-        if texts > self.texts:
-            raise BadRequest(
-                f"the request asks for {texts} texts (n for every prompt); this server writes at most {self.texts} for "
-                "one request. Send several requests."
-            )

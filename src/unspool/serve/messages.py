@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from .fields import Fields, wrong
+from .surrogates import refuse_surrogates
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 
@@ -27,21 +28,23 @@ def _message(given: Any, at: str, called: dict[str, str]) -> dict[str, Any]:
         wrong(f"{at}.role", role, "system, developer, user, assistant or tool")
     made: dict[str, Any] = {"role": ROLES[role]}
     calls = fields.raw("tool_calls") if role == "assistant" else None
-    if calls:
-        made["tool_calls"] = _calls(calls, f"{at}.tool_calls", called)
+    if calls is not None and (found := _calls(calls, f"{at}.tool_calls", called)):
+        made["tool_calls"] = found
     if role == "tool":
         made["tool_call_id"] = name = fields.text("tool_call_id")
         if name not in called:
             wrong(f"{at}.tool_call_id", name, "the id of a call in an earlier message of the assistant")
         made["name"] = called[name]
-    return {**made, "content": _content(fields.raw("content"), f"{at}.content", empty=bool(calls))}
+    said = fields.raw("content")
+    if said is None and role == "assistant":
+        said = ""  # as answers come back that called functions, were cut off or filtered
+    return {**made, "content": content(said, f"{at}.content")}
 
 
-def _content(given: Any, at: str, empty: bool) -> str:
+def content(given: Any, at: str) -> str:
+    """The text that is given as a string or in parts."""
     if isinstance(given, str):
         return given
-    if given is None and empty:
-        return ""
     if not isinstance(given, list):
         wrong(at, given, "a string or a list of text parts")
     return "".join(_part(part, at) for part in given)
@@ -77,4 +80,5 @@ def _arguments(given: str | None, at: str) -> dict[str, Any]:
         found = json.loads(given or "{}", parse_constant=lambda name: wrong(at, name, "numbers that JSON has"))
     except (ValueError, RecursionError):
         found = None
+    refuse_surrogates(found, at)  # which a string inside a string may spell once more
     return found if isinstance(found, dict) else wrong(at, given, "a JSON object, written as a string")

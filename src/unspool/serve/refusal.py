@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import BadScores, RankLost, UnspoolError
+from ..errors import BadRequest, BadScores, ContextExceeded, RankLost, UnspoolError
 from .queue import Busy
 from .worker import Closing
 
@@ -26,8 +26,9 @@ class Refusal(Exception):
     @property
     def kind(self) -> str:
         """OpenAI's name for this kind of error."""
-        named = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
-        return named.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        if self.status == 429:
+            return "rate_limit_error"
+        return "invalid_request_error" if self.status < 500 else "server_error"
 
     @property
     def headers(self) -> dict[str, str]:
@@ -54,6 +55,10 @@ def refusal(error: Exception) -> Refusal:
             return Refusal(500, str(error), code="bad_scores")
         case RankLost():
             return Refusal(503, str(error), code="rank_lost")
+        case ContextExceeded():
+            return Refusal(400, str(error), param=error.param, code="context_length_exceeded")
+        case BadRequest():
+            return Refusal(400, str(error), param=error.param, code="invalid_value")
         case UnspoolError():
             return Refusal(400, str(error))
         case RecursionError():  # of a schema or grammar, as all else here is flat

@@ -7,11 +7,16 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
 from typing import Any
 
+from .. import __version__
+from ..lm import LM
 from ..models.vocabulary import Vocabulary
 from ..trace import Trace
 from ..writer import Event
+from .asking import Asking
 from .calls import Calls
 from .logprobs import of_chat, of_completion
 
@@ -33,8 +38,9 @@ class Choice:
         """OpenAI's word for why it ended; None while it has not."""
         if self.reason is None:
             return None
-        finish = FINISH.get(self.reason, "length")
-        return "tool_calls" if finish == "stop" and self.calls and self.calls.done else finish
+        if self.calls and self.calls.done:  # a further call that is cut off is not told
+            return "tool_calls"
+        return FINISH.get(self.reason, "length")
 
     def deltas(self, text: str) -> list[dict[str, Any]]:
         """What more text changes in a chat's message."""
@@ -52,15 +58,29 @@ class Choice:
 
 @dataclass(frozen=True)
 class Reply:
-    """The name, time and shape of one response; `logprobs` says whether those were asked for."""
+    """The name, time and shape of one response; `logprobs` says whether those were asked for.
+
+    `n` texts in a row have the same prompt. `predicted` says whether what was drafted is the client's prediction.
+    """
 
     chat: bool
     model: str
     vocabulary: Vocabulary
     logprobs: bool
     method: str
+    fingerprint: str
+    n: int
+    predicted: bool
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
+
+    @staticmethod
+    def to(asking: Asking, model: str, lm: LM) -> Reply:
+        """The reply to a request, by a model that clients call `model`."""
+        logprobs, n = asking.settings.logprobs is not None, asking.settings.n
+        return Reply(
+            asking.chat, model, lm.vocabulary, logprobs, asking.method, system_fingerprint(lm), n, asking.predicts
+        )
 
     @property
     def name(self) -> str:
@@ -112,6 +132,11 @@ class Reply:
             "prompt_tokens": prompt,
             "completion_tokens": total.tokens,
             "total_tokens": prompt + total.tokens,
+            "prompt_tokens_details": {"cached_tokens": sum(choice.trace.cached for choice in choices[:: self.n])},
+            "completion_tokens_details": {
+                "accepted_prediction_tokens": total.accepted_tokens if self.predicted else 0,
+                "rejected_prediction_tokens": total.drafted - total.accepted_tokens if self.predicted else 0,
+            },
             "unspool": {
                 "method": self.method,
                 "rounds": total.rounds,
@@ -144,7 +169,18 @@ class Reply:
         return {**self._head("chat.completion.chunk" if self.chat else "text_completion"), "choices": choices}
 
     def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self.name, "object": kind, "created": self.created, "model": self.model}
+        named = {"id": self.name, "object": kind, "created": self.created, "model": self.model}
+        return {**named, "system_fingerprint": self.fingerprint}
+
+
+@cache
+def _fingerprint(about: str) -> str:
+    return "fp_" + sha256(about.encode()).hexdigest()[:12]
+
+
+def system_fingerprint(lm: LM) -> str:
+    """A name for all that a text depends on besides its request: model, precision, device and versions."""
+    return _fingerprint(lm.key or f"{lm.name} · unspool {__version__}")
 
 
 _OPEN: dict[str, Any] = {"logprobs": None, "finish_reason": None}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .asking import MOST_STOPS, MOST_TOP
+from .asking import ENDLESS, MOST_STOPS, MOST_TOP
 from .house import House
 from .limits import Limits
 from .messages import ROLES
+from .prediction import MOST as LONGEST
 from .tools import MOST
 
 Schema = dict[str, Any]
@@ -46,6 +47,9 @@ def list_of(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
 
+PARTS = list_of(record(("type", "text"), type={"const": "text"}, text=TEXT))
+
+
 def body(limits: Limits, house: House) -> dict[str, Schema]:
     """The fields that both interfaces read."""
     methods = {"enum": [house.method, *house.methods]} if house.methods else TEXT
@@ -68,8 +72,8 @@ def body(limits: Limits, house: House) -> dict[str, Schema]:
         "repetition_penalty": numbers(0.01, 100),
         "presence_penalty": numbers(-2, 2),
         "frequency_penalty": numbers(-2, 2),
-        "max_tokens": wholes(1, limits.tokens),
-        "max_completion_tokens": wholes(1, limits.tokens),
+        "max_tokens": wholes(1, ENDLESS),
+        "max_completion_tokens": wholes(1, ENDLESS),
         "stop": {"anyOf": [{**TEXT, "minLength": 1}, {**list_of({**TEXT, "minLength": 1}), "maxItems": MOST_STOPS}]},
         "logit_bias": {
             "type": "object",
@@ -77,6 +81,9 @@ def body(limits: Limits, house: House) -> dict[str, Schema]:
             "additionalProperties": False,
         },
         "response_format": {"anyOf": formats},
+        "prediction": record(
+            ("type", "content"), type={"const": "content"}, content={"anyOf": [{**TEXT, "maxLength": LONGEST}, PARTS]}
+        ),
         "decoding": {**record(method=maybe(methods)), "additionalProperties": False},
         "stream": {"type": "boolean"},
         "stream_options": record(include_usage=maybe({"type": "boolean"})),
@@ -86,14 +93,13 @@ def body(limits: Limits, house: House) -> dict[str, Schema]:
 
 def chat_body(limits: Limits, house: House) -> Schema:
     """The body of a chat."""
-    part = record(("type", "text"), type={"const": "text"}, text=TEXT)
-    said = {"anyOf": [TEXT, list_of(part)]}
+    said = {"anyOf": [TEXT, PARTS]}
     called = record(("name",), name={**TEXT, "minLength": 1}, arguments=maybe(TEXT))
-    calls = {**list_of(record(("id", "function"), id=TEXT, function=called)), "minItems": 1}
-    speakers = [role for role in ROLES if role != "tool"]
+    calls = list_of(record(("id", "function"), id=TEXT, function=called))
+    speakers = [role for role in ROLES if role not in ("assistant", "tool")]
     messages = [
         record(("role", "content"), role={"enum": speakers}, content=said),
-        record(("role", "tool_calls"), role={"const": "assistant"}, content=maybe(said), tool_calls=calls),
+        record(("role",), role={"const": "assistant"}, content=maybe(said), tool_calls=maybe(calls)),
         record(("role", "content", "tool_call_id"), role={"const": "tool"}, content=said, tool_call_id=TEXT),
     ]
     name = {**TEXT, "pattern": "^[A-Za-z0-9_-]{1,64}$"}
@@ -128,6 +134,8 @@ USAGE = answer(
     prompt_tokens=WHOLE,
     completion_tokens=WHOLE,
     total_tokens=WHOLE,
+    prompt_tokens_details=answer(cached_tokens=WHOLE),
+    completion_tokens_details=answer(accepted_prediction_tokens=WHOLE, rejected_prediction_tokens=WHOLE),
     unspool=answer(
         method=TEXT,
         rounds=WHOLE,
@@ -164,7 +172,8 @@ FINISH = {"enum": ["stop", "length", "tool_calls"]}
 def reply(kind: str, choice: Schema) -> Schema:
     """A whole response of either interface."""
     choice = answer(index=WHOLE, finish_reason=FINISH, **choice)
-    return answer(id=TEXT, object={"const": kind}, created=WHOLE, model=TEXT, choices=list_of(choice), usage=USAGE)
+    named = {"id": TEXT, "object": {"const": kind}, "created": WHOLE, "model": TEXT, "system_fingerprint": TEXT}
+    return answer(**named, choices=list_of(choice), usage=USAGE)
 
 
 CHAT_REPLY = reply("chat.completion", {"message": MESSAGE, "logprobs": CHAT_LOGPROBS})

@@ -13,7 +13,7 @@ from ..constrain.form import Words
 from ..constrain.within import in_time
 from ..errors import BadRequest
 from ..models.dialogue import CALL, CALLED
-from .fields import Fields, wrong
+from .fields import Fields, too_long, wrong
 from .refusal import Refusal
 
 MOST = 128  # functions of one request, as with OpenAI
@@ -83,7 +83,12 @@ class Timely(Form):
             return found
         if self.most > REACH:
             return fitted
-        raise Refusal(400, f"no call was found that ends within {self.most} tokens; allow more", param="max_tokens")
+        raise Refusal(
+            400,
+            f"no call was found that ends within {self.most} tokens; allow more",
+            param="max_tokens",
+            code="integer_below_min_value",
+        )
 
 
 @dataclass(frozen=True)
@@ -112,13 +117,14 @@ class Tools:
 def tools(fields: Fields) -> Tools | None:
     """The tools of a request; None if it has none or wants none called."""
     given, choice = fields.raw("tools"), fields.raw("tool_choice")
-    parallel = fields.raw("parallel_tool_calls") is None or fields.flag("parallel_tool_calls")
+    many = fields.flag("parallel_tool_calls")  # what must be called is called once, unless more is asked for
+    parallel = many or fields.raw("parallel_tool_calls") is None
     if given is not None and not isinstance(given, list):
         wrong("tools", given, "a list of functions")
     if not given:
         return wrong("tool_choice", choice, "tools beside it") if choice is not None else None
     if len(given) > MOST:
-        wrong("tools", f"a list of {len(given)}", f"at most {MOST} functions")
+        too_long("tools", f"a list of {len(given)}", f"at most {MOST} functions", "array_above_max_length")
     known: dict[str, Function] = {}
     for index, tool in enumerate(given):
         function = _function(tool, f"tools[{index}]")
@@ -132,7 +138,7 @@ def tools(fields: Fields) -> Tools | None:
         case None | "auto":
             return Tools(every, every, False, parallel)
         case "required":
-            return Tools(every, every, True, parallel)
+            return Tools(every, every, True, many)
         case {"type": "function", "function": {"name": str(name)}} if name in known:
             return Tools(every, (known[name],), True, False)
         case {"type": "function", "function": {"name": str(name)}}:

@@ -8,10 +8,13 @@ import sys
 from ..errors import BadRequest
 
 
-def expect(fits: bool, name: str, given: object, expected: str) -> None:
-    """Refuse a parameter unless it fits, saying what was given and what was expected."""
+def expect(fits: bool, name: str, given: object, expected: str, param: str | None = None) -> None:
+    """Refuse a parameter unless it fits, saying what was given and what was expected.
+
+    `param` is what a request calls it, where its name is a phrase.
+    """
     if not fits:
-        raise BadRequest(f"{name} is {given!r}; expected {expected}.")
+        raise BadRequest(f"{name} is {given!r}; expected {expected}.", param)
 
 
 def real(given: object, low: float = -math.inf, high: float = math.inf) -> bool:

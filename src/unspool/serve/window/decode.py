@@ -37,7 +37,7 @@ class Decode(Handler):
     async def _answer(self, call: Call, scope: Scope, receive: Receive) -> None:
         limits, fields = self.worker.limits, await self._fields(scope, receive)
         asking = understood(fields, limits, self.house.method)
-        made = await run_in_threadpool(self.house.made, asking.method)
+        asking, made = await run_in_threadpool(asking.made, self.house.made)
         call.about |= {"method": asking.method[:80], "stream": True}
         took = partial(self.counts.took, scope)
         feed = Feed(self.worker, asking, made, receive, limits.seconds, took, client(scope))

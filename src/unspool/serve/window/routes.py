@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ..asking import ENDLESS
 from ..counts import Counts
 from ..house import House
 from ..worker import Worker
@@ -42,7 +43,7 @@ def routes(worker: Worker, counts: Counts, house: House) -> list[Route]:
             "chat": lm.vocabulary.chat_template is not None,
             "method": house.method,
             "options": not house.methods,  # whether a method may be given other options
-            "tokens": worker.limits.tokens,
+            "tokens": min(worker.limits.tokens, lm.model.context or ENDLESS),
             "methods": choices(lm, house),
         }
 

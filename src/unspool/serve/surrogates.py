@@ -1,0 +1,31 @@
+"""Lone surrogates: JSON can spell them (`\\ud800`), but they are no Unicode text, and no tokenizer reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .refusal import Refusal
+
+
+def refuse_surrogates(given: Any, at: str = "") -> None:
+    """Refuse a JSON value that has a lone surrogate in one of its strings, keys included; `at` is where it stands."""
+    left = [(at, given)]
+    while left:  # not by recursion, as a body may be nested as deeply as JSON can be read
+        at, value = left.pop()
+        if isinstance(value, str):
+            _check(value, at)
+        elif isinstance(value, list):
+            left += [(f"{at}[{index}]", part) for index, part in enumerate(value)]
+        elif isinstance(value, dict):
+            for name, part in value.items():
+                _check(name, at)
+                left.append((f"{at}.{name}" if at else name, part))
+
+
+def _check(text: str, at: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        told = f"the lone surrogate {text[error.start]!r} at character {error.start}, which is no Unicode text"
+        where = at[:200] or "a field's name"
+        raise Refusal(400, f"{where} holds {told}; replace it.", param=at[:200] or None, code="invalid_value") from None
