@@ -327,6 +327,120 @@ def test_other_lines_or_options_than_were_begun_with_are_refused(unspool, tmp_pa
     assert json.loads(kept.splitlines()[1])["record"] in answered(out)
 
 
+@pytest.fixture
+def own(tmp_path):
+    return chatting_model(tmp_path / "own")
+
+
+def replaced(path, old, new):
+    """Other contents of the same size."""
+    data = path.read_bytes()
+    assert old in data
+    assert len(old) == len(new)
+    path.write_bytes(data.replace(old, new))
+
+
+def weights(folder):
+    """Other weights: all of them negated."""
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    start = 8 + int.from_bytes(data[:8], "little")
+    for at in range(start + 3, len(data), 4):
+        data[at] ^= 0x80
+    path.write_bytes(data)
+
+
+CHANGES = {
+    "weights": weights,
+    "tokenizer": lambda folder: replaced(folder / "tokenizer.json", b"</s>", b"</t>"),
+    "template": lambda folder: replaced(folder / "tokenizer_config.json", b"[assistant] ", b"[assistent] "),
+    "config": lambda folder: replaced(folder / "config.json", b"10000.0", b"20000.0"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("role", ["model", "draft"])
+def test_other_contents_of_the_same_files_are_noticed(folder, own, lm, tmp_path, monkeypatch, change, role):
+    monkeypatch.setattr("unspool.cli.loading.Loading.load", lambda self, quiet=False: lm)
+    source, out, part = (
+        put(tmp_path / "in", [{"prompt": "a", "max_tokens": 2}] * 2),
+        tmp_path / "out",
+        tmp_path / "out.part",
+    )
+    models = ["-m", str(own)] if role == "model" else ["-m", str(folder), "--draft", str(own)]
+
+    def run():
+        return root.main(["batch", str(source), str(out), *models], standalone_mode=False)
+
+    def fail(*_):
+        raise OSError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("unspool.batch.output.Output.finish", fail)
+        with pytest.raises(OSError, match="killed"):
+            run()
+    assert part.exists()
+    CHANGES[change](own)
+    with pytest.raises(BadRequest, match=f"the files of the {role} .*own.* have changed"):
+        run()
+    for file in own.iterdir():
+        file.unlink()
+    chatting_model(own)  # the same bytes again, at another time
+    assert run() == 0
+
+
+def test_files_that_loading_does_not_read_may_change(own, lm, tmp_path, monkeypatch):
+    from unspool.models.fingerprint import fingerprint
+
+    before = fingerprint(own)
+    (own / "README.md").write_text("about it")
+    (own / "model.safetensors").touch()
+    assert fingerprint(own) == before
+
+
+def test_large_files_are_looked_at_in_many_places(tmp_path, monkeypatch):
+    from unspool.models import fingerprint as at
+
+    monkeypatch.setattr(at, "WHOLE", 1 << 16)
+    monkeypatch.setattr(at, "ENDS", 1 << 10)
+    monkeypatch.setattr(at, "BLOCK", 64)
+    monkeypatch.setattr(at, "BLOCKS", 100)
+    path, size = tmp_path / "a.gguf", 1 << 17
+    data = bytearray(size)
+    seen = set()
+    for place in (None, 0, 1023, size - 1, size - 1024, 1024, 1024 + (size - 2048) // 2):
+        changed = bytearray(data)
+        if place is not None:
+            changed[place] = 1
+        path.write_bytes(changed)
+        seen.add(at.fingerprint(path))
+    path.write_bytes(data[:-1])
+    seen.add(at.fingerprint(path))
+    assert len(seen) == 8
+
+
+def test_a_journal_of_before_says_that_it_cannot_tell(tmp_path):
+    lines = Lines.of(put(tmp_path / "in", [{"prompt": "a"}]))
+    put(tmp_path / "part", [{"about": {}, "input": lines.digest, "lines": 1}])
+    with pytest.raises(BadRequest, match=r"older version.*--fresh"):
+        Journal(tmp_path / "part", {}, lines, {"model": "1"})
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    from unspool.cli.failure import _said
+
+    lines = Lines.of(put(tmp_path / "in", [{"prompt": "a"}]))
+    with Journal(tmp_path / "out.part", {}, lines) as journal:
+        kept = journal._file
+        journal._file = open("/dev/full", "wb")  # noqa: SIM115
+        with pytest.raises(OSError) as caught:
+            journal.add(0, b"", {"a": "b"})
+        with pytest.raises(OSError):
+            journal._file.close()
+        journal._file = kept
+    assert _said(caught.value)[0] == f"{tmp_path / 'out.part'}: No space left on device"
+
+
 def test_input_that_changes_under_the_run_is_noticed(tmp_path):
     source = put(tmp_path / "in", [b"a", b"b"])
     lines = Lines.of(source)

@@ -6,6 +6,7 @@ import json
 import os
 from array import array
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -17,6 +18,16 @@ PAUSE = 1.0  # seconds between writes that wait for the disk: what a power cut m
 NEW = "begin anew with --fresh, or name another output"
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Say which file it is that cannot be written, as a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 class Journal:
     """A file beside the output: first what is asked for, then one line for every answer, in any order.
 
@@ -24,9 +35,14 @@ class Journal:
     cannot be read, such as one that was cut off, counts as not written. Kept in memory: where each answer stands.
     """
 
-    def __init__(self, path: Path, about: Mapping[str, Any], lines: Lines) -> None:
-        """Open or begin it; `about` is what all answers depend on, besides the lines."""
-        self.path, self.about, self._lines = path, dict(about), lines
+    def __init__(
+        self, path: Path, about: Mapping[str, Any], lines: Lines, contents: Mapping[str, str] | None = None
+    ) -> None:
+        """Open or begin it; `about` is what all answers depend on, besides the lines.
+
+        `contents` are fingerprints of what is in the models' files, by the part that each model plays.
+        """
+        self.path, self.about, self._lines, self.contents = path, dict(about), lines, dict(contents or {})
         self._at = array("q", [-1]) * len(lines)  # where the answer to a line stands; −1: nowhere
         self.done = 0
         end = self._read()
@@ -35,7 +51,8 @@ class Journal:
         self._file.seek(end)
         self._synced = monotonic()
         if end == 0:
-            self._append({"about": self.about, "input": lines.digest, "lines": len(lines)})
+            begun = {"about": self.about, "contents": self.contents, "input": lines.digest, "lines": len(lines)}
+            self._append(begun)
         self.before = self.done
 
     def __contains__(self, index: int) -> bool:
@@ -66,8 +83,9 @@ class Journal:
 
     def sync(self) -> None:
         """Wait until all is on the disk."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
         self._synced = monotonic()
 
     def close(self) -> None:
@@ -83,8 +101,9 @@ class Journal:
     def _append(self, record: Mapping[str, Any]) -> int:
         at = self._file.tell()
         # In ASCII: what is not text, such as half a surrogate pair, can be written so.
-        self._file.write(json.dumps(record).encode() + b"\n")
-        self._file.flush()
+        with naming(self.path):
+            self._file.write(json.dumps(record).encode() + b"\n")
+            self._file.flush()
         return at
 
     def _read(self) -> int:
@@ -111,11 +130,26 @@ class Journal:
                     f"{self.path} was begun with {name} {known.get(name)!r}, now it is {self.about.get(name)!r}; "
                     f"give the same as before to go on, {NEW}"
                 )
+        self._compare_contents(began.get("contents"))
         if began.get("input") != self._lines.digest:
             raise BadRequest(
                 f"{self._lines.path} has changed since {self.path} was begun: {self._change(began.get('lines'))}; "
                 f"put the old file back to go on, {NEW}"
             )
+
+    def _compare_contents(self, known: Any) -> None:
+        """Refuse to go on with other weights or another tokenizer; what is known of one side alone says nothing."""
+        if not isinstance(known, dict):
+            raise BadRequest(
+                f"{self.path} was begun by an older version, which took no note of what was in the model's files, so "
+                f"that nobody can tell whether they are the same; {NEW}"
+            )
+        for role, mark in self.contents.items():
+            if known.get(role, mark) != mark:
+                raise BadRequest(
+                    f"the files of the {role} ({self.about.get(role)}) have changed since {self.path} was begun: its "
+                    f"weights, tokenizer or settings are others; put the old ones back to go on, {NEW}"
+                )
 
     def _change(self, count: Any) -> str:
         """What is different about the input, as far as one can tell."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import BadRequest
 from ..models.lock import locked
-from .journal import Journal
+from .journal import Journal, naming
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Output:
         """
         journal.sync()
         new, tally = self.path.with_name(self.path.name + ".new"), Tally()
-        with new.open("wb") as file:
+        with naming(new), new.open("wb") as file:
             for record in journal.records():
                 tally.count(record)
                 file.write(json.dumps(record).encode() + b"\n")

@@ -123,7 +123,9 @@ def batch(
     with output.held():
         if fresh:
             output.part.unlink(missing_ok=True)
-        with Journal(output.part, _about(loading, reading), lines) as journal:
+        with status("looking at the model's files …"):
+            contents = _contents(loading, here=not spread.ray)
+        with Journal(output.part, _about(loading, reading), lines, contents) as journal:
             output.check_rest(journal)
             if journal.done:
                 note(f"{output.part} holds {journal.done} of {len(lines)} answers; they are not made again")
@@ -147,7 +149,7 @@ def batch(
 
 def _about(loading: Loading, reading: Reading) -> dict[str, Any]:
     """All that an answer depends on besides its line; room, parallel and workers only say how fast it comes."""
-    models = {key: _place(getattr(loading, key)) for key in ("model", "draft", "small")}
+    models = {key: _place(getattr(loading, key)) for key in ("model", "draft", "small", "heads")}
     how = {key: getattr(loading, key) for key in ("dtype", "weights", "device", "runtime", "shapes", "ranks")}
     read = asdict(reading)
     return {**models, **how, "name": read.pop("model"), "max_tokens": read.pop("tokens"), **read.pop("values"), **read}
@@ -156,6 +158,38 @@ def _about(loading: Loading, reading: Reading) -> dict[str, Any]:
 def _place(model: str | None) -> str | None:
     """A model by name as it is, one by path the same from wherever the command is given."""
     return str(Path(model).resolve()) if model is not None and Path(model).exists() else model
+
+
+def _contents(loading: Loading, here: bool) -> dict[str, str]:
+    """What is in the files of every model; a path or a name alone would not tell that they were replaced.
+
+    `here` says whether the models are loaded on this machine. Else only those that lie here are looked at; what has
+    only a Hub id is known by that alone.
+    """
+    from ..models.address import heads_of
+    from ..models.fingerprint import fingerprint
+
+    files = {role: _files(getattr(loading, role), here) for role in ("model", "draft", "small")}
+    heads = heads_of(loading.model, loading.heads)
+    files["heads"] = [] if heads is None or not heads.is_file() else [heads]
+    return {role: " ".join(map(fingerprint, found)) for role, found in files.items() if found}
+
+
+def _files(model: str | None, here: bool) -> list[Path]:
+    """The files or folders that a model is read from, as far as they can be told."""
+    from ..models.address import DELTAS, is_hub_id, path
+    from ..models.catalog import CATALOG
+    from ..models.home import model_folder
+    from ..shortcut import is_shortcut
+
+    if model is None or is_shortcut(model) or is_hub_id(model):
+        return []
+    listing = CATALOG.get(model)
+    if here:
+        path(model)  # fetched now, if it never was
+    base = Path(model).expanduser() if listing is None else model_folder(listing.folder) / listing.file
+    found = [base] if listing is None or listing.delta is None else [base, DELTAS / listing.delta]
+    return [file for file in found if file.exists()]
 
 
 @contextmanager

@@ -168,7 +168,7 @@ def _count(n: int, prompts: int, most: int) -> None:
         too_long("prompt", f"a list of {prompts}", expected, "array_above_max_length")
     if n * prompts > most:
         several = f", as there are {prompts} prompts" if prompts > 1 else ""
-        wrong("n", n, f"at most {most // prompts}{several}; send several requests", "integer_above_max_value")
+        wrong("n", n, f"at most {most // prompts} texts{several}; send several requests", "integer_above_max_value")
 
 
 def _settings(fields: Fields, logprobs: int | None, limits: Limits, usual: int) -> Settings:
