@@ -290,6 +290,22 @@ def test_chat(tiny):
         "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
         "{{ bos_token }}{{ tools is none }}{{ documents is defined }}{{ unknown_thing }}",
         "{{ strftime_now('%Y') }}",
+        "{% for m in messages if m.role == 'user' %}{{ loop.index }}/{{ loop.length }}{{ loop.last }}{% endfor %}",
+        "{% for m in messages recursive %}{{ m.role }}{% if loop.depth < 3 %}{{ loop(messages) }}{% endif %}"
+        "{% endfor %}",
+        "{% for k, v in messages[0].items() %}{{ k ~ '=' ~ v ~ 1 }}{% else %}none{% endfor %}",
+        "{% for m in messages %}{% if loop.previtem is defined %}{{ loop.previtem.role }}{% endif %}{% endfor %}",
+        "{% macro say(m) %}[{{ m.content | trim }}]{{ caller() }}{% endmacro %}"
+        "{% for m in messages %}{% call say(m) %}!{% endcall %}{% endfor %}",
+        "{% set all = messages[1:] + [{'role': 'x', 'content': ('a', 'b')}] %}{{ all }}{{ all | length }}",
+        "{% set text %}{% for m in messages %}{{ m.role }}, {% endfor %}{% endset %}{{ text | upper }}{{ 'ab' * 3 }}",
+        "{{ messages | map(attribute='role') | join(', ') }}{{ ['a', 1, none] | join('|') }}",
+        "{{ messages | map(attribute='content') | list }}{{ (messages | first).role | replace('u', 'UU') }}",
+        "{{ '%s and %5d' | format('a', 7) }}{{ '%05.1f' % 2.5 }}{{ '{}-{:>4}'.format('x', 'y') }}",
+        "{{ 'a\nb' | indent(2) }}{{ 'a,b'.split(',') }}{{ '-'.join(['a', 'b']) }}{{ ' a '.strip() }}",
+        "{{ 'aXa'.replace('X', 'YY') }}{{ 2 ** 10 }}{{ messages is iterable }}{{ messages | last }}",
+        "{{ [1, 2, 3] | sum }}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ 7 % 4 }}",
+        "{{ dict(a=1) }}{{ {'a': 1}.get('b', 2) }}{{ messages[::-1] | length }}{{ 'x'.ljust(4) }}{{ 'a' in 'abc' }}",
     ],
 )
 def test_chat_is_that_of_transformers(template):
@@ -312,11 +328,88 @@ def test_chat_is_that_of_transformers(template):
         ("{{ messages.append(1) }}", BadModel, "unsafe"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", BadModel, "unsafe"),
         ("{{ messages[9]['role'] }}", BadModel, "fails on these messages"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", BadModel, "recursion"),
+        ("{{ lipsum(n=100000) }}", BadModel, "fails on these messages"),
+        ("{{ 'a' | center(1000) }}", BadModel, "the filter center"),
+        ("{{ ['a' * 1000] | tojson(indent=100000000) }}", BadModel, "tojson indents"),
+        ("{{ (" * 3000 + ")" * 3000 + "}}", BadModel, "not valid Jinja"),
     ],
 )
 def test_bad_templates_are_refused_with_words(template, error, words):
     with pytest.raises(error, match=words):
         render_chat(template, MESSAGES)
+
+
+NINES = "99999"
+RANGE = "{% set xs = range(99999) | list %}"
+GROWING = (
+    "{% set ns = namespace(x='aaaaaaaaaaaaaaaa', y=[]) %}{% for i in range(99) %}{% set ns.x = CHANGE %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        f"{{% for a in range({NINES}) %}}{{% for b in range({NINES}) %}}{{% endfor %}}{{% endfor %}}",
+        f"{RANGE}{{% for a in xs %}}{{% for b in xs %}}{{% endfor %}}{{% endfor %}}",
+        f"{RANGE}{{% for a in xs %}}{{% for b in xs if b < 0 %}}{{% endfor %}}{{% endfor %}}",
+        f"{RANGE}{{% for a in xs recursive %}}{{% if loop.depth < 9 %}}{{{{ loop(xs) }}}}{{% endif %}}{{% endfor %}}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
+        "{{ 'a' * 10 ** 10 }}",
+        "{{ 10 ** 10 * 'a' }}",
+        "{{ ['a'] * 10 ** 10 }}",
+        "{{ 9 ** 999999999 }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '%*d' % (1000000000, 1) }}",
+        "{{ '%1000000000d' | format(1) }}",
+        "{{ '{:>1000000000}'.format(1) }}",
+        "{{ '{:>{}}'.format(1, 1000000000) }}",
+        "{{ ('{:>99999}' * 1000).format(*range(1000)) }}",
+        "{{ 'a'.ljust(1000000000) }}",
+        "{{ 'a'.zfill(1000000000) }}",
+        "{{ ('\t' * 1000).expandtabs(1000000000) }}",
+        "{{ ('a' * 100000).replace('a', 'b' * 100000) }}",
+        "{{ ('a' * 100000) | replace('a', 'b' * 100000) }}",
+        "{{ ('b' * 100000).join(['a'] * 100000) }}",
+        "{{ (['a'] * 100000) | join('b' * 100000) }}",
+        "{{ ('\n' * 100000) | indent(1000000) }}",
+        f"{{{{ range({NINES}) | map(attribute='no', default='a' * 1000000) | list }}}}",
+        f"{{{{ range({NINES}) | map(attribute='no', default='a' * 1000000) | list | string }}}}",
+        f"{{{{ range({NINES}) | map(attribute='no', default='a' * 1000000) | list | tojson }}}}",
+        f"{{% set big = 'a' * 1000000 %}}{{% for i in range({NINES}) %}}{{{{ big }}}}{{% endfor %}}",
+        f"{{% set x %}}{{% for i in range({NINES}) %}}{'a' * 1000}{{% endfor %}}{{% endset %}}",
+        f"{RANGE}{{% macro f() %}}{{% for i in xs %}}{'a' * 1000}{{% endfor %}}{{% endmacro %}}{{% set x = f() %}}",
+        GROWING.replace("CHANGE", "ns.x + ns.x"),
+        GROWING.replace("CHANGE", "ns.x ~ ns.x"),
+        GROWING.replace("CHANGE", "ns.x * 2"),
+        GROWING.replace("CHANGE", "[ns.x, ns.x]"),
+        GROWING.replace("CHANGE", "(ns.x, ns.x)"),
+        GROWING.replace("CHANGE", "{'a': ns.x, 'b': ns.x}"),
+        GROWING.replace("CHANGE", "dict(a=ns.x, b=ns.x)"),
+        GROWING.replace("CHANGE", "ns.x.join(['a', ns.x])"),
+        GROWING.replace("CHANGE", "ns.x | replace('a', 'aa')"),
+        GROWING.replace("CHANGE", "[ns.x] | tojson | tojson"),
+    ],
+)
+def test_templates_that_have_no_end_are_stopped_with_words(template):
+    with pytest.raises(
+        BadModel, match=r"does not come to an end on these messages: it (takes|makes a value of|writes) more than"
+    ):
+        render_chat(template, MESSAGES)
+
+
+def test_what_says_nothing_itself_is_named(monkeypatch):
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("unspool.models.chat._now", full)
+    with pytest.raises(BadModel, match=r"fails on these messages \(MemoryError\)"):
+        render_chat("{{ strftime_now('%Y') }} once", MESSAGES)
+
+
+def test_a_long_chat_is_none_that_has_no_end():
+    messages = [{"role": "user", "content": "a" * 100}] * 10_000
+    assert render_chat(TEMPLATE, messages, names={"eos_token": "<|im_end|>"}).count("<|im_end|>") == 10_000
 
 
 @pytest.mark.parametrize("message", ["hi", {"role": "user"}, {"content": "x"}, {"role": 1, "content": "x"}])

@@ -12,9 +12,11 @@ from jinja2 import Template, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from unspool.errors import BadModel, BadRequest
+from unspool.models.sandbox import BUDGET, Budget, Exhausted, Sandbox, weight
+
+WIDE = 16  # blanks by which JSON may be indented
 
 
 class _Refused(Exception):
@@ -46,8 +48,14 @@ def render_chat(
     compiled = _compile(template)
     given: dict[str, object] = {"messages": [dict(message) for message in messages], "add_generation_prompt": reply}
     given.update(tools=list(tools) or None, documents=None, **(names or {}))
+    given[BUDGET] = Budget()
     try:
-        return str(compiled.render(given))
+        return "".join(compiled.generate(given))
+    except Exhausted as error:
+        raise BadModel(
+            f"The model's chat template does not come to an end on these messages: {error}. Send fewer or shorter "
+            "messages, or use a plain prompt instead."
+        ) from error
     except _Refused as error:
         raise BadRequest(
             f"The model's chat template refuses these messages: {error}. Change their roles or order."
@@ -57,8 +65,9 @@ def render_chat(
             f"The model's chat template tries something unsafe ({error}). Do not trust this model file."
         ) from error
     except Exception as error:  # a template is a program from a file: it can fail in any way
+        why = f"{error}" or type(error).__name__  # some, as MemoryError, say nothing
         raise BadModel(
-            f"The model's chat template fails on these messages ({error}). Use a plain prompt instead."
+            f"The model's chat template fails on these messages ({why}). Use a plain prompt instead."
         ) from error
 
 
@@ -71,18 +80,15 @@ def refuse_unreadable(messages: Sequence[Mapping[str, Any]]) -> None:
 
 @lru_cache(maxsize=16)
 def _compile(template: str) -> Template:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
-    )
+    environment = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = _now
     try:
         return environment.from_string(template)
     except Exception as error:  # jinja2 lets RecursionError and others through
-        raise BadModel(
-            f"The model's chat template is not valid Jinja ({error}). Use a plain prompt instead."
-        ) from error
+        why = f"{error}" or type(error).__name__
+        raise BadModel(f"The model's chat template is not valid Jinja ({why}). Use a plain prompt instead.") from error
 
 
 def _refuse(message: str) -> None:
@@ -101,4 +107,7 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     """Write JSON without the HTML escapes of Jinja's own filter, since a prompt is not a web page."""
+    weight(value)
+    if indent is not None and not (isinstance(indent, int) and 0 <= indent <= WIDE):
+        raise SecurityError(f"tojson indents by {indent!r:.20}; expected a number up to {WIDE}")
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
