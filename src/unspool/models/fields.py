@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from unspool.errors import BadModel
 
 _LARGEST = 1 << 40
+
+
+def _positive(value: object) -> bool:
+    """Whether it is a number above 0 that a float can hold; JSON has larger ones."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and 0 < value <= sys.float_info.max  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
@@ -55,8 +61,9 @@ class Fields:
         """Return a positive finite number."""
         value = self.get(name)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        if not _positive(value):
             raise self.fail(name, "a positive number")
+        assert isinstance(value, (int, float))
         return float(value)
 
     def real_or_none(self, name: str) -> float | None:
@@ -84,7 +91,7 @@ class Fields:
         value = self.get(name)
         if not isinstance(value, list) or len(value) != count:
             raise self.fail(name, f"a list of {count} numbers")
-        if not all(isinstance(item, (int, float)) and 0 < item < math.inf for item in value):
+        if not all(map(_positive, value)):
             raise self.fail(name, f"a list of {count} positive numbers")
         return tuple(float(item) for item in value)
 

@@ -29,9 +29,8 @@ def read_vocabulary(folder: Path, size: int) -> Vocabulary:
     others = [_optional(folder / name) for name in ("config.json", "generation_config.json")]
     added = {entry["id"]: entry for entry in layout.get("added_tokens", ())}
     special = {token for token, entry in added.items() if entry["special"]}
-    names = {
-        key: name for key in ("bos_token", "eos_token", "unk_token", "pad_token") if (name := _name(settings.get(key)))
-    }
+    kinds = ("bos_token", "eos_token", "unk_token", "pad_token")
+    names = {key: name for key in kinds if (name := _name(settings.get(key), key, folder))}
     bos = tokenizer.token_to_id(names["bos_token"]) if "bos_token" in names else None
     lead = _lead(tokenizer)
     eos = {token for group in others for token in _tokens(group.get("eos_token_id")) if token < size}
@@ -91,16 +90,25 @@ def _optional(path: Path) -> dict[str, object]:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadModel(f"{path}: cannot be read as JSON ({error}). Download it again, or delete it.") from error
     return found if isinstance(found, dict) else {}
 
 
-def _name(value: object) -> str | None:
+def _name(value: object, key: str, folder: Path) -> str | None:
     """Return a token's name, which these files give either plainly or inside a description."""
     if isinstance(value, Mapping):
         value = value.get("content")
-    return value if isinstance(value, str) else None
+    return _text(value, folder / "tokenizer_config.json", key) if isinstance(value, str) else None
+
+
+def _text(value: str, path: Path, key: str) -> str:
+    """A string of a file, refused if it is no Unicode text: JSON can spell half a character."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise BadModel(f"{path}: {key!r} holds a lone surrogate, which is no text. The file is damaged.") from error
+    return value
 
 
 def _tokens(value: object) -> Iterable[int]:
@@ -111,9 +119,18 @@ def _tokens(value: object) -> Iterable[int]:
 def _template(folder: Path, settings: Mapping[str, object]) -> str | None:
     file = folder / "chat_template.jinja"
     if file.is_file():
-        return file.read_text(encoding="utf-8")
-    found = settings.get("chat_template")
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadModel(f"{file}: cannot be read as text ({error}). Download it again, or delete it.") from error
+    found, path = settings.get("chat_template"), folder / "tokenizer_config.json"
     if isinstance(found, list):
         # Several named templates: the one without a purpose of its own is called "default".
+        if not all(isinstance(item, Mapping) for item in found):
+            raise BadModel(
+                f"{path}: 'chat_template' is a list of other things than templates with names; expected those"
+            )
         found = next((item.get("template") for item in found if item.get("name") == "default"), None)
-    return found if isinstance(found, str) else None
+    if found is not None and not isinstance(found, str):
+        raise BadModel(f"{path}: 'chat_template' is a {type(found).__name__}; expected a text. The file is damaged.")
+    return None if found is None else _text(found, path, "chat_template")
