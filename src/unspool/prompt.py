@@ -45,8 +45,8 @@ def _listed(given: Sequence[Any]) -> Dialogue | tuple[int, ...]:
         return Dialogue(given)
     if all(isinstance(part, (str, Sequence, Dialogue)) and not isinstance(part, bytes) for part in given):
         raise _refused("the prompt is a list of prompts; `batch` answers each of them, `generate` and `stream` one")
-    odd = next((part for part in given if not isinstance(part, (str, int, Mapping)) or isinstance(part, bool)), None)
-    about = "parts of different kinds" if odd is None else f"{odd!r:.80} ({type(odd).__name__}) in it"
+    odd = [part for part in given if not isinstance(part, (str, int, Mapping)) or isinstance(part, bool)]
+    about = f"{odd[0]!r:.80} ({type(odd[0]).__name__}) in it" if odd else "parts of different kinds"
     raise _refused(f"the prompt is a list with {about}; expected {KINDS}")
 
 

@@ -76,6 +76,10 @@ def refuse_unreadable(messages: Sequence[Mapping[str, Any]]) -> None:
     for index, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
             raise BadRequest(f"Message {index} is {message!r}; expected a mapping with 'role' and 'content'.")
+        said = message["content"]
+        silent = said is None and message["role"] == "assistant"  # which may have called functions instead
+        if not (silent or isinstance(said, (str, list))):
+            raise BadRequest(f"The content of message {index} is {said!r:.80}; expected a text.")
 
 
 @lru_cache(maxsize=16)
