@@ -14,7 +14,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
 from unspool.errors import BadModel, BadRequest
-from unspool.models.sandbox import BUDGET, Budget, Exhausted, Sandbox, weight
+from unspool.models.bounded import BUDGET, BoundedEnvironment, Budget, Exhausted, weight
 
 WIDE = 16  # blanks by which JSON may be indented
 
@@ -84,7 +84,7 @@ def refuse_unreadable(messages: Sequence[Mapping[str, Any]]) -> None:
 
 @lru_cache(maxsize=16)
 def _compile(template: str) -> Template:
-    environment = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
+    environment = BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = _now

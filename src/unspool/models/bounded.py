@@ -1,4 +1,4 @@
-"""The sandbox of chat templates: programs from model files, with an end to their steps, their time and their size.
+"""Where chat templates run: programs from model files, with an end to their steps, their time and their size.
 
 Jinja's own sandbox keeps a template from reaching anything but its messages. It does not keep it from looping for ever
 or from writing more than fits into memory. Here every turn of a loop and every call is a step, and whatever could make
@@ -20,7 +20,7 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-STEPS = 250_000  # turns of loops and calls; a chat of ten thousand messages takes some 50 000
+STEPS = 1_000_000  # turns of loops, calls and operators; a chat of ten thousand messages takes some 100 000
 SECONDS = 10.0
 LARGEST = 1 << 24  # characters of a value, and of all that is written
 PARTS = 1 << 18  # of a value: what lists and mappings hold, all told
@@ -90,7 +90,7 @@ def fits(size: int, parts: int = 0) -> None:
         raise Exhausted(f"it makes a value of more than {LARGEST} characters or {PARTS} parts")
 
 
-class Sandbox(ImmutableSandboxedEnvironment):  # type: ignore[misc]  # jinja2 is skipped by the type checker
+class BoundedEnvironment(ImmutableSandboxedEnvironment):  # type: ignore[misc]  # jinja2 is skipped by the type checker
     """Jinja's sandbox, with a budget; the context of a rendering has a `Budget` under the name BUDGET."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
