@@ -5,8 +5,11 @@ import os
 import hypothesis
 import pytest
 import torch
+from signals import restore
 
 from unspool.errors import FetchFailed
+
+restore()  # before anything starts a process, which would inherit it
 
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers have a core each
 

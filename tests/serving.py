@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 from littlemodel import chatting_model, loaded
+from patience import PATIENCE
 
 pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")
@@ -58,7 +59,7 @@ class Served:
         assert answer.status_code == 200, answer.text
         return answer.json()["choices"][0]["text"]
 
-    def until(self, condition, seconds=20):
+    def until(self, condition, seconds=PATIENCE):
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, "it did not come to pass"
@@ -86,11 +87,11 @@ def serving(lm, limits=LIMITS, grace=10.0, **house):
         time.sleep(0.005)
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as http:
             yield Served(worker, server, thread, http)
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE)
     assert not thread.is_alive()
 
 

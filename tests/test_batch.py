@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from click import UsageError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from littlemodel import chatting_model, loaded
+from patience import PATIENCE, until
 
 from unspool import Settings
 from unspool.batch import Journal, Lines, Reading, Scribe
@@ -458,12 +458,8 @@ def test_interrupted_and_killed_the_same_command_goes_on(folder, unspool, tmp_pa
     def kept():
         return [json.loads(entry)["record"] for entry in part.read_bytes().split(b"\n")[1:-1]] if part.exists() else []
 
-    def until(count):
-        while len(kept()) < count:
-            time.sleep(0.005)
-
     def interrupt():
-        until(3)
+        until(lambda: len(kept()) >= 3)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
@@ -475,7 +471,7 @@ def test_interrupted_and_killed_the_same_command_goes_on(folder, unspool, tmp_pa
 
     command = [sys.executable, "-c", COMMAND, "batch", source, out, "-m", folder, "--parallel", "2"]
     with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}) as running:
-        until(len(first) + 2)
+        until(lambda: len(kept()) >= len(first) + 2)
         running.kill()
     second = kept()
     assert second[: len(first)] == first
@@ -523,7 +519,7 @@ def test_no_line_waits_for_anothers_grammar(lm, tmp_path, monkeypatch):
     fit, go = JsonSchema.fit, threading.Event()
 
     def slow(form, words):
-        assert go.wait(20)
+        assert go.wait(PATIENCE)
         if "planted" in repr(form):
             raise BadRequest("it cannot be met")
         return fit(form, words)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 from unspool.bench.apart import Apart, Crashed, TooLate
 from unspool.bench.journal import Journal
@@ -124,14 +125,16 @@ def nap(seconds):
 
 
 def test_what_hangs_is_ended_and_what_crashes_is_told():
-    with Apart(nap, 0.4) as apart:
+    with Apart(nap, PATIENCE) as apart:
         assert apart(0) == 0
+        apart._seconds = 0.4
         with pytest.raises(TooLate):
-            apart(60)
+            apart(2 * PATIENCE)
+        apart._seconds = PATIENCE
         assert apart(0.01) == 0.01  # a new process
-    with Apart(os._exit, 20) as apart, pytest.raises(Crashed):
+    with Apart(os._exit, PATIENCE) as apart, pytest.raises(Crashed):
         apart(3)
-    with Apart(int, 20) as apart, pytest.raises(ValueError, match="invalid literal"):
+    with Apart(int, PATIENCE) as apart, pytest.raises(ValueError, match="invalid literal"):
         apart("x")
 
 
@@ -166,7 +169,7 @@ def test_the_command_goes_on_where_it_was_killed(tmp_path, smollm2_path):
     first.communicate()
     kept = rows.read_text().splitlines()[:3]
     again = run("--backend", "unspool", "--model", str(smollm2_path), "--json", str(to))
-    out, err = again.communicate(timeout=120)
+    out, err = again.communicate(timeout=PATIENCE)
     assert again.returncode == 0, err
     assert rows.read_text().splitlines()[:3] == kept
     names = [json.loads(line)["name"] for line in rows.read_text().splitlines()[1:]]
@@ -184,7 +187,7 @@ def test_the_command_can_be_interrupted(tmp_path, smollm2_path):
     while process.poll() is None and (not rows.exists() or rows.read_text().count("\n") < 2):
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130 or to.exists()  # it may have been done before the signal came
     assert "Traceback" not in err
 

@@ -10,6 +10,7 @@ from dataclasses import fields
 
 import pytest
 import torch
+from patience import PATIENCE
 
 from unspool.claim import LAW, entries
 from unspool.cli import main
@@ -51,7 +52,9 @@ def environment(**more):
 def unspool(*arguments, stdin=b"", **more):
     """A run of the command in a process of its own."""
     command = [sys.executable, "-m", "unspool", *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, env=environment(**more), timeout=120, check=False)
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, env=environment(**more), timeout=PATIENCE, check=False
+    )
     assert b"Traceback" not in done.stderr
     return done
 
@@ -256,12 +259,12 @@ def test_an_interrupt_and_a_reader_that_leaves(home):
     with started(home) as first, started(home) as second:
         assert first.stdout.read(1)
         first.send_signal(signal.SIGINT)
-        assert b"Traceback" not in first.communicate(timeout=60)[1]
+        assert b"Traceback" not in first.communicate(timeout=PATIENCE)[1]
         assert first.returncode == 130
         assert second.stdout.read(1)
         second.stdout.close()
         assert second.stderr.read() == b""
-        assert second.wait(timeout=60) == 141
+        assert second.wait(timeout=PATIENCE) == 141
 
 
 def test_a_locale_without_utf8():
@@ -283,7 +286,7 @@ def test_control_characters_do_not_reach_a_terminal():
 def test_a_terminal_without_a_prompt_does_not_wait():
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "unspool", "run"]
-    done = subprocess.run(command, stdin=theirs, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, stdin=theirs, capture_output=True, timeout=PATIENCE, check=False)
     os.close(ours)
     os.close(theirs)
     assert done.returncode == 2

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from patience import PATIENCE
 from safetensors.torch import save_file
 
 import unspool
@@ -455,7 +456,7 @@ def _bytes(tensor: torch.Tensor) -> int:
 def test_the_command_line_plans_it(tmp_path):
     Reference(tmp_path, LLADA2)
     command = [sys.executable, "-m", "unspool", "plan", str(tmp_path), "--json", "--device", "cpu", "--dtype", "bf16"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    told = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert json.loads(told.stdout)["weights"] == weight_bytes(Shape.from_config(LLADA2), torch.bfloat16)
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from littlemodel import little_model
+from patience import PATIENCE
 from prompts import PROMPTS
 from safetensors.torch import save_file
 
@@ -278,7 +279,7 @@ def test_an_interrupt_ends_training_and_what_was_learned_is_there(folder, corpus
             if line.startswith("stopped after"):
                 break
         rest = training.stdout.read()
-        assert training.wait(60) == 0
+        assert training.wait(PATIENCE) == 0
     assert "head 2: top 1" in rest
     assert sorted(path.name for path in tmp_path.iterdir()) == ["heads.json", "heads.safetensors"]
     assert len(load(folder, heads=tmp_path / "heads.safetensors").model.heads) == 2

@@ -5,9 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from patience import PATIENCE, until
 from toy import Toy
 
 from unspool.chance import Philox
@@ -34,7 +34,7 @@ def counted(self, *arguments):
     calls.append(1)
     if len(calls) == 12:
         sign.touch()
-        time.sleep(30)  # somebody interrupts meanwhile
+        time.sleep(200)  # somebody interrupts meanwhile
     return score(self, *arguments)
 
 Grove.score = counted
@@ -46,11 +46,9 @@ def interrupted(command, sign):
     """Stdout and stderr of a command that is interrupted as soon as it gives a sign."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "UNSPOOL_DEBUG": ""}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as ran:
-        began = time.monotonic()
-        while not sign.exists() and ran.poll() is None and time.monotonic() - began < 120:
-            time.sleep(0.02)
+        until(lambda: sign.exists() or ran.poll() is not None)
         ran.send_signal(signal.SIGINT)
-        out, err = ran.communicate(timeout=60)
+        out, err = ran.communicate(timeout=PATIENCE)
     assert b"Traceback" not in err
     assert ran.returncode == 130, err
     return out.decode(), err.decode()
@@ -84,7 +82,7 @@ def test_planning_that_is_interrupted_prints_the_best_finished_text(smollm2, smo
     sign, grade = tmp_path / "sign", tmp_path / "grade.py"
     grade.write_text(
         "import time\nfrom pathlib import Path\nseen = []\n\ndef graded(text):\n    seen.append(text)\n"
-        f"    if len(seen) == 2:\n        Path({str(sign)!r}).touch()\n        time.sleep(30)\n"
+        f"    if len(seen) == 2:\n        Path({str(sign)!r}).touch()\n        time.sleep(200)\n"
         "    return 1.0 - 0.1 * len(seen)\n"
     )
     asked = [

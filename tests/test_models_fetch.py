@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE, until
 
 from unspool.errors import BadRequest, FetchFailed
 from unspool.models import catalog as catalog_module
@@ -332,13 +333,11 @@ def other_process(server, world) -> subprocess.Popen[str]:
 
 
 def test_control_c_keeps_only_the_part(server, world, fetcher):
-    server.breaks, server.hold_s = [400_000], 30.0
+    server.breaks, server.hold_s = [400_000], PATIENCE
     process = other_process(server, world)
-    deadline = time.monotonic() + 30
-    while not any(file.stat().st_size for file in world.rglob("*.part")) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: any(file.stat().st_size for file in world.rglob("*.part")))
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=20)[0].strip() == "interrupted"
+    assert process.communicate(timeout=PATIENCE)[0].strip() == "interrupted"
     kept = left(world)
     assert [Path(name).suffix for name in kept] == [".part"]
     server.breaks, server.hold_s, server.asked = [], 0.0, []
@@ -349,7 +348,7 @@ def test_control_c_keeps_only_the_part(server, world, fetcher):
 def test_two_processes_fetch_once(server, world):
     server.pause_s = 0.3
     both = [other_process(server, world) for _ in range(2)]
-    answers = [process.communicate(timeout=30)[0].split()[-1] for process in both]
+    answers = [process.communicate(timeout=PATIENCE)[0].split()[-1] for process in both]
     assert answers == [TOY.sha256] * 2
     assert len(server.asked) == 2, "each part is downloaded once"
 
@@ -401,12 +400,12 @@ def test_a_taken_lock_is_waited_for(tmp_path):
     def hold():
         with locked(tmp_path / "x.lock", lambda: None):
             taken.set()
-            assert waiting.wait(10)
+            assert waiting.wait(PATIENCE)
             order.append("first")
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert taken.wait(10)
+    assert taken.wait(PATIENCE)
     with locked(tmp_path / "x.lock", waiting.set):
         order.append("second")
     thread.join()

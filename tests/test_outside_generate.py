@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from patience import PATIENCE
 from prompts import PROMPTS
 
 transformers = pytest.importorskip("transformers")
@@ -299,7 +300,7 @@ def test_the_default_model_streams_the_same_text_into_a_thread(reference, smollm
     text = torch.tensor([smollm2.encode([{"role": "user", "content": PROMPTS[9]}])])
     given = {"attention_mask": torch.ones_like(text), "max_new_tokens": 24, "do_sample": False}
     theirs = reference.generate(text, **given)[0, text.shape[1] :]
-    streamer = transformers.TextIteratorStreamer(tokenizer, skip_prompt=True, timeout=60)
+    streamer = transformers.TextIteratorStreamer(tokenizer, skip_prompt=True, timeout=PATIENCE)
     ours = custom_generate("suffix")
     call = threading.Thread(
         target=reference.generate, args=(text,), kwargs={**given, "streamer": streamer, "custom_generate": ours}

@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import entry_points
 
 import pytest
+from patience import PATIENCE
 
 llm = pytest.importorskip("llm")
 pytest.importorskip("llguidance")
@@ -94,7 +95,7 @@ def test_the_command_line_finds_the_plugin_and_answers(tmp_path, smollm2, smollm
         [*command, "Why is the sky blue?"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         env={**os.environ, "LLM_USER_PATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr

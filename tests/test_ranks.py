@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 from littlemodel import little_model
+from patience import PATIENCE, until
 
 import unspool
 from unspool import Settings
@@ -75,9 +76,9 @@ class Threads:
 
     def _all(self, x):
         self.box[self.share.rank] = x
-        self.barrier.wait(20)
+        self.barrier.wait(PATIENCE)
         found = list(self.box)
-        self.barrier.wait(20)
+        self.barrier.wait(PATIENCE)
         return found
 
     def sum(self, x):
@@ -365,11 +366,9 @@ def running(process):
 def test_a_rank_that_is_killed_is_an_error_and_not_a_wait(two):
     (follower,) = two.model.network.followers
     os.kill(follower, signal.SIGKILL)
-    began = time.monotonic()
     for _ in range(2):
         with pytest.raises(RankLost, match=rf"rank 1 \(process {follower}\) was killed by signal 9\. Load .* again"):
             two.generate("anybody there?", Settings(max_tokens=3))
-    assert time.monotonic() - began < 60
     assert not torch.distributed.is_initialized()
 
 
@@ -401,10 +400,7 @@ def test_the_command_writes_the_same_text_and_leaves_no_process_when_it_is_kille
         ran.kill()
     assert expected.startswith(found)
     assert len(followers) == 1
-    began = time.monotonic()
-    while any(map(running, followers)) and time.monotonic() - began < 30:
-        time.sleep(0.02)
-    assert not any(map(running, followers))
+    until(lambda: not any(map(running, followers)))
 
 
 SCRIPT = """
@@ -413,7 +409,7 @@ import unspool
 from unspool.run import team
 
 if sys.argv[2] == "stop":
-    team.PATIENCE = team.timedelta(seconds=8)
+    team.PATIENCE = team.timedelta(seconds=30)
 lm = unspool.load(sys.argv[1], dtype="fp32", device="cpu", ranks=2)
 print(*lm.model.network.followers, flush=True)
 settings = unspool.Settings(max_tokens=4)
@@ -444,7 +440,7 @@ def test_a_script_without_a_guard_ends_as_it_would_alone(folder, one, tmp_path, 
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, str(tmp_path / "script.py"), str(folder), way]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)
     assert ran.returncode == code, ran.stderr
     assert said in ran.stderr
     assert said or not ran.stderr
@@ -459,7 +455,7 @@ def test_under_torchrun_the_first_rank_writes(folder, one):
     expected = one.generate("hello", Settings(max_tokens=6, ignore_eos=True)).text
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *COMMAND[1:]]
     command = [*launch, "--model", str(folder), "--ranks", "2", "--max-tokens", "6", "--quiet"]
-    ran = subprocess.run(command, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=120)
+    ran = subprocess.run(command, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=PATIENCE)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.decode() == expected
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from littlemodel import chatting_model
+from patience import PATIENCE
 
 from unspool import Settings, load
 
@@ -112,7 +113,7 @@ def holding(code):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ours, text=True) as holder:
         yield holder
         holder.stdin.close()
-        assert holder.wait(60) == 0
+        assert holder.wait(PATIENCE) == 0
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +122,7 @@ def cluster():
         yield Cluster(holder)
 
 
-def until(condition, process=None, seconds=180):
+def until(condition, process=None, seconds=PATIENCE):
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert process is None or process.poll() is None, process.communicate()
@@ -276,7 +277,7 @@ def test_replicas_answer_like_one_server_and_are_replaced_when_they_die(cluster,
                 in_a_row += 1
     finally:
         running.send_signal(signal.SIGTERM)
-        error = running.communicate(timeout=120)[1]
+        error = running.communicate(timeout=PATIENCE)[1]
     assert running.returncode == 0, error
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", port), 1)

@@ -4,10 +4,10 @@ import os
 import socket
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 from unspool.bench.sandbox import Limits, Sandbox, descendants
 from unspool.errors import BadRequest
@@ -15,7 +15,7 @@ from unspool.errors import BadRequest
 if not sys.platform.startswith("linux"):
     pytest.skip("the walls are Linux's", allow_module_level=True)
 
-SHORT = Sandbox(Limits(seconds=1.5))
+LONG, SHORT = Sandbox(Limits(seconds=PATIENCE)), Sandbox(Limits(seconds=1.5))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,7 +40,7 @@ def f_of(body: str) -> str:
     return "def f(x):\n" + "".join(f"    {line}\n" for line in body.splitlines())
 
 
-def tried(program: str, tests: str = "assert f(2) == 3", sandbox: Sandbox = SHORT, given: str = ""):
+def tried(program: str, tests: str = "assert f(2) == 3", sandbox: Sandbox = LONG, given: str = ""):
     return sandbox.run(program, tests, given, names=["f"])
 
 
@@ -114,17 +114,15 @@ def test_a_pass_cannot_be_faked(name):
 
 def test_a_fork_bomb_stays_small_and_ends():
     """Every process that it can get forks again; nothing is left of it."""
-    trial = tried("import os\nwhile True:\n    try: os.fork()\n    except OSError: pass")
+    trial = tried("import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", sandbox=SHORT)
     assert not trial.passed
     assert "processes" in trial.walls
 
 
 def test_what_was_left_behind_ends_with_the_trial():
-    program = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(60)\n"
+    program = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(900)\n"
     program += "    os._exit(0)\ndef f(x): return 3"
-    began = time.monotonic()
-    assert tried(program).outcome == "passed"
-    assert time.monotonic() - began < 30
+    assert tried(program).outcome == "passed"  # and nothing is left, as after every test here
 
 
 def test_endless_output_is_cut():
@@ -135,8 +133,8 @@ def test_endless_output_is_cut():
 
 
 def test_an_endless_loop_and_a_sleep_run_out_of_time():
-    assert tried("while True: pass").outcome == "timeout"
-    assert tried(f_of("import time; time.sleep(60)")).outcome == "timeout"
+    assert tried("while True: pass", sandbox=SHORT).outcome == "timeout"
+    assert tried(f_of("import time; time.sleep(60)"), sandbox=SHORT).outcome == "timeout"
 
 
 def test_ten_gigabytes_are_not_to_be_had():
@@ -231,13 +229,14 @@ def test_without_walls_nothing_is_run_unless_told():
 
 
 def test_without_walls_limits_hold_and_leftovers_are_ended():
-    weak = Sandbox(Limits(seconds=1.5), walls=(), apart=False)
+    weak = Sandbox(Limits(seconds=PATIENCE), walls=(), apart=False)
+    short = Sandbox(Limits(seconds=1.5), walls=(), apart=False)
     trial = tried("def f(x): return x + 1", sandbox=weak)
     assert trial.passed
     assert not {"files", "network", "processes"} & set(trial.walls)
-    left = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(60)\ndef f(x): return 3"
+    left = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(900)\ndef f(x): return 3"
     assert tried(left, sandbox=weak).passed
-    assert tried("while True: pass", sandbox=weak).outcome == "timeout"
+    assert tried("while True: pass", sandbox=short).outcome == "timeout"
     refused = "import socket\ndef f(x):\n    try: socket.socket()\n    except PermissionError: return 3"
     assert tried(refused, sandbox=weak).passed
 

@@ -13,13 +13,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE, until
 from serving import (  # noqa: F401
     CHAT,
     LIMITS,
@@ -321,7 +321,7 @@ def test_a_full_queue_is_told_to_come_back(lm):
             assert third.status_code == 429
             assert third.json()["error"]["type"] == "rate_limit_error"
             assert int(third.headers["retry-after"]) > 0
-        second.join(20)  # the first has left, so that the second gets its turn
+        second.join(PATIENCE)  # the first has left, so that the second gets its turn
         assert not second.is_alive()
         served.until(served.empty)
         counted = served.http.get("/metrics").text
@@ -337,7 +337,7 @@ def test_time_is_up_for_one_request_and_not_for_the_next(lm):
             *_, last = [line for line in answer.iter_lines() if line]
         assert json.loads(last.removeprefix("data: "))["error"]["code"] == "timeout"
         served.until(served.empty)
-        assert served.text(prompt="a", max_tokens=2) is not None
+        served.until(lambda: served.post("/v1/completions", prompt="a", max_tokens=2).status_code == 200)
 
 
 def test_which_methods_may_be_chosen(lm):
@@ -423,17 +423,17 @@ def test_the_event_loop_waits_for_no_forward(served, monkeypatch):
 
     def slow(asked):
         entered.set()
-        assert go.wait(20)
+        assert go.wait(PATIENCE)
         return score(asked)
 
     monkeypatch.setattr(model, "score", slow)
     asking = threading.Thread(target=served.text, kwargs={"prompt": "a", "max_tokens": 2})
     asking.start()
-    assert entered.wait(20)
+    assert entered.wait(PATIENCE)
     assert served.http.get("/healthz").text == "ok\n"
     assert "unspool_live_requests 1" in served.http.get("/metrics").text
     go.set()
-    asking.join(20)
+    asking.join(PATIENCE)
 
 
 class Slow(Form):
@@ -444,7 +444,7 @@ class Slow(Form):
 
     def fit(self, words):
         self.entered.release()
-        assert self.go.wait(20)
+        assert self.go.wait(PATIENCE)
         return choices("yes").fit(words)
 
 
@@ -459,14 +459,14 @@ def test_nobody_waits_for_anothers_grammar(lm, monkeypatch):
             next(lines)
             for thread in threads:
                 thread.start()
-            assert all(slow.entered.acquire(timeout=20) for _ in range(2))  # the third waits for them
+            assert all(slow.entered.acquire(timeout=PATIENCE) for _ in range(2))  # the third waits for them
             served.until(lambda: len(served.worker.fitting) == 3)
             assert sum(1 for _, line in zip(range(40), lines, strict=False) if line) == 20  # it goes on
             assert served.text(prompt="a", max_tokens=2) is not None  # and others begin
             assert served.post("/v1/completions", **bound).status_code == 429  # but there is an end to it
         slow.go.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE)
         served.until(lambda: served.empty() and len(served.worker.fitting) == 0)
     assert answers == ["yes"] * 3
 
@@ -520,14 +520,14 @@ def _metrics(text):
 
 def test_shutdown_lets_requests_finish_and_gives_up_those_that_do_not(lm):
     texts = []
-    with serving(lm) as served:
+    with serving(lm, grace=PATIENCE) as served:
         asked = {"prompt": "Once", "max_tokens": 200, "temperature": 0, "logit_bias": {"1": -100}}
         asking = threading.Thread(target=lambda: texts.append(served.text(**asked)))
         asking.start()
         served.until(lambda: served.worker.live)
         served.server.should_exit = True
-        asking.join(20)
-        served.thread.join(20)
+        asking.join(PATIENCE)
+        served.thread.join(PATIENCE)
         assert not served.worker.ready
     assert texts == [lm.generate("Once", Settings(max_tokens=200, logit_bias={1: -100})).text]
 
@@ -543,7 +543,7 @@ def test_a_worker_that_stops_gives_up_what_is_left(lm):
         ["Once"], Settings(max_tokens=4000, ignore_eos=True), plain(), lambda n: (told.extend(n), began.set())
     )
     worker.submit(errand)
-    assert began.wait(20)
+    assert began.wait(PATIENCE)
     worker.stop(0)
     assert isinstance(told[-1], Failed)
     assert isinstance(told[-1].error, Closing)
@@ -585,6 +585,14 @@ def test_before_it_has_started_it_is_not_ready(lm):
     assert asyncio.run(status()) == [200, 503, 404]
 
 
+def answers(http):
+    """Whether somebody listens."""
+    try:
+        return http.get("/healthz").status_code
+    except httpx.TransportError:
+        return None
+
+
 @contextmanager
 def command(folder, *options):
     """`unspool serve` as a process that takes requests, with a client for it."""
@@ -597,12 +605,8 @@ def command(folder, *options):
         try:
             assert json.loads(process.stderr.readline())["host"] == "127.0.0.1"
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers={"authorization": "Bearer key"}) as http:
-                for _ in range(400):
-                    try:
-                        assert http.get("/readyz").status_code == 200
-                        break
-                    except httpx.ConnectError:
-                        time.sleep(0.05)
+                until(lambda: answers(http))
+                assert http.get("/readyz").status_code == 200
                 yield process, http
         finally:
             process.kill()
@@ -614,7 +618,7 @@ def test_the_command_listens_here_alone_and_logs_no_prompt(folder):
         assert answer.status_code == 200, answer.text
         process.send_signal(signal.SIGTERM)
         told = process.stderr.read()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
     assert "secret" not in told
     record = json.loads(told.splitlines()[0])
     assert record["event"] == "request"
@@ -626,8 +630,16 @@ def test_the_command_listens_here_alone_and_logs_no_prompt(folder):
     ("signals", "most", "code"),
     [([signal.SIGTERM], 60, 0), ([signal.SIGINT], 60, 0), ([signal.SIGINT, signal.SIGINT], 4000, 130)],
 )
-def test_what_a_process_ends_with(lm, signals, most, code):
-    from unspool.serve.running import run
+def test_what_a_process_ends_with(lm, signals, most, code, monkeypatch):
+    from unspool.serve.running import Server, run
+
+    handle, heard = Server.handle_exit, []
+
+    def handled(server, *signal):
+        handle(server, *signal)
+        heard.append(signal)
+
+    monkeypatch.setattr(Server, "handle_exit", handled)
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -637,18 +649,13 @@ def test_what_a_process_ends_with(lm, signals, most, code):
 
     def interrupt():
         with httpx.Client(base_url=f"http://127.0.0.1:{port}") as http:
-            for _ in range(400):
-                try:
-                    http.get("/readyz")
-                    break
-                except httpx.ConnectError:
-                    time.sleep(0.02)
+            until(lambda: answers(http))
             with http.stream("POST", "/v1/completions", json={**LONG, "max_tokens": most}) as answer:
                 lines = answer.iter_lines()
                 next(lines)
-                for kind in signals:
+                for count, kind in enumerate(signals, 1):
                     os.kill(os.getpid(), kind)
-                    time.sleep(0.3)  # two of a kind at the same time are one
+                    until(lambda count=count: len(heard) == count)  # two of a kind at the same time are one
                 with suppress(httpx.HTTPError):
                     last[:] = [line for line in lines if line][-1:]
 
@@ -658,6 +665,6 @@ def test_what_a_process_ends_with(lm, signals, most, code):
     config = uvicorn.Config(application(worker, House("little")), port=port, log_config=None)
     assert run(config) == code
     assert signal.getsignal(signal.SIGINT) is before
-    thread.join(20)
+    thread.join(PATIENCE)
     assert not worker._thread.is_alive()  # under which a process could not end well
     assert (last == ["data: [DONE]"]) is (code == 0)

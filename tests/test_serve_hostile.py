@@ -22,11 +22,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from littlemodel import chatting_model
+from patience import PATIENCE, until
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
-PATIENCE, BODY, IDLE = 1.0, 200_000, 600
+STALLED, BODY, IDLE = 3.0, 200_000, 600
 ENDLESS = {"prompt": "Once", "temperature": 0, "max_tokens": 3000, "logit_bias": {"1": -100}}  # 1 would end the text
 SHORT = {"prompt": "a", "max_tokens": 2}
 NOTHING = ("live_requests", "live_texts", "queue_length", "cache_tokens_reserved")
@@ -43,7 +44,7 @@ class Server:
         with socket.socket() as made:
             if small:
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            made.settimeout(20)
+            made.settimeout(PATIENCE)
             made.connect(("127.0.0.1", self.port))
             yield made
 
@@ -60,11 +61,17 @@ class Server:
     def get(self, path):
         return self.says(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
 
+    def ready(self):
+        try:
+            return b"ready\n" in self.get("/readyz")
+        except OSError:
+            return False
+
     def metrics(self):
         told = re.findall(r"^unspool_(\S+) (\S+)$", self.get("/metrics").decode(), re.MULTILINE)
         return {name: float(value) for name, value in told}
 
-    def until(self, condition, seconds=20):
+    def until(self, condition, seconds=PATIENCE):
         end = time.monotonic() + seconds
         while not condition(self.metrics()):
             assert time.monotonic() < end, self.metrics()
@@ -104,7 +111,7 @@ def server(tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     limits = {"--max-tokens": 3000, "--max-body": BODY, "--parallel": 4, "--queue": 8, "--room": 20_000}
-    limits |= {"--patience": PATIENCE, "--connections": IDLE, "--port": port, "--grace": 1, "--max-texts": 4}
+    limits |= {"--patience": STALLED, "--connections": IDLE, "--port": port, "--grace": 1, "--max-texts": 4}
     limits |= {"--per-address": 2 * IDLE}  # all these clients are one
     command = [sys.executable, "-m", "unspool", "serve", "-m", str(folder)]
     command += [str(part) for pair in limits.items() for part in pair]
@@ -114,12 +121,8 @@ def server(tmp_path_factory):
     with journal.open("w") as told, subprocess.Popen(command, stderr=told, env=environment) as process:
         made = Server(port)
         try:
-            for _ in range(600):
-                with suppress(OSError):
-                    if b"ready\n" in made.get("/readyz"):
-                        break
-                assert process.poll() is None, journal.read_text()
-                time.sleep(0.05)
+            until(lambda: process.poll() is not None or made.ready())
+            assert process.poll() is None, journal.read_text()
             yield made
             for i in range(6):  # finished texts stay for a next turn, until others take their places
                 assert made.status(post({**SHORT, "prompt": "abcdef"[i]})) == 200
@@ -127,7 +130,7 @@ def server(tmp_path_factory):
             assert made.metrics()['requests_total{outcome="failed"}'] == 0
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(PATIENCE)
     assert "Traceback" not in journal.read_text()
 
 
@@ -346,7 +349,7 @@ def test_one_who_sends_a_head_slowly_is_cut_off(server, before):
             answer += more
         made.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n")
         made.settimeout(0.1)
-        for _ in range(200):  # a byte now and then does not help
+        for _ in range(int(PATIENCE / 0.1)):  # a byte now and then does not help
             made.sendall(b"X")
             with suppress(TimeoutError):
                 assert made.recv(100) == b""
@@ -368,7 +371,7 @@ def test_one_who_stops_reading_is_cut_off(server):
     with server.connected(small=True) as made:
         made.sendall(post(much))
         server.until(lambda told: told["live_texts"] == 4)
-        server.until(lambda told: told[left] == before + 1, 60)
+        server.until(lambda told: told[left] == before + 1)
         server.empty()
         answer = everything(made)  # what had been sent by then, and not the end of it
     assert answer.startswith(b"HTTP/1.1 200")
@@ -453,7 +456,7 @@ def test_a_crowd_that_comes_and_goes(server):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in threads)
 
 
@@ -526,7 +529,9 @@ def test_nobody_is_starved_by_those_who_were_just_served(monkeypatch):
 def test_a_load_of_clients_all_get_their_answers(server):
     bench = Path(__file__).parent.parent / "bench" / "load.py"
     command = [sys.executable, str(bench), "--url", f"http://127.0.0.1:{server.port}"]
-    ran = subprocess.run([*command, "--clients", "8", "--seconds", "1"], capture_output=True, text=True, timeout=100)
+    ran = subprocess.run(
+        [*command, "--clients", "8", "--seconds", "1"], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert int(re.search(r"requests completed \| (\d+)", ran.stdout)[1]) >= 8
     assert re.search(r"completed per client \| min [1-9]", ran.stdout)

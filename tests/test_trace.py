@@ -8,6 +8,7 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
+from patience import PATIENCE
 
 from unspool.chance import Philox
 from unspool.decode import Denoise, Speculate, plain
@@ -168,7 +169,7 @@ def command(smollm2_path):
     def run(*arguments):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "UNSPOOL_HOME": str(smollm2_path.parents[2])}
         line = [sys.executable, "-m", "unspool", "trace", *arguments]
-        return subprocess.run(line, capture_output=True, text=True, env=environment, timeout=120, encoding="utf-8")
+        return subprocess.run(line, capture_output=True, text=True, env=environment, timeout=PATIENCE, encoding="utf-8")
 
     return run
 

@@ -16,7 +16,8 @@ from contextlib import closing
 import pytest
 from browsing import browser  # noqa: F401
 from hostile import HOSTILE, hostile_model
-from windowed import PROMPT, brightness, completed, run, scrub, texts, until
+from patience import PATIENCE, until
+from windowed import PROMPT, brightness, completed, run, scrub, texts
 
 import unspool
 
@@ -45,16 +46,18 @@ def address(folder, browser):
     with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as process:
         at = f"http://127.0.0.1:{port}"
         try:
-            for _ in range(600):
-                try:
-                    if httpx.get(f"{at}/readyz").status_code == 200:
-                        break
-                except httpx.TransportError:
-                    assert process.poll() is None
-                    time.sleep(0.1)
+            until(lambda: process.poll() is not None or ready(at))
+            assert process.poll() is None
             yield at
         finally:
             process.terminate()
+
+
+def ready(at):
+    try:
+        return httpx.get(f"{at}/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 @pytest.fixture
@@ -65,6 +68,7 @@ def opened(browser):
     def at(where, width=1280, scheme="light", key="secret", expected=None, **more):
         context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme, **more)
         contexts.append(context)
+        context.set_default_timeout(1000 * PATIENCE)
         view = context.new_page()
         said = complaints.append
         view.on("console", lambda m: None if expected and re.search(expected, m.text) else said(m.text))
@@ -284,11 +288,11 @@ def test_the_default_model_is_watched(opened, smollm2, monkeypatch):
         view.fill("#prompt", "Say: one two three, one two three.")
         view.fill("#tokens", "12")
         view.click("#run")
-        view.wait_for_selector("#save:enabled", timeout=120_000)
+        view.wait_for_selector("#save:enabled")
         until(lambda: all("Finished" in said for said in view.locator(".status").all_inner_texts()))
         shown = texts(view)
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE)
     chat = [{"role": "user", "content": "Say: one two three, one two three."}]
     assert shown == [smollm2.generate(chat, unspool.Settings(max_tokens=12)).text] * 2

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-import time
+
+from patience import until
 
 PROMPT = "abcabcabc"
 
@@ -20,14 +21,6 @@ def run(view, first="plain", second="lookup", options="ngram=1,least=1", tokens=
     view.click("#run")
     view.wait_for_selector("#save:enabled")
     until(lambda: all(re.match("Finished|Stopped", said) for said in view.locator(".status").all_inner_texts()))
-
-
-def until(condition, seconds=30):
-    """Wait in this process: the page's own policy forbids to wait in it by strings of code."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.02)
 
 
 def texts(view):

@@ -20,6 +20,7 @@ from .app import application
 from .house import House
 from .journal import log
 from .limits import Limits
+from .running import heard
 from .worker import Worker
 
 NAME = "unspool"  # of the application, among others that a cluster may run
@@ -63,7 +64,7 @@ def run(app: Any, host: str, port: int) -> None:
     """Serve until SIGINT or SIGTERM, then let the replicas finish what they have and take the application away."""
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     quiet = {"enable_access_log": False, "log_level": "ERROR"}
-    before = {kind: signal.signal(kind, _end) for kind in (signal.SIGINT, signal.SIGTERM)}
+    before = {kind: signal.signal(kind, _end) for kind in heard()}
     try:
         with suppress(KeyboardInterrupt):
             serve.start(http_options={"host": host, "port": port}, logging_config=quiet)

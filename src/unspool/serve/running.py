@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import threading
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -39,15 +40,32 @@ def configured(app: Any, limits: Limits, grace: float, host: str = "127.0.0.1", 
     )
 
 
+def heard() -> list[signal.Signals]:
+    """The signals that end a server, without those that it was started with ignored.
+
+    A shell starts a background job with SIGINT ignored, so that Ctrl-C ends what stands in front and nothing else.
+    """
+    return [kind for kind in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(kind) != signal.SIG_IGN]
+
+
 class Server(uvicorn.Server):
     """uvicorn's server, which has the worker end before it waits for connections.
 
     Their requests are then answered or told 503 by whoever writes them, before uvicorn would cut them off. If it
-    `owns` the process, that ends even if a thread hangs.
+    `owns` the process, that ends even if a thread hangs. Signals that were ignored when it was made stay so.
     """
 
     owns = False
     last: threading.Timer | None = None
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.heard = heard()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called for a signal."""
+        if sig in self.heard:
+            super().handle_exit(sig, frame)
 
     @property
     def ending(self) -> Ending | None:
@@ -82,7 +100,7 @@ def run(config: uvicorn.Config) -> int:
     def end(*_: object) -> None:
         server.should_exit = True  # heard before uvicorn listens, or said again after it is done
 
-    before = {kind: signal.signal(kind, end) for kind in (signal.SIGINT, signal.SIGTERM)}
+    before = {kind: signal.signal(kind, end) for kind in heard()}
     try:
         server.run()
     except SystemExit:
