@@ -18,6 +18,9 @@ if not torch.cuda.is_available():  # before anything imports Triton, which reads
 
 # In CI the same examples every time: a new one is found by people at work, not by a build that fails by chance.
 hypothesis.settings.register_profile("ci", derandomize=True)
+# For `scripts/mutate`: the same examples every time, and no search for a smaller one, since any will do.
+phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+hypothesis.settings.register_profile("mutants", derandomize=True, phases=phases, print_blob=False)
 if os.environ.get("CI"):
     hypothesis.settings.load_profile("ci")
 

@@ -1,0 +1,44 @@
+"""Which of several siblings that all may stand is taken, where a rule's docstring says which."""
+
+import pytest
+
+from unspool.chance import Philox
+from unspool.grow.chosen import chosen
+from unspool.law import Law
+from unspool.tree import ROOT, Tree
+from unspool.verify import Conditional, TopBeta, Typical
+from unspool.warp import Same
+from unspool.warp.warp import Prefix, Scored
+
+
+def scored(parents, tokens, laws):
+    tree = Tree(tuple(chosen(x) for x in tokens), tuple(parents))
+    root, *after = (Law.of(weights) for weights in laws)
+    return Scored(tree, Prefix.of((0,), Same()), root, after)
+
+
+ROOTLAW, END = (5, 4, 3, 1), (1, 1, 1, 97)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)])
+def test_top_beta_takes_the_best_of_good_siblings(order):
+    """In whatever order they were drafted."""
+    given = scored((ROOT,) * 3, order, (ROOTLAW, END, END, END))
+    assert TopBeta(beta=3, tau=9.0)(given, Philox(0)) == (order.index(0), 3)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)])
+def test_typical_takes_the_likeliest_of_the_longest_paths(order):
+    given = scored((ROOT,) * 3, order, (ROOTLAW, END, END, END))
+    assert Typical(epsilon=0.09)(given, Philox(0)) == (order.index(0), 3)
+
+
+def test_typical_takes_a_longer_path_before_a_likelier_one():
+    given = scored((ROOT, ROOT, 1), (0, 2, 3), (ROOTLAW, END, END, END))
+    assert Typical(epsilon=0.09)(given, Philox(0)) == (2, 3)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_conditional_takes_the_first_sibling_that_clears_the_bar(order):
+    given = scored((ROOT,) * 3, order, (ROOTLAW, END, END, END))
+    assert Conditional(base=0.1, slope=0.0)(given, Philox(0)).node == 0
