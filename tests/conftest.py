@@ -5,6 +5,8 @@ import os
 import hypothesis
 import pytest
 import torch
+from lastpassed import pytest_addoption as pytest_addoption
+from lastpassed import pytest_configure as pytest_configure
 from signals import restore
 
 from unspool.errors import FetchFailed

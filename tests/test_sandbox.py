@@ -105,7 +105,7 @@ FAKES = {
 
 @pytest.mark.parametrize("name", FAKES)
 def test_a_pass_cannot_be_faked(name):
-    trial = tried(FAKES[name])
+    trial = tried(FAKES[name], sandbox=SHORT)  # some of them hang
     assert trial.outcome != "passed", trial
 
 
@@ -144,7 +144,7 @@ def test_ten_gigabytes_are_not_to_be_had():
 
 
 def test_deep_recursion_fails():
-    trial = tried("import sys\nsys.setrecursionlimit(10**8)\ndef f(x): return f(x)")
+    trial = tried("import sys\nsys.setrecursionlimit(10**8)\ndef f(x): return f(x)", sandbox=SHORT)
     assert not trial.passed
     assert tried("def f(x): return f(x)").outcome == "failed"
     deep = "def f(x):\n    y = []\n    for _ in range(10**5): y = [y]\n    return y"
