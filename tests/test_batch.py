@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 
@@ -16,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from littlemodel import chatting_model, loaded
 from patience import PATIENCE, until
+from processes import started
 
 from unspool import Settings
 from unspool.batch import Journal, Lines, Reading, Scribe
@@ -470,7 +470,7 @@ def test_interrupted_and_killed_the_same_command_goes_on(folder, unspool, tmp_pa
     first = kept()
 
     command = [sys.executable, "-c", COMMAND, "batch", source, out, "-m", folder, "--parallel", "2"]
-    with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}) as running:
+    with started(command, env={**os.environ, "OMP_NUM_THREADS": "1"}) as running:
         until(lambda: len(kept()) >= len(first) + 2)
         running.kill()
     second = kept()

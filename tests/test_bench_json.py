@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE
+from patience import PATIENCE, until
+from processes import started
 
 from unspool.bench.apart import Apart, Crashed, TooLate
 from unspool.bench.journal import Journal
@@ -156,20 +157,19 @@ def test_rows_come_back_as_they_were_and_a_torn_line_is_measured_again(tmp_path,
 def run(*arguments):
     command = [sys.executable, "-m", "unspool", "bench", "json", "--data", str(DATA), *arguments]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    return started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
 def test_the_command_goes_on_where_it_was_killed(tmp_path, smollm2_path):
     to = tmp_path / "result.json"
     rows = to.with_suffix(".jsonl")
-    first = run("--backend", "unspool", "--model", str(smollm2_path), "--json", str(to))
-    while first.poll() is None and (not rows.exists() or rows.read_text().count("\n") < 3):
-        time.sleep(0.01)
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
+    with run("--backend", "unspool", "--model", str(smollm2_path), "--json", str(to)) as first:
+        until(lambda: first.poll() is not None or (rows.exists() and rows.read_text().count("\n") >= 3))
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
     kept = rows.read_text().splitlines()[:3]
-    again = run("--backend", "unspool", "--model", str(smollm2_path), "--json", str(to))
-    out, err = again.communicate(timeout=PATIENCE)
+    with run("--backend", "unspool", "--model", str(smollm2_path), "--json", str(to)) as again:
+        out, err = again.communicate(timeout=PATIENCE)
     assert again.returncode == 0, err
     assert rows.read_text().splitlines()[:3] == kept
     names = [json.loads(line)["name"] for line in rows.read_text().splitlines()[1:]]
@@ -183,11 +183,10 @@ def test_the_command_goes_on_where_it_was_killed(tmp_path, smollm2_path):
 def test_the_command_can_be_interrupted(tmp_path, smollm2_path):
     to = tmp_path / "result.json"
     rows = to.with_suffix(".jsonl")
-    process = run("--backend", "unspool-check", "--model", str(smollm2_path), "--json", str(to))
-    while process.poll() is None and (not rows.exists() or rows.read_text().count("\n") < 2):
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=PATIENCE)
+    with run("--backend", "unspool-check", "--model", str(smollm2_path), "--json", str(to)) as process:
+        until(lambda: process.poll() is not None or (rows.exists() and rows.read_text().count("\n") >= 2))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130 or to.exists()  # it may have been done before the signal came
     assert "Traceback" not in err
 

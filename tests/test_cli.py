@@ -11,6 +11,7 @@ from dataclasses import fields
 import pytest
 import torch
 from patience import PATIENCE
+from processes import started
 
 from unspool.claim import LAW, entries
 from unspool.cli import main
@@ -250,13 +251,13 @@ def test_an_unforeseen_failure_is_one_line_too(loaded, monkeypatch, smollm2):
     assert "Traceback" in loaded("run", "x")[2]
 
 
-def started(home):
+def writing(home):
     command = [sys.executable, "-m", "unspool", "run", PROMPT, "--max-tokens", "400", "--ignore-eos"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(**home))
+    return started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(**home))
 
 
 def test_an_interrupt_and_a_reader_that_leaves(home):
-    with started(home) as first, started(home) as second:
+    with writing(home) as first, writing(home) as second:
         assert first.stdout.read(1)
         first.send_signal(signal.SIGINT)
         assert b"Traceback" not in first.communicate(timeout=PATIENCE)[1]

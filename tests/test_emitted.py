@@ -8,6 +8,7 @@ import pytest
 import torch
 from serving import folder, lm, served, told  # noqa: F401  (fixtures)
 
+from unspool.asks import Done, Leapt, Write, Written
 from unspool.chance import Philox
 from unspool.decode.plain import plain
 from unspool.decode.speculate import Speculate
@@ -17,7 +18,7 @@ from unspool.run.table import Table
 from unspool.settings import Settings
 from unspool.stop import Stop
 from unspool.verify import block, kseq, rejection, traversal, walk
-from unspool.warp import Frequency, Temperature, TopK
+from unspool.warp import Frequency, Same, Temperature, TopK
 
 VOCAB, PENALTY, HEAT = 4, 0.9, 0.6
 
@@ -110,6 +111,23 @@ def test_drafted_tokens_behind_a_stop_did_not_stand(stop, kept):
     assert trace.forwards == {"target": 1}
     assert trace.mean_acceptance_length == 1 + kept  # as vLLM counts it, though the text has one token less
     assert trace.draft_acceptance_rate == pytest.approx(kept / 3)
+
+
+@pytest.mark.parametrize("leaps", [(), (Leapt(1, 2), Leapt(3, 2)), (Leapt(3, 4),)])
+def test_what_a_device_has_written_behind_a_stop_is_not_told(leaps):
+    """It may write several tokens before anybody looks."""
+    decoding = plain()((0,), Philox(0), Same(), Stop(frozenset({2})))
+    assert isinstance(next(decoding), Write)
+    told, counts = [], []
+    with pytest.raises(StopIteration) as ended:
+        emit = decoding.send(Written((1, 0, 2, 3), leaps=leaps))
+        while True:
+            told += emit.tokens
+            counts.append(emit.accepted if leaps else emit.rounds)
+            emit = decoding.send(None)
+    assert told == [1, 0, 2]
+    assert ended.value.value == Done((1, 0, 2), "token")
+    assert counts == {0: [3], 1: [3], 2: [1, 1]}[len(leaps)]
 
 
 # ---- on a network, as users and clients see it

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from littlemodel import little_model
 from patience import PATIENCE
+from processes import started
 from prompts import PROMPTS
 from safetensors.torch import save_file
 
@@ -272,7 +273,7 @@ def test_training_teaches_heads_what_the_model_will_say(folder, corpus, tmp_path
 def test_an_interrupt_ends_training_and_what_was_learned_is_there(folder, corpus, tmp_path):
     command = [sys.executable, "-m", "unspool", "train", "heads", "--model", str(folder), "--corpus", str(corpus)]
     more = ["--out", str(tmp_path), "--tokens", "256", "--held", "0.1", "--device", "cpu", "--heads", "2"]
-    with subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True) as training:
+    with started([*command, *more], stdout=subprocess.PIPE, text=True) as training:
         for line in training.stdout:
             if line.startswith("step 25 "):
                 training.send_signal(signal.SIGINT)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from patience import PATIENCE, until
+from processes import started
 from toy import Toy
 
 from unspool.chance import Philox
@@ -45,7 +46,7 @@ main(sys.argv[2:])
 def interrupted(command, sign):
     """Stdout and stderr of a command that is interrupted as soon as it gives a sign."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "UNSPOOL_DEBUG": ""}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as ran:
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as ran:
         until(lambda: sign.exists() or ran.poll() is not None)
         ran.send_signal(signal.SIGINT)
         out, err = ran.communicate(timeout=PATIENCE)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE, until
+from processes import started
 
 from unspool.errors import BadRequest, FetchFailed
 from unspool.models import catalog as catalog_module
@@ -326,18 +327,18 @@ def fetch_toy(url: str, home_folder: str) -> str:
 COMMAND = "import sys; from test_models_fetch import fetch_toy; print(fetch_toy(*sys.argv[1:]))"
 
 
-def other_process(server, world) -> subprocess.Popen[str]:
+def other_process(server, world):
     command = [sys.executable, "-c", COMMAND, server.url, str(world)]
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths})
+    return started(command, text=True, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths})
 
 
 def test_control_c_keeps_only_the_part(server, world, fetcher):
     server.breaks, server.hold_s = [400_000], PATIENCE
-    process = other_process(server, world)
-    until(lambda: any(file.stat().st_size for file in world.rglob("*.part")))
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=PATIENCE)[0].strip() == "interrupted"
+    with other_process(server, world) as process:
+        until(lambda: any(file.stat().st_size for file in world.rglob("*.part")))
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=PATIENCE)[0].strip() == "interrupted"
     kept = left(world)
     assert [Path(name).suffix for name in kept] == [".part"]
     server.breaks, server.hold_s, server.asked = [], 0.0, []
@@ -347,8 +348,8 @@ def test_control_c_keeps_only_the_part(server, world, fetcher):
 
 def test_two_processes_fetch_once(server, world):
     server.pause_s = 0.3
-    both = [other_process(server, world) for _ in range(2)]
-    answers = [process.communicate(timeout=PATIENCE)[0].split()[-1] for process in both]
+    with other_process(server, world) as one, other_process(server, world) as two:
+        answers = [process.communicate(timeout=PATIENCE)[0].split()[-1] for process in (one, two)]
     assert answers == [TOY.sha256] * 2
     assert len(server.asked) == 2, "each part is downloaded once"
 

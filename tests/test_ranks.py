@@ -13,6 +13,7 @@ import pytest
 import torch
 from littlemodel import little_model
 from patience import PATIENCE, until
+from processes import started
 
 import unspool
 from unspool import Settings
@@ -393,7 +394,7 @@ def test_the_command_writes_the_same_text_and_leaves_no_process_when_it_is_kille
     expected = one.generate("hello", Settings(max_tokens=40, ignore_eos=True)).text.encode()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [*COMMAND, "--model", str(folder), "--ranks", "2", "--max-tokens", "4000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as ran:
+    with started(command, stdout=subprocess.PIPE, env=environment) as ran:
         found = ran.stdout.read(20)
         with open(f"/proc/{ran.pid}/task/{ran.pid}/children") as file:
             followers = [int(number) for number in file.read().split()]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from littlemodel import little_model
+from patience import until
+from processes import started
 
 from unspool.bench.case import Case
 from unspool.bench.contender import PLAIN, Sample
@@ -185,13 +184,9 @@ def bench(folder, *more):
 def test_the_command_killed_at_any_moment_goes_on_to_the_same_table(tmp_path):
     little_model(tmp_path / "model")
     whole = json.loads(subprocess.run(bench(tmp_path / "a", "--json"), capture_output=True, check=True).stdout)
-    killed, lines = subprocess.Popen(bench(tmp_path / "b"), stderr=subprocess.PIPE), 0
     file = tmp_path / "b" / "spec.jsonl"
-    while killed.poll() is None and lines < 6:
-        lines = file.read_bytes().count(b"\n") if file.exists() else 0
-        time.sleep(0.01)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.communicate()
+    with started(bench(tmp_path / "b"), stderr=subprocess.DEVNULL) as killed:
+        until(lambda: killed.poll() is not None or (file.exists() and file.read_bytes().count(b"\n") >= 6))
     again = subprocess.run(bench(tmp_path / "b", "--json"), capture_output=True, check=True)
     assert b"are not made again" in again.stderr
     timed = ("seconds", "speed_up", "tokens_per_second", "time_to_first_token", "time_per_output_token")
