@@ -1,0 +1,158 @@
+"""What is drafted, filled and cut, as docstrings say: laws under warps, no favoured order, no stop string in a text."""
+
+from collections import defaultdict
+
+import pytest
+from canvases import Scripted
+
+from unspool.canvas import Canvas
+from unspool.chance import Every, Philox
+from unspool.decode import Denoise
+from unspool.decode.speculate import Speculate
+from unspool.draft import Bunch, Bush, Chain, Coupled, Thicket
+from unspool.field import Field
+from unspool.grow.chosen import chosen
+from unspool.law import Law
+from unspool.models.text import TextStream
+from unspool.run.engine import Engine
+from unspool.run.session import Asked
+from unspool.run.table import Table
+from unspool.stop import Stop
+from unspool.tree import ROOT, Tree
+from unspool.unmask import Confident, one
+from unspool.unmask.sight import Sight
+from unspool.warp import Frequency, Same, Temperature
+from unspool.warp.warp import Prefix
+
+
+def weights(text, salt=0):
+    mixed = salt + sum((place + 2) * (token + 1) for place, token in enumerate(text))
+    return [1.0 + (mixed + token * token) % 5 for token in range(4)]
+
+
+TABLE = Table(4, weights)
+
+
+def proposed(draft, prefix, chance):
+    """The tree that a drafter makes with this table."""
+    proposing, session, reply = draft.begin(prefix).propose(prefix, 12, chance), TABLE.open(prefix.text), None
+    try:
+        while True:
+            ask = proposing.send(reply)
+            reply = TABLE.score([Asked(session, ask.tree)])[0] if hasattr(ask, "tree") else None
+    except StopIteration as end:
+        return end.value
+
+
+@pytest.mark.parametrize("draft", [Chain(3), Coupled(3), Bush((2, 1)), Bunch(2, 3), Thicket(2, 2)], ids=str)
+def test_tokens_are_drafted_under_the_warps_of_their_own_prefix(draft):
+    """Else a draft is right about what the model would say, and not about what the request will."""
+    prefix, deep = Prefix.of((0, 1, 2), Frequency(1.5) | Temperature(0.5)), 0
+    for seed in range(4):
+        tree = proposed(draft, prefix, Philox(seed))
+        for node, (_, law) in enumerate(tree.drawn):
+            above = tree.tokens(tree.path(node)[:-1])
+            deep += bool(above)
+            whole = prefix.then(above).shape(TABLE.law((*prefix.text, *above)))
+            elder = [tree.drawn[kid].token for kid in tree.kids(tree.parent[node]) if kid < node]
+            expected = whole.without(*elder) if elder and isinstance(draft, (Bush, Thicket)) else whole
+            assert law.p.tolist() == pytest.approx(expected.p.tolist(), abs=1e-12)
+    assert deep
+
+
+def test_a_coupled_draft_of_the_model_itself_always_stands():
+    """It draws with the numbers that plain decoding will use at these positions."""
+    engine = Engine({"target": TABLE, "draft": TABLE})
+    job = engine.submit(Speculate(Coupled(3)), (0, 1), Philox(5), Temperature(1.2), Stop(most=12))
+    engine.run()
+    assert job.trace.accepted_tokens == job.trace.drafted > 6
+
+
+def test_of_equal_siblings_the_first_is_found():
+    tree = Tree(tuple(chosen(x) for x in (2, 1, 2, 3, 3)), (ROOT, ROOT, ROOT, 0, 2))
+    assert [tree.child(ROOT, token) for token in (1, 2, 3)] == [1, 0, None]
+    assert tree.end((2, 3)) == 3
+
+
+# ---- canvases
+
+
+def test_holes_are_filled_in_every_order_alike():
+    def order(chance):
+        canvas, filled = Canvas.blank((0,), 3), []
+        while canvas.holes:
+            sight = Sight(canvas, Field({i: Law.of([1.0]) for i in canvas.holes}), Same(), chance)
+            (place,) = one(sight)
+            filled.append(place)
+            canvas = canvas.fill({place: 0})
+        return tuple(filled)
+
+    found = Every().law(order)
+    assert len(found) == 6
+    assert list(found.values()) == pytest.approx([1 / 6] * 6)
+
+
+class Doubt:
+    """Leaves the first fill alone, looks again at place 2, masks it, and is content with what comes then."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def begin(self):
+        return Doubt()
+
+    def asks(self, canvas):
+        return [2] if self.calls == 1 else []
+
+    def __call__(self, sight, canvas):
+        self.calls += 1
+        return canvas.remask([2]) if self.calls == 2 else canvas
+
+
+def test_a_token_that_was_revised_comes_with_the_law_of_its_last_look():
+    model = Scripted({1: (0, 0.9), 2: (1, 0.9)}, {2: (2, 0.8)}, {2: (3, 0.7)})
+    engine = Engine({"target": model})
+    job = engine.submit(Denoise(Confident(0.0), 2, remask=Doubt()), (4,), Philox(0), Temperature(0.0), Stop(most=2))
+    engine.run()
+    assert job.result().tokens == (0, 3)
+    before = [law for emit in job.emitted for law in emit.before]
+    assert [law[law.best] for law in before] == pytest.approx([0.9, 0.7])
+    assert [law.best for law in before] == [0, 3]
+
+
+# ---- stops
+
+PIECES = [b"ab", b"c", b"x\xc3", b"\xa9b", b"abc", b"a"]
+
+
+def test_what_is_left_is_counted_from_here():
+    stop = Stop(most=5)
+    tail = stop.cut(stop.start(), (1, 2)).tail
+    assert stop.left(stop.start()) == 5
+    assert stop.left(tail) == 3
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text"),
+    [((0, 1), ""), ((2, 3, 5, 0, 1), "xéba"), ((5, 4), "a"), ((3, 0, 0, 1), "\ufffdbab"), ((2, 0, 1), "x\ufffd")],
+)
+def test_a_text_that_ends_with_a_stop_string_ends_before_it(tokens, text):
+    """In one piece and streamed; a stream may hold back, but never what it has let out."""
+    piece = PIECES.__getitem__
+    stop = Stop(strings=("abc",), piece=piece)
+    cut = stop.cut(stop.start(), tokens)
+    assert (cut.kept, cut.reason) == (tokens, "string")
+    stream, said = TextStream(piece, ("abc",)), ""
+    assert stream.whole(tokens, cut.trim) == text
+    for token in tokens:
+        said += stream.push(token)
+        assert text.startswith(said)
+    assert said + stream.end(cut.trim) == text
+
+
+def test_masses_of_tables_differ():
+    """Else nothing above could see a law that belongs to another prefix."""
+    seen = defaultdict(set)
+    for text in [(0,), (1,), (0, 1), (1, 0), (2, 2, 2)]:
+        seen[tuple(weights(text))].add(text)
+    assert len(seen) > 2
