@@ -9,7 +9,7 @@ from unspool.canvas import Canvas
 from unspool.chance import Every, Philox
 from unspool.decode import Denoise
 from unspool.decode.speculate import Speculate
-from unspool.draft import Bunch, Bush, Chain, Coupled, Thicket
+from unspool.draft import Bunch, Bush, Chain, Coupled, Phrase, Thicket
 from unspool.field import Field
 from unspool.grow.chosen import chosen
 from unspool.law import Law
@@ -33,13 +33,13 @@ def weights(text, salt=0):
 TABLE = Table(4, weights)
 
 
-def proposed(draft, prefix, chance):
+def proposed(draft, prefix, chance, table=TABLE):
     """The tree that a drafter makes with this table."""
-    proposing, session, reply = draft.begin(prefix).propose(prefix, 12, chance), TABLE.open(prefix.text), None
+    proposing, session, reply = draft.begin(prefix).propose(prefix, 12, chance), table.open(prefix.text), None
     try:
         while True:
             ask = proposing.send(reply)
-            reply = TABLE.score([Asked(session, ask.tree)])[0] if hasattr(ask, "tree") else None
+            reply = table.score([Asked(session, ask.tree)])[0] if hasattr(ask, "tree") else None
     except StopIteration as end:
         return end.value
 
@@ -68,6 +68,16 @@ def test_a_coupled_draft_of_the_model_itself_always_stands():
     assert job.trace.accepted_tokens == job.trace.drafted > 6
 
 
+COUNTING = Table(4, lambda text: [float(token == (text[-1] + 1) % 4) for token in range(4)])
+
+
+def test_phrases_go_on_from_the_end_of_the_draft():
+    """And not from the end of the text, though they hang below the draft."""
+    prefix = Prefix.of((0, 1, 2, 3, 0, 1, 2, 3, 0), Same())
+    tree = proposed(Phrase(Chain(1), phrases=1, length=2), prefix, Philox(0), COUNTING)
+    assert [tree.tokens(tree.path(node)) for node in range(len(tree))] == [(1,), (1, 2), (1, 2, 3)]
+
+
 def test_of_equal_siblings_the_first_is_found():
     tree = Tree(tuple(chosen(x) for x in (2, 1, 2, 3, 3)), (ROOT, ROOT, ROOT, 0, 2))
     assert [tree.child(ROOT, token) for token in (1, 2, 3)] == [1, 0, None]
@@ -90,6 +100,14 @@ def test_holes_are_filled_in_every_order_alike():
     found = Every().law(order)
     assert len(found) == 6
     assert list(found.values()) == pytest.approx([1 / 6] * 6)
+
+
+def test_a_warp_hears_of_the_prompt_once_and_of_every_filled_place_before_a_hole():
+    canvas = Canvas.blank((0, 0, 1), 3).fill({3: 2})
+    even = Law.of([1.0] * 4)
+    sight = Sight(canvas, Field(dict.fromkeys(canvas.holes, even)), Frequency(1.0), Philox(0))
+    for place in (4, 5):  # what was written is the 2; the prompt is not
+        assert sight.law(place).scores.tolist() == pytest.approx([0, 0, -1, 0])
 
 
 class Doubt:
