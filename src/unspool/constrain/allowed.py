@@ -104,6 +104,11 @@ def drawn(law: Law, state: State | None, ranks: Ranks, chance: Chance, at: At) -
     return Drawn(rest.draw(chance, at._replace(round=PATIENCE)).token, law)
 
 
+def masked(law: Law, state: State) -> Callable[[int], Law]:
+    """What gives the law of what is allowed, once somebody asks for it: that takes the whole mask."""
+    return lambda node: law.only(state.mask().to(law.scores.device))
+
+
 def _empty() -> EmptyLaw:
     return EmptyLaw(
         "the constraint allows none of the tokens that are possible here: it contradicts itself, or bad words, biases "

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple, Protocol
 
-from ..asks import Decoding, Done, Emit, Keep, Score, Scores
+from ..asks import Decoding, Done, Emit, Keep, Laws, Score, Scores
 from ..chance import At, Chance, Role
-from ..claim import SEED, claims
+from ..claim import LAW, claims
 from ..law import Law
 from ..stop import Stop
 from ..tree import NOTHING, ROOT
 from ..warp.limits import expect, whole
 from ..warp.warp import Prefix, Warp
-from .allowed import Ranks, drawn
+from .allowed import Ranks, drawn, masked
 from .constraint import State
 from .parted import order
 
@@ -161,7 +161,7 @@ class Masked:
 
 
 @claims(
-    SEED,
+    LAW,
     trials=lambda rule: [rule()],
     build=lambda: Awrs(),
     paper="2504.05410",
@@ -173,15 +173,15 @@ class Awrs:
 
     For constraints that are slow to ask, such as a predicate in Python: a token costs a few checks instead of one per
     token of the vocabulary. The law is that of local masking; what it leaves unweighed, `smc` with `Recursive` weighs.
-    The laws that are reported are those before the constraint where its mask is not known.
+    The mask is made only for who looks at the law that is reported with a token.
 
     Truncations see what the constraint leaves, as in plain decoding. At temperature 0, with top_k and with min_p the
     tokens are asked for from the best on until enough are allowed. All others (top_p, typical, epsilon, eta,
     top_n_sigma) would have to know the mass of all that is allowed; they are refused beside a constraint.
 
-    Claim: SEED: without a constraint it is plain decoding. Under one its law is plain decoding's under the same
-    settings, for any temperature, penalties, biases and prohibitions, top_k and min_p, which the tests enumerate; with
-    the same seed the texts are the same only at temperature 0, with top_k and with min_p.
+    Claim: LAW: that of plain decoding under the same settings, for any temperature, penalties, biases and prohibitions,
+    top_k and min_p. With the same seed the texts are the same without a constraint, at temperature 0, with top_k and
+    with min_p.
     Cost: one forward and, on the average, 1/(allowed mass) checks per token or fewer; with top_k at least k of them.
     Whoever has been refused 512 times in one place is told the whole mask.
     """
@@ -197,7 +197,7 @@ class Awrs:
             scores: Scores = yield Score()
             token, law = drawn(prefix.shape(scores.leaf[0]), state, ranks, chance, At(len(prefix), Role.PICK))
             kept, reason, tail, trim = stop.cut(tail, (token,))
-            yield Emit(kept, [scores.leaf[0]], [law])
+            yield Emit(kept, [scores.leaf[0]], [law] if state is None or ranks else Laws(masked(law, state), [ROOT]))
             prefix = prefix.then(kept)
             state = None if state is None else state.step(token)
             if reason:
