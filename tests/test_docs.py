@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import unspool
+from unspool.option import options, products
 from unspool.proof import prove
 
 ROOT = Path(__file__).parent.parent
@@ -40,7 +41,7 @@ def test_the_two_commands_are_there_and_ci_runs_the_tests():
 
 
 def test_the_verifier_and_the_drafter_of_the_docs_do_what_they_say(tmp_path, monkeypatch):
-    wrong, session, right = blocks("docs/own-method.md", "python")
+    wrong, session, right, _ = blocks("docs/own-method.md", "python")
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mine.py").write_text(wrong)
     import mine  # type: ignore[import-not-found]
@@ -51,6 +52,13 @@ def test_the_verifier_and_the_drafter_of_the_docs_do_what_they_say(tmp_path, mon
     scope: dict[str, object] = {}
     exec(right, scope)
     assert prove(scope["method"], unspool.SEED, quick=True).ok
+
+
+def test_the_options_of_the_docs_are_declared_as_they_must_be():
+    scope: dict[str, object] = {}
+    exec(blocks("docs/own-method.md", "python")[-1], scope)
+    assert [option.operator for option in options(scope["build"]).values()] == [False, False, False, True]
+    assert [product.most for product in products(scope["build"])] == [256]
 
 
 def test_the_rule_of_the_page_on_canvases_can_be_proved():

@@ -306,3 +306,16 @@ def test_no_corner_of_the_ranges_is_without_bound(world, spec):
 def test_the_count_of_work_can_fail(world):
     with pytest.raises(AssertionError, match="between two forwards"):
         world.decode_by(Speculate(Trigram(rounds=10**9)))
+
+
+def test_tokens_that_the_model_does_not_have_are_refused(world):
+    for spec in ("insert:none=100000", "insert:none=1,words=70+100000"):
+        with pytest.raises(BadRequest, match="a token of insert is 100000"):
+            world.decode(spec)
+
+
+def test_the_constraint_is_asked_so_often_for_all_particles_together():
+    for count in (1, 8, 64):
+        made = method(f"smc:particles={count},propose=recursive")
+        assert made.particles * made.propose.checks <= 2**15
+    assert method("smc:propose=recursive,checks=3").propose.checks == 3
