@@ -233,7 +233,11 @@ def test_awrs_says_when_nothing_is_allowed(after):
         run(Awrs(), model, Stop(most=2), Philox(0), Constrained(listed((1, 2), vocab=3)) | Forbid([1]) | after)
 
 
-@pytest.mark.parametrize("method", [Cars(), Asap(), Smc(2), Smc(2, Recursive()), Smc(2, Geometric())], ids=str)
+@pytest.mark.parametrize(
+    "method",
+    [Cars(), Asap(), Smc(2), Smc(2, Recursive()), Smc(2, Geometric())],
+    ids=["cars", "asap", "smc", "smc, recursive", "smc, geometric"],
+)
 def test_at_temperature_0_there_is_nothing_to_weigh_and_the_text_is_plain_decodings(method):
     """The best token of all may not be allowed; the best that is allowed is what plain decoding takes."""
     model, stop = Table(4, lambda text: (8, 3, 4, 2)), Stop(tokens=frozenset({3}), most=3)
