@@ -161,10 +161,10 @@ def test_a_long_chain_of_parts_is_solved_in_one_go():
     last = {"type": "integer"}
     parts = {
         f"d{i}": {"type": "object", "properties": {"x": {"$ref": f"#/$defs/d{i + 1}"}}, "required": ["x"]}
-        for i in range(20_000)
+        for i in range(4_000)
     }
-    assert endless({"$defs": {**parts, "d20000": last}, "$ref": "#/$defs/d0"}) == ()
-    assert len(endless({"$defs": {**parts, "d20000": {"$ref": "#/$defs/d0"}}, "$ref": "#/$defs/d0"})) == 40_002
+    assert endless({"$defs": {**parts, "d4000": last}, "$ref": "#/$defs/d0"}) == ()
+    assert len(endless({"$defs": {**parts, "d4000": {"$ref": "#/$defs/d0"}}, "$ref": "#/$defs/d0"})) == 8_002
 
 
 @pytest.mark.parametrize(
