@@ -160,10 +160,11 @@ def _search(
     """Look for a case in which the claim fails: drawn ones first, which Hypothesis shrinks, then the standing ones."""
     drawn = cases() if shaped else cases(warps=(PLAIN,))
     start = tally.branches
+    large: list[int] = []  # how many texts there were in cases that had too many branches
 
     def hold(whole: Case) -> None:
         try:
-            found, case = _followed(method, claim, whole, effort.each, truth)
+            found, case = _followed(method, claim, whole, effort.each, truth, large)
         except TooManyBranches:
             tally.skipped += 1
             return
@@ -206,12 +207,21 @@ def _search(
         hold(case)
 
 
-def _followed(method: Method, claim: Claim, case: Case, most: int, truth: Truth) -> tuple[Compared | None, Case]:
-    """What came of this case, or of the same case with shorter texts if it has too many branches."""
+def _followed(
+    method: Method, claim: Claim, case: Case, most: int, truth: Truth, large: list[int]
+) -> tuple[Compared | None, Case]:
+    """What came of this case, or of the same case with shorter texts if it has too many branches.
+
+    Cases with as many texts as two that were too large are not even tried: finding that out is most of the work.
+    """
     while True:
+        texts = len(truth(case, ()).law())
         try:
+            if sum(known <= texts for known in large) >= 2:
+                raise TooManyBranches(most)
             return compared(method, claim, case, most, truth), case
         except TooManyBranches:
+            large.append(texts)
             if case.most == 1:
                 raise
             case = replace(case, most=case.most - 1)
