@@ -5,6 +5,7 @@ import pytest
 from unspool.chance import Philox
 from unspool.grow.chosen import chosen
 from unspool.law import Law
+from unspool.search.resample import multinomial, residual, stratified, systematic
 from unspool.tree import ROOT, Tree
 from unspool.verify import Conditional, TopBeta, Typical
 from unspool.warp import Same
@@ -36,6 +37,14 @@ def test_typical_takes_the_likeliest_of_the_longest_paths(order):
 def test_typical_takes_a_longer_path_before_a_likelier_one():
     given = scored((ROOT, ROOT, 1), (0, 2, 3), (ROOTLAW, END, END, END))
     assert Typical(epsilon=0.09)(given, Philox(0)) == (2, 3)
+
+
+@pytest.mark.parametrize("rule", [stratified, systematic, residual], ids=lambda rule: rule.__name__)
+def test_particles_of_equal_weight_all_stay(rule):
+    """Only independent draws may lose one of them."""
+    for seed in range(20):
+        assert sorted(rule([0.3] * 5, Philox(seed), 7)) == [0, 1, 2, 3, 4]
+    assert any(sorted(multinomial([0.3] * 5, Philox(seed), 7)) != [0, 1, 2, 3, 4] for seed in range(20))
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])

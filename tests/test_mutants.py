@@ -78,6 +78,10 @@ def test_slow():
     while answer() == 2:
         time.sleep(0.1)
 
+def test_endless():
+    while answer():
+        time.sleep(0.1)
+
 def test_broken():
     assert answer() == 3
 """
@@ -100,13 +104,14 @@ def copy(tmp_path):
     [
         ("right", 200, "caught"),
         ("blind", 200, "SURVIVED"),
-        ("slow", 12, "caught (hang)"),
+        ("slow", 40, "caught (hang)"),
         ("nobody", 200, "cannot be run"),
         ("broken", 200, "cannot be run"),
+        ("endless", 12, "cannot be run"),
     ],
 )
 def test_fates(mutate, copy, tests, seconds, outcome):
-    """A test that fails without the bug too has caught nothing."""
+    """A test that fails, or does not end, without the bug too has caught nothing."""
     before = (copy / "src" / "thing.py").read_text()
     fates = mutate.confirmed([mutate.fate_of(planted(mutate, tests), copy, seconds)], copy, seconds)
     assert [fate.outcome for fate in fates] == [outcome]
