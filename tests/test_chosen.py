@@ -51,3 +51,10 @@ def test_particles_of_equal_weight_all_stay(rule):
 def test_conditional_takes_the_first_sibling_that_clears_the_bar(order):
     given = scored((ROOT,) * 3, order, (ROOTLAW, END, END, END))
     assert Conditional(base=0.1, slope=0.0)(given, Philox(0)).node == 0
+
+
+@pytest.mark.parametrize(("slope", "node"), [(0.0, 2), (0.2, 0), (0.08, 1)])
+def test_the_bar_of_conditional_falls_with_the_entropy(slope, node):
+    """H is 1.25 nats: the bar is 0.4 (at most the best's 0.38), 0.15 and 0.3; the siblings have 0.23, 0.31 and 0.38."""
+    given = scored((ROOT,) * 3, (2, 1, 0), (ROOTLAW, END, END, END))
+    assert Conditional(base=0.4, slope=slope)(given, Philox(0)).node == node
