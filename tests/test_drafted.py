@@ -1,12 +1,13 @@
 """What is drafted, filled and cut, as docstrings say: laws under warps, no favoured order, no stop string in a text."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 from canvases import Scripted
 
 from unspool.canvas import Canvas
-from unspool.chance import Every, Philox
+from unspool.chance import At, Every, Philox, Role
 from unspool.decode import Denoise
 from unspool.decode.speculate import Speculate
 from unspool.draft import Bunch, Bush, Chain, Coupled, Phrase, Thicket
@@ -108,6 +109,19 @@ def test_a_warp_hears_of_the_prompt_once_and_of_every_filled_place_before_a_hole
     sight = Sight(canvas, Field(dict.fromkeys(canvas.holes, even)), Frequency(1.0), Philox(0))
     for place in (4, 5):  # what was written is the 2; the prompt is not
         assert sight.law(place).scores.tolist() == pytest.approx([0, 0, -1, 0])
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_hole_is_drawn_with_the_number_of_its_place_unless_it_may_be_drawn_again(renewed):
+    """Then each look has a number of its own, or a revised token could never change."""
+    chance, even, seen = Philox(3), Law.of([1.0] * 50), []
+    for step in range(6):
+        canvas = replace(Canvas.blank((0,), 2), step=step)
+        seen.append(Sight(canvas, Field({1: even, 2: even}), Same(), chance, renewed).draw(2).token)
+    if renewed:
+        assert len(set(seen)) > 3
+    else:
+        assert set(seen) == {even.invert(chance.uniform(At(2, Role.PICK)))}
 
 
 class Doubt:
