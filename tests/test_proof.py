@@ -165,6 +165,35 @@ def test_a_proof_that_compared_nothing_fails(method):
     assert proof.counterexample
 
 
+@pytest.mark.parametrize("end", [SystemExit(0), GeneratorExit()], ids=["SystemExit", "GeneratorExit"])
+def test_a_method_cannot_end_the_proof(end):
+    def exits(text, chance, warp, stop):
+        raise end
+        yield
+
+    assert not prove(exits, quick=True).ok
+
+
+def test_a_refusal_after_the_first_token_is_a_failure():
+    """Else a method could hide whatever it does under a constraint by refusing one branch of it."""
+
+    def fickle(text, chance, warp, stop):
+        decoding, reply, written = Plain()(text, chance, warp, stop), None, 0
+        while True:
+            try:
+                ask = decoding.send(reply)
+            except StopIteration as end:
+                return end.value
+            written += isinstance(ask, Emit)
+            if "Constrained" in repr(warp) and written > 1:
+                raise BadRequest("this constraint is too hard")
+            reply = yield ask
+
+    proof = prove(fickle, LAW, quick=True)
+    assert not proof.ok
+    assert "too hard" in proof.counterexample
+
+
 def test_only_a_constraint_can_be_refused_and_that_is_counted():
     def refuses_constraints(text, chance, warp, stop):
         if "Constrained" in repr(warp):
@@ -293,11 +322,30 @@ def raw_for_warped(emit):
     return replace(emit, after=emit.before)
 
 
-@pytest.mark.parametrize("change", [shifted, swapped, raw_for_warped])
+class NoNumbers(Law):
+    """A law whose probabilities are no numbers, which no comparison by `>` would see."""
+
+    def spread(self, like):
+        return torch.full_like(like.scores, math.nan)
+
+
+def no_numbers(emit):
+    return replace(emit, after=[NoNumbers(law.scores) for law in emit.after])
+
+
+def nothing(emit):
+    return replace(emit, before=[], after=[])
+
+
+def called_a_canvas(emit):
+    return replace(shifted(emit), canvas=object())
+
+
+@pytest.mark.parametrize("change", [shifted, swapped, raw_for_warped, no_numbers, nothing, called_a_canvas])
 def test_emitted_probabilities_are_part_of_what_is_proved(change):
     proof = prove(Reporting(change), LAW, quick=True)
     assert not proof.ok
-    assert "the law emitted" in proof.counterexample
+    assert "the law emitted" in proof.counterexample or "came with token" in proof.counterexample
 
 
 def test_reports_that_are_right_hold():
@@ -344,7 +392,10 @@ def test_a_counterexample_is_replayed_on_the_command_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     "text",
     ["", "[", "{}", "[1]", '[{"method": "walk"}]', '[{"method": "walk", "witness": 3}]', "null", '[{"method": "walk", '
-     '"witness": {"case": {"vocab": 2}, "claim": "LAW", "branch": [], "trial": 0}}]'],
+     '"witness": {"case": {"vocab": 2}, "claim": "LAW", "branch": [], "trial": 0}}]', "[" * 100_000,
+     json.dumps([{"method": "walk", "witness": {"case": {"vocab": 2, "target": [], "draft": [[1, 1]], "prompt": [0],
+     "warp": "none", "end": None, "until": None, "most": 10**8}, "claim": "LAW", "branch": [], "trial": 0}}])],
+    ids=["empty", "open", "object", "number", "no witness", "wrong witness", "null", "half a case", "deep", "huge"],
 )  # fmt: skip
 def test_a_file_that_is_no_proof_is_refused_in_words(tmp_path, capsys, text):
     file = tmp_path / "proofs.json"

@@ -185,9 +185,7 @@ class LM:
             told = (
                 f"token {bad:d}" if abs(bad) < 10**30 else "a token"
             )  # Python prints no number of thousands of digits
-            raise BadRequest(
-                f"{told} of the prompt is none of {self.name}: it has the tokens 0 to {known - 1}", "prompt"
-            )
+            raise BadRequest(f"{told} of the prompt is none of the model's, which are 0 to {known - 1}", "prompt")
 
     def _most(self, tokens: tuple[int, ...], most: int, texts: int, given: str) -> tuple[int, int]:
         """How many tokens may follow these, and how many slots that may take with so many texts at a time.

@@ -139,4 +139,6 @@ def _tv(proof: Proof) -> str:
 
 
 def _ok(proof: Proof) -> str:
+    if proof.ok and 2 * proof.shorter > proof.cases:
+        return "holds for shorter texts" if proof.claim != "HEURISTIC" else "measured on shorter texts"
     return "FAILS" if not proof.ok else "measured" if proof.claim == "HEURISTIC" else "holds"
