@@ -2,10 +2,14 @@
 
 import pytest
 
-from unspool.chance import Philox
+from unspool.chance import Every, Philox
 from unspool.grow.chosen import chosen
 from unspool.law import Law
+from unspool.run.engine import Engine
+from unspool.run.table import Table
+from unspool.search import Beam
 from unspool.search.resample import multinomial, residual, stratified, systematic
+from unspool.stop import Stop
 from unspool.tree import ROOT, Tree
 from unspool.verify import Conditional, TopBeta, Typical
 from unspool.warp import Same
@@ -45,6 +49,25 @@ def test_particles_of_equal_weight_all_stay(rule):
     for seed in range(20):
         assert sorted(rule([0.3] * 5, Philox(seed), 7)) == [0, 1, 2, 3, 4]
     assert any(sorted(multinomial([0.3] * 5, Philox(seed), 7)) != [0, 1, 2, 3, 4] for seed in range(20))
+
+
+@pytest.mark.parametrize("rule", [multinomial, stratified, systematic, residual], ids=lambda rule: rule.__name__)
+def test_particles_stay_in_proportion_to_their_weights(rule):
+    """E[how often i is picked] = n·wᵢ, over all branches."""
+    weights = (0.55, 0.3, 0.15)
+    law = Every().law(lambda chance: tuple(rule(weights, chance, 7)))
+    for i, weight in enumerate(weights):
+        assert sum(picks.count(i) * mass for picks, mass in law.items()) == pytest.approx(3 * weight)
+
+
+def test_a_beam_that_ends_leaves_its_place_to_the_next():
+    """Of three tokens the likeliest ends the text; the other two both go on, though only two beams are wanted."""
+    after = {(0,): (5, 3, 2), (0, 1): (1, 4, 4), (0, 2): (97, 1, 1)}
+    found = []
+    engine = Engine({"target": Table(3, lambda text: after.get(text, (1, 1, 1)))})
+    engine.submit(Beam(2, watch=found.extend), (0,), Philox(0), Same(), Stop(frozenset({0}), most=2))
+    engine.run()
+    assert [text.tokens for text in found] == [(0,), (2, 0)]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])

@@ -10,14 +10,16 @@ from toy import Toy, logits_of
 from unspool.chance import Philox
 from unspool.decode.speculate import Speculate
 from unspool.draft import Chain
+from unspool.grow.chosen import chosen
 from unspool.run import beginnings, rotary
 from unspool.run.engine import Engine
+from unspool.run.fewbits import Int4, Int8
 from unspool.run.rotary import FIRST_ROWS, Rotary
 from unspool.run.session import Asked
 from unspool.run.slotted import Slotted
 from unspool.settings import Settings
 from unspool.stop import Stop
-from unspool.tree import NOTHING
+from unspool.tree import NOTHING, ROOT, Tree
 from unspool.verify import rejection
 from unspool.warp import Same
 
@@ -112,3 +114,37 @@ def test_a_text_grows_over_the_end_of_the_rotary_table_as_over_any_other_place(t
         monkeypatch.setattr(rotary, "FIRST_ROWS", rows)
         with loaded(folder) as lm:
             assert lm.generate(prompt, settings).tokens == expected
+
+
+# ---- a prompt that is read together with what was drafted behind it
+
+
+def test_a_prompt_sees_nothing_behind_itself_when_a_tree_hangs_below(tmp_path):
+    """In a network of several layers what one token sees wrongly reaches all that come later."""
+    prompt = tuple(range(5, 14))
+    tree = Tree(tuple(chosen(x) for x in (20, 30, 40, 50)), (ROOT, ROOT, 0, 1))
+    with loaded(little_model(tmp_path / "little")) as lm:
+        model = lm.model
+        held = model.open(prompt)
+        (together,) = model.score([Asked(held, tree)])
+    with loaded(tmp_path / "little") as lm:  # which shares nothing with the first
+        model = lm.model
+        for node in (ROOT, *range(4)):
+            text = (*prompt, *tree.tokens(tree.path(node)))
+            (alone,) = model.score([Asked(model.open(text), NOTHING)])
+            torch.testing.assert_close(together.law(node).scores, alone.leaf[0].scores, rtol=1e-4, atol=1e-4)
+
+
+# ---- weights in few bits
+
+
+@pytest.mark.parametrize(("kind", "steps"), [(Int8, 254), (Int4, 15)])
+def test_weights_are_rounded_to_the_nearest_and_none_is_cut(kind, steps):
+    weight = torch.randn(8, 128, generator=torch.Generator().manual_seed(0))
+    error = (kind.of(weight, None).whole(torch.float32) - weight).abs()
+    if kind is Int8:
+        span = 2 * weight.abs().amax(1, keepdim=True).expand_as(weight)
+    else:
+        groups = weight.view(8, 4, 32)
+        span = (groups.amax(2) - groups.amin(2)).repeat_interleave(32, 1)
+    assert float((error / (span / steps)).max()) < 0.52  # half a step, and what float16 rounds of a scale
