@@ -4,10 +4,12 @@ from collections import defaultdict
 from dataclasses import replace
 
 import pytest
+import torch
 from canvases import Scripted
 
 from unspool.canvas import Canvas
 from unspool.chance import At, Every, Philox, Role
+from unspool.constrain.parted import timely
 from unspool.decode import Denoise
 from unspool.decode.speculate import Speculate
 from unspool.draft import Bunch, Bush, Chain, Coupled, Phrase, Thicket
@@ -162,6 +164,39 @@ def test_what_is_left_is_counted_from_here():
     tail = stop.cut(stop.start(), (1, 2)).tail
     assert stop.left(stop.start()) == 5
     assert stop.left(tail) == 3
+
+
+class Anything:
+    """A constraint that allows every token, at any time."""
+
+    def start(self):
+        return self
+
+    def step(self, token):
+        return self
+
+    def mask(self):
+        return torch.ones(4, dtype=torch.bool)
+
+    def allows(self, token):
+        return True
+
+    def forced(self):
+        return (1, 1, 1, 1)
+
+    def complete(self):
+        return True
+
+
+def test_the_last_token_of_a_constrained_text_ends_it():
+    state = timely(Anything(), Stop(frozenset({3}), most=3))
+    for left in (3, 2):
+        assert state.mask().tolist() == [True] * 4
+        assert state.allows(1)
+        assert len(state.forced()) == left
+        state = state.step(1)
+    assert state.mask().tolist() == [False, False, False, True]
+    assert [state.allows(token) for token in range(4)] == [False, False, False, True]
 
 
 @pytest.mark.parametrize(

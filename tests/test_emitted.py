@@ -206,3 +206,13 @@ def test_clients_are_told_the_models_own_log_probabilities(served, lm, truth, ch
     assert len(found) == usage["completion_tokens"] == 40
     assert usage["total_tokens"] == usage["prompt_tokens"] + 40
     assert (usage["unspool"]["accepted"] > 0) is (method != "plain")
+
+
+def test_clients_are_told_where_in_the_text_a_token_begins(served, lm):  # noqa: F811
+    """A token may be half a character, or several."""
+    answer = served.post("/v1/completions", prompt=SAID, logprobs=0, temperature=0.8, seed=4, max_tokens=40).json()
+    events = lm.generate(SAID, Settings(temperature=0.8, seed=4, max_tokens=40, logprobs=0)).events
+    said = [event.text for event in events if event.token not in lm.vocabulary.eos]
+    assert any(len(text) != 1 for text in said)
+    expected = [sum(map(len, said[:i])) for i in range(len(said))]
+    assert answer["choices"][0]["logprobs"]["text_offset"] == expected

@@ -266,14 +266,19 @@ def test_no_body_breaks_the_server(served, path, fields):
 
 
 def test_one_who_leaves_frees_everything_at_once(served):
+    served.until(served.empty)
+    before = served.worker.total.tokens
     with served.http.stream("POST", "/v1/completions", json=LONG) as answer:
         lines = answer.iter_lines()  # kept: to let go of it is to leave
         next(lines)
         assert len(served.worker.engine.live) == 1
     served.until(served.empty)
+    written = served.worker.total.tokens
+    assert written - before < LONG["max_tokens"]  # it was broken off, and did not come to its end by itself
     with pytest.raises(httpx.ReadTimeout):  # without a stream there is nothing to write to; it is noticed all the same
         served.http.post("/v1/completions", json={**LONG, "stream": False}, timeout=httpx.Timeout(30, read=0.05))
     served.until(served.empty)
+    assert served.worker.total.tokens - written < LONG["max_tokens"]
     assert served.slots() == 0
     assert served.worker.reserved == 0
 

@@ -407,11 +407,13 @@ def gone(made):
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("leave", [gone, socket.socket.close, lambda made: made.shutdown(socket.SHUT_WR)])
 def test_one_who_leaves_is_forgotten(server, stream, leave):
+    before = server.metrics()["tokens_total"]
     with server.connected() as made:
         made.sendall(post({**ENDLESS, "stream": stream}))
         server.until(lambda told: told["live_texts"] == 1)
         leave(made)
         server.empty()
+    assert server.metrics()["tokens_total"] - before < ENDLESS["max_tokens"]  # nobody wrote it to its end
 
 
 def test_one_who_leaves_the_queue_is_forgotten_and_the_others_move_up(server):
@@ -435,11 +437,13 @@ def test_one_who_leaves_the_queue_is_forgotten_and_the_others_move_up(server):
 
 
 def test_one_who_asks_again_and_leaves_is_forgotten(server):
+    before = server.metrics()["tokens_total"]
     with server.connected() as made:
         row = post({**ENDLESS, "stream": True}).replace(b"Connection: close\r\n", b"")
         made.sendall(row * 2)
         server.until(lambda told: told["live_texts"] == 1)
     server.empty()
+    assert server.metrics()["tokens_total"] - before < ENDLESS["max_tokens"]
 
 
 def test_a_crowd_that_comes_and_goes(server):
