@@ -14,6 +14,7 @@ from unspool.chance import Philox
 from unspool.decode.plain import plain
 from unspool.decode.speculate import Speculate
 from unspool.draft import Bunch, Bush, Cascade, Chain, Lookup
+from unspool.proof.case import Blind
 from unspool.run.engine import Engine
 from unspool.run.table import Table
 from unspool.settings import Settings
@@ -95,23 +96,27 @@ def counting(text):
     return [float(token == (text[-1] + 1) % VOCAB) for token in range(VOCAB)]
 
 
-SPELT = Stop(strings=("c",), piece=lambda token: b"abcd"[token : token + 1])
+SPELT = {"strings": ("c",), "piece": lambda token: b"abcd"[token : token + 1]}
 
 
-@pytest.mark.parametrize(("stop", "kept"), [(Stop(frozenset({2})), 2), (Stop(frozenset({1})), 1), (SPELT, 2)])
-def test_drafted_tokens_behind_a_stop_did_not_stand(stop, kept):
-    """The target agrees with all three that are drafted, and the text ends within them."""
+@pytest.mark.parametrize(("kind", "drafted"), [(Stop, None), (Blind, 3)], ids=["pruned", "cut"])
+@pytest.mark.parametrize(
+    ("ends", "kept"), [({"tokens": frozenset({2})}, 2), ({"tokens": frozenset({1})}, 1), (SPELT, 2)]
+)
+def test_drafted_tokens_behind_a_stop_did_not_stand(ends, kept, kind, drafted):
+    """The target agrees with all three that are drafted, and the text ends within them, seen before or after."""
+    stop = kind(**ends)
     engine = Engine({"target": Table(VOCAB, counting)})
     job = engine.submit(Speculate(Lookup(1, 1, 3)), (0, 1, 2, 3, 0), Philox(0), None, stop)
     engine.run()
     (emit,) = job.emitted
-    assert (len(emit.tokens), emit.drafted, emit.accepted) == (kept, 3, kept)
+    assert (len(emit.tokens), emit.drafted, emit.accepted) == (kept, drafted or kept, kept)
     trace = job.trace
     assert trace.accepted == Counter({kept: 1})
-    assert (trace.tokens, trace.rounds, trace.drafted, trace.accepted_tokens) == (kept, 1, 3, kept)
+    assert (trace.tokens, trace.rounds, trace.drafted, trace.accepted_tokens) == (kept, 1, drafted or kept, kept)
     assert trace.forwards == {"target": 1}
     assert trace.mean_acceptance_length == 1 + kept  # as vLLM counts it, though the text has one token less
-    assert trace.draft_acceptance_rate == pytest.approx(kept / 3)
+    assert trace.draft_acceptance_rate == pytest.approx(kept / (drafted or kept))
 
 
 @pytest.mark.parametrize("leaps", [(), (Leapt(1, 2), Leapt(3, 2)), (Leapt(3, 4),)])

@@ -275,7 +275,7 @@ def test_a_long_prompt_is_read_off_the_workers_thread(lm, monkeypatch):  # noqa:
     names, encode = [], type(lm).encode
 
     def noted(self, prompt):
-        names.append(threading.current_thread().name.rstrip("_0123456789"))
+        names.append(threading.current_thread().name.rstrip("-_0123456789"))
         return encode(self, prompt)
 
     monkeypatch.setattr(type(lm), "encode", noted)
