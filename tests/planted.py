@@ -16,6 +16,7 @@ from unspool.claim import Method
 from unspool.decode import Denoise, Speculate
 from unspool.draft import Bush, Chain
 from unspool.draft.chain import DRAFT
+from unspool.draft.draft import possible
 from unspool.law import Drawn, Law
 from unspool.tree import NOTHING, ROOT
 from unspool.verify import rejection, walk
@@ -36,8 +37,10 @@ class Drafted:
         tree, node, start = NOTHING, ROOT, len(prefix)
         for i in range(self.depth):
             scores: Scores = yield Score(tree, by=DRAFT)
-            under = node
-            for drawn in self.step(prefix.shape(scores.law(under)), chance, At(start + i, Role.DRAFT, round=start)):
+            under, law = node, possible(prefix, scores.law(node))
+            if law is None:
+                break
+            for drawn in self.step(law, chance, At(start + i, Role.DRAFT, round=start)):
                 tree, node = tree.grow(drawn, under)
             if node == under:
                 break
@@ -202,6 +205,9 @@ class OnlyTheLastToken:
     def left(self, tail):
         return self.stop.left(tail)
 
+    def prune(self, tail, tree):
+        return tree
+
     def cut(self, tail, new):
         cut = self.stop.cut(tail, new)
         if cut.reason != "token" or new[-1] in self.stop.tokens:
@@ -224,6 +230,9 @@ def stop_not_cut(text, chance, warp, stop):
 
         def left(self, tail):
             return stop.left(tail)
+
+        def prune(self, tail, tree):
+            return tree
 
         def cut(self, tail, new):
             cut = stop.cut(tail, new)
