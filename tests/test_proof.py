@@ -242,9 +242,6 @@ class Changed:
     def __call__(self, text, chance, warp, stop):
         change, prompt = self.change, len(text)
 
-        class Wrong(type(warp)):
-            pass
-
         def wrong(scored, chance):
             law = change(scored.law(ROOT), len(scored.prefix) - prompt)
             return Verdict(ROOT, law.draw(chance, scored.at(Role.PICK, ROOT)).token)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ..asks import Done, Emit
 from ..canvas import Canvas
-from ..chance import At, Chance, Every, TooManyBranches, total_variation
+from ..chance import At, Every, TooManyBranches, total_variation
 from ..claim import ARGMAX, HEURISTIC, SEED, Claim, Method
 from ..errors import BadRequest, EmptyLaw
 from ..run.engine import Engine
@@ -72,9 +72,7 @@ def compared(method: Method, claim: Claim, case: Case, most: int, truth: Truth =
             other = sum(mass for (mine, plain), mass in pairs.items() if mine != plain)
         else:
             got, other = every.law(lambda _: run.mine(every)), 0.0
-    except (TooManyBranches, Broken):
-        raise
-    except KeyboardInterrupt:
+    except (TooManyBranches, Broken, KeyboardInterrupt):
         raise
     except BaseException as error:  # whatever it is: a method may not end the proof either
         early = every.branches == 0 and not every.choices  # a refusal comes before anything is drawn
@@ -132,7 +130,7 @@ class _Run:
 
     def mine(self, every: Every) -> Done:
         """What the method writes in this branch; EMPTY where no token was left."""
-        done = self._decoded(every, every)
+        done = self._decoded(every)
         self.branches.setdefault(done, every.branch)
         return done
 
@@ -149,8 +147,8 @@ class _Run:
         told = f"{self.case}\nthe method failed: {type(error).__name__}: {error}"
         return Broken(told, Witness(self.case, self.claim.name, every.branch))
 
-    def _decoded(self, chance: Chance, every: Every) -> Done:
-        job = self.engine.submit(self.method, self.case.prompt, chance, self.warp, self.stop)
+    def _decoded(self, every: Every) -> Done:
+        job = self.engine.submit(self.method, self.case.prompt, every, self.warp, self.stop)
         self.engine.run()
         try:
             done = job.result()
