@@ -35,6 +35,7 @@ from callers import Server
 CALM = 6.0  # seconds of the other client's gaps before an attack
 LEAST = 4.0  # and at least during one
 SETTLE = 25.0  # seconds after which nothing of an attack may be left
+SLOWER = 2.0  # how many times longer others may wait for a piece, on the mean
 GRACE = 3.0
 OPTIONS = ("--timeout", "10", "--patience", "5", "--grace", f"{GRACE:g}", "--stalled", "8", "--max-tokens", "256")
 KEY = "attack"
@@ -147,6 +148,7 @@ async def attacked(server: Server, attack: Attack) -> dict[str, Any]:
     with suppress(asyncio.CancelledError):
         await reading
     calm, during = reader.between(began + 1, start), reader.between(start, end)
+    slower = statistics.mean(during) / statistics.mean(calm)
     rest = await left(server)
     short = await told(server, {"prompt": "a", "max_tokens": 1})
     return {
@@ -160,12 +162,14 @@ async def attacked(server: Server, attack: Attack) -> dict[str, Any]:
         "left": rest,
         "next_request": short,
         "well": (well := short == "200" and rest is not None and not any(rest.values())),
-        "held": well and not answer.startswith(HARM),
+        "slower": round(slower, 2),
+        "held": well and not answer.startswith(HARM) and slower <= SLOWER,
     }
 
 
 def _gaps(gaps: Sequence[float]) -> dict[str, float]:
-    return {"median": round(statistics.median(gaps), 3), "max": round(max(gaps), 3)}
+    found = {"mean": statistics.mean(gaps), "median": statistics.median(gaps), "max": max(gaps)}
+    return {name: round(seconds, 4) for name, seconds in found.items()}
 
 
 def _rounded(size: float | None) -> int | None:
@@ -196,11 +200,11 @@ def ended(running: Running) -> dict[str, Any]:
 def page(result: dict[str, Any]) -> str:
     """The result as Markdown."""
     lines = ["# One client against another", "", f"`{result['command']}`", ""]
-    lines += ["| Attack | Told | /readyz | Gap, median | Gap, max | RSS, MB | Left | Next request | Held |"]
-    lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    lines += ["| Attack | Told | /readyz | Gap, mean | Gap, median | Gap, max | RSS, MB | Left | Next request | Held |"]
+    lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     for row in result["attacks"]:
         before, during = row["gap_before"], row["gap_during"]
-        gaps = [f"{before[x]:.2f} → {during[x]:.2f} s (× {_ratio(during[x], before[x])})" for x in ("median", "max")]
+        gaps = [f"{before[x]:.3f} → {during[x]:.3f} s (× {_ratio(during[x], before[x])})" for x in ("mean", "median", "max")]
         held = {name: n for name, n in (row["left"] or {"unknown": 1}).items() if n}
         rest = ", ".join(f"{name} {n:g}" for name, n in held.items()) or "nothing"
         memory = " → ".join(map(str, row["rss_mb"]))

@@ -67,6 +67,15 @@ def method(spec: str, **more: Any) -> Callable[[Server], Awaitable[str]]:
     return go
 
 
+def crowd(spec: str, clients: int, **more: Any) -> Callable[[Server], Awaitable[str]]:
+    """Several requests at once with a method whose options are as large as they may be."""
+
+    async def go(server: Server) -> str:
+        return counted(await asyncio.gather(*(method(spec, **more)(server) for _ in range(clients))))
+
+    return go
+
+
 def _schema(count: int) -> dict[str, Any]:
     schema = {"type": "object", "properties": {f"property{i}": {"type": "string"} for i in range(count)}}
     return {"type": "json_schema", "json_schema": {"name": "large", "schema": schema}}
@@ -190,8 +199,11 @@ OPTIONS = (
     "jacobi:window=1000000",
     "mcts:rollouts=1000000000",
 )
+LARGE = ("beam:width=64", "jacobi:window=256", "blocks:size=256", "smc:particles=64", "mcts:rollouts=64")
 ATTACKS = (
     *(Attack(spec, method(spec, temperature=1)) for spec in OPTIONS),
+    *(Attack(f"6 × {spec}", crowd(spec, 6, max_tokens=128, temperature=1)) for spec in LARGE),
+    Attack("13 texts of beam:width=64", crowd("beam:width=64", 1, n=13, max_tokens=128)),
     Attack("mcts with a reward from a file", planted_reward),
     Attack("retrieve from a file of the server", method("retrieve:store=/etc/hostname")),
     Attack("two large schemas", large_schemas),

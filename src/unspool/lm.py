@@ -19,6 +19,7 @@ from .prompt import Prompt as Prompt
 from .prompt import several, understood
 from .run.covering import Covering
 from .run.engine import Engine
+from .run.job import Account
 from .run.price import price
 from .run.quiet import quiet
 from .run.retold import Retold
@@ -153,10 +154,11 @@ class LM:
         settings: Settings,
         spec: str | Method,
         patience: float = math.inf,
+        account: Account | None = None,
     ) -> list[Writer]:
         """Queue texts in an engine that somebody else steps: `settings.n` in a row for each prompt.
 
-        `patience` is after how many seconds somebody wants to see what was written.
+        `patience` is after how many seconds somebody wants to see what was written, `account` whose texts they are.
         """
         settings.validate()
         decoder = fitted(spec, self.vocabulary)
@@ -175,7 +177,7 @@ class LM:
                 heard = overheard(decoder, lambda texts, found=found: found.extend(best(texts)))  # type: ignore[misc]
                 if settings.seconds is not None and heard is not decoder:  # it tells what it has found
                     heard = CutShort(heard)
-                job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience)
+                job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account)
                 writers.append(Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found))
         return writers
 

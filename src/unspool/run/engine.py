@@ -19,11 +19,12 @@ from ..trace import Trace
 from ..tree import NOTHING, ROOT
 from ..warp.warp import Same, Warp
 from .admission import admitted, refuse_impossible
-from .bounds import TURN, refuse_endless, refuse_large
+from .bounds import TURN, refuse_endless, refuse_large, rows_asked
 from .burst import BRIEF, LONGEST, burst
-from .job import ENDED, LIVE, Job, forwards_of, rows_of
+from .job import ENDED, LIVE, Account, Job, forwards_of, rows_of
 from .portions import portions
 from .session import Asked, Causal, Infill, Looking, Model, Patient, Sketching, Swift
+from .turns import Pace, Turns
 
 
 class Engine:
@@ -34,7 +35,8 @@ class Engine:
     once if it never will. `price` tells what a forward of a model costs, for those that ask; drafts of a full batch
     are priced as such, which ends speculation where it no longer pays. A long prompt is read in portions while others
     write, who go on in between. A request ends when its time is over, whatever it does, and fails if it asks for more
-    than `rows` rows of a model in one step, or goes on and on without asking any.
+    than `rows` rows of a model in one step, or goes on and on without asking any. Where several accounts live together,
+    one whose texts take long in every step leaves the others half of the time.
     """
 
     def __init__(
@@ -55,6 +57,8 @@ class Engine:
         self._held = False  # whether somebody waits for a prompt to be read
         self._longest = LONGEST  # tokens that may be written now before anybody looks
         self._pace = math.inf  # seconds per token of what was written last
+        self._turns, self._own = Turns(), Account()
+        self._paces = {name: Pace() for name in models}
 
     def submit(
         self,
@@ -66,8 +70,9 @@ class Engine:
         room: int = 0,
         laws: bool = True,
         patience: float = math.inf,
+        account: Account | None = None,
     ) -> Job:
-        """Queue a request.
+        """Queue a request; without an account it shares one with all others that have none.
 
         `room` is how many tokens it may need at most; without `laws` nobody looks at the laws of what is emitted, so
         that a model may write several tokens before it looks up: as many as it can in `patience` seconds.
@@ -76,7 +81,7 @@ class Engine:
         refuse_impossible(self._causal, prompt, room)
         decoding = method(prompt, chance, warp or Same(), stop)
         job = Job(decoding, prompt, max(room, len(prompt)), Trace(prompt=len(prompt)), began=perf_counter())
-        job.laws, job.patience, job.stop = laws, patience, stop
+        job.laws, job.patience, job.stop, job.account = laws, patience, stop, account or self._own
         self.waiting.append(job)
         return job
 
@@ -86,21 +91,23 @@ class Engine:
             self._end(job, Done((), "cancelled"), None)
 
     def step(self) -> bool:
-        """Advance every request by one forward; False when nothing is left to do."""
+        """Advance every request whose turn it is by one forward; False when nothing is left to do."""
         self._admit()
-        for job in list(self.live):
-            if job.reading and job.late:
-                self._out_of_time(job)
-            elif not job.reading:
+        going = self._chosen()
+        for job in [job for job in self.live if job.late and job not in going]:
+            self._out_of_time(job)
+        for job in going:
+            if job.answered and not self._turns.over(job.account):
                 self._advance(job)
         parts = {name: self._parts(name) for name in self._patient}
-        groups = self._groups()
+        groups = self._groups(going)
         mixed = any(parts.values()) or len(groups) > len({name for name, _ in groups})
         self._longest = 1 if self._held else BRIEF if mixed else LONGEST
         for (name, _), jobs in groups.items():
             self._forward(name, jobs)
         for name, part in parts.items():
             self._read(name, {job: count for job, count in part.items() if count})
+        self._turns.end()
         return bool(self.live or self.waiting)
 
     def run(self) -> None:
@@ -181,14 +188,15 @@ class Engine:
                 refuse_endless(job.silent)
                 job.ask = None
             else:
-                job.silent = 0
+                job.silent, job.answered = 0, False
             if job.late:
                 self._out_of_time(job)
         except StopIteration as end:
             self._end(job, end.value, None)
         except Exception as error:
             self._end(job, None, error)
-        spent = perf_counter() - began
+        spent, job.seconds = perf_counter() - began, 0.0
+        self._turns.charge(job, spent)
         if after_check:
             trace.seconds_rule += spent
         else:
@@ -203,26 +211,51 @@ class Engine:
             self._prices[key] = replace(self._price(name).among(len(self.live)), leaps=leaps)
         return self._prices[key]
 
-    def _groups(self) -> dict[tuple[str, str], list[Job]]:
+    def _chosen(self) -> list[Job]:
+        """Whose turn it is, of those who need not read."""
+        wanting = [job for job in self.live if not job.reading]
+        parts = {job: job.seconds if job.answered else self._seconds(job) for job in wanting}
+        return self._turns.begin(parts, self.live, self._paces[TARGET].start if TARGET in self._paces else 0.0)
+
+    def _groups(self, going: list[Job]) -> dict[tuple[str, str], list[Job]]:
         """Who asks which model for what; those that write on by themselves apart, where the model can let them."""
         groups: dict[tuple[str, str], list[Job]] = {}
-        for job in list(self.live):
-            if job.reading or job.resting:
-                continue
+        asking = [job for job in going if job.state == LIVE and not (job.answered or job.reading)]
+        more: dict[Account, float] = {}
+        for job in asking:
+            more[job.account] = more.get(job.account, 0.0) + self._seconds(job)
+        for job in asking:
+            if self._turns.over(job.account, more[job.account]):
+                continue  # what it wants is more than anybody knew: at the next step that is known
             name = job.asks
             if name not in self.models:
                 known = ", ".join(self.models) or "none"
                 given = f"{job.ask!r:.60}" if name is None else f"a model called {name!r}"
                 self._end(job, None, BadRequest(f"the method asks for {given}; this engine has: {known}"))
                 continue
-            writes = job.writes and name in self._swift
-            kind = "write" if writes else {Look: "look", Draw: "draw"}.get(type(job.ask), "score")
+            kind = "write" if self._bursts(job, name) else {Look: "look", Draw: "draw"}.get(type(job.ask), "score")
             groups.setdefault((name, kind), []).append(job)
         return groups
 
+    def _seconds(self, job: Job) -> float:
+        """How much longer a forward takes for what a request asks; who only writes on is in nobody's way."""
+        name = job.asks or ""
+        bursts = name not in self.models or self._bursts(job, name)
+        return 0.0 if bursts else self._paces[name].each * rows_asked(job.ask, job.texts)
+
+    def _unread(self, job: Job, name: str) -> int:
+        """How many tokens of its prompt a forward has to read."""
+        if job.trace.forwards[name]:
+            return 0
+        return self._patient[name].owed(job.sessions[name]) if name in self._patient else len(job.text)
+
+    def _bursts(self, job: Job, name: str) -> bool:
+        """Whether the model may write several tokens for it in one go."""
+        return job.writes and name in self._swift
+
     def _parts(self, name: str) -> dict[Job, int]:
         """Who has to read before it is answered, and how many tokens now."""
-        asking = [job for job in self.live if job.asks == name and not isinstance(job.ask, Look)]
+        asking = [job for job in self.live if not job.answered and job.asks == name and not isinstance(job.ask, Look)]
         brief = name in self._swift and not self._held and any(job.writes for job in asking)
         writing = sum(job.trace.forwards[name] > 0 for job in self.live)  # whatever they ask for just now
         part = portions(self._patient[name], name, asking, writing, BRIEF if brief else 1)
@@ -248,6 +281,7 @@ class Engine:
 
     def _forward(self, name: str, jobs: list[Job]) -> None:
         model = self.models[name]
+        rows = sum(rows_asked(job.ask, job.texts) + self._unread(job, name) for job in jobs)
         began = perf_counter()
         try:
             replies = self._ask(model, name, jobs)
@@ -259,7 +293,10 @@ class Engine:
                 self._forward(name, [job])
             return
         spent = perf_counter() - began
+        if not any(self._bursts(job, name) for job in jobs):
+            self._paces[name].add(rows, spent)
         for job, reply in zip(jobs, replies, strict=True):
+            self._turns.charge(job, self._seconds(job))
             job.trace.forwards[name] += forwards_of(reply)
             job.trace.rows[name] += rows_of(reply)
             if name == TARGET:
@@ -312,7 +349,7 @@ class Engine:
                 for session in (s for other, s in job.sessions.items() if other != name):
                     for token in reply.tokens:
                         session.keep(NOTHING, (ROOT,), (token,))
-            job.reply = reply
+            job.reply, job.answered = reply, True
             return
         check = job.check
         if check is not None and isinstance(reply, Scores):
@@ -322,7 +359,10 @@ class Engine:
             except Exception as error:
                 self._end(job, None, error)
                 return
-            job.trace.seconds_rule += perf_counter() - began
+            spent = perf_counter() - began
+            job.trace.seconds_rule += spent
+            self._turns.charge(job, spent)
+        job.answered = True
         job.reply = self._written(job, reply) if isinstance(job.ask, Write) else reply
 
     def _written(self, job: Job, checked: Checked) -> Written:

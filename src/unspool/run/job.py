@@ -22,6 +22,14 @@ PARTING = 64  # asks that a decoder may still make when its time is over
 
 
 @dataclass(eq=False)
+class Account:
+    """Whose texts these are: those of one account share their part of every step (see `run.turns`)."""
+
+    turn: int = 0  # the step in which it last had one
+    steps: int = 0  # in which it took part
+
+
+@dataclass(eq=False)
 class Job:
     """One request inside the engine: what it emitted so far, how it ended, and its trace."""
 
@@ -36,6 +44,7 @@ class Job:
     sessions: dict[str, Session] = field(default_factory=dict)
     ask: Ask | None = None
     reply: Any = None
+    answered: bool = True  # its decoder can go on: it has asked nothing, or `reply` is the answer
     reading: bool = False  # its ask waits until more of its prompt is read
     key: int = field(init=False)  # the same for the same prompt
     began: float = 0.0
@@ -47,6 +56,9 @@ class Job:
     resting: bool = False  # it gives way to others and goes on at the next step, without an answer
     texts: int = 1  # how many leaves it keeps
     tokens: list[int] = field(default_factory=list)  # all that it has emitted, whoever has read it since
+    account: Account = field(default_factory=Account)
+    turn: int = 0  # the step in which it last had one
+    seconds: float = 0.0  # that its last round took: decoder, forward and verification
 
     def __post_init__(self) -> None:
         self.key = hash(self.text)

@@ -12,7 +12,7 @@ from ..lm import LM, SMOOTH, Prompt
 from ..models.dialogue import Dialogue
 from ..models.vocabulary import LONG
 from ..run.engine import Engine
-from ..run.job import ENDED
+from ..run.job import ENDED, Account
 from ..settings import Settings
 from ..writer import Writer
 from .news import Began, Ended, Failed, News, Wrote
@@ -65,7 +65,7 @@ class Errand:
         """Queue all its texts, or none and raise why."""
         before = len(engine.waiting)
         try:
-            self.writers = lm.writers(engine, self.prompts, self.settings, self.method, self.patience)
+            self.writers = lm.writers(engine, self.prompts, self.settings, self.method, self.patience, Account())
         except Exception:
             for job in list(engine.waiting)[before:]:  # of prompts before the one that cannot be used
                 engine.cancel(job)
