@@ -204,7 +204,8 @@ def page(result: dict[str, Any]) -> str:
     lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     for row in result["attacks"]:
         before, during = row["gap_before"], row["gap_during"]
-        gaps = [f"{before[x]:.3f} → {during[x]:.3f} s (× {_ratio(during[x], before[x])})" for x in ("mean", "median", "max")]
+        figures = ((before[x], during[x]) for x in ("mean", "median", "max"))
+        gaps = [f"{calm:.3f} → {busy:.3f} s (× {_ratio(busy, calm)})" for calm, busy in figures]
         held = {name: n for name, n in (row["left"] or {"unknown": 1}).items() if n}
         rest = ", ".join(f"{name} {n:g}" for name, n in held.items()) or "nothing"
         memory = " → ".join(map(str, row["rss_mb"]))

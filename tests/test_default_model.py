@@ -37,11 +37,11 @@ def reference(smollm2_path):
 
 
 @pytest.fixture(scope="module")
-def hf(smollm2_path, smollm2):
+def hf(reference, smollm2):
     """The default model in our transformers runtime."""
     from unspool.run.hf import load_hf
 
-    return LM("smollm2 (transformers)", load_hf(str(smollm2_path), torch.float32, "cpu"), smollm2.vocabulary)
+    return LM("smollm2 (transformers)", load_hf(reference, torch.float32, "cpu"), smollm2.vocabulary)
 
 
 def logits(model, text: tuple[int, ...]) -> torch.Tensor:
@@ -64,7 +64,7 @@ def test_sessions_of_the_default_model_keep_their_contract(which, request):
 
     @given(st.data())
     @settings(
-        max_examples=6,
+        max_examples=6 if which == "smollm2" else 2,  # transformers takes four times as long
         deadline=None,
         derandomize=True,
         phases=[Phase.generate],
@@ -92,9 +92,9 @@ def test_native_logits_equal_those_of_transformers(smollm2, hf, reference, recor
 
 
 def test_native_greedy_text_is_that_of_transformers(smollm2, reference):
-    """128 greedy tokens on 24 prompts. One forward over prompt and text shows every choice transformers would make."""
-    outputs = smollm2.batch([chat(p) for p in PROMPTS], Settings(max_tokens=128))
-    for prompt, output in zip(PROMPTS, outputs, strict=True):
+    """One forward over prompt and text shows every choice transformers would make; the slow test below writes more."""
+    outputs = smollm2.batch([chat(p) for p in PROMPTS[::3]], Settings(max_tokens=48))
+    for prompt, output in zip(PROMPTS[::3], outputs, strict=True):
         text = smollm2.encode(chat(prompt))
         choices = logits(reference, text + output.tokens)[len(text) - 1 : -1].argmax(-1).tolist()
         passes = [*passes_of(smollm2.model), lambda whole: logits(reference, whole)[-1]]

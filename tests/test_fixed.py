@@ -17,7 +17,7 @@ from unspool.tree import NOTHING, ROOT, Tree
 
 CHATS = [[{"role": "user", "content": PROMPTS[i]}] for i in (0, 5, 9, 8, 10, 11, 23, 7)]
 METHODS = ["suffix", "recycle:nodes=12", "merge:nodes=5", "auto", "lookup", "plain", "suffixtree:nodes=9", "recall"]
-ANSWERS = {"greedy": Settings(max_tokens=10), "drawn": Settings(max_tokens=10, temperature=0.8, top_p=0.9, seed=5)}
+ANSWERS = {"greedy": Settings(max_tokens=7), "drawn": Settings(max_tokens=7, temperature=0.8, top_p=0.9, seed=5)}
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,8 @@ class Engine:
         self._held = False  # whether somebody waits for a prompt to be read
         self._longest = LONGEST  # tokens that may be written now before anybody looks
         self._pace = math.inf  # seconds per token of what was written last
-        self._turns, self._own = Turns(), Account()
+        self._turns: Turns | None = None  # as soon as there are accounts
+        self._own = Account()
         self._paces = {name: Pace() for name in models}
 
     def submit(
@@ -82,6 +83,8 @@ class Engine:
         decoding = method(prompt, chance, warp or Same(), stop)
         job = Job(decoding, prompt, max(room, len(prompt)), Trace(prompt=len(prompt)), began=perf_counter())
         job.laws, job.patience, job.stop, job.account = laws, patience, stop, account or self._own
+        if account is not None and self._turns is None:
+            self._turns = Turns()
         self.waiting.append(job)
         return job
 
@@ -97,7 +100,7 @@ class Engine:
         for job in [job for job in self.live if job.late and job not in going]:
             self._out_of_time(job)
         for job in going:
-            if job.answered and not self._turns.over(job.account):
+            if job.answered and not (self._turns and self._turns.over(job.account)):
                 self._advance(job)
         parts = {name: self._parts(name) for name in self._patient}
         groups = self._groups(going)
@@ -107,7 +110,8 @@ class Engine:
             self._forward(name, jobs)
         for name, part in parts.items():
             self._read(name, {job: count for job, count in part.items() if count})
-        self._turns.end()
+        if self._turns is not None:
+            self._turns.end()
         return bool(self.live or self.waiting)
 
     def run(self) -> None:
@@ -196,7 +200,7 @@ class Engine:
         except Exception as error:
             self._end(job, None, error)
         spent, job.seconds = perf_counter() - began, 0.0
-        self._turns.charge(job, spent)
+        self._charge(job, spent)
         if after_check:
             trace.seconds_rule += spent
         else:
@@ -214,6 +218,8 @@ class Engine:
     def _chosen(self) -> list[Job]:
         """Whose turn it is, of those who need not read."""
         wanting = [job for job in self.live if not job.reading]
+        if self._turns is None:
+            return wanting
         parts = {job: job.seconds if job.answered else self._seconds(job) for job in wanting}
         return self._turns.begin(parts, self.live, self._paces[TARGET].start if TARGET in self._paces else 0.0)
 
@@ -221,12 +227,7 @@ class Engine:
         """Who asks which model for what; those that write on by themselves apart, where the model can let them."""
         groups: dict[tuple[str, str], list[Job]] = {}
         asking = [job for job in going if job.state == LIVE and not (job.answered or job.reading)]
-        more: dict[Account, float] = {}
-        for job in asking:
-            more[job.account] = more.get(job.account, 0.0) + self._seconds(job)
-        for job in asking:
-            if self._turns.over(job.account, more[job.account]):
-                continue  # what it wants is more than anybody knew: at the next step that is known
+        for job in asking if self._turns is None else self._turns.expected({j: self._seconds(j) for j in asking}):
             name = job.asks
             if name not in self.models:
                 known = ", ".join(self.models) or "none"
@@ -236,6 +237,10 @@ class Engine:
             kind = "write" if self._bursts(job, name) else {Look: "look", Draw: "draw"}.get(type(job.ask), "score")
             groups.setdefault((name, kind), []).append(job)
         return groups
+
+    def _charge(self, job: Job, seconds: float) -> None:
+        if self._turns is not None:
+            self._turns.charge(job, seconds)
 
     def _seconds(self, job: Job) -> float:
         """How much longer a forward takes for what a request asks; who only writes on is in nobody's way."""
@@ -281,7 +286,7 @@ class Engine:
 
     def _forward(self, name: str, jobs: list[Job]) -> None:
         model = self.models[name]
-        rows = sum(rows_asked(job.ask, job.texts) + self._unread(job, name) for job in jobs)
+        rows = sum(rows_asked(job.ask, job.texts) + self._unread(job, name) for job in jobs) if self._turns else 0
         began = perf_counter()
         try:
             replies = self._ask(model, name, jobs)
@@ -293,10 +298,11 @@ class Engine:
                 self._forward(name, [job])
             return
         spent = perf_counter() - began
-        if not any(self._bursts(job, name) for job in jobs):
+        if self._turns is not None and not any(self._bursts(job, name) for job in jobs):
             self._paces[name].add(rows, spent)
+            for job in jobs:
+                self._turns.charge(job, self._seconds(job))
         for job, reply in zip(jobs, replies, strict=True):
-            self._turns.charge(job, self._seconds(job))
             job.trace.forwards[name] += forwards_of(reply)
             job.trace.rows[name] += rows_of(reply)
             if name == TARGET:
@@ -361,7 +367,7 @@ class Engine:
                 return
             spent = perf_counter() - began
             job.trace.seconds_rule += spent
-            self._turns.charge(job, spent)
+            self._charge(job, spent)
         job.answered = True
         job.reply = self._written(job, reply) if isinstance(job.ask, Write) else reply
 

@@ -75,11 +75,11 @@ class Turns:
         self._taken.clear()
         self._long.clear()
         self._expected = dict.fromkeys((job.account for job in live), 0.0)
-        for job, seconds in parts.items():
-            self._expected[job.account] += seconds
         if len(self._expected) < 2:
             self._debt, self._usual = 0.0, math.inf
             return list(parts)
+        for job, seconds in parts.items():
+            self._expected[job.account] += seconds
         light: list[float] = []
         for seconds in sorted(self._expected.values()):
             self._usual = max(BRIEF, start + sum(light) / max(1, len(light)))
@@ -119,6 +119,13 @@ class Turns:
         if account in self._long:
             self._ahead += seconds
             self._debt += seconds
+
+    def expected(self, parts: Mapping[Job, float]) -> list[Job]:
+        """Whom the models are asked for now that this is known; who wants far more than anybody knew waits a step."""
+        more: dict[Account, float] = {}
+        for job, seconds in parts.items():
+            more[job.account] = more.get(job.account, 0.0) + seconds
+        return [job for job in parts if not self.over(job.account, more[job.account])]
 
     def over(self, account: Account, more: float = 0.0) -> bool:
         """Whether it has taken, or would take, far more of this step than was to be expected.
