@@ -39,6 +39,18 @@ SEED, LAW, ARGMAX, BOUND, HEURISTIC = Claim
 
 
 @dataclass(frozen=True)
+class About:
+    """Of which law a claim speaks, where it is another than that of plain decoding under the request's warps.
+
+    `conditioned`: the model's law given that the whole text is allowed. `first`: conditions on scores that hold before
+    all warps, each a function of the scores, the prompt and what was written.
+    """
+
+    conditioned: bool = False
+    first: tuple[Callable[[list[float], tuple[int, ...], tuple[int, ...]], list[float]], ...] = ()
+
+
+@dataclass(frozen=True)
 class Entry:
     """One rule of the registry: what it is, what it claims, whose paper it is, and the methods that put it to the test.
 
@@ -58,7 +70,7 @@ class Entry:
     needs: tuple[str, ...]
     bound: Callable[[Any], float] | None
     shaped: bool
-    truth: Callable[[Any, Any], Any] | None = None
+    about: About | None = None
     note: str = ""  # what the claim is about, or its condition, as words that can follow its name
 
     @property
@@ -87,26 +99,27 @@ def claims(
     needs: Sequence[str] = (),
     bound: Callable[[Any], float] | None = None,
     shaped: bool = True,
-    truth: Callable[[Any, Any], Any] | None = None,
+    about: About | None = None,
     note: str = "",
+    family: str = "",
 ) -> Callable[[F], F]:
-    """Register a rule with what it claims. The family is the folder that the rule lives in.
+    """Register a rule with what it claims. The family is the folder that the rule lives in, unless it is given.
 
     `needs` names models besides the target, `bound` is what BOUND claims of the total variation in a case, and
-    `shaped=False` says that the claim is about the model's own law, without warps. `truth` tells the law of a case
-    where the claim is about another than plain decoding's, and `note` says that, or a condition, in words.
+    `shaped=False` says that the claim is about the model's own law, without warps. `about` tells of which law the claim
+    speaks where it is another than plain decoding's, and `note` says that, or a condition, in words.
     """
 
     def register(rule: F) -> F:
         known = name or rule.__name__.lower()
-        family = rule.__module__.split(".")[-2] if rule.__module__.startswith("unspool.") else "yours"
+        folder = rule.__module__.split(".")[-2] if rule.__module__.startswith("unspool.") else "yours"
         if known in _entries and _entries[known].rule.__module__ != rule.__module__:
             raise ValueError(f"two rules are called {known!r}: {_entries[known].rule.__module__} and {rule.__module__}")
-        builder = rule if build is None and family == "decode" else build
+        builder = rule if build is None and (family or folder) == "decode" else build
         if builder is not None:
             options(builder)  # refuses a parameter that does not say what it may be
-        about = tuple(systems), rule, trials, builder, tuple(needs), bound, shaped, truth, note
-        _entries[known] = Entry(known, family, claim, paper, *about)
+        held = tuple(systems), rule, trials, builder, tuple(needs), bound, shaped, about, note
+        _entries[known] = Entry(known, family or folder, claim, paper, *held)
         return rule
 
     return register

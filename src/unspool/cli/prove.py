@@ -68,23 +68,26 @@ def prove(method: tuple[str, ...], quick: bool, claim: str | None, as_json: bool
 
 def _replay(methods: tuple[str, ...], file: Path) -> int:
     from ..claim import Method
+    from ..proof.compare import Truth
     from ..proof.compare import replay as run_again
     from ..proof.plainly import Plainly
+    from ..proof.prove import truth_of
 
     if len(methods) != 1:
         raise click.UsageError(
             "--replay runs one branch of one METHOD: name it, as in: unspool prove NAME --replay FILE"
         )
     seen = witness(file, methods[0])
-    truth, trials = None, list[Method]()
+    truth: Truth = Plainly
+    trials: list[Method] = []
     if is_rule(methods[0]):
         trials = [load_rule(methods[0])]
     else:
         entry = _entry(methods[0])
-        truth, trials = entry.truth, list(entry.trials(entry.rule))
+        truth, trials = truth_of(entry), list(entry.trials(entry.rule))
     if seen.trial >= len(trials):
         raise BadRequest(f"{file} is of another version: {methods[0]} has no trial number {seen.trial}")
-    click.echo(run_again(trials[seen.trial], seen, truth or Plainly))
+    click.echo(run_again(trials[seen.trial], seen, truth))
     return 0
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from torch import Tensor
 
 from ..asks import Decoding
 from ..chance import Chance
-from ..claim import LAW, Method, claims
+from ..claim import LAW, About, Method, claims
 from ..law import Law
 from ..option import BUDGET, Range
 from ..stop import Stop
@@ -29,16 +29,10 @@ def _fresh(text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Dec
     return Cars()(text, chance, warp, stop)
 
 
-def _truth(case: Any, last: Any) -> Any:
-    from ..proof.plainly import Conditioned
-
-    return Conditioned(case, last)
-
-
 @claims(
     LAW,
     trials=lambda rule: [_fresh],
-    truth=_truth,
+    about=About(conditioned=True),
     note="of the model given that the whole text meets the constraint",
     build=build,
     paper="2510.01902",

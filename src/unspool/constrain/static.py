@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..asks import Decoding, Score, Scores
 from ..chance import Chance
-from ..claim import SEED, Method, claims
+from ..claim import SEED, About, Method, claims
 from ..stop import Stop
 from ..warp.limits import expect
 from ..warp.warp import Warp
@@ -53,12 +53,6 @@ def _climbs(scores: list[float], prompt: tuple[int, ...], written: tuple[int, ..
     return [score if token in allowed else -math.inf for token, score in enumerate(scores)]
 
 
-def _truth(case: Any, last: Any) -> Any:
-    from ..proof.plainly import Plainly
-
-    return Plainly(case, last, first=(_climbs,))
-
-
 def _trials() -> Iterator[Method]:
     from ..decode.plain import Plain
     from ..decode.speculate import Speculate
@@ -71,7 +65,7 @@ def _trials() -> Iterator[Method]:
 @claims(
     SEED,
     trials=lambda _: _trials(),
-    truth=_truth,
+    about=About(first=(_climbs,)),
     paper="2602.22647",
     systems=("STATIC (Vectorizing the Trie)",),
 )

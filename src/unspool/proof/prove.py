@@ -6,17 +6,18 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, Phase, given, settings
 
 from ..chance import TooManyBranches
-from ..claim import BOUND, HEURISTIC, LAW, Claim, Entry, Method, entries
+from ..claim import BOUND, HEURISTIC, LAW, About, Claim, Entry, Method, entries
 from ..errors import BadRequest
 from .case import STANDING, UNSHAPED, Case, cases
 from .compare import Broken, Compared, Truth, Witness, compared, shown
-from .plainly import Plainly
+from .plainly import Conditioned, Plainly
 from .shaping import PLAIN
 
 TOLERANCE = 1e-12
@@ -101,7 +102,13 @@ def prove(
 def prove_entry(entry: Entry, quick: bool = False) -> Proof:
     """Enumerate all trials of a registered rule."""
     trials = list(entry.trials(entry.rule))
-    return _prove(entry.name, entry.claim, trials, quick, entry.bound, entry.shaped, entry.truth or Plainly)
+    return _prove(entry.name, entry.claim, trials, quick, entry.bound, entry.shaped, truth_of(entry))
+
+
+def truth_of(entry: Entry) -> Truth:
+    """The truth that a rule's claim is held against."""
+    about = entry.about or About()
+    return partial(Conditioned if about.conditioned else Plainly, first=about.first)
 
 
 def prove_all(names: tuple[str, ...] = (), quick: bool = False) -> Iterator[Proof]:
