@@ -127,3 +127,21 @@ def test_what_hangs_is_ended(mutate, copy):
 
 def test_a_bug_that_stops_the_import_is_caught(mutate, copy):
     assert mutate.fate_of(planted(mutate, "blind", "1 +"), copy, PATIENCE).outcome == "caught"
+
+
+@pytest.mark.parametrize("clean", [0, 1, None])
+def test_a_failure_that_no_test_tells_counts_if_the_tests_pass_without_the_bug(mutate, copy, monkeypatch, clean):
+    fate = mutate.Fate(planted(mutate, "right"), mutate.CAUGHT, 0.1)
+    monkeypatch.setattr(mutate, "tried", lambda *given: (clean, []))
+    (found,) = mutate.confirmed([fate], copy, PATIENCE)
+    assert found.outcome == (mutate.CAUGHT if clean == 0 else mutate.BROKEN)
+
+
+def test_where_pytest_cannot_run_nothing_is_caught(mutate, tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\ncase "$*" in *pytest*) exit 1;; esac\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(mutate, "PYTHON", str(python))
+    monkeypatch.setattr(sys, "argv", ["mutate", "--only", mutate.listed()[0].id])
+    with pytest.raises(SystemExit, match="cannot run pytest"):
+        mutate.main()
