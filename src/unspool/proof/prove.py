@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -24,14 +24,23 @@ TOLERANCE = 1e-12
 
 
 class Effort(NamedTuple):
-    """How long to look: drawn cases and branches per trial, and branches up to which one case is followed."""
+    """How long to look: drawn cases and branches per trial, and branches up to which one case is followed.
+
+    The first trial of a rule is held against all standing cases, every further one against each `every`th.
+    """
 
     cases: int
     branches: int
     each: int
+    every: int
+
+    def standing(self, number: int, shaped: bool) -> Sequence[Case]:
+        """The standing cases for this trial."""
+        known = STANDING if shaped else UNSHAPED
+        return known if number == 0 else known[number % self.every :: self.every]
 
 
-QUICK, THOROUGH = Effort(10, 500, 250), Effort(80, 20000, 3000)
+QUICK, THOROUGH = Effort(10, 500, 250, 3), Effort(80, 20000, 3000, 1)
 
 
 @dataclass(frozen=True)
@@ -140,7 +149,8 @@ def _prove(
     for number, method in enumerate(trials):
         before = tally.cases
         try:
-            _search(method, claim, tally, QUICK if quick else THOROUGH, bound, shaped, truth)
+            effort = QUICK if quick else THOROUGH
+            _search(method, claim, tally, effort, effort.standing(number, shaped), bound, shaped, truth)
             if tally.cases == before:
                 raise Broken("no case could be compared, so nothing was shown: every one was too large or was refused")
         except Broken as found:
@@ -160,6 +170,7 @@ def _search(
     claim: Claim,
     tally: _Tally,
     effort: Effort,
+    standing: Sequence[Case],
     bound: Callable[[Case], float] | None,
     shaped: bool,
     truth: Truth,
@@ -210,7 +221,7 @@ def _search(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Hypothesis's own, about how the cases are drawn
         check()
-    for case in STANDING if shaped else UNSHAPED:
+    for case in standing:
         hold(case)
 
 
