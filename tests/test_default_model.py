@@ -49,7 +49,7 @@ def logits(model, text: tuple[int, ...]) -> torch.Tensor:
         return model(torch.tensor([text])).logits[0].float()
 
 
-@pytest.mark.parametrize("which", ["smollm2", "hf"])
+@pytest.mark.parametrize("which", ["smollm2", pytest.param("hf", marks=pytest.mark.slow)])
 def test_sessions_of_the_default_model_keep_their_contract(which, request):
     lm = request.getfixturevalue(which)
     memo: dict[tuple[int, ...], torch.Tensor] = {}
@@ -64,7 +64,7 @@ def test_sessions_of_the_default_model_keep_their_contract(which, request):
 
     @given(st.data())
     @settings(
-        max_examples=6 if which == "smollm2" else 2,  # transformers takes four times as long
+        max_examples=6,
         deadline=None,
         derandomize=True,
         phases=[Phase.generate],

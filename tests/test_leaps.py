@@ -72,7 +72,10 @@ def plainly(prompt, seed, number, most, t):
     return text
 
 
-@pytest.mark.parametrize(("t", "ahead", "rows", "turns"), [(0.0, 3, 3, 2), (0.7, 7, 2, 1), (0.0, 63, 1, 2)])
+@pytest.mark.parametrize(
+    ("t", "ahead", "rows", "turns"),
+    [(0.0, 3, 3, 2), (0.7, 7, 2, 1), pytest.param(0.0, 63, 1, 2, marks=pytest.mark.slow)],
+)
 def test_a_leap_writes_what_plain_decoding_writes(t, ahead, rows, turns):
     network = Reader(VOCAB, 900, 128)
     model = Leaping(network, 2, 16)
