@@ -10,9 +10,15 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from unspool.canvas import HOLE
 from unspool.chance import At, Philox, Role
+from unspool.claim import LAW
+from unspool.decode import Speculate
+from unspool.draft import Masks
 from unspool.errors import BadScores, EmptyLaw
 from unspool.law import NEVER, Law, Point
+from unspool.proof import prove
+from unspool.verify import rejection
 
 quick = settings(max_examples=80, deadline=None)
 V = 6
@@ -238,3 +244,13 @@ def test_large_logits_in_single_precision_do_not_cost_precision(shift, levels):
     law = Law(scores)
     assert law.p.tolist() == pytest.approx(exact.p.tolist(), abs=3e-7)
     assert [law[x] for x in range(V)] == pytest.approx(exact.p.tolist(), abs=3e-7)
+
+
+def test_a_hole_is_no_token_of_any_law():
+    """Its number is −1, which must not be taken for the last token of the vocabulary."""
+    law = Law.of([1.0, 2.0, 3.0])
+    assert law[HOLE] == 0
+    for other in (law.without(HOLE), law.without(HOLE, HOLE), law.minus(Law.point(HOLE))):
+        assert other.p.tolist() == pytest.approx(law.p.tolist())
+    assert law.without(HOLE, 0).p.tolist() == pytest.approx([0, 0.4, 0.6])
+    assert prove(Speculate(Masks(1), rejection, budget=3), LAW, quick=True).ok  # the text had masks in it

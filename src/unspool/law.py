@@ -80,8 +80,8 @@ class Law:
         return self.p
 
     def logprob(self, token: int) -> float:
-        """log p(token)."""
-        return float(self.scores[token]) - self.log_z
+        """log p(token); −∞ of a hole, whose number is below 0 and must not count from the end of the vocabulary."""
+        return float(self.scores[token]) - self.log_z if token >= 0 else NEVER
 
     def __getitem__(self, token: int) -> float:
         return math.exp(self.logprob(token))
@@ -128,9 +128,9 @@ class Law:
         return Law(scores - allowed.view(torch.uint8).to(scores.dtype).reciprocal_().sub_(1))
 
     def without(self, *tokens: int) -> Law:
-        """This law given that the token is none of these."""
-        scores = self.scores.clone()
-        scores[tokens[0] if len(tokens) == 1 else list(tokens)] = NEVER
+        """This law given that the token is none of these; a hole never is."""
+        scores, struck = self.scores.clone(), [token for token in tokens if token >= 0]
+        scores[struck[0] if len(struck) == 1 else struck] = NEVER
         return Law(scores)
 
     def minus(self, q: Law, scale: float = 1.0) -> Law:
@@ -186,9 +186,10 @@ class Point(Law):
         return self.spread(self._like).log()
 
     def spread(self, like: Law) -> Tensor:
-        """All probabilities: one 1 among zeros."""
+        """All probabilities: one 1 among zeros; zeros alone if it is a hole, which is no token of the vocabulary."""
         p = torch.zeros_like(like.scores)
-        p[self.best] = 1.0
+        if self.best >= 0:
+            p[self.best] = 1.0
         return p
 
     def logprob(self, token: int) -> float:
