@@ -14,7 +14,7 @@ from unspool.asks import Score, Scores, Verdict
 from unspool.chance import At, Role
 from unspool.claim import Method
 from unspool.decode import Denoise, Speculate
-from unspool.draft import Bush, Chain
+from unspool.draft import Bush, Chain, Memoryless
 from unspool.draft.chain import DRAFT
 from unspool.draft.draft import possible
 from unspool.law import Drawn, Law
@@ -24,14 +24,11 @@ from unspool.warp import Scored
 
 
 @dataclass(frozen=True)
-class Drafted:
+class Drafted(Memoryless):
     """A draft of `depth` levels made by `step(law, chance, at) -> drawn siblings`; deeper levels hang from the last."""
 
     step: Callable
     depth: int = 1
-
-    def begin(self, prefix):
-        return self
 
     def propose(self, prefix, budget, chance):
         tree, node, start = NOTHING, ROOT, len(prefix)
@@ -46,9 +43,6 @@ class Drafted:
                 break
             prefix = prefix.then((tree.drawn[node].token,))
         return tree
-
-    def learn(self, prefix, tree, scores):
-        pass
 
 
 def two(law: Law, chance, at: At, replacement: bool) -> list[Drawn]:

@@ -10,7 +10,7 @@ from unspool.asks import Price
 from unspool.chance import Philox
 from unspool.claim import LAW, SEED
 from unspool.decode import Speculate
-from unspool.draft import auto
+from unspool.draft import Draft, Source, auto
 from unspool.draft.merge import Merged
 from unspool.grow import FREE, Cost
 from unspool.grow.chosen import chosen
@@ -122,14 +122,14 @@ def test_without_a_key_or_a_folder_to_write_nothing_is_kept(tmp_path, monkeypatc
     assert (tmp_path / "file").read_text() == "not a folder"
 
 
-class Naps:
+class Naps(Draft):
     """A drafter of nothing that rests for two tokens after every round."""
 
     def begin(self, prefix):
         return Napping()
 
 
-class Napping:
+class Napping(Source):
     until = 0
 
     def rest(self, prefix):

@@ -14,7 +14,7 @@ from unspool.asks import Done, Keep, Look, Score
 from unspool.canvas import Canvas
 from unspool.chance import Every, Philox, total_variation
 from unspool.decode import Denoise, Speculate, plain
-from unspool.draft import Bush, Chain, Lookup
+from unspool.draft import Bush, Chain, Lookup, Memoryless
 from unspool.errors import BadRequest, BadScores, EmptyLaw, OutOfRoom
 from unspool.law import Drawn, Law
 from unspool.run.engine import Engine
@@ -283,11 +283,8 @@ def test_near_the_end_drafts_get_shallower_and_not_narrower():
     """Two tokens before the end a tree has one level, as wide as ever, within the room there is."""
 
     @dataclass(frozen=True)
-    class Wide:
+    class Wide(Memoryless):
         shapes: list
-
-        def begin(self, prefix):
-            return self
 
         def propose(self, prefix, budget, chance):
             yield from ()

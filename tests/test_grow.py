@@ -1,7 +1,6 @@
 """Tree builders against brute force, length rules by their sequences, joined drafters by their texts."""
 
 from itertools import combinations, count, pairwise
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -14,18 +13,22 @@ from unspool.claim import LAW
 from unspool.decode import Speculate
 from unspool.draft import (
     Chain,
+    Draft,
     Either,
     Likeliest,
     Lookup,
+    Memoryless,
     Merge,
     Nothing,
     Paced,
     Recall,
     Shaped,
+    Source,
     Sprout,
     Suffix,
     Thicket,
 )
+from unspool.draft.watched import Watched
 from unspool.errors import BadRequest
 from unspool.grow import (
     FREE,
@@ -423,17 +426,11 @@ def test_a_full_thicket_is_exact():
 
 
 def test_a_length_rule_that_drops_the_doubtful_token_is_caught():
-    class Dropping:
-        def begin(self, prefix):
-            return self
-
+    class Dropping(Memoryless):
         def propose(self, prefix, budget, chance):
             tree = yield from Paced(Confident(doubt=0.4, least=1, longest=1)).begin(prefix).propose(prefix, 1, chance)
             (x, law), *_ = tree.drawn
             return NOTHING if law[x] < 0.4 else tree
-
-        def learn(self, prefix, tree, scores):
-            pass
 
     assert not prove(Speculate(Dropping(), rejection), LAW).ok
 
@@ -473,7 +470,7 @@ def test_a_pace_is_kept_per_request_and_read_off_the_text():
 # ---- joined drafters
 
 
-class Says:
+class Says(Draft, Source):
     """A drafter that always says the same chain."""
 
     def __init__(self, *tokens):
@@ -486,9 +483,6 @@ class Says:
     def propose(self, prefix, budget, chance):
         yield from ()
         return Tree.chain([Drawn(x, Law.point(x)) for x in self.tokens[:budget]])
-
-    def learn(self, prefix, tree, scores):
-        pass
 
 
 def paths(tree):
@@ -532,24 +526,19 @@ def test_a_merge_of_guides_is_the_merge_of_their_trees():
     text = (0, 1, 2, 0, 1, 2, 2, 0, 1)
     tops = {i: [(text[i], 0.6), ((text[i] + 1) % 3, 0.4)] for i in range(1, len(text))}
 
-    class Knowing:
+    class Knowing(Draft):
         def begin(self, prefix):
             source = Recall().begin(prefix)
             source.told(text, tops)
             return source
 
-    class Plain:
-        def __init__(self, draft):
-            self.draft = draft
-
-        def begin(self, prefix):
-            source = self.draft.begin(prefix)
-            return SimpleNamespace(propose=source.propose, learn=source.learn)
+    def plain(draft):
+        return Watched(draft, lambda prefix, tree: None)  # which is no guide
 
     for budget in (1, 2, 3, 5):
         guided, grown = (
             proposed(Merge(*drafts), DRAFT, Prefix.of(text, Same()), budget)[0]
-            for drafts in ((Suffix(4), Knowing()), (Plain(Suffix(4)), Plain(Knowing())))
+            for drafts in ((Suffix(4), Knowing()), (plain(Suffix(4)), plain(Knowing())))
         )
         assert len(guided) == budget
         assert paths(guided) == paths(grown)

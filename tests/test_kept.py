@@ -9,7 +9,7 @@ from toy import Toy, logits_of
 
 from unspool.chance import Philox
 from unspool.decode.speculate import Speculate
-from unspool.draft import Chain
+from unspool.draft import Chain, Memoryless
 from unspool.grow.chosen import chosen
 from unspool.run import beginnings, rotary
 from unspool.run.engine import Engine
@@ -27,20 +27,14 @@ from unspool.warp import Same
 
 
 @dataclass(frozen=True)
-class Sleepy:
+class Sleepy(Memoryless):
     """A chain that rests for two tokens out of five."""
-
-    def begin(self, prefix):
-        return self
 
     def rest(self, prefix):
         return 2 if len(prefix) % 5 == 0 else 0
 
     def propose(self, prefix, budget, chance):
         return (yield from Chain(2).propose(prefix, budget, chance))
-
-    def learn(self, prefix, tree, scores):
-        pass
 
 
 def test_the_draft_model_has_read_what_was_written_while_its_source_rested():

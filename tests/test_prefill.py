@@ -11,7 +11,6 @@ from unspool.chance import Philox
 from unspool.claim import LAW
 from unspool.decode import Speculate, plain
 from unspool.draft import Aligned, Lookup, Prefilled, Recall, Recycle, Stand, Successors
-from unspool.draft.draft import wanted as wishes
 from unspool.errors import BadRequest
 from unspool.proof import prove
 from unspool.run import growth
@@ -196,11 +195,11 @@ def test_warm_or_cold_the_text_is_that_of_plain_decoding(method):
 def test_recycling_knows_the_rows_of_the_prompt_after_the_first_round(table):
     rows, prefix = Successors(3), Prefix.of((*TEXT, 1), Same())
     source = Prefilled(Recycle(shared=rows)).begin(prefix)
-    assert wishes(source) == ("prompt:8",)
+    assert source.want == ("prompt:8",)
     session = table.open(prefix.text)
-    (scores,) = table.score([Asked(session, NOTHING, wishes(source))])
+    (scores,) = table.score([Asked(session, NOTHING, source.want)])
     source.learn(prefix.then((0,)), NOTHING, scores)
-    assert wishes(source) == ()
+    assert source.want == ()
     assert all(rows.after(token) for token in TEXT)
     assert rows.after(TEXT[2]) == tuple(table.law(TEXT[:3]).top(3))  # it stands there once
 

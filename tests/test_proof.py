@@ -14,7 +14,7 @@ from unspool.claim import HEURISTIC, LAW, SEED, entries
 from unspool.cli import main
 from unspool.decode import Speculate
 from unspool.decode.plain import Plain
-from unspool.draft import Bunch, Bush, Cascade, Chain, Either, Lookup, Merge
+from unspool.draft import Bunch, Bush, Cascade, Chain, Either, Lookup, Memoryless, Merge
 from unspool.draft.chain import DRAFT
 from unspool.draft.coupled import Coupled
 from unspool.draft.draft import possible
@@ -441,11 +441,8 @@ DRY = Case(3, ((2, 6, 5), (3, 7, 3)), ((1, 0, 0), (6, 7, 4)), (0,), "no bigram t
 
 
 @dataclass(frozen=True)
-class AllAtOnce:
+class AllAtOnce(Memoryless):
     """Independent paths, all of which end where one of them has no token left: the bug that `Bunch` once had."""
-
-    def begin(self, prefix):
-        return self
 
     def propose(self, prefix, budget, chance):
         tree, ends, start = NOTHING, [ROOT, ROOT], len(prefix)
@@ -458,9 +455,6 @@ class AllAtOnce:
             for j, node in enumerate(ends):
                 tree, ends[j] = tree.grow(laws[said[j]].draw(chance, At(start + i, Role.DRAFT, j, start)), node)
         return tree
-
-    def learn(self, prefix, tree, scores):
-        pass
 
 
 @pytest.mark.parametrize("verify", [multipath, kseq, rejection])

@@ -12,7 +12,7 @@ from unspool.asks import Check, Score, Scores, Verdict
 from unspool.chance import Every, Philox, Role, total_variation
 from unspool.claim import ARGMAX, BOUND, LAW, SEED
 from unspool.decode import Speculate
-from unspool.draft import Bunch, Bush, Chain, Coupled, Little, Lookup
+from unspool.draft import Bunch, Bush, Chain, Coupled, Little, Lookup, Memoryless
 from unspool.errors import BadRequest
 from unspool.law import Drawn, Law
 from unspool.proof import prove
@@ -516,21 +516,15 @@ def struck_without_normalising(scored, chance):
 
 
 @dataclass(frozen=True)
-class Told:
+class Told(Memoryless):
     """A drafter that tells something else of what another one drew."""
 
     draft: object
     tell: object
 
-    def begin(self, prefix):
-        return self
-
     def propose(self, prefix, budget, chance):
         tree = yield from self.draft.propose(prefix, budget, chance)
         return self.tell(tree)
-
-    def learn(self, prefix, tree, scores):
-        pass
 
 
 def without_duplicates(tree):

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from .decode.plain import plain as plain
     from .decode.speculate import Speculate as Speculate
     from .diverge import divergence as divergence
+    from .draft.draft import Draft as Draft
+    from .draft.draft import Memoryless as Memoryless
+    from .draft.draft import Source as Source
     from .errors import UnspoolError as UnspoolError
     from .law import Drawn as Drawn
     from .law import Law as Law
@@ -75,6 +78,7 @@ _HOMES = {
     "constrain": "choices grammar json_schema keywords predicate regex until",
     "decode": "Denoise Speculate plain",
     "diverge": "divergence",
+    "draft": "Draft Memoryless Source",
     "errors": "UnspoolError",
     "law": "Drawn Law",
     "lm": "LM",

@@ -58,13 +58,13 @@ class Tree:
 
     def end(self, tokens: Iterable[int]) -> int:
         """The node that these tokens lead to from the first leaf; they must have been drafted."""
-        node = ROOT
-        for token in tokens:
-            below = self.child(node, token)
-            if below is None:
-                raise ValueError(f"token {token} was not drafted below node {node}")
-            node = below
-        return node
+        nodes = [ROOT]
+        for token in tokens:  # of equal siblings only one may have what comes below
+            below = [kid for node in nodes for kid in self.kids(node) if self.drawn[kid].token == token]
+            if not below:
+                raise ValueError(f"token {token} was not drafted below node {nodes[0]}")
+            nodes = below
+        return nodes[0]
 
     @cached_property
     def _depths(self) -> list[int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..asks import Check, Checked, Decoding, Done, Emit, Keep, Laws, Verify
 from ..chance import Chance
-from ..draft.draft import Draft, leaping, resting, wanted
+from ..draft.draft import Draft, begun
 from ..draft.nothing import Nothing
 from ..stop import Stop
 from ..tree import NOTHING, ROOT
@@ -37,20 +37,19 @@ class Speculate:
         """Decode after `text` until `stop`."""
         tail = stop.start()
         prefix = Prefix.of(text, warp, stop.left(tail))
-        source = self.draft.begin(prefix)
+        source = begun(self.draft, prefix)
         while True:
-            while rest := resting(source, prefix):
-                ahead = leaping(source)
-                prefix, (_, reason, tail, trim) = yield from write_on(prefix, chance, stop, tail, rest, ahead)
+            while rest := source.rest(prefix):
+                prefix, (_, reason, tail, trim) = yield from write_on(prefix, chance, stop, tail, rest, source.ahead)
                 if reason:
                     return Done(prefix.text[len(text) :], reason, trim)
             tree, depth = NOTHING, prefix.left - 1  # a draft past the end would be for nothing
             if depth > 0:
                 nodes = int(min(self.budget, depth + stop.spare))
                 tree = stop.prune(tail, (yield from source.propose(prefix, nodes, chance)).within(depth))
-                if not len(tree) and resting(source, prefix):
+                if not len(tree) and source.rest(prefix):
                     continue  # it has looked, and lies down again
-            checked: Checked = yield Check(tree, prefix, self.verify, chance, wanted(source))
+            checked: Checked = yield Check(tree, prefix, self.verify, chance, source.want)
             (node, token), scored, scores = checked
             path = tree.path(node)
             kept, reason, tail, trim = stop.cut(tail, (*tree.tokens(path), token))

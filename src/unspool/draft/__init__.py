@@ -10,6 +10,7 @@ from .copy import Copy as Copy
 from .coupled import Coupled as Coupled
 from .denoised import Denoised as Denoised
 from .draft import Draft as Draft
+from .draft import Memoryless as Memoryless
 from .draft import Proposing as Proposing
 from .draft import Source as Source
 from .draft import possible as possible

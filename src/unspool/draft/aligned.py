@@ -13,7 +13,7 @@ from ..grow.chosen import chosen
 from ..option import DEPTH, NGRAM, Product, Range
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
-from .draft import Proposing, Source
+from .draft import Draft, Proposing, Source
 from .lookup import Lookup, Places
 
 
@@ -37,7 +37,7 @@ def build(
     systems=("AASD (alignment sampling)",),
 )
 @dataclass(frozen=True)
-class Aligned:
+class Aligned(Draft):
     """Copy as `lookup` does, and beside each copied token draft `beside` others that the target ranked highest there.
 
     They are read off the target's laws when it reads the prompt; a few tokens are kept per place, not the laws. Of what
@@ -60,7 +60,7 @@ class Aligned:
 
 
 @dataclass
-class Opinions:
+class Opinions(Source):
     """The n-grams of one text, and the tokens that the target ranked highest at the places of its prompt."""
 
     beside: int
@@ -88,6 +88,3 @@ class Opinions:
                 drawn.append(chosen(x))
                 parent.append(i - 1 if i else ROOT)
         return Tree(tuple(drawn), tuple(parent))
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn: what is new is read before the next draft."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Annotated
 
-from ..asks import Price, Score, Scores
+from ..asks import Price, Score, Scores, Tops
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..grow.best_first import planted, worth
@@ -18,7 +18,8 @@ from ..tree import NOTHING, Tree
 from ..warp.temperature import warmth
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source, possible
+from .composite import CompositeSource
+from .draft import Draft, Proposing, Source, begun, possible
 from .guide import Planted
 from .merge import Merged
 from .prefilled import WIDTH
@@ -42,7 +43,7 @@ def build(nodes: Annotated[int, NODES] = 31) -> Method:
 
 @claims(SEED, trials=lambda _: [build(nodes=2)], build=build, systems=("auto",))
 @dataclass(frozen=True)
-class Auto:
+class Auto(Draft):
     """The tree with the most expected tokens per time: (1 + Σ p̂(path)) / t(1 + nodes), by this machine's own t.
 
     Copies and remembered laws are always at hand, and what they propose is marked on the text whether it was drafted or
@@ -64,20 +65,30 @@ class Auto:
 
     def begin(self, prefix: Prefix) -> Source:
         """Fresh sources, and no record yet."""
-        free = [Suffix().begin(prefix), Recall(self.width).begin(prefix)]
-        return Paying(Merged(free, FREE))
+        return Paying(Merged([begun(draft, prefix) for draft in (Suffix(), Recall(self.width))], FREE))
 
 
-class Paying:
+class Paying(CompositeSource):
     """The sources of one request, how often the draft model was right on this text, and what drafting takes."""
 
     def __init__(self, free: Merged) -> None:
+        super().__init__((free,))
         self.free, self.stood = free, Rate(0.7, weight=8.0)
         self.rounds, self.chain = 0, NOTHING
-        self.want: tuple[str, ...] = ()
+        self.looked = self.untold = False  # whether it has looked in this round, and waits for the prompt's laws
         self.spent, self.host = 0.0, HOST  # seconds of this round so far, and lately per round
         self.pause, self.until = 0, 0
-        self.ahead = 0  # tokens that the model may draft for itself
+        self.leap = 0  # tokens that the model may draft for itself
+
+    @property
+    def want(self) -> tuple[str, ...]:
+        """The laws of the prompt, where they come cheap."""
+        return (f"prompt:{WIDTH}",) if self.untold else ()
+
+    @property
+    def ahead(self) -> int:
+        """What was found when it last looked."""
+        return self.leap
 
     def rest(self, prefix: Prefix) -> int:
         """For how many tokens drafting would cost more than it brings."""
@@ -88,7 +99,7 @@ class Paying:
         cost: Cost = yield Price()
         other: Cost | None = yield Price(DRAFT)
         if cost.leaps and other is None and warmth(prefix.warp) is not None:
-            self.ahead, self.until = budget, len(prefix) + LONG
+            self.leap, self.until = budget, len(prefix) + LONG
             return NOTHING
         ahead = self.host * cost.requests
         if ahead > cost(1):  # so many wait for each other that not even looking pays
@@ -102,7 +113,8 @@ class Paying:
         self._pace(rate * cost(1), (ahead + cost.aside * cost.requests) / cost(1))
         self.spent = perf_counter() - began
         if self.rounds == 0 and cost(WIDE) < 2 * cost(1):  # rows are cheap here, so the prompt may tell its laws
-            self.want = (f"prompt:{WIDTH}",)
+            self.untold = True
+        self.looked = True
         self.rounds, self.chain = self.rounds + 1, NOTHING
         if other is not None:
             self.chain = yield from self._chain(prefix, budget, cost, other(1), rate)
@@ -139,17 +151,23 @@ class Paying:
             here, reach, probing = here.then((law.best,)), reach * (sure[-1] + right) / 2, False
         return Tree.chain(drawn, sure)
 
+    def told(self, text: tuple[int, ...], tops: Tops) -> None:
+        """Remember the laws of the prompt."""
+        self.untold = False
+        super().told(text, tops)
+
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Mark all sources, and the draft model's tokens up to its first wrong one."""
+        """Mark all sources, and the draft model's tokens up to its first wrong one; nothing if others drafted alone."""
+        if not self.looked:
+            return
         began = perf_counter()
         for (token, _), written in zip(self.chain.drawn, prefix.text[self.free.start :], strict=False):
             self.stood.mark(token == written)
             if token != written:
                 break
-        if self.want:
-            self.free.told(prefix.text, scores.tops)
-            self.want = ()
-        self.free.learn(prefix, tree, scores)
+        if self.untold:
+            self.told(prefix.text, scores.tops)
+        super().learn(prefix, tree, scores)
         self.spent += perf_counter() - began
         self.host += (self.spent - self.host) / 4
-        self.until = len(prefix) + self.pause
+        self.until, self.looked = len(prefix) + self.pause, False

@@ -10,10 +10,10 @@ from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
 from ..option import Numbers, Range
-from ..tree import NOTHING, ROOT, Tree
+from ..tree import NOTHING, ROOT
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source, possible
+from .draft import Memoryless, Proposing, possible
 
 
 def build(widths: Annotated[tuple[int, ...], Numbers(Range(1, 64), 16)] = (3, 2, 1)) -> Method:
@@ -33,7 +33,7 @@ def build(widths: Annotated[tuple[int, ...], Numbers(Range(1, 64), 16)] = (3, 2,
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Bush:
+class Bush(Memoryless):
     """At level i draw `widths[i]` different tokens below every node, without replacement.
 
     Each sibling carries the law it was drawn from: the draft's law without its elder siblings.
@@ -47,10 +47,6 @@ class Bush:
         if not self.widths or min(self.widths) < 1:
             shown = "+".join(map(str, self.widths))
             raise BadRequest(f"bush:widths={shown} cannot be used; expected a width from 1 on for each level, as 3+2+1")
-
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the draft model's session is the runner's business."""
-        return self
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The bush, level by level, until the budget is spent."""
@@ -69,6 +65,3 @@ class Bush:
                     law = None if rest.is_empty() else rest
             level = below
         return tree
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""

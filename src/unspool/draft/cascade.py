@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from ..asks import Ask, Draw, Score, Scores, Verify
+from ..asks import TARGET, Ask, Draw, Look, Price, Score, Scores, Verify
 from ..chance import At, Chance
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest, EmptyLaw
@@ -17,7 +17,8 @@ from ..verify.rejection import rejection
 from ..verify.walk import walk
 from ..warp.warp import Prefix, Scored
 from .chain import DRAFT, Chain
-from .draft import Draft, Proposing, Source
+from .composite import proposed
+from .draft import Draft, Memoryless, Proposing, begun, check_drafter
 from .lookup import Lookup
 
 SMALL = "small"  # the model that drafts for the draft model
@@ -51,7 +52,7 @@ def _trials(_: type[Cascade]) -> list[Method]:
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Cascade:
+class Cascade(Memoryless):
     """Let the draft model write until it has `depth` tokens, itself sped up by `draft` under the exact rule `verify`.
 
     What an exact rule lets through has the draft model's law q, so the chain carries q and any outer rule stays exact.
@@ -59,6 +60,9 @@ class Cascade:
     asks a model in here asks the one called "small", so three models make two levels. `escalate` is another way to use
     three: it asks the larger draft model only where the smaller is not sure. Where warps leave the draft model no
     token, the chain ends.
+
+    Inside, the draft model is the target: it is the one that tells the drafter what that wants. So the cascade wants
+    nothing of the real target for it, and does not rest when it does; there is then just nothing to check.
 
     Claim: LAW under rejection, whatever drafts inside; the claim of `verify` must be LAW or SEED.
     Cost: one forward of the draft model per inner round, over the inner drafts; the inner drafter begins anew in every
@@ -68,24 +72,23 @@ class Cascade:
     draft: Draft = Lookup()  # noqa: RUF009  (frozen)
     verify: Verify = walk
     depth: int = 6
-    reuses_noise: ClassVar[bool] = False  # whatever drafts inside: every inner round has noise of its own
+    reuses_noise = False  # whatever drafts inside: every inner round has noise of its own
 
     def __post_init__(self) -> None:
+        check_drafter("cascade:draft", self.draft)
+        if not callable(self.verify):
+            raise BadRequest(f"cascade:verify={self.verify!r} cannot be used; expected an exact rule such as walk")
         if self.depth < 1:
             raise BadRequest(f"cascade:depth={self.depth} cannot be used; expected a depth from 1 on")
-
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the models' sessions are the runner's business."""
-        return self
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The chain that the draft model writes, each token with that model's law."""
         written: list[Drawn] = []
-        inner, here = self.draft.begin(prefix), prefix
+        inner, here = begun(self.draft, prefix), prefix
         while len(written) < prefix.ahead(min(self.depth, budget)):
             noise, trunk = _Apart(chance, len(prefix), len(written)), Tree.chain(written)
-            tree: Tree = yield from _below(trunk, inner.propose(here, budget, noise))
-            scores: Scores = yield from _score(trunk, Score(tree, by=DRAFT))
+            tree: Tree = yield from _below(trunk, proposed(inner, here, budget, noise))
+            scores: Scores = yield from _score(trunk, Score(tree, by=DRAFT, want=inner.want))
             scored = _ending(_Ending(tree, here, scores.leaf[0], scores.after))
             node, token = self.verify(scored, noise)
             path = scored.tree.path(node)
@@ -96,9 +99,6 @@ class Cascade:
             here = here.then(tokens)
             inner.learn(here, tree, scores)
         return Tree.chain(written[:budget])
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _ending(scored: _Ending) -> _Ending:
 
 def _below(trunk: Tree, proposing: Proposing) -> Proposing:
     """What an inner drafter proposes to follow the trunk: it asks about its own tree, and is answered below it."""
-    reply: Scores | None = None
+    reply: Any = None
     while True:
         try:
             ask = proposing.send(reply)
@@ -157,8 +157,9 @@ def _below(trunk: Tree, proposing: Proposing) -> Proposing:
         if isinstance(ask, Draw):  # below a trunk a chain is drawn from scores
             reply = None
             continue
-        assert isinstance(ask, Score), "a drafter scores, and asks nothing else"
-        reply = yield from _score(trunk, replace(ask, by=SMALL if ask.by == DRAFT else ask.by))
+        assert isinstance(ask, (Score, Look, Price)), "a drafter scores, looks and asks for prices"
+        ask = replace(ask, by={TARGET: DRAFT, DRAFT: SMALL}.get(ask.by, ask.by))
+        reply = (yield from _score(trunk, ask)) if isinstance(ask, Score) else (yield ask)
 
 
 def _score(trunk: Tree, ask: Score) -> Generator[Ask, Any, Scores]:
@@ -168,4 +169,6 @@ def _score(trunk: Tree, ask: Score) -> Generator[Ask, Any, Scores]:
     scores: Scores = yield replace(ask, tree=Tree(trunk.drawn + tree.drawn, (*trunk.parent, *parents)))
     rows = [*range(size, size + len(tree)), end]  # the leaf's own row is the last, which is row ~0
     hidden = {name: states[rows] for name, states in scores.hidden.items()}
-    return Scores(scores.after[size:], [scores.law(end)], hidden, scores.rows)
+    guesses = scores.ahead
+    ahead = None if guesses is None else (lambda node, token: guesses(end if node < 0 else node + size, token))
+    return Scores(scores.after[size:], [scores.law(end)], hidden, scores.rows, scores.tops, ahead)

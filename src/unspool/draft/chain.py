@@ -10,9 +10,9 @@ from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
 from ..option import DEPTH
-from ..tree import NOTHING, ROOT, Tree
+from ..tree import NOTHING, ROOT
 from ..warp.warp import Prefix
-from .draft import Proposing, Source, possible
+from .draft import Memoryless, Proposing, possible
 
 DRAFT = "draft"
 
@@ -34,7 +34,7 @@ def build(depth: Annotated[int, DEPTH] = 4) -> Method:
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Chain:
+class Chain(Memoryless):
     """Draw `depth` tokens one after the other from a draft model, under the request's own warps.
 
     Claim: LAW under rejection. Cost: `depth` forwards of the draft model per round.
@@ -46,17 +46,10 @@ class Chain:
         if self.depth < 1:
             raise BadRequest(f"chain:depth={self.depth} cannot be used; expected a depth from 1 on")
 
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the draft model's session is the runner's business."""
-        return self
-
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The drawn chain, each token with the law it was drawn from."""
         start, depth = len(prefix), min(self.depth, budget)
         return (yield from drawn_chain(prefix, depth, chance, At(start, Role.DRAFT, round=start)))
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""
 
 
 def drawn_chain(prefix: Prefix, depth: int, chance: Chance, first: At, by: str = DRAFT) -> Proposing:

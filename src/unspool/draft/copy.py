@@ -14,7 +14,7 @@ from ..grow.chosen import chosen
 from ..option import DEPTH, NGRAM
 from ..tree import NOTHING, Tree
 from ..warp.warp import Prefix
-from .draft import Proposing, Source
+from .draft import Draft, Proposing, Source
 
 SEVERAL = -1
 
@@ -40,7 +40,7 @@ def _trials(_: type[Copy]) -> list[Method]:
     systems=("Input-guided aggressive decoding (IAD)",),
 )
 @dataclass(frozen=True)
-class Copy:
+class Copy(Draft):
     """Draft the input from where the text last agreed with it, up to `depth` tokens at a time.
 
     When the text leaves the input nothing is drafted until its last n tokens, for the smallest n ≤ `ngram` that tells,
@@ -74,7 +74,7 @@ class Copy:
         return _ends(self.input or (), self.ngram)
 
 
-class Pointer:
+class Pointer(Source):
     """Where in the input the text of one request is."""
 
     def __init__(

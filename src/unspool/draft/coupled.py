@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from ..asks import Scores
 from ..chance import At, Chance, Role
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..option import DEPTH
-from ..tree import Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT, drawn_chain
-from .draft import Proposing, Source
+from .draft import Memoryless, Proposing
 
 
 def build(depth: Annotated[int, DEPTH] = 4) -> Method:
@@ -32,7 +30,7 @@ def build(depth: Annotated[int, DEPTH] = 4) -> Method:
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Coupled:
+class Coupled(Memoryless):
     """Draw `depth` tokens from a draft model with the random numbers that plain decoding will use at those positions.
 
     x = Q⁻¹(u), and the walk asks whether P⁻¹(u) = x: accepted with probability Σ over x of |I_P(x) ∩ I_Q(x)|, where
@@ -46,19 +44,12 @@ class Coupled:
     """
 
     depth: int = 4
-    reuses_noise: ClassVar[bool] = True  # the numbers of a position are plain decoding's, in whatever round
+    reuses_noise = True  # the numbers of a position are plain decoding's, in whatever round
 
     def __post_init__(self) -> None:
         if self.depth < 1:
             raise BadRequest(f"coupled:depth={self.depth} cannot be used; expected a depth from 1 on")
 
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the draft model's session is the runner's business."""
-        return self
-
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The chain that the draft model would decode with this seed."""
         return (yield from drawn_chain(prefix, min(self.depth, budget), chance, At(len(prefix), Role.PICK)))
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""

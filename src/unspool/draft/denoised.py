@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..asks import TARGET, Look, Scores
+from ..asks import TARGET, Look
 from ..canvas import Canvas
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
@@ -16,7 +16,7 @@ from ..law import Drawn
 from ..option import DEPTH
 from ..tree import NOTHING, Tree
 from ..warp.warp import Prefix
-from .draft import Proposing, Source, possible
+from .draft import Memoryless, Proposing, possible
 
 
 def build(depth: Annotated[int, DEPTH] = 4) -> Method:
@@ -43,7 +43,7 @@ def _trials() -> Iterator[Method]:
     systems=("S2D2 (always verified)",),
 )
 @dataclass(frozen=True)
-class Denoised:
+class Denoised(Memoryless):
     """Draw each of the next `depth` tokens from its law in one look at as many holes.
 
     The holes are drawn independently given the text, so that each token's own law is the q of rejection, and what comes
@@ -59,17 +59,10 @@ class Denoised:
         if self.depth < 1:
             raise BadRequest(f"denoised:depth={self.depth} cannot be used; expected a depth from 1 on")
 
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: it remembers nothing."""
-        return self
-
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The chain of drawn tokens; where warps leave a hole no token, it ends."""
         start, depth = len(prefix), min(self.depth, budget)
         return (yield from drawn_block(prefix, depth, chance, At(start, Role.DRAFT, round=start)))
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""
 
 
 def drawn_block(prefix: Prefix, depth: int, chance: Chance, first: At, by: str = TARGET) -> Proposing:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..option import NODES, Range
-from ..tree import NOTHING, Tree
+from ..tree import NOTHING
 from ..warp.warp import Prefix
-from .draft import Draft, Proposing, Source
+from .composite import CompositeDraft, CompositeSource, proposed
+from .draft import Draft, Proposing, Source, check_drafter
 from .lookup import Lookup
 from .recycle import Recycle
 from .suffix import Suffix
@@ -37,7 +37,7 @@ def _trials() -> Iterator[Method]:
 
 @claims(SEED, trials=lambda _: _trials(), build=build, systems=("lookup-first routers",))
 @dataclass(frozen=True)
-class Either:
+class Either(CompositeDraft):
     """The tree of the first drafter that proposes anything.
 
     The laws stay as they were drawn, and which drafter is asked depends on what the ones before it proposed, never on a
@@ -51,26 +51,24 @@ class Either:
     def __init__(self, *drafts: Draft) -> None:
         if not drafts:
             raise BadRequest("either needs at least one drafter to ask, as in Either(Lookup(3, 2, 5), Chain(4))")
+        for draft in drafts:
+            check_drafter("either:drafts", draft)
         object.__setattr__(self, "drafts", drafts)
+
+    @property
+    def parts(self) -> tuple[Draft, ...]:
+        """All that may be asked."""
+        return self.drafts
 
     def begin(self, prefix: Prefix) -> Source:
         """A fresh source of each drafter."""
-        return _First([draft.begin(prefix) for draft in self.drafts])
+        return _First(self.sources(prefix))
 
 
-class _First:
-    def __init__(self, sources: list[Source]) -> None:
-        self.sources, self.asked = sources, list[Source]()
-
+class _First(CompositeSource):
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        self.asked = []
         for source in self.sources:
-            self.asked.append(source)
-            tree = yield from source.propose(prefix, budget, chance)
+            tree = yield from proposed(source, prefix, budget, chance)
             if len(tree):
                 return tree
         return NOTHING
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        for source in self.asked:  # only those: a source counts on being asked before it is told
-            source.learn(prefix, tree, scores)

@@ -12,12 +12,12 @@ from ..claim import LAW, SEED, Method, claims
 from ..grow.chosen import chosen
 from ..law import Drawn, Law
 from ..option import DEPTH, SHARE
-from ..tree import NOTHING, ROOT, Tree
+from ..tree import NOTHING, ROOT
 from ..warp.limits import expect, real, whole
 from ..warp.warp import Prefix
 from .cascade import SMALL
 from .chain import DRAFT
-from .draft import Proposing, Source, possible
+from .draft import Memoryless, Proposing, possible
 
 Write: TypeAlias = Callable[[Law, At], Drawn]
 
@@ -46,7 +46,7 @@ def build_surest(sure: Annotated[float, SHARE] = 0.6, depth: Annotated[int, DEPT
     needs=(DRAFT, SMALL),
 )
 @dataclass(frozen=True)
-class Escalate:
+class Escalate(Memoryless):
     """Draw each token from the first of `models` whose most probable one has at least `sure`, else from the last.
 
     q is the law that finally gave the token. Whether to ask the next model is decided by a model's law before anything
@@ -66,10 +66,6 @@ class Escalate:
     def __post_init__(self) -> None:
         _check("escalate", self.sure, self.depth, self.models)
 
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the models' sessions are the runner's business."""
-        return self
-
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The drawn chain, each token with the law of the model that gave it."""
 
@@ -77,9 +73,6 @@ class Escalate:
             return law.draw(chance, at)
 
         return (yield from escalated(prefix, min(self.depth, budget), self.sure, self.models, draw))
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""
 
 
 @claims(
@@ -91,7 +84,7 @@ class Escalate:
     needs=(DRAFT, SMALL),
 )
 @dataclass(frozen=True)
-class Surest:
+class Surest(Memoryless):
     """Write the most probable token of the first of `models` that gives it at least `sure`, else that of the last.
 
     As `escalate`, but with chosen tokens, whose laws are point masses: best near greedy decoding.
@@ -106,10 +99,6 @@ class Surest:
     def __post_init__(self) -> None:
         _check("surest", self.sure, self.depth, self.models)
 
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the models' sessions are the runner's business."""
-        return self
-
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The chosen chain."""
 
@@ -117,9 +106,6 @@ class Surest:
             return chosen(law.best)
 
         return (yield from escalated(prefix, min(self.depth, budget), self.sure, self.models, choose))
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""
 
 
 def escalated(prefix: Prefix, depth: int, sure: float, models: tuple[str, ...], write: Write) -> Proposing:

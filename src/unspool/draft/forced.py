@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..grow.chosen import chosen
 from ..option import NODES
 from ..tree import Tree
 from ..warp.warp import Both, Prefix, Warp
-from .draft import Proposing, Source
-from .guide import Kids
+from .draft import Draft, Proposing, Source
+from .guide import Guide, Kids
 
 if TYPE_CHECKING:
     from ..constrain.constraint import State
@@ -39,7 +38,7 @@ def _trials() -> Iterator[Method]:
 
 @claims(SEED, trials=lambda _: _trials(), build=build, systems=("fast-forward tokens (guidance), jump-forward",))
 @dataclass(frozen=True)
-class Forced:
+class Forced(Draft):
     """Draft the tokens that the request's constraint forces to follow, in the spelling that it forces.
 
     They are drafted and not simply written: the target still scores them, so that what follows is computed from a text
@@ -54,7 +53,7 @@ class Forced:
         return Spelling()
 
 
-class Spelling:
+class Spelling(Source, Guide):
     """The forced tokens behind a text; as a guide, behind every path of a tree."""
 
     voices = (1.0,)
@@ -77,9 +76,6 @@ class Spelling:
         state = self.start(prefix)
         forced = () if state is None else state.forced()
         return Tree.chain([chosen(token) for token in forced[:budget]])
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""
 
 
 def _state(warp: Warp, state: Any) -> State | None:

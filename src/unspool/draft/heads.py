@@ -14,7 +14,7 @@ from ..grow.best_first import best_first, planted
 from ..option import NODES
 from ..tree import Tree
 from ..warp.warp import Prefix
-from .draft import Proposing, Source
+from .draft import Draft, Proposing, Source
 
 HEADS = "heads"
 Guesses: TypeAlias = Sequence[Sequence[tuple[int, float]]]
@@ -36,7 +36,7 @@ def build(nodes: Annotated[int, NODES] = 15) -> Method:
     needs=(HEADS,),
 )
 @dataclass(frozen=True)
-class Heads:
+class Heads(Draft):
     """Let heads that were trained for the model guess several tokens at once from its last state.
 
     p̂(path) = Π_k p_k(token k of the path): the k-th head does not know what the others guess. The tree has the paths
@@ -52,15 +52,20 @@ class Heads:
 
     def begin(self, prefix: Prefix) -> Source:
         """Nothing is known before the prompt is read."""
-        return Foresight((f"{HEADS}:{self.width}",), len(prefix.text))
+        return Foresight(self.width, len(prefix))
 
 
-class Foresight:
+class Foresight(Source):
     """What the heads said last of one text."""
 
-    def __init__(self, want: tuple[str, ...], length: int) -> None:
-        self.want, self.length = want, length
+    def __init__(self, width: int, length: int) -> None:
+        self.width, self.length = width, length
         self.guesses: Guesses = ()
+
+    @property
+    def want(self) -> tuple[str, ...]:
+        """The best guesses of each head, in every round."""
+        return (f"{HEADS}:{self.width}",)
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The likeliest paths through the guesses."""
@@ -78,4 +83,4 @@ class Foresight:
                 "native runtime and one rank."
             )
         node = tree.end(prefix.text[self.length : -1])  # what was kept, but for its last token, was drafted
-        self.guesses, self.length = scores.ahead(node, prefix.text[-1]), len(prefix.text)
+        self.guesses, self.length = scores.ahead(node, prefix.text[-1]), len(prefix)

@@ -10,10 +10,10 @@ from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
 from ..option import TEXTS, Product, Range
-from ..tree import NOTHING, ROOT, Tree
+from ..tree import NOTHING, ROOT
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source, possible
+from .draft import Memoryless, Proposing, possible
 
 
 def build(
@@ -35,7 +35,7 @@ def build(
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Bunch:
+class Bunch(Memoryless):
     """Draw `paths` independent texts of `depth` tokens from a draft model, under the request's own warps.
 
     Paths may coincide; duplicates stay, because removing them would change the law that a verifier is told. Paths that
@@ -54,10 +54,6 @@ class Bunch:
                 f"bunch:paths={self.paths},depth={self.depth} cannot be used; "
                 "expected both from 1 on, as paths=3,depth=3"
             )
-
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the draft model's session is the runner's business."""
-        return self
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The paths, level by level; a small budget makes fewer paths before shorter ones.
@@ -80,6 +76,3 @@ class Bunch:
             if not ends:
                 break
         return tree
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""

@@ -15,7 +15,7 @@ from ..grow.chosen import chosen
 from ..option import Range
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix, Scored
-from .draft import Proposing, Source
+from .draft import Draft, Proposing, Source
 from .settling import Settling
 
 Fill: TypeAlias = Callable[[tuple[int, ...], int], tuple[int, ...]]
@@ -74,7 +74,7 @@ def build(window: Annotated[int, Range(0, 256)] = 8) -> Method:
     systems=("Jacobi decoding (sliding window)", "FastCoT (exact mode)"),
 )
 @dataclass(frozen=True)
-class Jacobi:
+class Jacobi(Draft):
     """Draft the tokens that the target itself, in its last forward, guessed at the positions of a window.
 
     yᵢ ← draw from P(· | y₍<ᵢ₎) with plain decoding's own noise for position i, all i at once; the fixed point of this
@@ -101,7 +101,7 @@ class Jacobi:
 
 
 @dataclass
-class Guesses:
+class Guesses(Source):
     """The guesses of one request, for the positions after `prefix`."""
 
     jacobi: Jacobi

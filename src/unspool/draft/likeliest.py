@@ -14,10 +14,10 @@ from ..grow.chosen import chosen
 from ..grow.cost import FREE, Cost
 from ..law import Law
 from ..option import NODES, TEXTS, WEIGHT, Product, Range
-from ..tree import NOTHING, ROOT, Tree
+from ..tree import NOTHING, ROOT
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source, possible
+from .draft import Memoryless, Proposing, possible
 
 
 def build(
@@ -41,7 +41,7 @@ def build(
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Likeliest:
+class Likeliest(Memoryless):
     """The nodes with the largest path probabilities under a draft model, `width` scored per level.
 
     Level by level the `width` most probable nodes get their `width` most probable children; then one heap takes the
@@ -65,10 +65,6 @@ class Likeliest:
                 "expected a width and a depth from 1 on and a gain from 0 on"
             )
 
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the draft model's session is the runner's business."""
-        return self
-
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The best paths of what the draft model was asked about."""
         known: dict[tuple[int, ...], list[tuple[int, float]]] = {}
@@ -89,9 +85,6 @@ class Likeliest:
                 tree, kid = tree.grow(chosen(token), node)
                 level.append((kid, reach, here.then((token,))))
         return planted(best)
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""
 
 
 def _kids(law: Law, raw: Law, width: int) -> list[tuple[int, float]]:

@@ -10,11 +10,11 @@ from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..grow.chosen import chosen
 from ..option import DEPTH, SHARE
-from ..tree import NOTHING, ROOT, Tree
+from ..tree import NOTHING, ROOT
 from ..warp.limits import expect, real, whole
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source, possible
+from .draft import Memoryless, Proposing, possible
 
 
 def build(sure: Annotated[float, SHARE] = 0.6, steps: Annotated[int, DEPTH] = 10) -> Method:
@@ -33,7 +33,7 @@ def build(sure: Annotated[float, SHARE] = 0.6, steps: Annotated[int, DEPTH] = 10
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Little:
+class Little(Memoryless):
     """Write a draft model's most probable token until it has less than `sure` or `steps` tokens stand.
 
     The tokens were chosen, not drawn, so their laws are point masses, and the unsure one may be dropped: nothing was
@@ -50,10 +50,6 @@ class Little:
         expect(real(self.sure, 0, 1), "little:sure", self.sure, "a probability; usual is 0.6")
         expect(whole(self.steps, 1), "little:steps", self.steps, "a whole number from 1 on; usual is 10")
 
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the draft model's session is the runner's business."""
-        return self
-
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The greedy chain up to the first unsure token."""
         tree, node = NOTHING, ROOT
@@ -67,6 +63,3 @@ class Little:
             tree, node = tree.grow(chosen(token), node)
             prefix = prefix.then((token,))
         return tree
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""

@@ -12,7 +12,7 @@ from ..errors import BadRequest
 from ..option import Product, Range
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix
-from .draft import Proposing, Source
+from .draft import Draft, Proposing, Source
 from .pool import Pool
 from .trie import Trie
 
@@ -37,7 +37,7 @@ def build(
     systems=("Lookahead decoding",),
 )
 @dataclass(frozen=True)
-class Lookahead:
+class Lookahead(Draft):
     """Draft up to `guesses` n-grams that begin with the last token, beside a `window` of trajectories that make them.
 
     Column i of the window is (yᵢ, …, yᵢ₊ₙ₋₂), the values of ngram − 1 rounds; its next value is argmax P after the path
@@ -82,7 +82,7 @@ class Lookahead:
 
 
 @dataclass
-class Trajectories:
+class Trajectories(Source):
     """The window and the pool of one request."""
 
     lookahead: Lookahead

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
@@ -13,7 +12,7 @@ from ..grow.chosen import chosen
 from ..option import DEPTH, NGRAM
 from ..tree import NOTHING, Tree
 from ..warp.warp import Prefix
-from .draft import Proposing, Source
+from .draft import Draft, Proposing, Source
 
 
 def build(
@@ -33,7 +32,7 @@ def build(
     systems=("Prompt lookup decoding", "LLMA"),
 )
 @dataclass(frozen=True)
-class Lookup:
+class Lookup(Draft):
     """Copy up to `depth` tokens from the latest earlier place where the last `ngram` tokens, or ≥ `least`, stood.
 
     The tokens were chosen, not drawn, so their laws are point masses.
@@ -57,7 +56,7 @@ class Lookup:
         return Places(self)
 
 
-class Places:
+class Places(Source):
     """Where each n-gram of one text ended last, the one at the very end of the text left out."""
 
     def __init__(self, rule: Lookup) -> None:
@@ -70,9 +69,6 @@ class Places:
         self.read(prefix.text)
         copied = self.copied(prefix.text, min(self.rule.depth, budget))
         return Tree.chain([chosen(x) for x in copied]) if copied else NOTHING
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn: what is new is read before the next draft."""
 
     def read(self, text: tuple[int, ...]) -> None:
         """Note where the new n-grams end; what ends with the text itself waits, for it is no earlier place."""

@@ -13,10 +13,11 @@ from ..errors import BadRequest
 from ..grow.chosen import chosen
 from ..grow.cost import FREE
 from ..option import Product, Range
-from ..tree import ROOT, Tree
+from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
-from .draft import Draft, Proposing, Source
-from .guide import Kids
+from .composite import CompositeDraft, CompositeSource
+from .draft import Draft, Proposing, Source, check_drafter
+from .guide import Guide, Kids
 from .merge import Merged
 from .recall import Recall
 from .suffix import Suffix
@@ -46,7 +47,7 @@ def drafting(masks: Masks, nodes: int) -> Method:
     systems=("SPACE (masks beside candidates, one call to verify and draft)",),
 )
 @dataclass(frozen=True)
-class Masks:
+class Masks(CompositeDraft):
     """Hang `ahead` mask tokens below the text and below every drafted node; the law after each is the next draft.
 
     One forward scores prefix | M | c₁ M | c₂ M …: it verifies the candidates c, and behind the last one that stands its
@@ -63,14 +64,23 @@ class Masks:
     def __post_init__(self) -> None:
         if self.ahead < 1:
             raise BadRequest(f"masks:ahead={self.ahead} cannot be used; expected at least 1 mask")
+        if not isinstance(self.beside, tuple):
+            raise BadRequest(f"masks:beside={self.beside!r} cannot be used; expected a tuple, as (Recall(),)")
+        for draft in self.beside:
+            check_drafter("masks:beside", draft)
+
+    @property
+    def parts(self) -> tuple[Draft, ...]:
+        """What drafts beside the masks."""
+        return self.beside
 
     def begin(self, prefix: Prefix) -> Source:
         """No guesses yet."""
         guesses = Guesses()
-        return Masked(self, guesses, Merged([*(draft.begin(prefix) for draft in self.beside), guesses], FREE))
+        return Masked(self, guesses, Merged([*self.sources(prefix), guesses], FREE), len(prefix))
 
 
-class Guesses:
+class Guesses(Source, Guide):
     """The tokens that were guessed behind masks, by their distance from the end of the text: a guide, and no more."""
 
     voices = (TRUST, TRUST / 2, TRUST / 4)  # guesses one, two and more places further
@@ -92,45 +102,40 @@ class Guesses:
         return place + 1 if place + 1 < len(self.rows) else None
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """Nothing: it is asked as a guide."""
+        """Nothing: it is asked as a guide, and `Masked` fills its rows."""
         yield from ()
-        return Tree()
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Told by whoever hung the masks."""
+        return NOTHING
 
 
-class Masked:
-    """The masks of one request, and all that drafts beside them."""
+class Masked(CompositeSource):
+    """The masks of one request, and all that drafts beside them; `seen` is the length of the text when it was learnt.
 
-    def __init__(self, masks: Masks, guesses: Guesses, free: Merged) -> None:
-        self.masks, self.guesses, self.free = masks, guesses, free
-        self.hung: dict[int, list[int]] = {}  # the masks below each node
-        self.real = Tree()
+    It never rests, since the guesses are one of the sources and do not.
+    """
+
+    def __init__(self, masks: Masks, guesses: Guesses, free: Merged, seen: int) -> None:
+        super().__init__((free,))
+        self.masks, self.guesses, self.free, self.seen = masks, guesses, free, seen
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The best guesses, each with masks of its own, as far as the budget goes."""
         ahead = self.masks.ahead
-        self.real = yield from self.free.propose(prefix, max(0, (budget - ahead) // (1 + ahead)), chance)
-        drawn, parent = list(self.real.drawn), list(self.real.parent)
-        self.hung = {}
-        for node in (ROOT, *range(len(self.real))):
+        real: Tree = yield from self.free.propose(prefix, max(0, (budget - ahead) // (1 + ahead)), chance)
+        drawn, parent = list(real.drawn), list(real.parent)
+        for node in (ROOT, *range(len(real))):
             if len(drawn) + ahead > budget:
                 break
-            self.hung[node] = list(range(len(drawn), len(drawn) + ahead))
-            parent += [node, *self.hung[node][:-1]]
+            parent += [node, *range(len(drawn), len(drawn) + ahead - 1)]
             drawn += [chosen(HOLE)] * ahead
         return Tree(tuple(drawn), tuple(parent))
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Read what was guessed behind the last token that stood."""
-        node = ROOT
-        for token in prefix.text[self.free.start : -1]:
-            kid = self.real.child(node, token)
-            if kid is None:
-                break
-            node = kid
-        seen = [i for i in self.hung.get(node, ()) if i < len(tree)]  # the end of a text may have cut some off
-        best = scores.best(WIDTH) if seen else []
-        self.guesses.rows = [best[1 + i] for i in seen]
-        self.free.learn(prefix, tree, scores)
+        """Read what was guessed behind the last token that stood, where the tree that was checked has masks there."""
+        mask = tree.child(tree.end(prefix.text[self.seen : -1]), HOLE)
+        hung: list[int] = []
+        while mask is not None:
+            hung.append(mask)
+            mask = tree.child(mask, HOLE)
+        best = scores.best(WIDTH) if hung else []
+        self.guesses.rows, self.seen = [best[1 + i] for i in hung], len(prefix)
+        super().learn(prefix, tree, scores)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 from operator import itemgetter
 from typing import Annotated, Any, TypeAlias
 
-from ..asks import Ask, Scores, Tops
+from ..asks import Ask, Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
@@ -18,10 +18,11 @@ from ..grow.cost import FREE, Cost
 from ..option import NODES
 from ..tree import Tree
 from ..warp.warp import Prefix
-from .draft import Draft, Proposing, Source
+from .composite import CompositeDraft, CompositeSource, proposed
+from .draft import Draft, Proposing, Source, check_drafter
 from .guide import Guide, Kids, Planted
 from .lookup import Lookup
-from .prefilled import Listener, Prefilled
+from .prefilled import Prefilled
 from .rates import Rate
 from .recall import Recall
 from .suffix import Suffix
@@ -47,7 +48,7 @@ def _trials() -> Iterator[Method]:
 
 @claims(SEED, trials=lambda _: _trials(), build=build, systems=("one priority tree for all sources",))
 @dataclass(frozen=True)
-class Merge:
+class Merge(CompositeDraft):
     """The nodes of several drafters that are most likely to stand, in one tree under one budget.
 
     A source says how sure it is of a token given the path before it; if it does not, 1 / (2 + k) is taken for the k-th
@@ -70,12 +71,19 @@ class Merge:
     def __init__(self, *drafts: Draft, cost: Cost = FREE) -> None:
         if not drafts:
             raise BadRequest("merge needs at least one drafter to ask, as in Merge(Lookup(3, 2, 5), Chain(4))")
+        for draft in drafts:
+            check_drafter("merge:drafts", draft)
         object.__setattr__(self, "drafts", drafts)
         object.__setattr__(self, "cost", cost)
 
+    @property
+    def parts(self) -> tuple[Draft, ...]:
+        """All that are asked."""
+        return self.drafts
+
     def begin(self, prefix: Prefix) -> Source:
         """A fresh source of each drafter, and no record yet."""
-        return Merged([draft.begin(prefix) for draft in self.drafts], self.cost)
+        return Merged(self.sources(prefix), self.cost)
 
 
 Stand: TypeAlias = list[tuple[Guide, list[list[Rate]], Any]]
@@ -87,13 +95,14 @@ Heard: TypeAlias = tuple[list[Rate], Kids]
 STEPS = tuple(2 ** (-half / 2) for half in range(12, 0, -1))  # from class to class, the first of all under 2^-6
 
 
-class Merged:
+class Merged(CompositeSource):
     """The sources of one request with their records."""
 
-    def __init__(self, sources: list[Source], cost: Cost) -> None:
-        self.sources, self.cost = sources, cost
+    def __init__(self, sources: Iterable[Source], cost: Cost) -> None:
+        super().__init__(sources)
+        self.cost = cost
         self.start, self.root = 0, list[Any]()
-        self._guides = [source if isinstance(source, Guide) else None for source in sources]
+        self._guides = [source if isinstance(source, Guide) else None for source in self.sources]
         self._records: list[list[list[Rate]]] = []  # by guide, voice and class of sureness
         self._agreed: dict[tuple[Rate, ...], Rate] = {}
 
@@ -107,7 +116,7 @@ class Merged:
         self.start, self.root = len(prefix), []
         for source, guide in zip(self.sources, self._guides, strict=True):
             if guide is None:
-                self.add(Planted((yield from source.propose(prefix, budget, chance))), prefix)
+                self.add(Planted((yield from proposed(source, prefix, budget, chance))), prefix)
             else:
                 self.add(guide, prefix)
 
@@ -131,12 +140,6 @@ class Merged:
             left -= rate
             yield token, rate
 
-    def told(self, text: tuple[int, ...], tops: Tops) -> None:
-        """Pass on what the target thought while it read the prompt."""
-        for source in self.sources:
-            if isinstance(source, Listener):
-                source.told(text, tops)
-
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
         """Mark what every source said, drafted or not: the text tells what would have stood."""
         stand = self.root
@@ -147,9 +150,8 @@ class Merged:
                 if len(said) > 1:
                     self._agreement(said).mark(other == token)
             stand = _then(stand, token)
-        self.root = []
-        for source in self.sources:
-            source.learn(prefix, tree, scores)
+        self.start, self.root = len(prefix), []
+        super().learn(prefix, tree, scores)
 
     def _together(self, heard: list[Heard]) -> Kids:
         """What several say, likeliest first."""

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..asks import Scores
 from ..chance import Chance
-from ..tree import NOTHING, Tree
+from ..tree import NOTHING
 from ..warp.warp import Prefix
-from .draft import Proposing, Source
+from .draft import Memoryless, Proposing
 
 
 @dataclass(frozen=True)
-class Nothing:
+class Nothing(Memoryless):
     """Proposes the empty tree."""
-
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: there is nothing to remember."""
-        return self
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The empty tree."""
         yield from ()
         return NOTHING
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""

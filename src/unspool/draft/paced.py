@@ -15,7 +15,7 @@ from ..option import Choice
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source, possible
+from .draft import Draft, Proposing, Source, possible
 
 LENGTHS: dict[str, Callable[[], Length]] = {
     "heuristic": Heuristic,
@@ -57,7 +57,7 @@ def _ruled(length: Length, budget: int = 20) -> Method:
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Paced:
+class Paced(Draft):
     """Draw a chain from a draft model; a rule of lengths says after each kept token whether to go on.
 
     Rules see earlier rounds and the probabilities of tokens that stay, so none can drop a token for what it is.
@@ -72,7 +72,7 @@ class Paced:
         return _Pacing(self.length)
 
 
-class _Pacing:
+class _Pacing(Source):
     def __init__(self, length: Length) -> None:
         self.length, self.state = length, length.start()
         self.start, self.tokens, self.sure = 0, tuple[int, ...](), list[float]()

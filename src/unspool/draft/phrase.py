@@ -13,7 +13,8 @@ from ..option import DEPTH, Product, Range
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT, Chain
-from .draft import Draft, Proposing, Source
+from .composite import CompositeDraft, CompositeSource, proposed
+from .draft import Draft, Proposing, Source, check_drafter
 from .pool import Pool
 from .trie import Trie
 
@@ -47,7 +48,7 @@ def _trials(_: type[Phrase]) -> list[Method]:
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Phrase:
+class Phrase(CompositeDraft):
     """Hang up to `phrases` phrases of `length` tokens that followed the draft's last token below its deepest node.
 
     A phrase of node n is the run of the target's most probable tokens from n on, for as long as they were drafted, and
@@ -66,30 +67,39 @@ class Phrase:
     pool: Pool | None = None
 
     def __post_init__(self) -> None:
+        check_drafter("phrase:draft", self.draft)
         if self.phrases < 0 or self.length < 1:
             raise BadRequest(
                 f"phrase:phrases={self.phrases},length={self.length} cannot be used; expected phrases ≥ 0, length ≥ 1"
             )
 
+    @property
+    def parts(self) -> tuple[Draft, ...]:
+        """The one whose drafts are made longer."""
+        return (self.draft,)
+
     def begin(self, prefix: Prefix) -> Source:
         """A source of the inner drafter, and the pool with the prompt's phrases."""
         pool = Pool(self.length, self.phrases) if self.pool is None else self.pool
         pool.read(prefix.text)
-        return Phrases(self, self.draft.begin(prefix), pool, len(prefix))
+        return Phrases(self, self.sources(prefix), pool, len(prefix))
 
 
-@dataclass
-class Phrases:
+class Phrases(CompositeSource):
     """The inner source of one request and its pool."""
 
-    phrase: Phrase
-    inner: Source
-    pool: Pool
-    seen: int
+    def __init__(self, phrase: Phrase, inner: tuple[Source, ...], pool: Pool, seen: int) -> None:
+        super().__init__(inner)
+        self.phrase, self.pool, self.seen = phrase, pool, seen
+
+    def rest(self, prefix: Prefix) -> int:
+        """Never: the pool may know a phrase though the inner source rests."""
+        return 0
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The inner draft, then phrases in what is left of the budget."""
-        tree: Tree = yield from self.inner.propose(prefix, budget, chance)
+        (inner,) = self.sources
+        tree: Tree = yield from proposed(inner, prefix, budget, chance)
         end = max(range(len(tree)), key=tree.depth, default=ROOT)
         last = tree.drawn[end].token if end >= 0 else prefix.text[-1]
         trie = Trie(budget, tree)
@@ -103,7 +113,7 @@ class Phrases:
             self.pool.add(drawn.token, self._run(node, tree, scores))
         self.pool.read(prefix.text, self.seen)
         self.seen = len(prefix)
-        self.inner.learn(prefix, tree, scores)
+        super().learn(prefix, tree, scores)
 
     def _run(self, node: int | None, tree: Tree, scores: Scores) -> list[int]:
         run: list[int] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Protocol, runtime_checkable
+from typing import Annotated
 
 from ..asks import Scores, Tops
 from ..chance import Chance
@@ -12,19 +12,11 @@ from ..errors import BadRequest
 from ..option import NODES
 from ..tree import Tree
 from ..warp.warp import Prefix
-from .draft import Draft, Proposing, Source
+from .composite import CompositeDraft, CompositeSource
+from .draft import Draft, Proposing, Source, check_drafter
 from .recycle import Recycle
 
 WIDTH = 8
-
-
-@runtime_checkable
-class Listener(Protocol):
-    """A source that has a use for the target's likeliest tokens at the places of the prompt."""
-
-    def told(self, text: tuple[int, ...], tops: Tops) -> None:
-        """Take note of them, after the first round."""
-        ...
 
 
 def build(nodes: Annotated[int, NODES] = 24) -> Method:
@@ -42,7 +34,7 @@ def build(nodes: Annotated[int, NODES] = 24) -> Method:
     systems=("Token Recycling, warm from the prompt",),
 )
 @dataclass(frozen=True)
-class Prefilled:
+class Prefilled(CompositeDraft):
     """`draft`, told after the first round which tokens the target ranked highest at each place of the prompt.
 
     The laws are there when a prompt is read; here the best 8 tokens of each are kept and noted by token recycling,
@@ -54,29 +46,45 @@ class Prefilled:
 
     draft: Draft
 
+    def __post_init__(self) -> None:
+        check_drafter("prefilled:draft", self.draft)
+
+    @property
+    def parts(self) -> tuple[Draft, ...]:
+        """The one that is told."""
+        return (self.draft,)
+
     def begin(self, prefix: Prefix) -> Source:
         """A source that is still to be told."""
-        source = self.draft.begin(prefix)
-        if not isinstance(source, Listener):
+        telling = _Telling(self.sources(prefix))
+        if not telling.listens:
             raise BadRequest(
                 f"{type(self.draft).__name__} has no use for the laws of the prompt; "
-                "Prefilled takes Recycle, Recall or Stand, or a drafter whose source has a method told(text, tops)"
+                "Prefilled takes Recycle, Recall or Stand, or a drafter whose source says that it listens"
             )
-        return _Telling(source, source)
+        return telling
 
 
-class _Telling:
+class _Telling(CompositeSource):
     """A source that listens to the first forward, which reads the prompt, and to no other."""
 
-    def __init__(self, source: Source, listener: Listener) -> None:
-        self.source, self.listener = source, listener
-        self.want: tuple[str, ...] = (f"prompt:{WIDTH}",)
+    def __init__(self, sources: tuple[Source, ...]) -> None:
+        super().__init__(sources)
+        self.untold = True
+
+    @property
+    def want(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((f"prompt:{WIDTH}", *super().want))) if self.untold else super().want
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        return (yield from self.source.propose(prefix, budget, chance))
+        (source,) = self.sources
+        return (yield from source.propose(prefix, budget, chance))
+
+    def told(self, text: tuple[int, ...], tops: Tops) -> None:
+        self.untold = False
+        super().told(text, tops)
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        if self.want:
-            self.listener.told(prefix.text, scores.tops)
-            self.want = ()
-        self.source.learn(prefix, tree, scores)
+        if self.untold:
+            self.told(prefix.text, scores.tops)
+        super().learn(prefix, tree, scores)

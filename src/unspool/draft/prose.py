@@ -14,7 +14,7 @@ from ..tree import NOTHING, ROOT, Tree
 from ..warp.limits import expect, whole
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source
+from .draft import Memoryless, Proposing
 
 PROSE = "prose"  # the draft model in its own tokens
 RETOLD = "retold"  # what it says, in the target's
@@ -36,7 +36,7 @@ def build(depth: Annotated[int, DEPTH] = 6) -> Method:
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Prose:
+class Prose(Memoryless):
     """Let a draft model write its `depth` most probable tokens as text, and draft that text in the target's tokens.
 
     The text is cut by the target's tokenizer together with the end of what stands already; how, is the runner's
@@ -51,10 +51,6 @@ class Prose:
     def __post_init__(self) -> None:
         expect(whole(self.depth, 1), "prose:depth", self.depth, "a whole number of the draft's tokens from 1 on")
 
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the draft model's session is the runner's business."""
-        return self
-
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The text, as a chain of the target's tokens."""
         tree, node, most = NOTHING, ROOT, prefix.ahead(budget)
@@ -67,6 +63,3 @@ class Prose:
             said = tuple(x for x in scores.hidden[RETOLD][node].tolist() if x >= 0)
             tree, node = tree.grow(chosen(law.best), node)
         return Tree.chain([chosen(x) for x in said[: max(0, most)]])
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""

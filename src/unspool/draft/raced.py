@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from ..asks import Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..errors import BadRequest
 from ..option import DEPTH
 from ..race import Racing
-from ..tree import Tree
 from ..warp.warp import Prefix
 from .chain import DRAFT, drawn_chain
-from .draft import Proposing, Source
+from .draft import Memoryless, Proposing
 
 
 def build(depth: Annotated[int, DEPTH] = 4) -> Method:
@@ -34,7 +32,7 @@ def build(depth: Annotated[int, DEPTH] = 4) -> Method:
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Raced:
+class Raced(Memoryless):
     """Draft x = argmin Eₓ / Q(x) for `depth` tokens, with the waiting times E that the rule `race` uses there.
 
     Accepted with probability ≥ (1 − TV)/(1 + TV), whatever the order of the tokens, where `coupled` has no such bound.
@@ -45,20 +43,13 @@ class Raced:
     """
 
     depth: int = 4
-    reuses_noise: ClassVar[bool] = True  # the numbers of a position are plain decoding's, in whatever round
+    reuses_noise = True  # the numbers of a position are plain decoding's, in whatever round
 
     def __post_init__(self) -> None:
         if self.depth < 1:
             raise BadRequest(f"raced:depth={self.depth} cannot be used; expected a depth from 1 on")
 
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the draft model's session is the runner's business."""
-        return self
-
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The chain that the draft model would write in races with this seed."""
         first = At(len(prefix), Role.PICK)
         return (yield from drawn_chain(prefix, min(self.depth, budget), Racing(chance), first))
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""

@@ -16,8 +16,8 @@ from ..grow.best_first import best_first, planted
 from ..option import NODES
 from ..tree import Tree
 from ..warp.warp import Prefix
-from .draft import Proposing, Source
-from .guide import Kids
+from .draft import Draft, Proposing, Source
+from .guide import Guide, Kids
 
 ORDER = 2  # tokens of context that a law is remembered by; the last one alone is the fallback
 TRUST = (0.5, 0.8)  # what a law remembered by one token, or by two, is believed to be worth before the text has told
@@ -75,7 +75,7 @@ def build(nodes: Annotated[int, NODES] = 16) -> Method:
     systems=("Token Recycling, best first by remembered probabilities",),
 )
 @dataclass(frozen=True)
-class Recall:
+class Recall(Draft):
     """The most probable paths under the laws that the target gave after the same tokens before.
 
     p̂(x | …ab) is what the target said of x when it last scored a token b after an a; where it never did, what it said
@@ -93,7 +93,7 @@ class Recall:
         return Recalled(Laws(self.width) if self.shared is None else self.shared, prefix.text[-ORDER:])
 
 
-class Recalled:
+class Recalled(Source, Guide):
     """The laws of one request, and the end of its text."""
 
     voices = TRUST
@@ -127,6 +127,11 @@ class Recalled:
         size, row = self.laws.after(place)
         trust = TRUST[size - 1]
         return ((token, trust * p) for token, p in row)
+
+    @property
+    def listens(self) -> bool:
+        """It remembers what it is told."""
+        return True
 
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
         """Remember the laws at the places of the prompt."""

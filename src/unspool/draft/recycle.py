@@ -18,7 +18,7 @@ from ..law import Drawn
 from ..option import NODES
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix
-from .draft import Proposing, Source
+from .draft import Draft, Proposing, Source
 
 # How many children each node of the paper's template has, level by level: a node is the path of its ranks.
 KIDS = """
@@ -110,7 +110,7 @@ def build(nodes: Annotated[int, NODES] = 24) -> Method:
     systems=("Token Recycling",),
 )
 @dataclass(frozen=True)
-class Recycle:
+class Recycle(Draft):
     """Fill a fixed tree with the target's likeliest successors of each token, as they were when it was last scored.
 
     token(node) = successors(token(parent))[rank]; every scored node, rejected or not, renews the row of its token, the
@@ -131,7 +131,7 @@ class Recycle:
         return Recycled(steps(self.paths), rows, prefix.text[-1])
 
 
-class Recycled:
+class Recycled(Source):
     """The rows of one request, and the last token of its text."""
 
     def __init__(self, steps: tuple[tuple[int, int], ...], rows: Successors, last: int) -> None:
@@ -157,6 +157,11 @@ class Recycled:
             drawn.append(chosen(token))
             parent.append(place[0])
         return Tree(tuple(drawn), tuple(parent))
+
+    @property
+    def listens(self) -> bool:
+        """It remembers what it is told."""
+        return True
 
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
         """Note the rows of the prompt's tokens."""

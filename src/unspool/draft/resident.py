@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
 from ..option import Range
-from ..tree import NOTHING, Tree
+from ..tree import NOTHING
 from ..warp.warp import Prefix
-from .draft import Proposing, Source
+from .draft import Draft, Proposing, Source
 
 LONG = 1 << 20  # tokens; as good as for ever
 
@@ -32,7 +31,7 @@ def build(nodes: Annotated[int, Range(3, 63)] = 31) -> Method:
     systems=("Token Recycling and copies, on the device",),
 )
 @dataclass(frozen=True)
-class Resident:
+class Resident(Draft):
     """The likeliest `nodes` tokens by remembered laws and by a copy, grown on the device that verifies them.
 
     As `merge`, with fixed trust in place of counted: a law met after the same two tokens of this text is worth 0.8 of
@@ -55,9 +54,13 @@ class Resident:
         return _Resting(self.nodes)
 
 
-class _Resting:
-    def __init__(self, ahead: int) -> None:
-        self.ahead = ahead
+class _Resting(Source):
+    def __init__(self, nodes: int) -> None:
+        self.nodes = nodes
+
+    @property
+    def ahead(self) -> int:
+        return self.nodes
 
     def rest(self, prefix: Prefix) -> int:
         return LONG
@@ -65,6 +68,3 @@ class _Resting:
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         yield from ()
         return NOTHING
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn here."""

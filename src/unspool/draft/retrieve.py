@@ -6,7 +6,6 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
@@ -14,7 +13,7 @@ from ..grow.chosen import chosen
 from ..option import FILE, NODES
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix
-from .draft import Proposing, Source
+from .draft import Memoryless, Proposing
 from .store import DEEP, Store
 
 
@@ -47,7 +46,7 @@ def _trial() -> Method:
     systems=("REST", "CodeSwift (two stores)"),
 )
 @dataclass(frozen=True)
-class Retrieve:
+class Retrieve(Memoryless):
     """Find the longest end of the text, `span` to `least` tokens, in a store, and draft what followed most often.
 
     worth(path) = share of the places where the path followed; the budget goes to the worthiest paths, so parents are
@@ -74,10 +73,6 @@ class Retrieve:
                 f"favour={self.favour} cannot be used; expected 1 ≤ least ≤ span ≤ {DEEP} and the others positive"
             )
 
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the stores are all the memory it needs."""
-        return self
-
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The worthiest paths."""
         yield from ()
@@ -86,9 +81,6 @@ class Retrieve:
         number = {(): ROOT} | {path: i for i, path in enumerate(paths)}
         drawn = tuple(chosen(path[-1]) for path in paths)
         return Tree(drawn, tuple(number[path[:-1]] for path in paths))
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""
 
     def worth(self, tail: tuple[int, ...]) -> dict[tuple[int, ...], float]:
         """How often each path followed, as a share of the places that were found."""

@@ -12,10 +12,10 @@ from ..errors import BadRequest
 from ..grow.sequoia import sequoia
 from ..grow.shape import Ranks, Shape
 from ..option import NODES, Product, Range
-from ..tree import NOTHING, ROOT, Tree
+from ..tree import NOTHING, ROOT
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source, possible
+from .draft import Memoryless, Proposing, possible
 
 
 def build(
@@ -49,7 +49,7 @@ def _trial(*paths: Ranks) -> Method:
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Shaped:
+class Shaped(Memoryless):
     """Below every node draw as many different tokens as the shape has children there, without replacement.
 
     The k-th child of the shape is the k-th token drawn; each carries the draft's law without its elder siblings. With
@@ -59,10 +59,6 @@ class Shaped:
     """
 
     shape: Shape
-
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the draft model's session is the runner's business."""
-        return self
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The filled shape, level by level, until the budget is spent."""
@@ -86,6 +82,3 @@ class Shaped:
                     law = None if rest.is_empty() else rest
             level = below
         return tree
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""

@@ -12,10 +12,10 @@ from ..claim import LAW, Method, claims
 from ..errors import BadRequest
 from ..law import Law
 from ..option import NODES, Range
-from ..tree import NOTHING, ROOT, Tree
+from ..tree import NOTHING, ROOT
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source, possible
+from .draft import Memoryless, Proposing, possible
 
 
 def build(nodes: Annotated[int, NODES] = 12, least: Annotated[float, Range(0, 0.999)] = 0.05) -> Method:
@@ -35,7 +35,7 @@ def build(nodes: Annotated[int, NODES] = 12, least: Annotated[float, Range(0, 0.
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Sprout:
+class Sprout(Memoryless):
     """Open the slot that is likeliest to be reached, draw its token from what the draft's law has left there, repeat.
 
     A slot of value v with law R gives a node y ~ R, below it a slot of value v · R(y), and beside it a slot of value
@@ -51,10 +51,6 @@ class Sprout:
     def __post_init__(self) -> None:
         if not 0 <= self.least < 1:
             raise BadRequest(f"sprout:least={self.least} cannot be used; expected a value from 0 up to 1")
-
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the draft model's session is the runner's business."""
-        return self
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The tree, slot by slot, until the budget is spent or no slot is worth it."""
@@ -79,6 +75,3 @@ class Sprout:
             if not rest.is_empty():
                 heappush(slots, (minus_value * (1 - p), 2 * len(tree) + 1, parent, rest))
         return tree
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""

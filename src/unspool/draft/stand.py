@@ -18,7 +18,7 @@ from ..law import Drawn, Law
 from ..option import NGRAM, NODES, Numbers, Range
 from ..tree import ROOT, Tree
 from ..warp.warp import Prefix
-from .draft import Proposing, Source
+from .draft import Draft, Proposing, Source
 from .few import Few
 
 
@@ -96,7 +96,7 @@ def build(
     systems=("STAND",),
 )
 @dataclass(frozen=True)
-class Stand:
+class Stand(Draft):
     """At level i draw `widths[i]` different tokens below every node from the mean law after its last n-gram.
 
     The k largest of log q(x) + Gumbel are k draws without replacement, in that order; each carries the law it was drawn
@@ -125,7 +125,7 @@ class Stand:
         return Drawing(self.widths, grams, prefix)
 
 
-class Drawing:
+class Drawing(Source):
     """The n-grams of one request, and its text as it was last seen."""
 
     def __init__(self, widths: tuple[int, ...], grams: Grams, prefix: Prefix) -> None:
@@ -153,6 +153,11 @@ class Drawing:
                     law = law.without(kid.token)
             level = below
         return Tree(tuple(drawn), tuple(parent))
+
+    @property
+    def listens(self) -> bool:
+        """It remembers what it is told."""
+        return True
 
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
         """See the laws at the places of the prompt."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..asks import Scores
 from ..chance import At, Chance, Role
 from ..claim import LAW, Method, claims
 from ..option import DEPTH
-from ..tree import Tree
 from ..warp.limits import expect, whole
 from ..warp.warp import Prefix
 from .chain import DRAFT, drawn_chain
-from .draft import Proposing, Source
+from .draft import Memoryless, Proposing
 
 STRINGS = "strings"  # the draft model, in the target's tokens by their strings
 
@@ -35,7 +33,7 @@ def build(depth: Annotated[int, DEPTH] = 4) -> Method:
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Strings:
+class Strings(Memoryless):
     """Draw `depth` tokens from ψ, the law that a draft model's text gives the target's tokens by their strings.
 
     ψ(t) = Pr(t is the longest token of the target that the draft's text begins with), summed over all ways in which
@@ -54,14 +52,7 @@ class Strings:
     def __post_init__(self) -> None:
         expect(whole(self.depth, 1), "strings:depth", self.depth, "a whole number of tokens from 1 on")
 
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the draft model's session is the runner's business."""
-        return self
-
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The drawn chain, each token with ψ as it was when it was drawn."""
         start, depth = len(prefix), min(self.depth, budget)
         return (yield from drawn_chain(prefix, depth, chance, At(start, Role.DRAFT, round=start), by=STRINGS))
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""

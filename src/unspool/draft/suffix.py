@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
@@ -15,8 +14,8 @@ from ..option import DEPTH, Range
 from ..tree import Tree
 from ..warp.warp import Prefix
 from .automaton import START, Automaton
-from .draft import Proposing, Source
-from .guide import Kids
+from .draft import Draft, Proposing, Source
+from .guide import Guide, Kids
 
 BORDER = -1  # stands between the documents of a corpus; no copy crosses it
 
@@ -54,7 +53,7 @@ def build(
     systems=("SAM-Decoding",),
 )
 @dataclass(frozen=True)
-class Suffix:
+class Suffix(Draft):
     """Copy what followed the longest suffix of the text that stood before, in the text itself or in a corpus.
 
     A match of l ≥ `least` tokens drafts min(`depth`, 1 + `pace`·l) tokens, from its latest earlier place. The corpus
@@ -82,7 +81,7 @@ class Suffix:
         return Copies(self)
 
 
-class Copies:
+class Copies(Source, Guide):
     """One request's text in an automaton, and where its end stands in the corpus."""
 
     voices = (1.0,)
@@ -114,9 +113,6 @@ class Copies:
     def then(self, place: int, token: int) -> int | None:
         """One token further, as long as the copy is followed."""
         return place + 1 if place < len(self.copy) and self.copy[place] == token else None
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn: what is new is read before the next draft."""
 
     def read(self, text: tuple[int, ...]) -> None:
         """Read the tokens that are new."""

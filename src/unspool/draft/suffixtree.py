@@ -17,7 +17,7 @@ from ..option import NODES, SHARE, Range
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
 from .automaton import START, Automaton
-from .draft import Proposing, Source
+from .draft import Draft, Proposing, Source
 
 CONTEXTS = 8  # suffixes whose continuations are compared; shorter ones say less about what is next
 REACH = 32  # tokens of the text's end that are looked up in a shared memory
@@ -49,7 +49,7 @@ def build(
     systems=("SuffixDecoding",),
 )
 @dataclass(frozen=True)
-class SuffixTree:
+class SuffixTree(Draft):
     """Best first by how often each continuation followed: of all suffixes, the tree with the largest expected gain.
 
     Below a suffix s of m tokens: p(x | s) = n(s·x) / Σ_y n(s·y); the ⌊pace·m⌋ nodes of largest path probability,
@@ -112,7 +112,7 @@ class SuffixTree:
         return Guess(Tree(tuple(drawn), tuple(parent)), score)
 
 
-class Counted:
+class Counted(Source):
     """One request's text with its counts."""
 
     def __init__(self, rule: SuffixTree, written: int) -> None:

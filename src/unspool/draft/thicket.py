@@ -11,10 +11,10 @@ from ..claim import LAW, Method, claims
 from ..errors import BadRequest
 from ..law import Law
 from ..option import NODES, TEXTS, Range
-from ..tree import NOTHING, ROOT, Tree
+from ..tree import NOTHING, ROOT
 from ..warp.warp import Prefix
 from .chain import DRAFT
-from .draft import Proposing, Source, possible
+from .draft import Memoryless, Proposing, possible
 
 
 def build(
@@ -36,7 +36,7 @@ def build(
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
-class Thicket:
+class Thicket(Memoryless):
     """At level l keep the first `width` different prefixes of length l of an endless stream of drawn texts.
 
     This is stochastic beam search (Gumbel-top-k over sequences) without Gumbels: perturbed log-probabilities are
@@ -58,10 +58,6 @@ class Thicket:
             raise BadRequest(
                 f"thicket:width={self.width},depth={self.depth} cannot be used; expected a width and a depth from 1 on"
             )
-
-    def begin(self, prefix: Prefix) -> Source:
-        """Itself: the draft model's session is the runner's business."""
-        return self
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The thicket, level by level, until the budget is spent."""
@@ -89,9 +85,6 @@ class Thicket:
                 below.append(level[i].child(kid, drawn.token))
             level = below
         return tree
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""
 
 
 @dataclass

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..asks import Scores
 from ..chance import Chance
 from ..claim import SEED, Method, claims
 from ..errors import BadRequest
@@ -16,7 +15,7 @@ from ..grow.chosen import chosen
 from ..option import NODES, Product, Range
 from ..tree import NOTHING, ROOT, Tree
 from ..warp.warp import Prefix
-from .draft import Proposing, Source
+from .draft import Draft, Proposing, Source
 
 WIDTH = 12  # successors that the table keeps of each pair
 RECENT = 16  # tokens at the end of the text whose trigrams gain weight in every round
@@ -58,7 +57,7 @@ def _with_table() -> Method:
     systems=("ADED (Adaptix)",),
 )
 @dataclass(frozen=True)
-class Trigram:
+class Trigram(Draft):
     """Search the table of trigrams as a game tree, `rounds` times, and draft the moves that were visited most.
 
     Each round descends by the largest mean + (32 + ln((N + 9)/8)) · p · √N / (1 + n), opens the successors of the move
@@ -99,7 +98,7 @@ class Move:
         return max(self.kids, key=lambda kid: kid.gained / (kid.visits or 1) + push * kid.p / (1 + kid.visits))
 
 
-class Bent:
+class Bent(Source):
     """The table as one text has bent it: rows are copied from the shared one when they first change."""
 
     def __init__(self, rule: Trigram) -> None:
@@ -113,9 +112,6 @@ class Bent:
         text = prefix.text
         self.read(text)
         return self.searched((text[-2], text[-1]), budget) if len(text) > 1 else NOTHING
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn: what is new is read before the next draft."""
 
     def read(self, text: tuple[int, ...]) -> None:
         """Let the last trigrams, and all that are new, gain weight."""

@@ -5,41 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..asks import Scores
 from ..chance import Chance
 from ..tree import Tree
 from ..warp.warp import Prefix
-from .draft import Draft, Proposing, Source, resting, wanted
+from .composite import CompositeDraft, CompositeSource
+from .draft import Draft, Proposing, Source, check_drafter
 
 
 @dataclass(frozen=True)
-class Watched:
+class Watched(CompositeDraft):
     """`draft`, with every tree it proposes handed to `note(prefix, tree)`."""
 
     draft: Draft
     note: Callable[[Prefix, Tree], None]
 
-    def begin(self, prefix: Prefix) -> Source:
-        """A watched source of that drafter."""
-        return _Watching(self.draft.begin(prefix), self.note)
-
-
-@dataclass(frozen=True)
-class _Watching:
-    source: Source
-    note: Callable[[Prefix, Tree], None]
+    def __post_init__(self) -> None:
+        check_drafter("watched:draft", self.draft)
 
     @property
-    def want(self) -> tuple[str, ...]:
-        return wanted(self.source)
+    def parts(self) -> tuple[Draft, ...]:
+        """The one that is watched."""
+        return (self.draft,)
 
-    def rest(self, prefix: Prefix) -> int:
-        return resting(self.source, prefix)
+    def begin(self, prefix: Prefix) -> Source:
+        """A watched source of that drafter."""
+        return _Watching(self.sources(prefix), self.note)
+
+
+class _Watching(CompositeSource):
+    def __init__(self, sources: tuple[Source, ...], note: Callable[[Prefix, Tree], None]) -> None:
+        super().__init__(sources)
+        self.note = note
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        tree = yield from self.source.propose(prefix, budget, chance)
+        (source,) = self.sources
+        tree = yield from source.propose(prefix, budget, chance)
         self.note(prefix, tree)
         return tree
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        self.source.learn(prefix, tree, scores)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..asks import TARGET, Scores, Verdict
+from ..asks import TARGET, Verdict
 from ..chance import At, Chance, Role
 from ..claim import HEURISTIC, Method, claims
 from ..draft.denoised import drawn_block
-from ..draft.draft import Proposing
+from ..draft.draft import Memoryless, Proposing
 from ..errors import BadRequest
 from ..law import Law
 from ..option import DEPTH, SHARE, Choice
 from ..race import Racing
-from ..tree import ROOT, Tree
+from ..tree import ROOT
 from ..warp.limits import expect, real
 from ..warp.warp import Prefix, Scored
 
@@ -75,7 +75,7 @@ class Blended:
 
 
 @dataclass(frozen=True)
-class _Block:
+class _Block(Memoryless):
     """Fill `depth` holes in one look, each by a race."""
 
     depth: int
@@ -85,14 +85,7 @@ class _Block:
         if self.depth < 1:
             raise BadRequest(f"blended:depth={self.depth} cannot be used; expected a depth from 1 on")
 
-    def begin(self, prefix: Prefix) -> _Block:
-        """Itself: it remembers nothing."""
-        return self
-
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The raced block."""
         first = At(len(prefix), Role.PICK)
         return (yield from drawn_block(prefix, min(self.depth, budget), Racing(chance), first, self.by))
-
-    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Nothing to learn."""
