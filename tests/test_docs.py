@@ -41,7 +41,7 @@ def test_the_two_commands_are_there_and_ci_runs_the_tests():
 
 
 def test_the_verifier_and_the_drafter_of_the_docs_do_what_they_say(tmp_path, monkeypatch):
-    wrong, session, right, _ = blocks("docs/own-method.md", "python")
+    wrong, session, right, joined, _ = blocks("docs/own-method.md", "python")
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mine.py").write_text(wrong)
     import mine  # type: ignore[import-not-found]
@@ -52,6 +52,8 @@ def test_the_verifier_and_the_drafter_of_the_docs_do_what_they_say(tmp_path, mon
     scope: dict[str, object] = {}
     exec(right, scope)
     assert prove(scope["method"], unspool.SEED, quick=True).ok
+    exec(joined, scope)
+    assert prove(scope["joined"], unspool.SEED, quick=True).ok
 
 
 def test_the_options_of_the_docs_are_declared_as_they_must_be():
