@@ -16,7 +16,7 @@ from ..claim import Method
 from ..errors import BadRequest, MissingExtra
 from ..grow.cost import Cost
 from ..lm import LM, SCRATCH
-from ..methods import Fitting, method, needs
+from ..methods import Branching, Fitting, method, needs
 from ..run.engine import Engine
 from ..run.hf import hf_vocabulary
 from ..run.hf_network import HFModel, HFNetwork
@@ -132,7 +132,7 @@ class Generate:
 
     def _submitted(self, model: Any, call: Call, processors: Any, streamer: Any) -> Rows:
         made = self.method
-        spare = SCRATCH + getattr(made, "texts", 1) * call.most
+        spare = SCRATCH + (made.texts if isinstance(made, Branching) else 1) * call.most
         longest = max(len(prompt.tokens) for prompt in call.prompts) + spare
         models = self._models(model, longest * len(call.prompts), longest)
         if isinstance(made, Fitting):
