@@ -24,6 +24,7 @@ from unspool.stop import Stop
 from unspool.tree import ROOT, Tree
 from unspool.unmask import Confident, one
 from unspool.unmask.sight import Sight
+from unspool.unmask.unmask import Rule
 from unspool.warp import Frequency, Same, Temperature
 from unspool.warp.warp import Prefix
 
@@ -126,7 +127,7 @@ def test_a_hole_is_drawn_with_the_number_of_its_place_unless_it_may_be_drawn_aga
         assert set(seen) == {even.invert(chance.uniform(At(2, Role.PICK)))}
 
 
-class Doubt:
+class Doubt(Rule):
     """Leaves the first fill alone, looks again at place 2, masks it, and is content with what comes then."""
 
     looks = 2

@@ -12,8 +12,10 @@ from ..claim import HEURISTIC, Method, claims
 from ..errors import BadRequest
 from ..option import CANVAS, LEVEL, Range
 from ..warp.limits import expect, level, whole
+from .blocks import Narrowing
 from .confident import Confident
 from .sight import Sight
+from .unmask import Rule
 
 
 def build(
@@ -43,7 +45,7 @@ def _trials(rule: type[Adaptive]) -> list[Method]:
     systems=("AdaBlock-dLLM",),
 )
 @dataclass(frozen=True)
-class Adaptive:
+class Adaptive(Rule):
     """End a block with the surest delimiter nearby, if that has at least `threshold`, else after `size` places.
 
     The block begins at the first hole and the look that finds its end also fills its first holes:
@@ -88,7 +90,7 @@ class Adaptive:
 
 
 @dataclass
-class _Found:
+class _Found(Narrowing):
     """The block that is being filled."""
 
     rule: Adaptive

@@ -13,6 +13,7 @@ from ..warp.limits import expect, real, whole
 from .blocks import blocks_of
 from .sight import Sight
 from .timed import LAST, Clock
+from .unmask import Rule
 
 
 def build(
@@ -33,7 +34,7 @@ def build(
     systems=("Dream (origin)",),
 )
 @dataclass(frozen=True)
-class Ancestral:
+class Ancestral(Rule):
     """At each step of time from t to s fill every hole with probability 1 − s/t, each by its own coin; at the last all.
 
     The times run from 1 to `last` in `steps` equal steps, anew for each block. A step at which no coin falls is passed

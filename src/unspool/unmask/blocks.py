@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,8 +14,8 @@ from .sight import Sight
 class Blocks(Protocol):
     """What to look at now: the canvas with its window on the holes to work on; without a hole in it, all is done.
 
-    It may cut off what should not be seen. One that remembers has `begin()`; one that settles for less after it has
-    looked has `saw(sight)`, which gives the sight of the part that may be filled.
+    It may cut off what should not be seen. A plain function will do; one that remembers is a `Rule`, and one that
+    settles for less after it has looked is `Narrowing`.
     """
 
     def __call__(self, canvas: Canvas) -> Canvas:
@@ -23,10 +23,17 @@ class Blocks(Protocol):
         ...
 
 
+class Narrowing(ABC):
+    """Blocks that settle for a part of what was looked at."""
+
+    @abstractmethod
+    def saw(self, sight: Sight) -> Sight:
+        """The sight of the part that may be filled."""
+
+
 def narrowed(blocks: Blocks, sight: Sight) -> Sight:
-    """What may be filled of what was seen: what `saw` says, if there is one."""
-    saw: Callable[[Sight], Sight] | None = getattr(blocks, "saw", None)
-    return sight if saw is None else saw(sight)
+    """What may be filled of what was seen."""
+    return blocks.saw(sight) if isinstance(blocks, Narrowing) else sight
 
 
 def whole(canvas: Canvas) -> Canvas:

@@ -13,6 +13,7 @@ from ..field import Field
 from ..option import CANVAS, LEVEL
 from .blocks import blocks_of
 from .confident import Confident
+from .unmask import Rule
 from .view import Viewing
 
 
@@ -35,7 +36,7 @@ def build(
     systems=("Fast-dLLM (dual cache)",),
 )
 @dataclass(frozen=True)
-class CachedDual:
+class CachedDual(Rule):
     """Compute everything at the first look at a block, and then only the block itself.
 
     The holes behind the block, too, stay as they were when the block was blank.

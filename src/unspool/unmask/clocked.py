@@ -15,6 +15,7 @@ from .certainty import CERTAINTY, Certainty, certainty_of, confidence, foremost
 from .quota import writable
 from .sight import Sight
 from .timed import LAST, ROUNDING, time
+from .unmask import Rule
 
 
 def build(
@@ -39,7 +40,7 @@ def build(
     systems=("Dimple (confident decoding)",),
 )
 @dataclass(frozen=True)
-class Clocked:
+class Clocked(Rule):
     """Fill all holes with p > `threshold`; if none has, as many as the next step of time would.
 
     The time is the share of holes that are left, t = |M|/N, so that it keeps up with what was filled ahead of it. The

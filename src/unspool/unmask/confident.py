@@ -12,6 +12,7 @@ from ..warp.limits import expect, level
 from .blocks import blocks_of
 from .certainty import CERTAINTY, Certainty, certainty_of, confidence, ranked
 from .sight import Sight
+from .unmask import Rule
 
 
 def build(
@@ -35,7 +36,7 @@ def build(
     systems=("Fast-dLLM (threshold)",),
 )
 @dataclass(frozen=True)
-class Confident:
+class Confident(Rule):
     """Fill every hole whose most probable token has at least `threshold`, or the surest one if none has.
 
     Holes filled together are drawn as if they were independent; that is the gap. By the certainty `drawn` it is the

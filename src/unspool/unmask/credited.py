@@ -16,6 +16,7 @@ from ..option import CANVAS, LEVEL, WEIGHT, Range
 from ..warp.limits import expect, real
 from .blocks import blocks_of
 from .confident import Confident
+from .unmask import Rule
 from .view import Viewing, look
 
 
@@ -42,7 +43,7 @@ def build(
     systems=("CreditDecoding", "dInfer (credit)"),
 )
 @dataclass(frozen=True)
-class Credited:
+class Credited(Rule):
     """Raise each hole's score of x by `weight`·ln(1 + credit(x)), where credit remembers the best guesses so far.
 
     At every look credit ← `decay`·credit, and then credit(v) += p(v)^`power` for the best guess v; it is forgotten when

@@ -10,9 +10,10 @@ from ..canvas import Canvas
 from ..claim import HEURISTIC, Method, claims
 from ..option import CANVAS, LEVEL, Range
 from ..warp.limits import expect, level, whole
-from .blocks import blocks_of
+from .blocks import Narrowing, blocks_of
 from .confident import Confident
 from .sight import Sight
+from .unmask import Rule
 
 
 def build(
@@ -38,7 +39,7 @@ def build(
     systems=("SlowFast sampling",),
 )
 @dataclass(frozen=True)
-class Cycle:
+class Cycle(Rule):
     """Look at the whole block until the last place with p ≥ `least` stays where it is; then only at what is before it.
 
     Slow: up to `looks` looks; the horizon e is the place after the last hole whose best token has at least `least`;
@@ -73,7 +74,7 @@ class Cycle:
 
 
 @dataclass
-class _Turn:
+class _Turn(Narrowing):
     """One cycle: the horizons so far, and the end of the fast phase when it is known."""
 
     rule: Cycle

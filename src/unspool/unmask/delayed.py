@@ -14,6 +14,7 @@ from ..option import CANVAS, LEVEL, STEP
 from ..warp.limits import expect, whole
 from .blocks import blocks_of
 from .confident import Confident
+from .unmask import Rule
 from .view import Viewing
 
 
@@ -38,7 +39,7 @@ def build(
     systems=("dKV-Cache (decode)",),
 )
 @dataclass(frozen=True)
-class Delayed:
+class Delayed(Rule):
     """Compute the holes and what was written by the last look; take all older tokens, and the prompt, from the cache.
 
     Keys change most when a hole becomes a token, so a token's keys are kept only from the look after that. Everything

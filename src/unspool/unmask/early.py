@@ -13,7 +13,7 @@ from ..warp.limits import expect, level
 from .blocks import Blocks, Fixed, blocks_of, whole, with_holes
 from .confident import Confident
 from .sight import Sight
-from .unmask import Unmask
+from .unmask import Rule, Unmask
 
 ONE = Confident(math.inf)  # the surest hole alone
 
@@ -40,7 +40,7 @@ def _trials(rule: type[Early]) -> list[Method]:
 
 @claims(HEURISTIC, shaped=False, trials=_trials, build=build, paper="2508.19982", systems=("Prophet",))
 @dataclass(frozen=True)
-class Early:
+class Early(Rule):
     """Fill every hole as soon as the mean lead of the best token in logits is wide enough, until then what `rule` says.
 
     g = mean over the holes of log p₍₁₎ − log p₍₂₎; the lead has to be `gaps[0]` in the first third of the answer's

@@ -14,6 +14,7 @@ from .blocks import blocks_of
 from .confident import Confident
 from .sight import Sight
 from .trials import Brief
+from .unmask import Rule
 
 
 def build(
@@ -38,7 +39,7 @@ def build(
     systems=("LLaDA2.1 (token editing)",),
 )
 @dataclass(frozen=True)
-class Edit:
+class Edit(Rule):
     """Replace each token of the block by argmax p where that is another token with more than `threshold`.
 
     Tokens are looked at again at every look; when no hole is left, in up to `passes` looks more, until one changes

@@ -18,6 +18,7 @@ from ..field import Field
 from ..law import NEVER
 from .certainty import Certainty
 from .sight import Sight
+from .unmask import Rule, suited
 from .view import View, Viewing, look
 
 
@@ -43,7 +44,7 @@ def ending(name: str, certainty: Certainty) -> tuple[Certainty, View]:
 
 
 @dataclass(frozen=True)
-class Late:
+class Late(Rule):
     """The certainty of a hole, or −∞ if one of `ends` was drawn for it: it is filled when no other is left."""
 
     certainty: Certainty
@@ -51,7 +52,7 @@ class Late:
 
     def fit(self, vocabulary: Words) -> Late:
         """With the tokens that end a text."""
-        return replace(self, ends=vocabulary.eos)
+        return replace(self, certainty=suited(self.certainty, vocabulary), ends=vocabulary.eos)
 
     def __call__(self, sight: Sight, place: int) -> float:
         """The score, after a look at what was drawn."""
@@ -59,7 +60,7 @@ class Late:
 
 
 @dataclass(frozen=True)
-class Endless:
+class Endless(Rule):
     """One look, with `ends` forbidden before anybody sees how sure the model is."""
 
     ends: frozenset[int] = frozenset()

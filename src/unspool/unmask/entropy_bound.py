@@ -13,6 +13,7 @@ from ..warp.limits import expect, real
 from .blocks import blocks_of
 from .certainty import CERTAINTY, Certainty, certainty_of, entropy, ranked
 from .sight import Sight
+from .unmask import Rule
 
 TRIED = 0.6
 
@@ -41,7 +42,7 @@ def build(
     bound=lambda case: math.sqrt(TRIED / 2),  # of three holes, two at most are filled by guess
 )
 @dataclass(frozen=True)
-class EntropyBound:
+class EntropyBound(Rule):
     """Fill the longest run U of the surest holes with Σ H − max H ≤ `budget`, entropies over U in nats; at least one.
 
     Tokens drawn each from its own law differ from tokens drawn together by their total correlation, and KL(p(U) ‖ Π

@@ -12,6 +12,7 @@ from ..warp.limits import expect, real, whole
 from .blocks import Fixed, with_holes
 from .certainty import Certainty
 from .sight import Sight
+from .unmask import Rule
 
 
 def doubt(sight: Sight, place: int) -> float:
@@ -39,7 +40,7 @@ def build(
     systems=("ETE (reconstructed from the abstract)",),
 )
 @dataclass(frozen=True)
-class Explore:
+class Explore(Rule):
     """Fill every hole of the canvas with p ≥ `threshold`; if the first open block has none, also its least certain.
 
     A round of sure tokens carries little information, −ln p each, so the number of rounds is at least the information

@@ -11,9 +11,10 @@ from ..claim import HEURISTIC, Method, claims
 from ..errors import BadRequest
 from ..option import CANVAS, LEVEL, WEIGHT
 from ..warp.limits import expect, level, real
-from .blocks import blocks_of, with_holes
+from .blocks import Narrowing, blocks_of, with_holes
 from .confident import Confident
 from .sight import Sight
+from .unmask import Rule
 
 
 def build(
@@ -44,7 +45,7 @@ def _trials(rule: type[Foreseen]) -> list[Method]:
     systems=("Learn2PD (end-of-text prediction)",),
 )
 @dataclass(frozen=True)
-class Foreseen:
+class Foreseen(Rule):
     """Cut the canvas behind the hole that most surely ends the text, and work on blocks of what is left.
 
     Where a hole of the block has an end as its best token with at least `sure`, the first of these counts; else the
@@ -85,7 +86,7 @@ class Foreseen:
 
 
 @dataclass
-class _Ending:
+class _Ending(Narrowing):
     """Where the text ends, as far as it is known."""
 
     rule: Foreseen

@@ -14,6 +14,7 @@ from ..option import CANVAS, LEVEL, SHARE, STEP
 from ..warp.limits import expect, real, whole
 from .blocks import blocks_of
 from .confident import Confident
+from .unmask import Rule
 from .view import Viewing
 
 
@@ -40,7 +41,7 @@ def build(
     systems=("dLLM-Cache",),
 )
 @dataclass(frozen=True)
-class Interval:
+class Interval(Rule):
     """Compute the prompt at every `prompt`-th look, the answer at every `answer`-th, and in between a share of it.
 
     Places that are looked at are always computed; of the rest of the answer the share `renew` is, where values have

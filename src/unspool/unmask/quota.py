@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 from ..canvas import Canvas, Status
@@ -12,9 +12,9 @@ from ..option import CANVAS, STEP, Choice
 from ..warp.limits import expect, whole
 from .blocks import blocks_of
 from .certainty import CERTAINTY, Certainty, certainty_of, confidence, foremost
-from .ending import Words, ending
+from .ending import ending
 from .sight import Sight
-from .unmask import suited
+from .unmask import Rule
 
 
 def build(
@@ -40,7 +40,7 @@ def build(
     systems=("LLaDA (low-confidence remasking)", "SDAR (low_confidence_static, sequential)"),
 )
 @dataclass(frozen=True)
-class Quota:
+class Quota(Rule):
     """Fill the holes of a block in `steps` looks: n // steps of its n at each, one more at the first n mod steps.
 
     The surest by `certainty` come first. "Remasking" in the paper means not filling: what is filled stays. The paper's
@@ -56,10 +56,6 @@ class Quota:
 
     def __post_init__(self) -> None:
         expect(whole(self.steps, 1), "quota:steps", self.steps, "a whole number of looks per block from 1 on")
-
-    def fit(self, vocabulary: Words) -> Quota:
-        """With a certainty that knows the tokens."""
-        return replace(self, certainty=suited(self.certainty, vocabulary))
 
     def __call__(self, sight: Sight) -> Collection[int]:
         """The surest, as many as it is their turn."""

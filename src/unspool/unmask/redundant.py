@@ -14,6 +14,7 @@ from .blocks import blocks_of
 from .confident import Confident
 from .hierarchy import runs
 from .sight import Sight
+from .unmask import Rule
 
 
 def build(
@@ -41,7 +42,7 @@ def build(
     systems=("R²-dLLM (decoding rules)",),
 )
 @dataclass(frozen=True)
-class Redundant:
+class Redundant(Rule):
     """Fill as `confident` does, and then by the same look what is sure together, shared by neighbours, or steady.
 
     Together: in every `span` places of the block of which at most `known` are filled by then, all holes if their mean p

@@ -10,7 +10,7 @@ from .sight import Sight
 
 
 class Remask(Protocol):
-    """A second thought about drafts. One that remembers has `begin()`.
+    """A second thought about drafts. One that remembers is a `Rule`.
 
     While a request may think again, what it fills are drafts. They become final when the window has no hole left and
     nothing is asked about any more.

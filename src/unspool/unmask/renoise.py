@@ -17,6 +17,7 @@ from .remask import Remask
 from .sight import Sight
 from .trials import Brief
 from .unchanged import Unchanged
+from .unmask import Rule
 
 
 def build(
@@ -92,7 +93,7 @@ class Reverse:
 
 
 @dataclass(frozen=True)
-class Doubtful:
+class Doubtful(Rule):
     """Mask a token again with the chance softmaxᵢ(−cᵢ)·σ_max, c its probability when it was filled: ReMDM-conf.
 
     As in the paper holes are filled as if σ were 0, so that less than αₛ is filled until the last step.

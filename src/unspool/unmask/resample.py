@@ -14,6 +14,7 @@ from .blocks import blocks_of
 from .confident import Confident
 from .sight import Sight
 from .trials import Brief
+from .unmask import Rule
 
 
 def build(
@@ -34,7 +35,7 @@ def build(
     systems=("AR2Diff (parallel resampling)",),
 )
 @dataclass(frozen=True)
-class Resample:
+class Resample(Rule):
     """Draw every token of the window anew, given all the others, up to `looks` times or until none changes.
 
     The canvas has no holes after the first look. The paper begins with random tokens; here they are the first look's.

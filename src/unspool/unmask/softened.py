@@ -19,6 +19,7 @@ from .certainty import entropy, foremost
 from .sight import Sight
 from .stable import Laws
 from .trials import Brief
+from .unmask import Rule
 from .view import Viewing, look
 
 
@@ -45,7 +46,7 @@ def build(
     systems=("LRD (latent refinement decoding)",),
 )
 @dataclass(frozen=True)
-class Softened:
+class Softened(Rule):
     """Show the model each hole as a mixture of the mask and of what it said of that hole at its last look.
 
     (1 − α)·mask + α·Σ p̄(x)·embedding(x), with α = `weight`·(1 − H / ln |V|) and p̄ the law's nucleus of mass `nucleus`.
@@ -109,7 +110,7 @@ class _Latent:
 
 
 @dataclass(frozen=True)
-class Settled:
+class Settled(Rule):
     """Fill the calmest hole, or all once the mean KL(now ‖ at the look before) of the holes is below `threshold`.
 
     The paper fills the rest by argmax; at a temperature above 0 it is drawn here.

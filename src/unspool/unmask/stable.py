@@ -18,6 +18,7 @@ from .blocks import blocks_of
 from .certainty import confidence, foremost
 from .quota import quota
 from .sight import Sight
+from .unmask import Rule
 
 
 def build(
@@ -43,7 +44,7 @@ def build(
     systems=("KLASS",),
 )
 @dataclass(frozen=True)
-class Stable:
+class Stable(Rule):
     """Fill every hole with p ≥ `threshold` whose last `history` KL(now ‖ before) were all below `drift`; else a quota.
 
     A law has to be seen twice before it can be called stable, so the first looks at a block go by the quota: the

@@ -13,6 +13,7 @@ from ..warp.limits import expect, real, whole
 from .blocks import blocks_of
 from .certainty import CERTAINTY, Certainty, certainty_of, entropy, foremost
 from .sight import Sight
+from .unmask import Rule
 
 LAST = 1e-3  # the time at which a diffusion ends
 ROUNDING = 1e-9  # a share that is a whole number of holes must not be floored to one less
@@ -40,7 +41,7 @@ def build(
     systems=("Dream (maskgit_plus, topk_margin, entropy)",),
 )
 @dataclass(frozen=True)
-class Timed:
+class Timed(Rule):
     """At each step of time from t to s fill ⌊|M|·(1 − s/t)⌋ of the |M| holes, the surest first; at the last step all.
 
     The times run from 1 to `last` in `steps` equal steps, anew for each block. With `heat` the holes are drawn without
@@ -65,7 +66,7 @@ class Timed:
 
     def begin(self) -> Timing:
         """The same rule with a clock."""
-        return Timing(self)
+        return Timing(super().begin())
 
     def __call__(self, sight: Sight) -> Collection[int]:
         """The choice at the first step."""

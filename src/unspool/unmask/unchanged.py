@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from ..canvas import Canvas
 from ..field import Field
-from .unmask import begun
+from .unmask import Rule, begun
 from .view import View, Viewing, look
 
 
 @dataclass(frozen=True)
-class Unchanged:
+class Unchanged(Rule):
     """What `view` shows, asked for only if the canvas or the places are others than last time."""
 
     view: View = look

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from .sight import Sight
@@ -13,7 +14,8 @@ T = TypeVar("T")
 class Unmask(Protocol):
     """A choice among the holes that were looked at: at least one of them, if there is one.
 
-    A rule that remembers earlier looks has `begin()`, which gives a fresh one per request.
+    A plain function will do. One that has to know the vocabulary, remembers earlier looks, or contains others that may,
+    derives from `Rule`.
     """
 
     def __call__(self, sight: Sight) -> Collection[int]:
@@ -21,13 +23,35 @@ class Unmask(Protocol):
         ...
 
 
+class Rule:
+    """What chooses, views, scores or thinks again, where it is more than a function.
+
+    One that is a dataclass and has rules among its fields passes both on to them, so that a rule inside a rule learns
+    of the vocabulary and has a memory of its own for every request.
+    """
+
+    def fit(self, vocabulary: Any) -> Any:
+        """This rule for a vocabulary; one that has to know the tokens it works with overrides this."""
+        return _with_parts(self, lambda part: part.fit(vocabulary))
+
+    def begin(self) -> Any:
+        """This rule for one request; one that remembers earlier looks gives a fresh memory here."""
+        return _with_parts(self, lambda part: part.begin())
+
+
 def begun(rule: T) -> T:
-    """A rule with a memory of its own for one request: what its `begin()` gives, if it has one."""
-    begin: Callable[[], Any] | None = getattr(rule, "begin", None)
-    return rule if begin is None else begin()
+    """A rule with a memory of its own for one request; a plain function is taken as it is."""
+    return rule.begin() if isinstance(rule, Rule) else rule
 
 
 def suited(rule: T, vocabulary: Any) -> T:
-    """A rule that knows the tokens it works with: what its `fit(vocabulary)` gives, if it has one."""
-    fit: Callable[[Any], Any] | None = getattr(rule, "fit", None)
-    return rule if fit is None else fit(vocabulary)
+    """A rule that knows the tokens it works with; a plain function is taken as it is."""
+    return rule.fit(vocabulary) if isinstance(rule, Rule) else rule
+
+
+def _with_parts(rule: Rule, made: Callable[[Rule], Any]) -> Any:
+    """The same rule with every rule among its fields replaced."""
+    if not is_dataclass(rule):
+        return rule
+    named = {field.name: value for field in fields(rule) if isinstance(value := vars(rule)[field.name], Rule)}
+    return replace(rule, **{name: made(part) for name, part in named.items()}) if named else rule

@@ -13,7 +13,7 @@ Viewing: TypeAlias = Generator[Ask, Any, Field]
 
 
 class View(Protocol):
-    """A way to get the laws at places of a canvas; one that remembers earlier looks has `begin()`."""
+    """A way to get the laws at places of a canvas; a plain function, or a `Rule`."""
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
         """Ask for the laws at these places."""

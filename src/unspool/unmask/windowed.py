@@ -14,6 +14,7 @@ from ..option import CANVAS, LEVEL, STEP, Range
 from ..warp.limits import expect, whole
 from .blocks import blocks_of
 from .confident import Confident
+from .unmask import Rule
 from .view import Viewing
 
 
@@ -39,7 +40,7 @@ def build(
     systems=("Window-Diffusion",),
 )
 @dataclass(frozen=True)
-class Windowed:
+class Windowed(Rule):
     """Compute the `near` leftmost holes and what was written since everything was computed last, every `cycle` looks.
 
     They see all tokens and the `far` leftmost holes, as those were computed last; holes beyond are not seen. Only near

@@ -1,0 +1,82 @@
+"""Rules made of rules: what a part has to know of the vocabulary, or to remember of a request, the whole passes on."""
+
+from dataclasses import dataclass, fields, is_dataclass, replace
+from types import SimpleNamespace
+
+import pytest
+
+from unspool import unmask
+from unspool.unmask import Clocked, Confident, Early, EntropyBound, Explore, Quota, Timed
+from unspool.unmask.certainty import confidence
+from unspool.unmask.ending import Endless, Late
+from unspool.unmask.unchanged import Unchanged
+from unspool.unmask.unmask import Rule, begun, suited
+
+WORDS = SimpleNamespace(eos=frozenset({7}))
+LATE = Late(confidence)
+
+
+@dataclass(frozen=True)
+class Able(Rule):
+    """A rule that has to know the vocabulary, and that remembers."""
+
+    eos: frozenset[int] = frozenset()
+    memory: list | None = None
+
+    def fit(self, vocabulary):
+        return replace(self, eos=vocabulary.eos)
+
+    def begin(self):
+        return replace(self, memory=[])
+
+    def __call__(self, *given):
+        raise AssertionError("not asked here")
+
+
+@pytest.mark.parametrize(
+    ("whole", "part"),
+    [
+        (Confident(certainty=LATE), "certainty"),
+        (Quota(certainty=LATE), "certainty"),
+        (Timed(certainty=LATE), "certainty"),
+        (Clocked(certainty=LATE), "certainty"),
+        (EntropyBound(certainty=LATE), "certainty"),
+        (Explore(first=LATE), "first"),
+        (Late(LATE), "certainty"),
+        (Unchanged(Endless()), "view"),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_a_part_learns_of_the_vocabulary(whole, part):
+    """Else ends of text would come as early as any token, and nobody would be told."""
+    assert getattr(suited(whole, WORDS), part).ends == {7}
+
+
+def test_a_rule_in_a_rule_learns_of_the_vocabulary_and_has_a_memory_per_request():
+    whole = suited(Early(rule=Early(rule=Able()), blocks=Able()), WORDS)
+    assert whole.rule.rule.eos == whole.blocks.eos == {7}
+    one, two = begun(whole), begun(whole)
+    assert one.rule.rule.memory == []
+    assert one.rule.rule.memory is not two.rule.rule.memory
+    assert one.blocks.memory is not two.blocks.memory
+    assert whole.rule.rule.memory is None
+    assert begun(Unchanged(Able())).view.memory == []
+
+
+def test_a_clock_inside_another_rule_goes_on():
+    """Timed begins anew at every call if it was not begun, and its clock would stand still."""
+    assert begun(Early(rule=Timed(steps=4))).rule is not begun(Early(rule=Timed(steps=4))).rule
+    assert type(begun(Early(rule=Timed(steps=4))).rule) is type(begun(Timed(steps=4)))
+
+
+def test_a_plain_function_is_a_rule_as_it_is():
+    assert begun(confidence) is suited(confidence, WORDS) is confidence
+
+
+def test_every_rule_with_a_part_or_a_memory_is_declared():
+    """So that nobody has to look for a method by its name, and none is passed over."""
+    for found in vars(unmask).values():
+        if isinstance(found, type) and is_dataclass(found) and not issubclass(found, Rule):
+            assert not {"begin", "fit"} & set(dir(found)), found
+            parts = {field.name for field in fields(found)} & {"certainty", "first", "view", "rule", "blocks", "remask"}
+            assert not parts, found
