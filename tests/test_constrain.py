@@ -21,11 +21,12 @@ from unspool.chance import Every, total_variation
 from unspool.claim import LAW, SEED, entries
 from unspool.constrain import Constrained, choices, grammar, json_schema, keywords, matcher, predicate, regex, until
 from unspool.constrain.bits import Masks
+from unspool.constrain.constraint import Binds
 from unspool.constrain.trie import Trie
 from unspool.decode import Speculate
 from unspool.draft import Forced
 from unspool.errors import BadRequest, EmptyLaw
-from unspool.law import Law
+from unspool.law import NEVER, Law
 from unspool.proof.case import Case
 from unspool.proof.truth import law_of_text
 from unspool.run.engine import Engine
@@ -501,3 +502,18 @@ def test_a_mask_binds_scores_alike_every_time_and_is_kept_by_its_bits(share, siz
     assert torch.equal(bits.mask(), allowed)
     assert [token in bits for token in range(-1, size + 1)] == [False, *allowed.tolist(), False]
     assert masks.read(lambda out: out.copy_(words)) is bits
+
+
+def test_a_state_that_binds_is_not_asked_for_its_mask():
+    """Which takes longer; those of compiled grammars are such states."""
+
+    class Quick(Binds):
+        def start(self):
+            return self
+
+        def bind(self, scores):
+            return scores + torch.tensor([0.0, NEVER])
+
+    warp = Constrained(Quick())
+    assert warp(warp.start(()), Law.of([1.0, 1.0])).p.tolist() == [1, 0]
+    assert issubclass(matcher.Place, Binds)

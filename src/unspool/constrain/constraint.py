@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -42,6 +43,16 @@ class State(Protocol):
         ...
 
 
+class Binds(ABC):
+    """A state that applies its mask to scores itself, quicker than by booleans; other states are asked for the mask."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def bind(self, scores: Tensor) -> Tensor:
+        """The scores of what may follow, and −∞ for what may not; on a CPU."""
+
+
 class Constraint(Protocol):
     """A condition on the text that follows the prompt."""
 
@@ -80,9 +91,8 @@ class Constrained(Warp):
     def __call__(self, state: Any, law: Law) -> Law:
         """The law given that the token is allowed."""
         scores = law.scores
-        bind = getattr(state, "bind", None) if scores.device.type == "cpu" else None
-        if bind is not None:  # quicker than by a mask of booleans
-            return Bound(bind(scores))
+        if isinstance(state, Binds) and scores.device.type == "cpu":
+            return Bound(state.bind(scores))
         return Bound(law.only(state.mask().to(scores.device)).scores)
 
     def guard(self, canvas: Canvas, stop: Stop) -> Guard:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import BadRequest, MissingExtra
 from .bits import Bits, Masks
-from .constraint import State
+from .constraint import Binds, State
 from .form import Words, spelt
 from .still import dead, over
 from .trial import try_first
@@ -133,7 +133,7 @@ class Compiled:
                 )
 
 
-class Place:
+class Place(Binds):
     """A prefix of a text, as the tokens that lead to it; nothing is computed before somebody asks."""
 
     __slots__ = ("ahead", "broken", "cursor", "depth", "parent", "token")
