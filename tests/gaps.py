@@ -32,7 +32,9 @@ from unspool.proof.shaping import PLAIN
 from unspool.unmask.adaptive import Adaptive
 from unspool.unmask.confident import Confident
 from unspool.unmask.filtered import Filtered
+from unspool.unmask.foreseen import Foreseen
 from unspool.verify.conditional import Conditional
+from unspool.verify.top_beta import TopBeta
 from unspool.verify.typical import Typical
 
 FILE = Path(__file__).parent / "golden" / "gaps.json"
@@ -43,7 +45,8 @@ MANY, REFUSED, TIED = "too many branches", "refused", "rounding decides"
 
 _SURE = Case(2, ((21, 1), (1, 13), (8, 1), (2, 3), (5, 1)), ((1, 2), (4, 1)), (1,), PLAIN, None, None, 3)
 _FLAT = Case(3, ((4, 3, 2), (2, 3, 4), (9, 1, 2), (3, 4, 5)), ((1, 2, 3), (4, 1, 1)), (0, 2), PLAIN, None, None, 3)
-_CANVASES = _SURE, _FLAT, Cached(**asdict(UNSHAPED[0])), Cached(**asdict(_SURE))
+_MIDDLE = Case(2, ((1, 1), (3, 4), (2, 3), (9, 1), (8, 1)), ((1, 2), (4, 1)), (0,), PLAIN, None, None, 3)
+_CANVASES = _SURE, _FLAT, _MIDDLE, Cached(**asdict(UNSHAPED[0])), Cached(**asdict(_SURE))
 _GARDEN = Case(  # where the likeliest first token does not begin the likeliest text
     3,
     ((1, 7, 1), (1, 1, 1), (8, 7, 2), (5, 6, 1), (4, 3, 4), (9, 4, 5), (3, 6, 5)),
@@ -66,14 +69,28 @@ MORE: Mapping[str, tuple[Method | str, ...]] = {
     "delayed": ("delayed:threshold=1,reload=3,size=3",),
     "diverse": ("diverse:groups=2,width=1,apart=5",),
     "dynamic": ("dynamic:threshold=0.55,steps=2,block=3,size=3",),
+    "explore": ("explore:threshold=0.6,block=3,size=3",),
     "filtered": (Denoise(Filtered(lambda sure: 8 * sure.cumprod(0) - 2, 3, 0.6), 3),),
+    "foreseen": (
+        Denoise(Confident(0.6), 3, Foreseen(3, 0.7, 0.3, ends=(0,))),
+        Denoise(Confident(0.5), 3, Foreseen(2, 0.95, 0.6, ends=(1,))),
+    ),
     "hierarchy": ("hierarchy:threshold=0.8,low=0.55,size=3",),
+    "interval": ("interval:threshold=1,prompt=3,answer=2,renew=0.5,size=3",),
     "mcts": ("mcts:kids=3,rollouts=9",),
-    "redundant": ("redundant:threshold=0.8,cluster=0.55,span=1,steady=0.6,streak=1,size=3",),
+    "redundant": (
+        "redundant:threshold=0.95,cluster=0.7,span=2,known=0,steady=2,size=3",
+        "redundant:threshold=0.95,cluster=2,steady=0.6,streak=2,size=3",
+    ),
+    "rollback": ("rollback:sure=0.4,steps=2,surprise=0.8",),
+    "top_beta": (Speculate(Chain(2), TopBeta(2, 2.0)),),
     "typical": (Speculate(Chain(2), Typical(0.6, 0.9)), Speculate(Bush((2,)), Typical(0.4, 0.7))),
-    "windowed": ("windowed:threshold=0.4,near=1,far=1,cycle=3,size=3",),
+    "windowed": (
+        "windowed:threshold=1,near=1,far=1,cycle=4,size=3",
+        "windowed:threshold=0.75,near=1,far=2,cycle=4,size=3",
+    ),
 }
-"""Trials beside a rule's own, where those cannot tell it from another rule on these cases."""
+"""Trials beside a rule's own, where those never get to what it is about, or cannot tell it from another rule."""
 
 Figures: TypeAlias = dict[str, float] | str
 Measured: TypeAlias = list[dict[str, Figures]]
@@ -87,8 +104,8 @@ def approximate() -> dict[str, Entry]:
 def cases_of(entry: Entry) -> tuple[Case, ...]:
     """The standing cases of its proof, and a few that tell such rules from each other.
 
-    For claims about a model's own law a sure one, a flat one, and two on a model that remembers what it computed; for
-    searches one that leads a greedy text astray.
+    For claims about a model's own law a sure one, a flat one, one that is sure of its middle, and two on a model that
+    remembers what it computed; for searches one that leads a greedy text astray.
     """
     astray = (_GARDEN,) if entry.family == "search" else ()
     return (*STANDING, *astray) if entry.shaped else (*UNSHAPED, *_CANVASES, *astray)

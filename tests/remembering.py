@@ -47,7 +47,7 @@ class Remembering(Table):
         rest = [i for i in sorted(seen & old) if look.canvas.status[i] != Status.GIVEN]
         changed = [i for i in rest if (*views[i], *tokens)[i] != tokens[i]]
         old.difference_update(changed[: math.ceil(look.renew * len(rest))])
-        views.update({i: now for i in seen.union(look.places) - old})
+        views.update(dict.fromkeys(seen.union(look.places) - old, now))
         return Field({i: self._mean(look, [views[j] for j in sorted({*seen, i})], i) for i in look.places})
 
     def _mean(self, look: Look, views: list[tuple[int, ...]], place: int) -> Law:
