@@ -69,7 +69,7 @@ MORE: Mapping[str, tuple[Method | str, ...]] = {
     "delayed": ("delayed:threshold=1,reload=3,size=3",),
     "diverse": ("diverse:groups=2,width=1,apart=5",),
     "dynamic": ("dynamic:threshold=0.55,steps=2,block=3,size=3",),
-    "explore": ("explore:threshold=0.6,block=3,size=3",),
+    "explore": ("explore:threshold=0.68,block=4,size=4",),
     "filtered": (Denoise(Filtered(lambda sure: 8 * sure.cumprod(0) - 2, 3, 0.6), 3),),
     "foreseen": (
         Denoise(Confident(0.6), 3, Foreseen(3, 0.7, 0.3, ends=(0,))),
