@@ -21,12 +21,12 @@ from itertools import pairwise
 from record import save
 from torch import Tensor
 
-from unspool.chance import Chance, Every, Philox
-from unspool.constrain import Asap, Constrained, Futures
-from unspool.constrain.still import mask_of
-from unspool.run.engine import Engine
-from unspool.run.table import Table
-from unspool.stop import Stop
+from unspool.core.chance import Chance, Every, Philox
+from unspool.core.stop import Stop
+from unspool.rules.constrain import Asap, Constrained, Futures
+from unspool.rules.constrain.still import mask_of
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 PROMPT = (0,)
 Texts = dict[tuple[int, ...], float]

@@ -10,15 +10,15 @@ from time import perf_counter
 
 from record import save
 
-from unspool.asks import Scores
-from unspool.chance import Philox
-from unspool.decode import Speculate, plain
-from unspool.draft import Chain, Lookup
-from unspool.law import Law
-from unspool.run.engine import Engine
-from unspool.run.table import TableSession
-from unspool.stop import Stop
-from unspool.verify import rejection
+from unspool.core.asks import Scores
+from unspool.core.chance import Philox
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.rules.decode import Speculate, plain
+from unspool.rules.draft import Chain, Lookup
+from unspool.rules.verify import rejection
+from unspool.runtime.cache.table_model import TableSession
+from unspool.runtime.engine.engine import Engine
 
 BAR = 40.0  # microseconds per ask
 

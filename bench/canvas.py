@@ -20,15 +20,15 @@ from record import save
 from spec import DATA, questions
 from step import mirror
 
-from unspool.asks import Look
+from unspool.api.lm import LM
+from unspool.api.loader import device_of, load
+from unspool.api.settings import Settings
 from unspool.bench.suites import CHAT
-from unspool.canvas import HOLE, Canvas
-from unspool.lm import LM
-from unspool.loader import device_of, load
+from unspool.core.asks import Look
+from unspool.core.canvas import HOLE, Canvas
 from unspool.models.address import path
 from unspool.models.weights import open_checkpoint
-from unspool.run.session import Looking
-from unspool.settings import Settings
+from unspool.runtime.engine.contracts import Looking
 
 POLICY = "confident:threshold=0.9,block=16"
 METHODS = ["plain", POLICY, "masks", "masks:nodes=12,ahead=3", "merge", "auto"]

@@ -24,14 +24,14 @@ import torch
 from record import save
 
 import unspool
-from unspool.canvas import Canvas
-from unspool.chance import Philox
-from unspool.constrain import json_schema
-from unspool.errors import BadRequest
-from unspool.methods import method
-from unspool.run.engine import Engine
-from unspool.settings import Settings
-from unspool.unmask.guard import guarded
+from unspool.api.settings import Settings
+from unspool.core.canvas import Canvas
+from unspool.core.chance import Philox
+from unspool.core.errors import BadRequest
+from unspool.loops.guard import guarded
+from unspool.recipes.methods import method
+from unspool.rules.constrain import json_schema
+from unspool.runtime.engine.engine import Engine
 
 DATA = Path(__file__).parent.parent.parent / "shared" / "data" / "jsonschemabench"
 ASK = "Answer with JSON only. The answer must follow this JSON schema:\n"

@@ -36,17 +36,17 @@ from forms import KEYWORDS, SCHEMA, Item, chosen, opened, saved
 from masks import costs
 from record import save
 
+from unspool.api.diverge import divergence, passes_of
+from unspool.api.lm import LM, SCRATCH
+from unspool.api.loader import load
+from unspool.api.settings import Settings
 from unspool.bench.standing import bootstrapped
-from unspool.chance import At, Philox, Role
-from unspool.constrain.within import CAREFUL
-from unspool.diverge import divergence, passes_of
-from unspool.law import Law
-from unspool.lm import LM, SCRATCH
-from unspool.loader import load
-from unspool.methods import method
-from unspool.run.engine import Engine
-from unspool.settings import Settings
-from unspool.warp.warp import Prefix
+from unspool.core.chance import At, Philox, Role
+from unspool.core.law import Law
+from unspool.core.warp.warp import Prefix
+from unspool.recipes.methods import method
+from unspool.rules.constrain.within import CAREFUL
+from unspool.runtime.engine.engine import Engine
 
 PLAIN = "plain"
 METHODS = ("forced", "suffix", "merge", "auto")

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from step import mirror
 
-from unspool.chance import Philox
-from unspool.lm import LM
-from unspool.methods import method
+from unspool.api.lm import LM
+from unspool.core.chance import Philox
+from unspool.core.stop import Stop
+from unspool.core.warp import Temperature
 from unspool.models.address import path
 from unspool.models.weights import open_checkpoint
-from unspool.run.engine import Engine
-from unspool.stop import Stop
-from unspool.warp import Temperature
+from unspool.recipes.methods import method
+from unspool.runtime.engine.engine import Engine
 
 Row = tuple[str, str, str]  # what, measured, bar
 

@@ -19,14 +19,14 @@ from statistics import mean
 from record import save
 from spec import DATA, questions
 
+from unspool.api.lm import LM
+from unspool.api.loader import load
+from unspool.api.settings import Settings
 from unspool.bench.suites import CHAT
-from unspool.grow.chosen import chosen
-from unspool.lm import LM
-from unspool.loader import load
-from unspool.run.session import Asked
-from unspool.settings import Settings
+from unspool.core.chosen import chosen
+from unspool.core.tree import Tree
+from unspool.runtime.engine.contracts import Asked
 from unspool.train.evaluate import repetition
-from unspool.tree import Tree
 
 FIRST = "confident:threshold=2,block=16"
 METHODS = [

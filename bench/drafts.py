@@ -15,11 +15,11 @@ from time import perf_counter
 import torch
 from record import save
 
-from unspool.asks import Scores
-from unspool.chance import Philox
-from unspool.draft import Corpus, Lookup, Recycle, Retrieve, Stand, Store, Suffix, SuffixTree, Trigram
-from unspool.law import Law
-from unspool.warp import Prefix, Same
+from unspool.core.asks import Scores
+from unspool.core.chance import Philox
+from unspool.core.law import Law
+from unspool.core.warp import Prefix, Same
+from unspool.rules.draft import Corpus, Lookup, Recycle, Retrieve, Stand, Store, Suffix, SuffixTree, Trigram
 
 BAR = 50.0  # microseconds per round for the automaton and lookup drafters at 8k context
 BARRED = ("lookup", "suffix", "suffix + corpus")

@@ -10,10 +10,10 @@ import statistics
 import time
 from typing import Any
 
-from unspool.lm import LM
-from unspool.loader import load
-from unspool.run.drawing import Drawing
-from unspool.settings import Settings
+from unspool.api.lm import LM
+from unspool.api.loader import load
+from unspool.api.settings import Settings
+from unspool.runtime.cuda.device_drafting import Drawing
 
 Row = tuple[str, str, str]  # what, measured, bar
 Text = tuple[int, ...]

@@ -18,12 +18,12 @@ from record import save
 from spec import DATA, chats
 from tqdm import tqdm
 
-from unspool.lm import LM
-from unspool.loader import load
-from unspool.run.llama import Llama
-from unspool.run.slotted import Slotted
-from unspool.settings import Settings
-from unspool.shortcut import LAYERS, layers_of, shortcut
+from unspool.api.lm import LM
+from unspool.api.loader import load
+from unspool.api.self_draft import LAYERS, layers_of, shortcut
+from unspool.api.settings import Settings
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.network.llama import Llama
 
 Text = tuple[int, ...]
 METHOD = "chain:depth=3"

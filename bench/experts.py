@@ -21,18 +21,18 @@ from typing import Any
 import torch
 from record import save
 
-from unspool.asks import Look
-from unspool.canvas import Canvas
+from unspool.core.asks import Look
+from unspool.core.canvas import Canvas
 from unspool.models.filling import Filling
 from unspool.models.mixture import Mixture
 from unspool.models.shape import Shape
-from unspool.run.canvased import Canvased
-from unspool.run.crowd import Each, Stacked
-from unspool.run.experts import Experts
-from unspool.run.gated import Gated
-from unspool.run.linear import Dense
-from unspool.run.llama import Llama
-from unspool.run.session import Looking
+from unspool.runtime.diffusion.block_diffusion import Canvased
+from unspool.runtime.engine.contracts import Looking
+from unspool.runtime.network.expert_dispatch import Each, Stacked
+from unspool.runtime.network.experts import Experts
+from unspool.runtime.network.gated_mlp import Gated
+from unspool.runtime.network.linear import Dense
+from unspool.runtime.network.llama import Llama
 
 BLOCK, BEFORE = 32, 512
 MIXTURE = Mixture(256, 8, 512, shared=512, groups=8, open=4, scale=2.5, dense=1)

@@ -16,9 +16,9 @@ from typing import Any
 
 from canvas_json import sampled
 
-from unspool.constrain import Form, choices, grammar, json_schema, keywords, regex
-from unspool.constrain.form import Words
-from unspool.errors import BadRequest
+from unspool.core.errors import BadRequest
+from unspool.rules.constrain import Form, choices, grammar, json_schema, keywords, regex
+from unspool.rules.constrain.form import Words
 
 SCHEMA, REGEX, SUM, LISTS, CHOICES, KEYWORDS = "schema", "regex", "sum", "lists", "choices", "keywords"
 ASK = "Answer with JSON only. The answer must follow this JSON schema:\n"

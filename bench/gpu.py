@@ -27,22 +27,22 @@ import torch
 from record import save
 from spec import DATA, chats, questions
 
-from unspool.diverge import divergence, passes_of
-from unspool.law import Drawn, Law
-from unspool.lm import LM
-from unspool.loader import load
+from unspool.api.diverge import divergence, passes_of
+from unspool.api.lm import LM
+from unspool.api.loader import load
+from unspool.api.settings import Settings
+from unspool.core.law import Drawn, Law
+from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.models.address import path
 from unspool.models.shape import Shape
 from unspool.models.weights import open_checkpoint
-from unspool.run.bucket import Kind
-from unspool.run.fused import Fused
-from unspool.run.graphed import Graphed
-from unspool.run.linear import Dense
-from unspool.run.llama import Llama
-from unspool.run.session import Asked
-from unspool.run.slotted import Slotted
-from unspool.settings import Settings
-from unspool.tree import NOTHING, ROOT, Tree
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cuda.cuda_graph_model import Graphed
+from unspool.runtime.cuda.fused import Fused
+from unspool.runtime.cuda.graph_bucket import Kind
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.network.linear import Dense
+from unspool.runtime.network.llama import Llama
 
 EIGHT = Shape("llama", 32, 4096, 32, 8, 128, 14336, 128256, 8192, 1e-5, 500000.0)
 METHODS = ("lookup", "suffix", "recycle", "recall", "merge", "resident", "auto")

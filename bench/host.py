@@ -21,13 +21,13 @@ from time import perf_counter
 
 from record import save
 
-from unspool.asks import TARGET, Price, Scores
-from unspool.chance import Philox
-from unspool.draft import Auto, Lookup, Merge, Prefilled, Recall, Recycle, Suffix
-from unspool.draft.draft import Draft, Proposing
-from unspool.grow import FREE
-from unspool.tree import ROOT, Tree
-from unspool.warp import Prefix, Same
+from unspool.core.asks import TARGET, Price, Scores
+from unspool.core.chance import Philox
+from unspool.core.tree import ROOT, Tree
+from unspool.core.warp import Prefix, Same
+from unspool.loops.drafter import Draft, Proposing
+from unspool.rules.draft import Auto, Lookup, Merge, Prefilled, Recall, Recycle, Suffix
+from unspool.rules.grow import FREE
 
 BAR = 250.0  # microseconds per round at 31 nodes: a quarter of what a small model's forward takes on a GPU
 NODES = (8, 16, 31, 63)

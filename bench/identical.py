@@ -17,8 +17,8 @@ from pathlib import Path
 from record import save
 from spec import DATA, questions
 
-from unspool.loader import load
-from unspool.settings import Settings
+from unspool.api.loader import load
+from unspool.api.settings import Settings
 
 TEMPERATURES = (0.0, 0.8)
 EVERY = 10**6

@@ -16,11 +16,11 @@ from typing import Any
 from record import save
 from spec import DATA, chats
 
-from unspool.lm import LM
-from unspool.loader import load
-from unspool.run.bucket import Kind
-from unspool.run.graphed import Graphed
-from unspool.settings import Settings
+from unspool.api.lm import LM
+from unspool.api.loader import load
+from unspool.api.settings import Settings
+from unspool.runtime.cuda.cuda_graph_model import Graphed
+from unspool.runtime.cuda.graph_bucket import Kind
 
 Row = tuple[str, str, str]  # what, measured, bar
 Text = tuple[int, ...]

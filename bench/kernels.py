@@ -19,8 +19,8 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from record import save
 from torch import Tensor
 
-from unspool.kernel import attention, gate, linear, norm, rope, tune
-from unspool.kernel.rows import Rows, Sight
+from unspool.kernels import attention, gate, linear, norm, rope, tune
+from unspool.kernels.rows import Rows, Sight
 
 DTYPE, DEVICE, EPS = torch.bfloat16, "cuda", 1e-5
 WORST = 1e-2  # relative error of a whole result that bfloat16 accounts for

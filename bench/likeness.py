@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unspool.chance import At, Philox, Role
-from unspool.diverge import divergence, passes_of
-from unspool.law import Law
-from unspool.lm import LM
-from unspool.settings import Settings
-from unspool.warp.warp import Prefix
-from unspool.writer import Output
+from unspool.api.diverge import divergence, passes_of
+from unspool.api.lm import LM
+from unspool.api.settings import Settings
+from unspool.api.writer import Output
+from unspool.core.chance import At, Philox, Role
+from unspool.core.law import Law
+from unspool.core.warp.warp import Prefix
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from forms import SCHEMA, Item
 
-from unspool.constrain import Constrained, json_schema
-from unspool.law import Law
-from unspool.lm import LM
+from unspool.api.lm import LM
+from unspool.core.law import Law
+from unspool.rules.constrain import Constrained, json_schema
 
 
 def costs(lm: LM, items: list[Item], rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:

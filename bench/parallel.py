@@ -13,11 +13,11 @@ import record
 import torch
 from tqdm import tqdm
 
+from unspool.apps.cli.bench import METHODS, TASKS
 from unspool.bench.chart import chart
 from unspool.bench.parallel import Bench, plans
 from unspool.bench.pupil import Pupil
 from unspool.bench.tasks import oracle, task
-from unspool.cli.bench import METHODS, TASKS
 
 WIDTHS = (1, 2, 4, 8, 16)
 

@@ -16,8 +16,8 @@ from record import save
 from tqdm import tqdm
 
 from unspool.bench.journal import Journal
-from unspool.claim import entries
 from unspool.proof.prove import prove_entry
+from unspool.recipes.registry import entries
 
 FIGURES = ("claim", "tv", "branches", "cases", "skipped", "ok", "counterexample")
 

@@ -19,7 +19,7 @@ from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
-from unspool.constrain import Form, choices
+from unspool.rules.constrain import Form, choices
 
 COUNTDOWN = """Write the target as a sum of all the numbers, each used once, with + - * / and brackets.
 

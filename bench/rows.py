@@ -20,13 +20,13 @@ from tokenizers import Tokenizer, models
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from standin import standin
 
-from unspool.chance import Philox
-from unspool.decode import plain
-from unspool.lm import LM
+from unspool.api.lm import LM
+from unspool.api.settings import Settings
+from unspool.core.chance import Philox
+from unspool.core.stop import Stop
 from unspool.models.vocabulary import Vocabulary
-from unspool.run.engine import Engine
-from unspool.settings import Settings
-from unspool.stop import Stop
+from unspool.rules.decode import plain
+from unspool.runtime.engine.engine import Engine
 
 BAR = 30.0  # microseconds per row and 16 tokens
 PART = 16

@@ -33,14 +33,15 @@ from record import save
 from setups import FILLS, MODELS, READS, TEXTS, Setup, Stock, setups
 from tqdm import tqdm
 
+from unspool.api.lm import LM
+from unspool.api.settings import Settings
+from unspool.api.writer import Output
 from unspool.bench.journal import Journal
 from unspool.bench.machine import machine
 from unspool.bench.suites import Spec
-from unspool.claim import Entry, entries
-from unspool.errors import BadRequest
-from unspool.lm import LM
-from unspool.settings import Settings
-from unspool.writer import Output
+from unspool.core.claim import Entry
+from unspool.core.errors import BadRequest
+from unspool.recipes.registry import entries
 
 SEED = 1
 WARMING = 16  # tokens written before the clock runs, for what is set up when a shape comes for the first time

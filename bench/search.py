@@ -24,24 +24,24 @@ from typing import Any
 from puzzles import TASKS, Problem, Task
 from record import save
 
-from unspool.asks import Decoding, Scores, Written
+from unspool.api.lm import LM, SCRATCH
+from unspool.api.loader import load
+from unspool.api.settings import Settings
 from unspool.bench.standing import wilson
-from unspool.chance import Chance, Philox
-from unspool.claim import Method
-from unspool.constrain import Masked, Potential
-from unspool.lm import LM, SCRATCH
-from unspool.loader import load
-from unspool.methods import Branching, fitted
-from unspool.run.engine import Engine
-from unspool.search import AStar, Beam, Branch, Chaotic, Diverse, Foresight, Several, Smc, Stochastic
-from unspool.search.choose import agree, best, overlap, vote
-from unspool.search.mark import Leaning, Likely, Mark, Told
-from unspool.search.rollout import Border
-from unspool.search.several import FOREVER
-from unspool.search.text import Text
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.warp.warp import Warp
+from unspool.core.asks import Decoding, Scores, Written
+from unspool.core.chance import Chance, Philox
+from unspool.core.claim import Method
+from unspool.core.stop import Stop
+from unspool.core.warp.warp import Warp
+from unspool.recipes.methods import Branching, fitted
+from unspool.rules.constrain import Masked, Potential
+from unspool.rules.search import AStar, Beam, Branch, Chaotic, Diverse, Foresight, Several, Smc, Stochastic
+from unspool.rules.search.choose import agree, best, overlap, vote
+from unspool.rules.search.mark import Leaning, Likely, Mark, Told
+from unspool.rules.search.rollout import Border
+from unspool.rules.search.several import FOREVER
+from unspool.rules.search.text import Text
+from unspool.runtime.engine.engine import Engine
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 WARM = 0.7

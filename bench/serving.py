@@ -11,20 +11,20 @@ from typing import Any
 
 import torch
 
-from unspool.chance import Philox
-from unspool.lm import LM
-from unspool.loader import load
-from unspool.methods import method
+from unspool.api.lm import LM
+from unspool.api.loader import load
+from unspool.api.plan import plan
+from unspool.api.settings import Settings
+from unspool.core.chance import Philox
+from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING
+from unspool.core.warp import Temperature
 from unspool.models.address import path
-from unspool.models.plan import plan
 from unspool.models.weights import open_checkpoint
-from unspool.run.engine import Engine
-from unspool.run.fewbits import KINDS
-from unspool.run.session import Asked
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.tree import NOTHING
-from unspool.warp import Temperature
+from unspool.recipes.methods import method
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.engine.engine import Engine
+from unspool.runtime.network.quantised import KINDS
 
 Row = tuple[str, str, str]  # what, measured, bar
 Text = tuple[int, ...]

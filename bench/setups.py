@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 
+from unspool.api.lm import LM
+from unspool.api.loader import load
 from unspool.bench.prompts import BUILT_IN, TOWNS
-from unspool.claim import SEED, Entry, Method
-from unspool.constrain import Form, ItemSet, Static, choices, regex
-from unspool.decode.denoise import Denoise
-from unspool.decode.speculate import Speculate
-from unspool.draft import Bunch, Bush, Chain, Retrieve, Store
-from unspool.lm import LM
-from unspool.loader import load
+from unspool.core.claim import SEED, Entry, Method
+from unspool.loops.denoise import Denoise
+from unspool.loops.speculate import Speculate
+from unspool.loops.unmask_blocks import Fixed
 from unspool.models.vocabulary import Vocabulary
-from unspool.search.resample import systematic
-from unspool.search.rewarded import Rewarded
-from unspool.search.smc import Smc
+from unspool.rules.constrain import Form, ItemSet, Static, choices, regex
+from unspool.rules.draft import Bunch, Bush, Chain, Retrieve, Store
+from unspool.rules.search.resample import systematic
+from unspool.rules.search.rewarded import Rewarded
+from unspool.rules.search.smc import Smc
+from unspool.rules.unmask.filtered import Filtered
 from unspool.train.filter import examples, train
-from unspool.unmask.blocks import Fixed
-from unspool.unmask.filtered import Filtered
 
 READS, DRAFTED, CASCADE, FILLS = "reads", "drafted", "cascade", "fills"
 MODELS = {

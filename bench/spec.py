@@ -21,16 +21,16 @@ from pathlib import Path
 
 from record import save
 
+from unspool.api.lm import LM
+from unspool.api.loader import load
+from unspool.api.settings import Settings
 from unspool.bench.contender import Contender
 from unspool.bench.peers import peers as others
 from unspool.bench.suites import questions as asked_of
-from unspool.claim import Method
-from unspool.errors import BadRequest
-from unspool.grow.cost import Cost
-from unspool.lm import LM
-from unspool.loader import load
-from unspool.methods import method, runnable
-from unspool.settings import Settings
+from unspool.core.claim import Method
+from unspool.core.cost import Cost
+from unspool.core.errors import BadRequest
+from unspool.recipes.methods import method, runnable
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "spec_bench"
 PLAIN, THEIR_LOOKUP = "plain", "prompt lookup"

@@ -9,11 +9,11 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from kernels import DEVICE, EPS, Model, Product, made, products, rope_inputs, rows_of, weight_of
 from torch import Tensor
 
-from unspool.kernel.attention import attention
-from unspool.kernel.linear import linear
-from unspool.kernel.rope import rope
-from unspool.kernel.rows import Rows
-from unspool.kernel.verify import Verdicts, verify
+from unspool.kernels.attention import attention
+from unspool.kernels.linear import linear
+from unspool.kernels.rope import rope
+from unspool.kernels.rows import Rows
+from unspool.kernels.verify import Verdicts, verify
 
 
 @dataclass(frozen=True)

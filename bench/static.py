@@ -35,8 +35,8 @@ import torch
 from record import save
 from torch import Tensor
 
-from unspool.constrain.itemset import ROOT, ItemSet
-from unspool.constrain.listing import Listing
+from unspool.rules.constrain.itemset import ROOT, ItemSet
+from unspool.rules.constrain.listing import Listing
 
 LENGTH = 5  # tokens per item
 DEEP = 2  # the depth from which on few tokens may follow
@@ -263,7 +263,7 @@ def compare(ways: dict[str, Way], items: ItemSet, texts: Tensor, device: str) ->
             run = partial(both, way, states[name], scores, tokens, depth)
             found[name].append(seconds(run, device))
             if name in ("static", "columns", "ranges") and device != "cpu":
-                from unspool.kernel.tune import microseconds
+                from unspool.kernels.tune import microseconds
 
                 found["graph" if name == "static" else f"{name} graph"].append(microseconds([run] * 20) / 1e6)
         if 32 * width > vocab:

@@ -16,13 +16,13 @@ from typing import Any
 from record import save
 from spec import DATA, chats
 
-from unspool.chance import Philox
-from unspool.lm import LM
-from unspool.loader import load
-from unspool.methods import method
-from unspool.run.engine import Engine
-from unspool.run.graphed import Graphed
-from unspool.settings import Settings
+from unspool.api.lm import LM
+from unspool.api.loader import load
+from unspool.api.settings import Settings
+from unspool.core.chance import Philox
+from unspool.recipes.methods import method
+from unspool.runtime.cuda.cuda_graph_model import Graphed
+from unspool.runtime.engine.engine import Engine
 
 Row = tuple[str, str, str]  # what, measured, bar
 Text = tuple[int, ...]

@@ -18,14 +18,14 @@ import torch
 import transformers
 from record import save
 
+from unspool.api.lm import LM
+from unspool.api.settings import Settings
 from unspool.bench.peers import mirror
-from unspool.lm import LM
 from unspool.models.address import path
 from unspool.models.weights import Checkpoint, open_checkpoint
-from unspool.run.llama import Llama
-from unspool.run.network import Batch, Row
-from unspool.run.slotted import Slotted
-from unspool.settings import Settings
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.network.llama import Llama
+from unspool.runtime.network.network import Batch, Row
 
 STEPS = ((1, 128), (1, 1024), (8, 128), (64, 128))  # (new tokens, tokens before them)
 DECODED, PROMPT = 32, 128

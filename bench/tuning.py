@@ -2,7 +2,7 @@
 
     python bench/tuning.py [--json FILE]
 
-Prints lines for the table in unspool/kernel/cut.py, for attention the best tilings beside the rule's own, and whole
+Prints lines for the table in unspool/kernels/cut.py, for attention the best tilings beside the rule's own, and whole
 steps by how their launches overlap. Processes side by side compile all candidates first: Triton keeps them on disk.
 """
 
@@ -27,9 +27,9 @@ from kernels import DTYPE, EPS, MODELS, Model, Product, made
 from record import save
 from stack import Stack, inputs_of
 
-from unspool.kernel import attention, chain, cut, linear, norm, tune
-from unspool.kernel.cut import Cut
-from unspool.kernel.tiling import Tiling
+from unspool.kernels import attention, chain, cut, linear, norm, tune
+from unspool.kernels.cut import Cut
+from unspool.kernels.tiling import Tiling
 
 COMPILERS = 15
 TOKENS = (8, 16, 32, 64)

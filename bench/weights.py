@@ -15,17 +15,17 @@ from typing import Any
 
 from record import save
 
-from unspool.grow.chosen import chosen
-from unspool.law import Law
-from unspool.lm import LM
-from unspool.loader import dtype_of, load
+from unspool.api.lm import LM
+from unspool.api.loader import dtype_of, load
+from unspool.api.plan import weight_bytes
+from unspool.api.settings import Settings
+from unspool.core.chosen import chosen
+from unspool.core.law import Law
+from unspool.core.tree import Tree
 from unspool.models.address import path
-from unspool.models.plan import weight_bytes
 from unspool.models.weights import open_checkpoint
-from unspool.run.fewbits import KINDS
-from unspool.run.session import Asked
-from unspool.settings import Settings
-from unspool.tree import Tree
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.network.quantised import KINDS
 
 PROMPTS = (
     "Why is the sky blue?",

@@ -7,16 +7,16 @@ from random import Random
 
 import torch
 
-from unspool.asks import Look
-from unspool.canvas import HOLE
-from unspool.chance import Every, Philox
-from unspool.decode import Denoise
-from unspool.field import Field
-from unspool.law import Law
-from unspool.run.engine import Engine
-from unspool.run.table import Table
-from unspool.stop import Stop
-from unspool.warp import Same, Temperature
+from unspool.core.asks import Look
+from unspool.core.canvas import HOLE
+from unspool.core.chance import Every, Philox
+from unspool.core.field import Field
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.warp import Same, Temperature
+from unspool.rules.decode import Denoise
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 GREEDY = Temperature(0.0)
 

@@ -9,7 +9,7 @@ from lastpassed import pytest_addoption as pytest_addoption
 from lastpassed import pytest_configure as pytest_configure
 from signals import restore
 
-from unspool.errors import FetchFailed
+from unspool.core.errors import FetchFailed
 
 restore()  # before anything starts a process, which would inherit it
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from hypothesis import strategies as st
 
-from unspool.law import Drawn, Law
-from unspool.run.session import Asked, Causal, Session
-from unspool.tree import NOTHING, Tree
+from unspool.core.law import Drawn, Law
+from unspool.core.tree import NOTHING, Tree
+from unspool.runtime.engine.contracts import Asked, Causal, Session
 
 
 def trees(draw: Callable, vocab: int, leaves: int, most: int = 6) -> Tree:

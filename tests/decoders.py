@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
-from unspool.asks import Done, Emit, Keep, Score
-from unspool.chance import At, Role
-from unspool.law import Law
-from unspool.tree import NOTHING
+from unspool.core.asks import Done, Emit, Keep, Score
+from unspool.core.chance import At, Role
+from unspool.core.law import Law
+from unspool.core.tree import NOTHING
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from unspool.asks import Look
-from unspool.canvas import HOLE
+from unspool.core.asks import Look
+from unspool.core.canvas import HOLE
 from unspool.models.filling import Filling
-from unspool.run.network import Batch, Outputs
-from unspool.run.slots import Slots
+from unspool.runtime.cache.kv_pool import Slots
+from unspool.runtime.network.network import Batch, Outputs
 
 VOCAB = 4
 FILLINGS = [Filling(layout, reading, 3) for layout in ("block", "causal") for reading in ("shifted", "aligned")]

@@ -17,25 +17,25 @@ from typing import Any, TypeAlias
 
 from remembering import Cached
 
-from unspool.asks import Done
-from unspool.chance import TooManyBranches
-from unspool.claim import BOUND, HEURISTIC, Entry, Method, entries
-from unspool.decode import Denoise, Speculate
-from unspool.draft import Bush, Chain
-from unspool.methods import method
+from unspool.core.asks import Done
+from unspool.core.chance import TooManyBranches
+from unspool.core.claim import BOUND, HEURISTIC, Entry, Method
 from unspool.proof import Case
 from unspool.proof.case import STANDING, UNSHAPED
 from unspool.proof.compare import compared
-from unspool.proof.plainly import Plainly
-from unspool.proof.prove import TOLERANCE
+from unspool.proof.prove import TOLERANCE, truth_of
 from unspool.proof.shaping import PLAIN
-from unspool.unmask.adaptive import Adaptive
-from unspool.unmask.confident import Confident
-from unspool.unmask.filtered import Filtered
-from unspool.unmask.foreseen import Foreseen
-from unspool.verify.conditional import Conditional
-from unspool.verify.top_beta import TopBeta
-from unspool.verify.typical import Typical
+from unspool.recipes.methods import method
+from unspool.recipes.registry import entries
+from unspool.rules.decode import Denoise, Speculate
+from unspool.rules.draft import Bush, Chain
+from unspool.rules.unmask.adaptive import Adaptive
+from unspool.rules.unmask.confident import Confident
+from unspool.rules.unmask.filtered import Filtered
+from unspool.rules.unmask.foreseen import Foreseen
+from unspool.rules.verify.conditional import Conditional
+from unspool.rules.verify.top_beta import TopBeta
+from unspool.rules.verify.typical import Typical
 
 FILE = Path(__file__).parent / "golden" / "gaps.json"
 RENEW = "scripts/gaps"  # what writes the file
@@ -126,7 +126,7 @@ def _figures(entry: Entry, trial: Method, case: Case) -> Figures:
     """The figures of one case, or why there are none; `tokens` is said where texts had to be shorter."""
     for most in range(case.most, 0, -1):
         try:
-            found = compared(trial, entry.claim, replace(case, most=most), BRANCHES, entry.truth or Plainly)
+            found = compared(trial, entry.claim, replace(case, most=most), BRANCHES, truth_of(entry))
         except TooManyBranches:
             continue
         if found is None:

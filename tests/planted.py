@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from unspool.asks import Score, Scores, Verdict
-from unspool.chance import At, Role
-from unspool.claim import Method
-from unspool.decode import Denoise, Speculate
-from unspool.draft import Bush, Chain, Memoryless
-from unspool.draft.chain import DRAFT
-from unspool.draft.draft import possible
-from unspool.law import Drawn, Law
-from unspool.tree import NOTHING, ROOT
-from unspool.verify import rejection, walk
-from unspool.warp import Scored
+from unspool.core.asks import Score, Scores, Verdict
+from unspool.core.chance import At, Role
+from unspool.core.claim import Method
+from unspool.core.law import Drawn, Law
+from unspool.core.tree import NOTHING, ROOT
+from unspool.core.warp import Scored
+from unspool.loops.drafter import possible
+from unspool.rules.decode import Denoise, Speculate
+from unspool.rules.draft import Bush, Chain, Memoryless
+from unspool.rules.draft.chain import DRAFT
+from unspool.rules.verify import rejection, walk
 
 
 @dataclass(frozen=True)

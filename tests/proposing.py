@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from unspool.asks import Draw, Score, Scores
-from unspool.draft.draft import Proposing
-from unspool.tree import Tree
+from unspool.core.asks import Draw, Score, Scores
+from unspool.core.tree import Tree
+from unspool.loops.drafter import Proposing
 
 
 def answered(asking: Proposing, score: Callable[[Score], Scores]) -> tuple[Tree, int]:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unspool.asks import Look
-from unspool.canvas import HOLE, Status
-from unspool.field import Field
-from unspool.law import Law
+from unspool.core.asks import Look
+from unspool.core.canvas import HOLE, Status
+from unspool.core.field import Field
+from unspool.core.law import Law
 from unspool.proof import Case
-from unspool.run.session import Causal, Looking
-from unspool.run.table import Table, TableSession
+from unspool.runtime.cache.table_model import Table, TableSession
+from unspool.runtime.engine.contracts import Causal, Looking
 
 
 class Kept(TableSession):

@@ -16,7 +16,7 @@ pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")
 httpx = pytest.importorskip("httpx")
 
-from unspool.serve import House, Limits, Worker, application  # noqa: E402
+from unspool.apps.server import House, Limits, Worker, application  # noqa: E402
 
 LIMITS = Limits(tokens=4000, texts=4, body=40_000)
 ENDLESS = {"temperature": 0, "max_tokens": 4000, "logit_bias": {"1": -100}}  # the token 1 would end the text
@@ -34,7 +34,7 @@ def told():
     """What the servers of this process log; else it would come between the lines of pytest."""
     lines = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unspool.serve.call.log", lambda event, record: lines.append(record))
+        patch.setattr("unspool.apps.server.call.log", lambda event, record: lines.append(record))
         yield lines
 
 

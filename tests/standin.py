@@ -2,9 +2,9 @@
 
 import torch
 
-from unspool.run.bucket import BEST, Bucket, Kind
-from unspool.run.graphed import Graphed
-from unspool.run.loose import Loose
+from unspool.runtime.cache.gather_pool import Loose
+from unspool.runtime.cuda.cuda_graph_model import Graphed
+from unspool.runtime.cuda.graph_bucket import BEST, Bucket, Kind
 
 
 class Blank:

@@ -6,23 +6,23 @@ import interpreted  # noqa: F401  (Triton, before anything imports kernels)
 import pytest
 from standin import standin
 
-from unspool.asks import Price
-from unspool.chance import Philox
-from unspool.claim import LAW, SEED
-from unspool.decode import Speculate
-from unspool.draft import Draft, Source, auto
-from unspool.draft.merge import Merged
-from unspool.grow import FREE, Cost
-from unspool.grow.chosen import chosen
-from unspool.methods import method
+from unspool.core.asks import Price
+from unspool.core.chance import Philox
+from unspool.core.chosen import chosen
+from unspool.core.claim import LAW, SEED
+from unspool.core.stop import Stop
+from unspool.core.tree import Tree
+from unspool.core.warp import Temperature
 from unspool.proof import prove
-from unspool.run import price as prices
-from unspool.run.engine import Engine
-from unspool.run.table import Table
-from unspool.stop import Stop
-from unspool.tree import Tree
-from unspool.verify import walk, zeroing
-from unspool.warp import Temperature
+from unspool.recipes.methods import method
+from unspool.rules.decode import Speculate
+from unspool.rules.draft import Draft, Source, auto
+from unspool.rules.draft.merge import Merged
+from unspool.rules.grow import FREE, Cost
+from unspool.rules.verify import walk, zeroing
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine import price as prices
+from unspool.runtime.engine.engine import Engine
 
 STEEP = Cost((1, 2), (1.0, 2.5))  # a second row costs more than a token can bring
 DEAR, CHEAP = Cost((1,), (5.0,)), Cost((1,), (0.01,))

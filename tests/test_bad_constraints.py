@@ -9,17 +9,17 @@ import sys
 import pytest
 from letters import Letters
 
-from unspool.chance import Philox
-from unspool.constrain import Constrained, choices, grammar, json_schema, regex
-from unspool.constrain.finite import endless
-from unspool.constrain.matcher import LONGEST
-from unspool.constrain.rules import endless as endless_rules
-from unspool.constrain.trie import Trie
-from unspool.decode import Speculate
-from unspool.errors import BadRequest, EmptyLaw
-from unspool.run.engine import Engine
-from unspool.run.table import Table
-from unspool.stop import Stop
+from unspool.core.chance import Philox
+from unspool.core.errors import BadRequest, EmptyLaw
+from unspool.core.stop import Stop
+from unspool.rules.constrain import Constrained, choices, grammar, json_schema, regex
+from unspool.rules.constrain.finite import endless
+from unspool.rules.constrain.matcher import LONGEST
+from unspool.rules.constrain.rules import endless as endless_rules
+from unspool.rules.constrain.trie import Trie
+from unspool.rules.decode import Speculate
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 pytest.importorskip("llguidance")
 

@@ -101,8 +101,8 @@ def test_offline(tmp_path):
 def test_the_fast_precision_is_the_one_that_the_clock_says(monkeypatch):
     import torch
 
-    from unspool.loader import dtype_of
-    from unspool.run import precision
+    from unspool.api.loader import dtype_of
+    from unspool.runtime.network import precision
 
     for bf16, said in ((0.5, torch.bfloat16), (0.95, torch.float32), (2.0, torch.float32)):
         precision.fastest.cache_clear()

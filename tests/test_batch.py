@@ -18,21 +18,22 @@ from patience import PATIENCE, until
 from processes import started
 
 from unspool import Settings
-from unspool.batch import Journal, Lines, Reading, Scribe
-from unspool.batch.alone import alone
-from unspool.batch.job import work
-from unspool.batch.output import Output
-from unspool.batch.scribe import written
-from unspool.cli.root import root
-from unspool.cluster import Span
-from unspool.constrain import JsonSchema
-from unspool.errors import BadRequest, MissingExtra
+from unspool.apps.batch import Journal, Lines, Reading, Scribe
+from unspool.apps.batch.alone import alone
+from unspool.apps.batch.job import work
+from unspool.apps.batch.output import Output
+from unspool.apps.batch.scribe import written
+from unspool.apps.cli.root import root
+from unspool.apps.cluster import Span
+from unspool.core.errors import BadRequest, MissingExtra
+from unspool.rules.constrain import JsonSchema
 
 CHAT = [{"role": "user", "content": "Hello"}]
 # As if the extra `serve` were not installed: a batch does without.
-COMMAND = (
-    "import sys; sys.modules.update(fastapi=None, starlette=None, uvicorn=None)\nfrom unspool.cli import main; main()"
-)
+COMMAND = """import sys
+sys.modules.update(fastapi=None, starlette=None, uvicorn=None)
+from unspool.apps.cli import main
+main()"""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def body_of(record):
 @pytest.fixture
 def unspool(folder, lm, monkeypatch):
     """The command in this process, over a model that is loaded once."""
-    monkeypatch.setattr("unspool.cli.loading.Loading.load", lambda self, quiet=False: lm)
+    monkeypatch.setattr("unspool.apps.cli.loading.Loading.load", lambda self, quiet=False: lm)
 
     def call(*arguments):
         return root.main(["batch", *map(str, arguments), "-m", str(folder)], standalone_mode=False)
@@ -138,7 +139,7 @@ def test_a_text_is_the_one_of_the_library_and_of_the_server(lm, unspool, tmp_pat
 
     pytest.importorskip("fastapi")
     client = pytest.importorskip("starlette.testclient")
-    from unspool.serve import House, Limits, Worker, application
+    from unspool.apps.server import House, Limits, Worker, application
 
     with client.TestClient(application(Worker(lm, Limits()), House("little"))) as http:
         served = [http.post(url, json=body).json() for url, body in zip(urls, bodies, strict=True)]
@@ -182,7 +183,7 @@ def told(call, *arguments):
 
 
 def test_what_cannot_be_done_is_said_before_a_model_is_loaded(unspool, tmp_path, monkeypatch):
-    monkeypatch.setattr("unspool.cli.loading.Loading.load", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("unspool.apps.cli.loading.Loading.load", lambda *_: pytest.fail("a model was loaded"))
     source, out = put(tmp_path / "in", [{"prompt": "a"}]), tmp_path / "out"
     assert "no such file" in told(unspool, tmp_path / "none", out)
     assert "no plain file" in told(unspool, tmp_path, out)
@@ -304,7 +305,7 @@ def test_other_lines_or_options_than_were_begun_with_are_refused(unspool, tmp_pa
             yield answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unspool.batch.alone.alone", stopping)
+        patch.setattr("unspool.apps.batch.alone.alone", stopping)
         with pytest.raises(Stop):
             unspool(source, out)
     kept = part.read_bytes()
@@ -361,7 +362,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("role", ["model", "draft"])
 def test_other_contents_of_the_same_files_are_noticed(folder, own, lm, tmp_path, monkeypatch, change, role):
-    monkeypatch.setattr("unspool.cli.loading.Loading.load", lambda self, quiet=False: lm)
+    monkeypatch.setattr("unspool.apps.cli.loading.Loading.load", lambda self, quiet=False: lm)
     source, out, part = (
         put(tmp_path / "in", [{"prompt": "a", "max_tokens": 2}] * 2),
         tmp_path / "out",
@@ -376,7 +377,7 @@ def test_other_contents_of_the_same_files_are_noticed(folder, own, lm, tmp_path,
         raise OSError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("unspool.batch.output.Output.finish", fail)
+        patch.setattr("unspool.apps.batch.output.Output.finish", fail)
         with pytest.raises(OSError, match="killed"):
             run()
     assert part.exists()
@@ -427,7 +428,7 @@ def test_a_journal_of_before_says_that_it_cannot_tell(tmp_path):
 
 
 def test_a_full_disk_names_the_file(tmp_path):
-    from unspool.cli.failure import _said
+    from unspool.apps.cli.failure import _said
 
     lines = Lines.of(put(tmp_path / "in", [{"prompt": "a"}]))
     with Journal(tmp_path / "out.part", {}, lines) as journal:

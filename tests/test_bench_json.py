@@ -19,8 +19,8 @@ from unspool.bench.schemas import Judge, Row
 from unspool.bench.score import only_theirs, score
 from unspool.bench.shelf import cases
 from unspool.bench.takers import TAKERS, Unspool
-from unspool.constrain import Report, choices, json_schema
-from unspool.errors import BadRequest
+from unspool.core.errors import BadRequest
+from unspool.rules.constrain import Report, choices, json_schema
 
 pytest.importorskip("llguidance")
 pytest.importorskip("jsonschema")
@@ -200,7 +200,7 @@ def test_the_command_can_be_interrupted(tmp_path, smollm2_path):
     ],
 )
 def test_what_the_command_cannot_do_is_said(arguments, why, capsys):
-    from unspool.cli.root import main
+    from unspool.apps.cli.root import main
 
     with pytest.raises(SystemExit) as ended:
         main(["bench", "json", "--data", str(DATA), *arguments])
@@ -217,7 +217,7 @@ def xgrammar():
 
 
 def test_xgrammar_is_a_constraint_like_others(xgrammar, words):
-    from unspool.constrain import xgrammar_schema
+    from unspool.rules.constrain import xgrammar_schema
 
     state = xgrammar_schema(case("person").schema).fit(words).start()
     for token in words.encode('{"name": "Ada", "age": 36', special=False):
@@ -235,7 +235,7 @@ def test_xgrammar_is_a_constraint_like_others(xgrammar, words):
 
 def test_what_xgrammar_leaves_out_is_checked_at_the_end(xgrammar, words):
     from unspool.bench.takers import XGrammar
-    from unspool.constrain import xgrammar_schema
+    from unspool.rules.constrain import xgrammar_schema
 
     alone, _ = XGrammar().take(case("distinct").schema, words)
     assert takes(alone, [1, 1], words)  # it knows no uniqueItems
@@ -245,7 +245,7 @@ def test_what_xgrammar_leaves_out_is_checked_at_the_end(xgrammar, words):
 
 
 def test_xgrammar_beside_another_form(xgrammar, words):
-    from unspool.constrain import xgrammar_schema
+    from unspool.rules.constrain import xgrammar_schema
 
     both = (xgrammar_schema({"type": "integer"}) | choices("none")).fit(words)
     assert takes(both, 12, words)

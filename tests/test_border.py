@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from unspool.law import NEVER, Law
-from unspool.warp import Epsilon, Eta, MinP, Temperature, TopK, TopNSigma, TopP, Typical
+from unspool.core.law import NEVER, Law
+from unspool.core.warp import Epsilon, Eta, MinP, Temperature, TopK, TopNSigma, TopP, Typical
 
 SIZE = 49_152
 

@@ -8,31 +8,31 @@ import pytest
 import torch
 from deep import FULL, Deep, expected
 
-from unspool.asks import Look
-from unspool.canvas import Canvas
-from unspool.chance import Philox
-from unspool.errors import BadRequest
-from unspool.field import Field
-from unspool.methods import method
+from unspool.core.asks import Look
+from unspool.core.canvas import Canvas
+from unspool.core.chance import Philox
+from unspool.core.errors import BadRequest
+from unspool.core.field import Field
+from unspool.core.stop import Stop
+from unspool.loops.unmask_blocks import blocks_of
+from unspool.loops.unmasker import begun
+from unspool.loops.view import look
 from unspool.models.filling import Filling
 from unspool.models.shape import Shape
-from unspool.run.canvased import Canvased
-from unspool.run.engine import Engine
-from unspool.run.fixed import Alone, padded
-from unspool.run.linear import dense
-from unspool.run.llama import Llama
-from unspool.run.renewal import Renewal, staying
-from unspool.run.session import Looking
-from unspool.run.sheeted import Sheeted
-from unspool.stop import Stop
-from unspool.unmask.blocks import blocks_of
-from unspool.unmask.cached_dual import CachedDual
-from unspool.unmask.cached_prefix import CachedPrefix
-from unspool.unmask.delayed import Delayed
-from unspool.unmask.interval import Interval
-from unspool.unmask.unmask import begun
-from unspool.unmask.view import look
-from unspool.unmask.windowed import Windowed
+from unspool.recipes.methods import method
+from unspool.rules.unmask.cached_dual import CachedDual
+from unspool.rules.unmask.cached_prefix import CachedPrefix
+from unspool.rules.unmask.delayed import Delayed
+from unspool.rules.unmask.interval import Interval
+from unspool.rules.unmask.windowed import Windowed
+from unspool.runtime.diffusion.block_diffusion import Canvased
+from unspool.runtime.diffusion.cache_refresh import Renewal, staying
+from unspool.runtime.diffusion.full_diffusion import Sheeted
+from unspool.runtime.engine.contracts import Looking
+from unspool.runtime.engine.engine import Engine
+from unspool.runtime.network.batch_invariant import Alone, padded
+from unspool.runtime.network.linear import dense
+from unspool.runtime.network.llama import Llama
 
 ORDER = (2, 0, 1, 4, 3, 5)  # in which the six holes are filled, block by block
 

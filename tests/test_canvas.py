@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unspool.canvas import HOLE, Canvas, Status
+from unspool.core.canvas import HOLE, Canvas, Status
 
 G, H, D, F = Status
 

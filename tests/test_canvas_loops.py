@@ -7,19 +7,30 @@ from itertools import pairwise
 import pytest
 from canvases import Scripted, law_of, table, told
 
-from unspool.canvas import Canvas, Status
-from unspool.chance import Every, Philox, total_variation
-from unspool.decode import AnyOrder, Chunks, Deliberate, Denoise, Fragments, Given, Insert, Least, Scattered, Slots
-from unspool.decode.anyorder import Alike, Copied, left, mixed
-from unspool.errors import BadRequest
-from unspool.field import Field
-from unspool.law import Law
-from unspool.methods import method
-from unspool.run.engine import Engine
-from unspool.run.table import Joint, Table
-from unspool.stop import Stop
-from unspool.unmask import Confident, Context, Cooling, Fixed
-from unspool.warp import Same, Temperature
+from unspool.core.canvas import Canvas, Status
+from unspool.core.chance import Every, Philox, total_variation
+from unspool.core.errors import BadRequest
+from unspool.core.field import Field
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.warp import Same, Temperature
+from unspool.recipes.methods import method
+from unspool.rules.decode import (
+    AnyOrder,
+    Chunks,
+    Deliberate,
+    Denoise,
+    Fragments,
+    Given,
+    Insert,
+    Least,
+    Scattered,
+    Slots,
+)
+from unspool.rules.decode.anyorder import Alike, Copied, left, mixed
+from unspool.rules.unmask import Confident, Context, Cooling, Fixed
+from unspool.runtime.cache.table_model import Joint, Table
+from unspool.runtime.engine.engine import Engine
 
 # ---- any-subset speculation
 

@@ -17,20 +17,20 @@ import torch
 from canvases import Noise, counted
 from letters import Letters
 
-from unspool.canvas import Status
-from unspool.chance import Philox
-from unspool.constrain import choices, json_schema, regex
-from unspool.constrain.form import Form
-from unspool.decode import Denoise
-from unspool.errors import BadRequest
-from unspool.field import Field
-from unspool.law import Law
-from unspool.methods import fills, fitted, method, runnable
-from unspool.run.engine import Engine
-from unspool.settings import Settings
-from unspool.unmask import Confident, Fixed
-from unspool.unmask.blocks import whole
-from unspool.unmask.filtered import Filter, Filtered
+from unspool.api.settings import Settings
+from unspool.core.canvas import Status
+from unspool.core.chance import Philox
+from unspool.core.errors import BadRequest
+from unspool.core.field import Field
+from unspool.core.law import Law
+from unspool.loops.unmask_blocks import whole
+from unspool.recipes.methods import fills, fitted, method, runnable
+from unspool.rules.constrain import choices, json_schema, regex
+from unspool.rules.constrain.form import Form
+from unspool.rules.decode import Denoise
+from unspool.rules.unmask import Confident, Fixed
+from unspool.rules.unmask.filtered import Filter, Filtered
+from unspool.runtime.engine.engine import Engine
 
 pytest.importorskip("llguidance")
 

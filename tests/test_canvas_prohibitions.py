@@ -9,21 +9,13 @@ import torch
 from canvases import Noise, Scripted, counted, told
 from letters import Letters
 
-from unspool.canvas import HOLE, Canvas, Status
-from unspool.chance import Philox
-from unspool.constrain import regex
-from unspool.decode import AnyOrder, Deliberate, Denoise, Fragments, Insert, Slots
-from unspool.decode.refill import Given
-from unspool.errors import BadRequest, EmptyLaw
-from unspool.field import Field
-from unspool.law import NEVER, Law
-from unspool.methods import fitted, runnable
-from unspool.run.engine import Engine
-from unspool.settings import Settings
-from unspool.unmask import Confident, Edit
-from unspool.unmask.guard import Careful
-from unspool.unmask.sight import Sight
-from unspool.warp import (
+from unspool.api.settings import Settings
+from unspool.core.canvas import HOLE, Canvas, Status
+from unspool.core.chance import Philox
+from unspool.core.errors import BadRequest, EmptyLaw
+from unspool.core.field import Field
+from unspool.core.law import NEVER, Law
+from unspool.core.warp import (
     BadWords,
     Frequency,
     LogitBias,
@@ -34,7 +26,15 @@ from unspool.warp import (
     Same,
     Temperature,
 )
-from unspool.warp.warp import Warp
+from unspool.core.warp.warp import Warp
+from unspool.loops.guard import Careful
+from unspool.loops.sight import Sight
+from unspool.recipes.methods import fitted, runnable
+from unspool.rules.constrain import regex
+from unspool.rules.decode import AnyOrder, Deliberate, Denoise, Fragments, Insert, Slots
+from unspool.rules.decode.refill import Given
+from unspool.rules.unmask import Confident, Edit
+from unspool.runtime.engine.engine import Engine
 
 WORDS = Letters(tuple("abcdefgh \n"), controls=0, ends=2)
 END = 10

@@ -9,15 +9,15 @@ from deep import BLOCKS, FILLINGS, FULL, VOCAB, Deep, same, text_law
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unspool.asks import Look, Soft
-from unspool.canvas import HOLE, Canvas, Status
-from unspool.errors import BadRequest, OutOfRoom
-from unspool.law import Drawn, Law
+from unspool.core.asks import Look, Soft
+from unspool.core.canvas import HOLE, Canvas, Status
+from unspool.core.errors import BadRequest, OutOfRoom
+from unspool.core.law import Drawn, Law
+from unspool.core.tree import NOTHING, Tree
 from unspool.models.filling import Filling
-from unspool.run.canvased import Canvased
-from unspool.run.session import Asked, Causal, Infill, Looking
-from unspool.run.sheeted import Sheeted
-from unspool.tree import NOTHING, Tree
+from unspool.runtime.diffusion.block_diffusion import Canvased
+from unspool.runtime.diffusion.full_diffusion import Sheeted
+from unspool.runtime.engine.contracts import Asked, Causal, Infill, Looking
 
 
 @st.composite

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unspool.chance import At, Every, Philox, Role, Tape, TooManyBranches, philox, total_variation
-from unspool.law import Law
+from unspool.core.chance import At, Every, Philox, Role, Tape, TooManyBranches, philox, total_variation
+from unspool.core.law import Law
 
 quick = settings(max_examples=60, deadline=None)
 ones = 0xFFFFFFFF

@@ -4,16 +4,16 @@ import math
 
 import pytest
 
-from unspool.chance import Philox
-from unspool.claim import LAW
-from unspool.errors import BadRequest
-from unspool.methods import method
+from unspool.core.chance import Philox
+from unspool.core.claim import LAW
+from unspool.core.errors import BadRequest
+from unspool.core.stop import Stop
+from unspool.core.warp import Same, Temperature
 from unspool.proof import prove
-from unspool.run.engine import Engine
-from unspool.run.table import Table
-from unspool.stop import Stop
-from unspool.unmask.checked import Checked, build
-from unspool.warp import Same, Temperature
+from unspool.recipes.methods import method
+from unspool.rules.unmask.checked import Checked, build
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -33,7 +33,7 @@ def test_always_checked_the_law_is_that_of_reading(block):
 
 
 def test_a_check_that_keeps_what_it_rejects_is_caught(monkeypatch):
-    monkeypatch.setattr("unspool.law.Law.minus", lambda self, q, scale=1.0: self)  # the residual forgotten
+    monkeypatch.setattr("unspool.core.law.Law.minus", lambda self, q, scale=1.0: self)  # the residual forgotten
     assert not prove(build(cost=-math.inf, size=3), LAW, quick=True, shaped=False).ok
 
 

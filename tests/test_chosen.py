@@ -2,18 +2,18 @@
 
 import pytest
 
-from unspool.chance import Every, Philox
-from unspool.grow.chosen import chosen
-from unspool.law import Law
-from unspool.run.engine import Engine
-from unspool.run.table import Table
-from unspool.search import Beam
-from unspool.search.resample import multinomial, residual, stratified, systematic
-from unspool.stop import Stop
-from unspool.tree import ROOT, Tree
-from unspool.verify import Conditional, TopBeta, Typical
-from unspool.warp import Same
-from unspool.warp.warp import Prefix, Scored
+from unspool.core.chance import Every, Philox
+from unspool.core.chosen import chosen
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.tree import ROOT, Tree
+from unspool.core.warp import Same
+from unspool.core.warp.warp import Prefix, Scored
+from unspool.rules.search import Beam
+from unspool.rules.search.resample import multinomial, residual, stratified, systematic
+from unspool.rules.verify import Conditional, TopBeta, Typical
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 
 def scored(parents, tokens, laws):

@@ -3,12 +3,13 @@
 import pytest
 from planted import BUGS, UNSHAPED, WALK_ON_WITHHELD_Q
 
-from unspool.claim import ARGMAX, BOUND, HEURISTIC, LAW, SEED, entries
-from unspool.decode import Speculate
-from unspool.draft import Bush, Chain
-from unspool.errors import BadRequest
+from unspool.core.claim import ARGMAX, BOUND, HEURISTIC, LAW, SEED
+from unspool.core.errors import BadRequest
 from unspool.proof import prove
-from unspool.verify import greedy, rejection, walk
+from unspool.recipes.registry import entries
+from unspool.rules.decode import Speculate
+from unspool.rules.draft import Bush, Chain
+from unspool.rules.verify import greedy, rejection, walk
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

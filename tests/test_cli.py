@@ -13,24 +13,25 @@ import torch
 from patience import PATIENCE
 from processes import started
 
-from unspool.claim import LAW, entries
-from unspool.cli import main
-from unspool.cli.drawing import Drawing
-from unspool.cli.examples import PROMPTS
-from unspool.cli.table import table
-from unspool.cli.terminal import visible
-from unspool.lm import LM
-from unspool.settings import Settings
+from unspool.api.lm import LM
+from unspool.api.settings import Settings
+from unspool.apps.cli import main
+from unspool.apps.cli.drawing import Drawing
+from unspool.apps.cli.examples import PROMPTS
+from unspool.apps.cli.table import table
+from unspool.apps.cli.terminal import visible
+from unspool.core.claim import LAW
+from unspool.recipes.registry import entries
 
 PROMPT = "Count from 1 to 20."
 ALL_TOKENS = 49152
 
 WRONG = """
 from unspool import Speculate, Verdict
-from unspool.chance import Role
-from unspool.draft import Chain
-from unspool.tree import ROOT
-from unspool.verify import rejection
+from unspool.core.chance import Role
+from unspool.rules.draft import Chain
+from unspool.core.tree import ROOT
+from unspool.rules.verify import rejection
 
 def forgetful(scored, chance):  # draws anew from the target after a rejection: the residual is forgotten
     tree, node = scored.tree, ROOT
@@ -79,7 +80,7 @@ def here(capsys, monkeypatch, tmp_path_factory):
 @pytest.fixture
 def loaded(here, smollm2, monkeypatch):
     """The same with the default model already loaded, so that a run takes no time to load it."""
-    monkeypatch.setattr(sys.modules["unspool.loader"], "load", lambda name, **options: smollm2)
+    monkeypatch.setattr(sys.modules["unspool.api.loader"], "load", lambda name, **options: smollm2)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield here
@@ -95,7 +96,9 @@ def home(smollm2_path):
 
 
 def imports_torch(*arguments):
-    code = "import sys\nfrom unspool.cli import main\ntry: main(sys.argv[1:])\nfinally: print('torch' in sys.modules)"
+    code = (
+        "import sys\nfrom unspool.apps.cli import main\ntry: main(sys.argv[1:])\nfinally: print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
     return done.stdout.endswith("True\n")
 
@@ -385,7 +388,7 @@ def test_draft_models_are_named_with_how_their_tokens_are_related(loaded, smollm
     def load(name, draft=None, **options):
         return LM(name, smollm2.model, smollm2.vocabulary, draft)
 
-    monkeypatch.setattr(sys.modules["unspool.loader"], "load", load)
+    monkeypatch.setattr(sys.modules["unspool.api.loader"], "load", load)
     models = ("-m", "large", "--draft", "middle", "--small", "little", "--method", "escalate:depth=1")
     code, out, err = loaded("run", "Hi", *models, "--max-tokens", "2")
     assert code == 0

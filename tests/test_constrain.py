@@ -17,22 +17,33 @@ from hypothesis import strategies as st
 from letters import Letters
 
 import unspool
-from unspool.chance import Every, total_variation
-from unspool.claim import LAW, SEED, entries
-from unspool.constrain import Constrained, choices, grammar, json_schema, keywords, matcher, predicate, regex, until
-from unspool.constrain.bits import Masks
-from unspool.constrain.constraint import Binds
-from unspool.constrain.trie import Trie
-from unspool.decode import Speculate
-from unspool.draft import Forced
-from unspool.errors import BadRequest, EmptyLaw
-from unspool.law import NEVER, Law
+from unspool.api.settings import Settings
+from unspool.core.chance import Every, total_variation
+from unspool.core.claim import LAW, SEED
+from unspool.core.errors import BadRequest, EmptyLaw
+from unspool.core.law import NEVER, Law
+from unspool.core.stop import Stop
+from unspool.core.warp.warp import Prefix
 from unspool.proof.case import Case
 from unspool.proof.truth import law_of_text
-from unspool.run.engine import Engine
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.warp.warp import Prefix
+from unspool.recipes.registry import entries
+from unspool.rules.constrain import (
+    Constrained,
+    choices,
+    grammar,
+    json_schema,
+    keywords,
+    matcher,
+    predicate,
+    regex,
+    until,
+)
+from unspool.rules.constrain.bits import Masks
+from unspool.rules.constrain.constraint import Binds
+from unspool.rules.constrain.trie import Trie
+from unspool.rules.decode import Speculate
+from unspool.rules.draft import Forced
+from unspool.runtime.engine.engine import Engine
 
 llguidance = pytest.importorskip("llguidance")
 jsonschema = pytest.importorskip("jsonschema")
@@ -436,7 +447,7 @@ def test_names_at_the_top_of_the_package():
 def test_the_command_line_takes_one_form(tmp_path):
     from click import UsageError
 
-    from unspool.cli.constraining import Constraining
+    from unspool.apps.cli.constraining import Constraining
 
     path = tmp_path / "schema.json"
     path.write_text(json.dumps(PERSON))

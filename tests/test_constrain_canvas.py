@@ -10,23 +10,23 @@ import pytest
 import torch
 from letters import Letters
 
-from unspool.canvas import HOLE, Canvas, Status
-from unspool.chance import Every, Philox, total_variation
-from unspool.constrain import Constrained, choices, grammar, json_schema, keywords, regex, until
-from unspool.constrain.cfg import cfg
-from unspool.constrain.closing import Closing
-from unspool.decode import Denoise
-from unspool.errors import BadRequest
-from unspool.field import Field
-from unspool.law import Law
-from unspool.run.engine import Engine
-from unspool.run.table import Table
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.unmask import Confident, Fixed, one
-from unspool.unmask.lave import Lave
-from unspool.unmask.sight import Sight
-from unspool.warp import Same, Temperature
+from unspool.api.settings import Settings
+from unspool.core.canvas import HOLE, Canvas, Status
+from unspool.core.chance import Every, Philox, total_variation
+from unspool.core.errors import BadRequest
+from unspool.core.field import Field
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.warp import Same, Temperature
+from unspool.loops.sight import Sight
+from unspool.rules.constrain import Constrained, choices, grammar, json_schema, keywords, regex, until
+from unspool.rules.constrain.closing import Closing
+from unspool.rules.constrain.context_free import cfg
+from unspool.rules.decode import Denoise
+from unspool.rules.unmask import Confident, Fixed, one
+from unspool.rules.unmask.lave import Lave
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 pytest.importorskip("llguidance")
 

@@ -5,10 +5,10 @@ import torch
 from prompts import PROMPTS
 
 import unspool
-from unspool.diverge import divergence, passes_of
-from unspool.run.session import Asked
-from unspool.settings import Settings
-from unspool.tree import NOTHING
+from unspool.api.diverge import divergence, passes_of
+from unspool.api.settings import Settings
+from unspool.core.tree import NOTHING
+from unspool.runtime.engine.contracts import Asked
 
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU here", allow_module_level=True)

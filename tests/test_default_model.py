@@ -8,17 +8,17 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from prompts import PROMPTS
 
-from unspool.chance import Philox
-from unspool.decode import Speculate, plain
-from unspool.diverge import divergence, passes_of
-from unspool.draft import Lookup
-from unspool.lm import LM
-from unspool.run.engine import Engine
-from unspool.run.session import Asked
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.tree import NOTHING
-from unspool.warp import Temperature
+from unspool.api.diverge import divergence, passes_of
+from unspool.api.lm import LM
+from unspool.api.settings import Settings
+from unspool.core.chance import Philox
+from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING
+from unspool.core.warp import Temperature
+from unspool.rules.decode import Speculate, plain
+from unspool.rules.draft import Lookup
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.engine.engine import Engine
 
 transformers = pytest.importorskip("transformers")
 
@@ -39,7 +39,7 @@ def reference(smollm2_path):
 @pytest.fixture(scope="module")
 def hf(reference, smollm2):
     """The default model in our transformers runtime."""
-    from unspool.run.hf import load_hf
+    from unspool.runtime.hf.load import load_hf
 
     return LM("smollm2 (transformers)", load_hf(reference, torch.float32, "cpu"), smollm2.vocabulary)
 

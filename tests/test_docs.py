@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import unspool
-from unspool.option import options, products
+from unspool.core.option import options, products
 from unspool.proof import prove
 
 ROOT = Path(__file__).parent.parent

@@ -9,10 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompts import PROMPTS
 
-from unspool.asks import Scores
-from unspool.chance import Philox
-from unspool.decode import Speculate
-from unspool.draft import (
+from unspool.api.settings import Settings
+from unspool.core.asks import Scores
+from unspool.core.chance import Philox
+from unspool.core.errors import BadRequest
+from unspool.core.law import Law
+from unspool.core.tree import NOTHING, ROOT
+from unspool.core.warp import Prefix, Same
+from unspool.rules.decode import Speculate
+from unspool.rules.draft import (
     Corpus,
     Grams,
     Lookup,
@@ -28,18 +33,13 @@ from unspool.draft import (
     Trigram,
     trigrams,
 )
-from unspool.draft.automaton import NEST, START, Automaton
-from unspool.draft.few import Few
-from unspool.draft.recall import Laws
-from unspool.draft.recycle import PATHS
-from unspool.draft.store import Index
-from unspool.draft.trigram import GAIN, Bent
-from unspool.errors import BadRequest
-from unspool.law import Law
-from unspool.settings import Settings
-from unspool.tree import NOTHING, ROOT
-from unspool.verify import rejection
-from unspool.warp import Prefix, Same
+from unspool.rules.draft.automaton import NEST, START, Automaton
+from unspool.rules.draft.few import Few
+from unspool.rules.draft.recall import Laws
+from unspool.rules.draft.recycle import PATHS
+from unspool.rules.draft.store import Index
+from unspool.rules.draft.trigram import GAIN, Bent
+from unspool.rules.verify import rejection
 
 VOCAB = 4
 texts = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=40).map(tuple)

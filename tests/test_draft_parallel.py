@@ -15,12 +15,24 @@ from tokenizers.models import BPE
 from toy import Toy, logits_of
 
 import unspool
-from unspool.asks import Scores
-from unspool.chance import Every, Philox, total_variation
-from unspool.claim import SEED
-from unspool.decode import Speculate, plain
-from unspool.diverge import divergence, passes_of
-from unspool.draft import (
+from unspool.api.diverge import divergence, passes_of
+from unspool.api.lm import LM
+from unspool.api.settings import Settings
+from unspool.core.asks import Scores
+from unspool.core.chance import Every, Philox, total_variation
+from unspool.core.claim import SEED
+from unspool.core.errors import BadRequest
+from unspool.core.law import Drawn, Law
+from unspool.core.stop import Stop
+from unspool.core.tree import ROOT, Tree
+from unspool.core.warp import Prefix, Same, Temperature
+from unspool.models.align import Kinship, align
+from unspool.models.home import home
+from unspool.models.vocabulary import Vocabulary
+from unspool.proof import prove
+from unspool.recipes.methods import method as named
+from unspool.rules.decode import Speculate, plain
+from unspool.rules.draft import (
     Blocks,
     Cascade,
     Chain,
@@ -35,25 +47,13 @@ from unspool.draft import (
     Pool,
     Slide,
 )
-from unspool.draft.jacobi import last_again
-from unspool.draft.trie import Trie
-from unspool.errors import BadRequest
-from unspool.law import Drawn, Law
-from unspool.lm import LM
-from unspool.methods import method as named
-from unspool.models.align import Kinship, align
-from unspool.models.home import home
-from unspool.models.vocabulary import Vocabulary
-from unspool.proof import prove
-from unspool.run.engine import Engine
-from unspool.run.slotted import Slotted
-from unspool.run.table import Table
-from unspool.run.translated import Translated
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.tree import ROOT, Tree
-from unspool.verify import rejection
-from unspool.warp import Prefix, Same, Temperature
+from unspool.rules.draft.jacobi import last_again
+from unspool.rules.draft.trie import Trie
+from unspool.rules.verify import rejection
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.draft_bridge.shared_vocabulary import Translated
+from unspool.runtime.engine.engine import Engine
 
 PROMPT = (0, 1, 2)
 

@@ -13,31 +13,31 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from toy import Toy, logits_of
 
-from unspool.chance import Every, Philox, total_variation
-from unspool.claim import LAW, SEED
-from unspool.decode import Speculate, plain
-from unspool.draft import Bush, Cascade, Chain, Escalate, Lookup, Prose, Surest
-from unspool.errors import BadRequest
-from unspool.law import Drawn, Law
-from unspool.lm import LM
-from unspool.methods import method as named
+from unspool.api.lm import LM
+from unspool.api.settings import Settings
+from unspool.core.chance import Every, Philox, total_variation
+from unspool.core.claim import LAW, SEED
+from unspool.core.errors import BadRequest
+from unspool.core.law import Drawn, Law
+from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING, ROOT, Tree
+from unspool.core.warp import NoRepeatNgram, Same, Temperature
 from unspool.models.align import Kinship, align
 from unspool.models.vocabulary import Vocabulary
 from unspool.proof import prove
 from unspool.proof.spelling import spelling
-from unspool.run.covering import Covering
-from unspool.run.engine import Engine
-from unspool.run.quiet import Quiet
-from unspool.run.retold import Retold
-from unspool.run.session import Asked
-from unspool.run.slotted import Slotted
-from unspool.run.stems import Stems
-from unspool.run.table import Table
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.tree import NOTHING, ROOT, Tree
-from unspool.verify import block, rejection, traversal, walk
-from unspool.warp import NoRepeatNgram, Same, Temperature
+from unspool.recipes.methods import method as named
+from unspool.rules.decode import Speculate, plain
+from unspool.rules.draft import Bush, Cascade, Chain, Escalate, Lookup, Prose, Surest
+from unspool.rules.verify import block, rejection, traversal, walk
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.draft_bridge.best_effort import Quiet
+from unspool.runtime.draft_bridge.retokenised import Retold
+from unspool.runtime.draft_bridge.stems import Stems
+from unspool.runtime.draft_bridge.string_level import Covering
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.engine.engine import Engine
 
 PROMPT = (0, 1, 2)
 

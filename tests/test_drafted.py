@@ -7,26 +7,26 @@ import pytest
 import torch
 from canvases import Scripted
 
-from unspool.canvas import Canvas
-from unspool.chance import At, Every, Philox, Role
-from unspool.constrain.parted import timely
-from unspool.decode import Denoise
-from unspool.decode.speculate import Speculate
-from unspool.draft import Bunch, Bush, Chain, Coupled, Phrase, Thicket
-from unspool.field import Field
-from unspool.grow.chosen import chosen
-from unspool.law import Law
+from unspool.core.canvas import Canvas
+from unspool.core.chance import At, Every, Philox, Role
+from unspool.core.chosen import chosen
+from unspool.core.field import Field
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.tree import ROOT, Tree
+from unspool.core.warp import Frequency, Same, Temperature
+from unspool.core.warp.warp import Prefix
+from unspool.loops.sight import Sight
+from unspool.loops.speculate import Speculate
+from unspool.loops.unmasker import Rule
 from unspool.models.text import TextStream
-from unspool.run.engine import Engine
-from unspool.run.session import Asked
-from unspool.run.table import Table
-from unspool.stop import Stop
-from unspool.tree import ROOT, Tree
-from unspool.unmask import Confident, one
-from unspool.unmask.sight import Sight
-from unspool.unmask.unmask import Rule
-from unspool.warp import Frequency, Same, Temperature
-from unspool.warp.warp import Prefix
+from unspool.rules.constrain.parted import timely
+from unspool.rules.decode import Denoise
+from unspool.rules.draft import Bunch, Bush, Chain, Coupled, Phrase, Thicket
+from unspool.rules.unmask import Confident, one
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.engine.engine import Engine
 
 
 def weights(text, salt=0):

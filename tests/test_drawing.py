@@ -8,20 +8,20 @@ import torch
 from test_leaps import VOCAB, Reader, scores
 from test_rows import left
 
-from unspool.asks import Draw
-from unspool.chance import At, Philox, Role
-from unspool.decode import Speculate
-from unspool.draft import Chain
-from unspool.errors import BadScores
-from unspool.law import Law
-from unspool.run.drawing import Drawing
-from unspool.run.engine import Engine
-from unspool.run.quiet import Quiet
-from unspool.run.session import Asked
-from unspool.stop import Stop
-from unspool.tree import NOTHING
-from unspool.verify import rejection
-from unspool.warp import Prefix, Temperature
+from unspool.core.asks import Draw
+from unspool.core.chance import At, Philox, Role
+from unspool.core.errors import BadScores
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING
+from unspool.core.warp import Prefix, Temperature
+from unspool.rules.decode import Speculate
+from unspool.rules.draft import Chain
+from unspool.rules.verify import rejection
+from unspool.runtime.cuda.device_drafting import Drawing
+from unspool.runtime.draft_bridge.best_effort import Quiet
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.engine.engine import Engine
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the device here"),

@@ -9,18 +9,18 @@ import pytest
 import torch
 from serving import folder, lm, served, told  # noqa: F401  (fixtures)
 
-from unspool.asks import Leapt, Write, Written
-from unspool.chance import Philox
-from unspool.decode.plain import plain
-from unspool.decode.speculate import Speculate
-from unspool.draft import Bunch, Bush, Cascade, Chain, Lookup
+from unspool.api.settings import Settings
+from unspool.core.asks import Leapt, Write, Written
+from unspool.core.chance import Philox
+from unspool.core.stop import Stop
+from unspool.core.warp import Frequency, Same, Temperature, TopK
+from unspool.loops.plain import plain
+from unspool.loops.speculate import Speculate
 from unspool.proof.case import Blind
-from unspool.run.engine import Engine
-from unspool.run.table import Table
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.verify import block, kseq, rejection, traversal, walk
-from unspool.warp import Frequency, Same, Temperature, TopK
+from unspool.rules.draft import Bunch, Bush, Cascade, Chain, Lookup
+from unspool.rules.verify import block, kseq, rejection, traversal, walk
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 VOCAB, PENALTY, HEAT = 4, 0.9, 0.6
 

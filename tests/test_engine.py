@@ -10,22 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import Toy, logits_of
 
-from unspool.asks import Done, Keep, Look, Score
-from unspool.canvas import Canvas
-from unspool.chance import Every, Philox, total_variation
-from unspool.decode import Denoise, Speculate, plain
-from unspool.draft import Bush, Chain, Lookup, Memoryless
-from unspool.errors import BadRequest, BadScores, EmptyLaw, OutOfRoom
-from unspool.law import Drawn, Law
-from unspool.run.engine import Engine
-from unspool.run.slotted import Slotted
-from unspool.run.table import Table
-from unspool.stop import Stop
-from unspool.trace import Trace
-from unspool.tree import NOTHING, ROOT, Tree
-from unspool.unmask import one
-from unspool.verify import rejection
-from unspool.warp import Forbid, Temperature
+from unspool.core.asks import Done, Keep, Look, Score
+from unspool.core.canvas import Canvas
+from unspool.core.chance import Every, Philox, total_variation
+from unspool.core.errors import BadRequest, BadScores, EmptyLaw, OutOfRoom
+from unspool.core.law import Drawn, Law
+from unspool.core.stop import Stop
+from unspool.core.trace import Trace
+from unspool.core.tree import NOTHING, ROOT, Tree
+from unspool.core.warp import Forbid, Temperature
+from unspool.rules.decode import Denoise, Speculate, plain
+from unspool.rules.draft import Bush, Chain, Lookup, Memoryless
+from unspool.rules.unmask import one
+from unspool.rules.verify import rejection
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 
 def table(seed: int, vocab: int = 3) -> Table:

@@ -14,28 +14,28 @@ from patience import PATIENCE
 from safetensors.torch import save_file
 
 import unspool
-from unspool import loader
-from unspool.asks import Look
-from unspool.canvas import HOLE, Canvas
-from unspool.chance import Philox
-from unspool.errors import BadModel, BadRequest
-from unspool.methods import method
+from unspool.api import loader
+from unspool.api.plan import plan, weight_bytes
+from unspool.core.asks import Look
+from unspool.core.canvas import HOLE, Canvas
+from unspool.core.chance import Philox
+from unspool.core.errors import BadModel, BadRequest
+from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING
+from unspool.core.warp import Temperature
 from unspool.models.filling import Filling
-from unspool.models.plan import plan, weight_bytes
 from unspool.models.shape import Shape
 from unspool.models.weights import open_checkpoint
-from unspool.run.crowd import Each, Stacked, crowd_of
-from unspool.run.engine import Engine
-from unspool.run.experts import Experts
-from unspool.run.fewbits import Int4, Int8, rounded
-from unspool.run.fusible import unfused
-from unspool.run.gated import Gated
-from unspool.run.linear import Dense, dense
-from unspool.run.llama import Llama
-from unspool.run.session import Asked, Looking
-from unspool.stop import Stop
-from unspool.tree import NOTHING
-from unspool.warp import Temperature
+from unspool.recipes.methods import method
+from unspool.runtime.cuda.fusible import unfused
+from unspool.runtime.engine.contracts import Asked, Looking
+from unspool.runtime.engine.engine import Engine
+from unspool.runtime.network.expert_dispatch import Each, Stacked, crowd_of
+from unspool.runtime.network.experts import Experts
+from unspool.runtime.network.gated_mlp import Gated
+from unspool.runtime.network.linear import Dense, dense
+from unspool.runtime.network.llama import Llama
+from unspool.runtime.network.quantised import Int4, Int8, rounded
 
 MASK = 61
 LLADA2 = {
@@ -490,7 +490,7 @@ def test_the_kernels_are_not_asked_and_say_why(tmp_path):
     assert "experts" in unfused(shape)
     assert loader._graphed(open_checkpoint(tmp_path), torch.bfloat16, "cuda", None, dense) is None
     pytest.importorskip("triton")
-    from unspool.run.fused import Fused
+    from unspool.runtime.cuda.fused import Fused
 
     with pytest.raises(BadRequest, match="cannot run on the fused kernels: its layers have experts"):
         Fused.load(open_checkpoint(tmp_path), torch.float32, "cpu", 100)

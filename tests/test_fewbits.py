@@ -5,26 +5,26 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unspool.chance import Philox
-from unspool.decode import Speculate, plain
-from unspool.draft import Lookup
-from unspool.errors import BadRequest, BadScores
-from unspool.grow.chosen import chosen
-from unspool.kernel import fewbits as kernel
-from unspool.kernel.gate import reference as gated
-from unspool.kernel.linear import linear
-from unspool.loader import load
+from unspool.api.loader import load
+from unspool.core.chance import Philox
+from unspool.core.chosen import chosen
+from unspool.core.errors import BadRequest, BadScores
+from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING, ROOT, Tree
+from unspool.kernels import fewbits as kernel
+from unspool.kernels.gate import reference as gated
+from unspool.kernels.linear import linear
 from unspool.models.shape import Shape
-from unspool.run.engine import Engine
-from unspool.run.fewbits import Int4, Int8, bytes_of, rounded
-from unspool.run.fused import Fused
-from unspool.run.graphed import Graphed
-from unspool.run.linear import Dense
-from unspool.run.llama import Llama
-from unspool.run.session import Asked
-from unspool.run.slotted import Slotted
-from unspool.stop import Stop
-from unspool.tree import NOTHING, ROOT, Tree
+from unspool.rules.decode import Speculate, plain
+from unspool.rules.draft import Lookup
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cuda.cuda_graph_model import Graphed
+from unspool.runtime.cuda.fused import Fused
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.engine.engine import Engine
+from unspool.runtime.network.linear import Dense
+from unspool.runtime.network.llama import Llama
+from unspool.runtime.network.quantised import Int4, Int8, bytes_of, rounded
 
 DEVICE = "cpu" if interpreted.INTERPRETED else "cuda"
 NAN = float("nan")
@@ -149,7 +149,7 @@ class Noise:
 @pytest.fixture
 def _unsplit(monkeypatch):
     """Keys in one share: the interpreter takes its time for every program."""
-    monkeypatch.setattr("unspool.kernel.tiling.MOST_SPLITS", 1)
+    monkeypatch.setattr("unspool.kernels.tiling.MOST_SPLITS", 1)
 
 
 @pytest.mark.usefixtures("_unsplit")

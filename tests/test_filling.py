@@ -10,19 +10,19 @@ import torch
 from safetensors.torch import save_file
 
 import unspool
-from unspool import loader
-from unspool.asks import Look
-from unspool.canvas import HOLE, Canvas
-from unspool.errors import BadModel
+from unspool.api import loader
+from unspool.core.asks import Look
+from unspool.core.canvas import HOLE, Canvas
+from unspool.core.errors import BadModel
+from unspool.core.tree import NOTHING
 from unspool.models.address import DELTAS, path
 from unspool.models.catalog import CATALOG
 from unspool.models.delta import base_of
 from unspool.models.filling import Filling
 from unspool.models.weights import open_checkpoint
-from unspool.run.canvased import Canvased
-from unspool.run.llama import Llama
-from unspool.run.session import Asked, Looking
-from unspool.tree import NOTHING
+from unspool.runtime.diffusion.block_diffusion import Canvased
+from unspool.runtime.engine.contracts import Asked, Looking
+from unspool.runtime.network.llama import Llama
 
 TINY = {
     "hidden_size": 32,

@@ -6,14 +6,14 @@ import pytest
 import torch
 from canvases import Scripted, same, table, told
 
-from unspool.canvas import HOLE
-from unspool.decode import Denoise
-from unspool.errors import BadRequest
-from unspool.field import Field
-from unspool.law import Law
-from unspool.methods import method
+from unspool.core.canvas import HOLE
+from unspool.core.errors import BadRequest
+from unspool.core.field import Field
+from unspool.core.law import Law
+from unspool.recipes.methods import method
+from unspool.rules.decode import Denoise
+from unspool.rules.unmask import Confident, Filter, Filtered, Fixed
 from unspool.train.filter import Oracle, examples, train
-from unspool.unmask import Confident, Filter, Filtered, Fixed
 
 
 def test_a_filter_that_lets_nothing_pass_fills_one_at_a_time():

@@ -4,18 +4,18 @@ import pytest
 import torch
 from deep import Deep
 
-from unspool.canvas import Canvas
-from unspool.field import Field
+from unspool.core.canvas import Canvas
+from unspool.core.field import Field
+from unspool.loops.view import look
 from unspool.models.filling import Filling
-from unspool.run.canvased import Canvased
-from unspool.run.session import Looking
-from unspool.unmask.context import Context
-from unspool.unmask.credited import Credited
-from unspool.unmask.ending import Endless
-from unspool.unmask.guided import Guided
-from unspool.unmask.softened import Softened
-from unspool.unmask.unchanged import Unchanged
-from unspool.unmask.view import look
+from unspool.rules.unmask.context import Context
+from unspool.rules.unmask.credited import Credited
+from unspool.rules.unmask.ending import Endless
+from unspool.rules.unmask.guided import Guided
+from unspool.rules.unmask.softened import Softened
+from unspool.rules.unmask.unchanged import Unchanged
+from unspool.runtime.diffusion.block_diffusion import Canvased
+from unspool.runtime.engine.contracts import Looking
 
 CANVAS = Canvas.blank((1, 2), 3)
 PLACES = (2, 3, 4)

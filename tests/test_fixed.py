@@ -5,15 +5,15 @@ import torch
 from prompts import PROMPTS
 
 import unspool
-from unspool.errors import BadRequest
-from unspool.law import Drawn, Law
-from unspool.loader import load
-from unspool.run.fixed import check, padded
-from unspool.run.linear import dense
-from unspool.run.session import Asked
-from unspool.run.slotted import Slotted
-from unspool.settings import Settings
-from unspool.tree import NOTHING, ROOT, Tree
+from unspool.api.loader import load
+from unspool.api.settings import Settings
+from unspool.core.errors import BadRequest
+from unspool.core.law import Drawn, Law
+from unspool.core.tree import NOTHING, ROOT, Tree
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.network.batch_invariant import check, padded
+from unspool.runtime.network.linear import dense
 
 CHATS = [[{"role": "user", "content": PROMPTS[i]}] for i in (0, 5, 9, 8, 10, 11, 23, 7)]
 METHODS = ["suffix", "recycle:nodes=12", "merge:nodes=5", "auto", "lookup", "plain", "suffixtree:nodes=9", "recall"]
@@ -54,9 +54,9 @@ def test_a_law_has_the_same_bits_in_a_tree_a_prompt_and_a_batch(fixed):
 
 @pytest.mark.parametrize("kind", [pytest.param("greedy", marks=pytest.mark.slow), "drawn"])
 def test_eight_mixed_requests_in_a_batch_write_what_each_writes_alone_by_plain_decoding(fixed, kind):
-    from unspool.chance import Philox
-    from unspool.methods import method
-    from unspool.run.engine import Engine
+    from unspool.core.chance import Philox
+    from unspool.recipes.methods import method
+    from unspool.runtime.engine.engine import Engine
 
     wanted = ANSWERS[kind]
     alone = [fixed.generate(chat, wanted).tokens for chat in CHATS]
@@ -73,9 +73,9 @@ def test_eight_mixed_requests_in_a_batch_write_what_each_writes_alone_by_plain_d
 
 
 def test_a_prompt_read_in_portions_beside_others_gives_the_text_that_it_gives_alone(fixed, monkeypatch):
-    from unspool.chance import Philox
-    from unspool.methods import method
-    from unspool.run.engine import Engine
+    from unspool.core.chance import Philox
+    from unspool.recipes.methods import method
+    from unspool.runtime.engine.engine import Engine
 
     wanted = Settings(max_tokens=4)
     alone = [fixed.generate(chat, wanted).tokens for chat in CHATS[:2]]
@@ -93,8 +93,8 @@ def test_a_prompt_read_in_portions_beside_others_gives_the_text_that_it_gives_al
 
 def test_a_machine_that_cannot_keep_the_promise_is_found_out(smollm2_path):
     from unspool.models.weights import open_checkpoint
-    from unspool.run.fixed import Alone
-    from unspool.run.llama import Llama
+    from unspool.runtime.network.batch_invariant import Alone
+    from unspool.runtime.network.llama import Llama
 
     def careless(weight, bias):  # what rounding does where kernels differ by the number of rows, made plain to see
         kept = dense(weight, bias)

@@ -6,11 +6,11 @@ import pytest
 from gaps import CLOSE, RENEW, approximate, cases, differences, kept, mark, measured, near, read
 from remembering import Remembering
 
-from unspool.asks import Done, Look, Soft
-from unspool.canvas import Canvas
-from unspool.law import Law
-from unspool.run.session import Looking
-from unspool.run.table import Table
+from unspool.core.asks import Done, Look, Soft
+from unspool.core.canvas import Canvas
+from unspool.core.law import Law
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.contracts import Looking
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PINNED = read()

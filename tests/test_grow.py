@@ -7,11 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from proposing import answered
 
-from unspool.asks import Scores
-from unspool.chance import Every, Philox
-from unspool.claim import LAW
-from unspool.decode import Speculate
-from unspool.draft import (
+from unspool.api.lm import Settings
+from unspool.core.asks import Scores
+from unspool.core.chance import Every, Philox
+from unspool.core.claim import LAW
+from unspool.core.errors import BadRequest
+from unspool.core.law import Drawn, Law, Point
+from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING, ROOT, Tree
+from unspool.core.warp import Prefix, Same
+from unspool.proof import prove
+from unspool.rules.decode import Speculate
+from unspool.rules.draft import (
     Chain,
     Draft,
     Either,
@@ -28,9 +35,8 @@ from unspool.draft import (
     Suffix,
     Thicket,
 )
-from unspool.draft.watched import Watched
-from unspool.errors import BadRequest
-from unspool.grow import (
+from unspool.rules.draft.watched import Watched
+from unspool.rules.grow import (
     FREE,
     Best,
     Confident,
@@ -47,17 +53,11 @@ from unspool.grow import (
     speed_up,
     worth,
 )
-from unspool.grow.length import best_threshold
-from unspool.law import Drawn, Law, Point
-from unspool.lm import Settings
-from unspool.proof import prove
-from unspool.run.cost import measure
-from unspool.run.engine import Engine
-from unspool.run.table import Table
-from unspool.stop import Stop
-from unspool.tree import NOTHING, ROOT, Tree
-from unspool.verify import rejection
-from unspool.warp import Prefix, Same
+from unspool.rules.grow.length import best_threshold
+from unspool.rules.verify import rejection
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
+from unspool.runtime.engine.measure_cost import measure
 
 # ---- cost
 
@@ -362,7 +362,7 @@ def test_likeliest_is_the_best_tree_of_the_model():
 
 
 def test_likeliest_branches_under_greedy_decoding_too():
-    from unspool.warp import Temperature
+    from unspool.core.warp import Temperature
 
     tree, _ = proposed(Likeliest(width=2, depth=2), DRAFT, Prefix.of((0, 1), Temperature(0.0)))
     assert len(tree.kids(ROOT)) == 2
@@ -436,7 +436,7 @@ def test_a_length_rule_that_drops_the_doubtful_token_is_caught():
 
 
 def test_confidence_counts_under_greedy_decoding_too():
-    from unspool.warp import Temperature
+    from unspool.core.warp import Temperature
 
     greedy = Prefix.of((0, 1), Temperature(0.0))
     assert len(proposed(Paced(Confident(doubt=0.2, least=1, longest=5)), DRAFT, greedy)[0]) == 1
@@ -448,7 +448,7 @@ def test_switching_drafting_off_and_on_is_exact():
 
 
 def test_options_of_the_new_drafters_are_checked_by_name():
-    from unspool.methods import method
+    from unspool.recipes.methods import method
 
     for spec in ("thicket:width=0", "sprout:least=1", "likeliest:depth=0", "shaped:rate=1", "paced:length=longish"):
         with pytest.raises(BadRequest, match=r"expected|there are: heuristic"):

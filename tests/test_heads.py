@@ -17,20 +17,20 @@ from prompts import PROMPTS
 from safetensors.torch import save_file
 
 from unspool import Settings, load
-from unspool.chance import Philox
-from unspool.cli.root import root
-from unspool.errors import BadModel, BadRequest
-from unspool.grow.chosen import chosen
-from unspool.methods import method
-from unspool.profile import Profile
-from unspool.run.engine import Engine
-from unspool.run.heads import Heads
-from unspool.run.norm import rms
-from unspool.run.session import Asked
-from unspool.run.table import Table
-from unspool.stop import Stop
-from unspool.tree import NOTHING, ROOT
-from unspool.warp import Same
+from unspool.api.profile import Profile
+from unspool.apps.cli.root import root
+from unspool.core.chance import Philox
+from unspool.core.chosen import chosen
+from unspool.core.errors import BadModel, BadRequest
+from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING, ROOT
+from unspool.core.warp import Same
+from unspool.recipes.methods import method
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.engine.engine import Engine
+from unspool.runtime.network.lookahead_heads import Heads
+from unspool.runtime.network.norm import rms
 
 LONG = Settings(max_tokens=24, ignore_eos=True)
 DIM = 32

@@ -10,17 +10,18 @@ from contracts import exercise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unspool.errors import BadModel, BadRequest, FetchFailed, MissingExtra, OutOfRoom
-from unspool.law import Drawn, Law
-from unspool.run import hf, hf_probe
-from unspool.run.hf import hf_vocabulary, load_hf
-from unspool.run.hf_mask import FULL, MaskByKind, OneMask
-from unspool.run.hf_network import HFModel, HFNetwork, branches
-from unspool.run.network import Batch, Row
-from unspool.run.recompute import Recompute, maximal
-from unspool.run.session import Asked
-from unspool.run.slotted import Slotted
-from unspool.tree import NOTHING, Tree
+from unspool.core.errors import BadModel, BadRequest, FetchFailed, MissingExtra, OutOfRoom
+from unspool.core.law import Drawn, Law
+from unspool.core.tree import NOTHING, Tree
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cache.uncached_model import Recompute, maximal
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.hf import load as hf
+from unspool.runtime.hf import probe as hf_probe
+from unspool.runtime.hf.load import hf_vocabulary, load_hf
+from unspool.runtime.hf.mask import FULL, MaskByKind, OneMask
+from unspool.runtime.hf.network import HFModel, HFNetwork, branches
+from unspool.runtime.network.network import Batch, Row
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()

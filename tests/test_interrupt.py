@@ -11,23 +11,23 @@ from patience import PATIENCE, until
 from processes import started
 from toy import Toy
 
-from unspool.chance import Philox
-from unspool.methods import method as named
-from unspool.methods import overheard
+from unspool.api.settings import Settings
+from unspool.api.writer import Interrupted, Writer
+from unspool.core.chance import Philox
+from unspool.core.stop import Stop
+from unspool.core.warp import Same
+from unspool.loops.overheard import overheard
 from unspool.models.text import TextStream
-from unspool.run.engine import Engine
-from unspool.run.slotted import Slotted
-from unspool.search import Beam
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.warp import Same
-from unspool.writer import Interrupted, Writer
+from unspool.recipes.methods import method as named
+from unspool.rules.search import Beam
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.engine.engine import Engine
 
 SLOW = """
 import sys, time
 from pathlib import Path
-from unspool.cli import main
-from unspool.search.grove import Grove
+from unspool.apps.cli import main
+from unspool.rules.search.grove import Grove
 
 score, sign, calls = Grove.score, Path(sys.argv[1]), []
 

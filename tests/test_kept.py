@@ -7,21 +7,22 @@ import torch
 from littlemodel import little_model, loaded
 from toy import Toy, logits_of
 
-from unspool.chance import Philox
-from unspool.decode.speculate import Speculate
-from unspool.draft import Chain, Memoryless
-from unspool.grow.chosen import chosen
-from unspool.run import beginnings, rotary
-from unspool.run.engine import Engine
-from unspool.run.fewbits import Int4, Int8
-from unspool.run.rotary import FIRST_ROWS, Rotary
-from unspool.run.session import Asked
-from unspool.run.slotted import Slotted
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.tree import NOTHING, ROOT, Tree
-from unspool.verify import rejection
-from unspool.warp import Same
+from unspool.api.settings import Settings
+from unspool.core.chance import Philox
+from unspool.core.chosen import chosen
+from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING, ROOT, Tree
+from unspool.core.warp import Same
+from unspool.loops.speculate import Speculate
+from unspool.rules.draft import Chain, Memoryless
+from unspool.rules.verify import rejection
+from unspool.runtime.cache import prefix_index as beginnings
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.engine.engine import Engine
+from unspool.runtime.network import rope as rotary
+from unspool.runtime.network.quantised import Int4, Int8
+from unspool.runtime.network.rope import FIRST_ROWS, Rotary
 
 # ---- a draft model keeps up while its source rests
 

@@ -8,26 +8,26 @@ import torch
 import torch.nn.functional as F
 from interpreted import INTERPRETED
 
-from unspool.chance import Philox, Role
-from unspool.kernel import attention as attention_
-from unspool.kernel import gate as gate_
-from unspool.kernel import linear as linear_
-from unspool.kernel import norm as norm_
-from unspool.kernel import paths as paths_
-from unspool.kernel import pick as pick_
-from unspool.kernel import reject as reject_
-from unspool.kernel import rope as rope_
-from unspool.kernel import verify as verify_
-from unspool.kernel.cut import LIBRARY, Cut, cut_for, cuts
-from unspool.kernel.rows import Rows, Sight
-from unspool.kernel.tiling import Tiling
-from unspool.law import Drawn, Law
-from unspool.run.norm import rms
-from unspool.run.rotary import Rotary, turn
-from unspool.tree import NOTHING, ROOT, Tree
-from unspool.verify import greedy, rejection, walk
-from unspool.warp import Temperature
-from unspool.warp.warp import Prefix, Scored
+from unspool.core.chance import Philox, Role
+from unspool.core.law import Drawn, Law
+from unspool.core.tree import NOTHING, ROOT, Tree
+from unspool.core.warp import Temperature
+from unspool.core.warp.warp import Prefix, Scored
+from unspool.kernels import attention as attention_
+from unspool.kernels import gate as gate_
+from unspool.kernels import linear as linear_
+from unspool.kernels import norm as norm_
+from unspool.kernels import paths as paths_
+from unspool.kernels import pick as pick_
+from unspool.kernels import reject as reject_
+from unspool.kernels import rope as rope_
+from unspool.kernels import verify as verify_
+from unspool.kernels.cut import LIBRARY, Cut, cut_for, cuts
+from unspool.kernels.rows import Rows, Sight
+from unspool.kernels.tiling import Tiling
+from unspool.rules.verify import greedy, rejection, walk
+from unspool.runtime.network.norm import rms
+from unspool.runtime.network.rope import Rotary, turn
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 # The interpreter cuts bfloat16 off instead of rounding it, and cannot multiply matrices of it.

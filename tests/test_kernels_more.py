@@ -7,12 +7,12 @@ import torch
 from interpreted import INTERPRETED
 from triton.runtime.errors import OutOfResources
 
-from unspool.chance import At, Philox, Role
-from unspool.kernel import advance as advance_
-from unspool.kernel import philox as philox_
-from unspool.kernel import sample as sample_
-from unspool.kernel import top as top_
-from unspool.kernel.fit import fitted
+from unspool.core.chance import At, Philox, Role
+from unspool.kernels import advance as advance_
+from unspool.kernels import philox as philox_
+from unspool.kernels import sample as sample_
+from unspool.kernels import top as top_
+from unspool.kernels.fit import fitted
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 NAN = float("nan")
@@ -220,7 +220,7 @@ def test_samples_leave_padding_alone_and_bad_scores_show():
 
 
 def test_a_kernel_that_needs_more_memory_than_a_chip_has_is_launched_with_fewer_stages(monkeypatch):
-    monkeypatch.setattr("unspool.kernel.fit._FITS", {})
+    monkeypatch.setattr("unspool.kernels.fit._FITS", {})
     tried = []
 
     def launch(stages, room):

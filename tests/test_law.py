@@ -10,15 +10,15 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from unspool.canvas import HOLE
-from unspool.chance import At, Philox, Role
-from unspool.claim import LAW
-from unspool.decode import Speculate
-from unspool.draft import Masks
-from unspool.errors import BadScores, EmptyLaw
-from unspool.law import NEVER, Law, Point
+from unspool.core.canvas import HOLE
+from unspool.core.chance import At, Philox, Role
+from unspool.core.claim import LAW
+from unspool.core.errors import BadScores, EmptyLaw
+from unspool.core.law import NEVER, Law, Point
 from unspool.proof import prove
-from unspool.verify import rejection
+from unspool.rules.decode import Speculate
+from unspool.rules.draft import Masks
+from unspool.rules.verify import rejection
 
 quick = settings(max_examples=80, deadline=None)
 V = 6

@@ -7,17 +7,17 @@ import pytest
 import torch
 from test_rows import Blank, left
 
-from unspool.asks import Write
-from unspool.chance import At, Philox, Role
-from unspool.kernel.match import match
-from unspool.kernel.match import reference as match_reference
-from unspool.law import Law
-from unspool.run.copies import Copies
-from unspool.run.leaping import Leaping
-from unspool.run.pace import Pace
-from unspool.run.session import Asked
-from unspool.tree import NOTHING
-from unspool.warp import Prefix, Temperature
+from unspool.core.asks import Write
+from unspool.core.chance import At, Philox, Role
+from unspool.core.law import Law
+from unspool.core.tree import NOTHING
+from unspool.core.warp import Prefix, Temperature
+from unspool.kernels.match import match
+from unspool.kernels.match import reference as match_reference
+from unspool.runtime.cuda.copy_estimate import Copies
+from unspool.runtime.cuda.device_speculation import Leaping
+from unspool.runtime.cuda.speculation_gate import Pace
+from unspool.runtime.engine.contracts import Asked
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the device here"),

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from unspool.errors import BadRequest, OutOfRoom
+from unspool.core.errors import BadRequest, OutOfRoom
 from unspool.models.weights import Checkpoint, open_checkpoint
-from unspool.run.linear import dense
-from unspool.run.llama import Llama
-from unspool.run.network import Batch, Outputs, Row
+from unspool.runtime.network.linear import dense
+from unspool.runtime.network.llama import Llama
+from unspool.runtime.network.network import Batch, Outputs, Row
 
 transformers = pytest.importorskip("transformers", reason="the reference needs transformers: pip install 'unspool[hf]'")
 

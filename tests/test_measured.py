@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from unspool.claim import entries
-from unspool.errors import BadRequest
-from unspool.methods import method
+from unspool.core.errors import BadRequest
+from unspool.recipes.methods import method
+from unspool.recipes.registry import entries
 
 ROOT = Path(__file__).parent.parent
 MACHINE = {"cpu": "chip", "cores": 2, "threads": 1, "gpu": None, "torch": "2", "commit": "abc"}

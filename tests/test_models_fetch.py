@@ -20,7 +20,7 @@ import pytest
 from patience import PATIENCE, until
 from processes import started
 
-from unspool.errors import BadRequest, FetchFailed
+from unspool.core.errors import BadRequest, FetchFailed
 from unspool.models import catalog as catalog_module
 from unspool.models.address import is_hub_id, path
 from unspool.models.catalog import CATALOG, Listing, Wheel

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unspool.errors import BadModel
+from unspool.core.errors import BadModel
 from unspool.models.gguf import GGUF
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unspool.errors import BadRequest
-from unspool.models.plan import Plan, available_bytes, plan, weight_bytes
+from unspool.api.plan import Plan, available_bytes, plan, weight_bytes
+from unspool.core.errors import BadRequest
 from unspool.models.shape import Shape
 
 SHAPE = Shape("llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e-5, 1e5, tied=True)

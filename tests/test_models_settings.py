@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from littlemodel import CONFIG, chatting_model
 
-from unspool.errors import BadModel, BadRequest
+from unspool.core.errors import BadModel, BadRequest
 from unspool.models.weights import open_checkpoint
 
 VALUES = [

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unspool.errors import BadModel
+from unspool.core.errors import BadModel
 from unspool.models.rope import rope_frequencies
 from unspool.models.shape import RopeScaling, Shape
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unspool.errors import BadModel, BadRequest
+from unspool.core.errors import BadModel, BadRequest
 from unspool.models.bounded import Budget
 from unspool.models.catalog import CATALOG
 from unspool.models.chat import render_chat

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from unspool.errors import BadModel
+from unspool.core.errors import BadModel
 from unspool.models.catalog import CATALOG
 from unspool.models.home import model_folder
 from unspool.models.shape import Shape

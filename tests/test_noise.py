@@ -5,16 +5,16 @@ from functools import partial
 
 import pytest
 
-from unspool.chance import Every, Philox, Role, total_variation
-from unspool.decode.speculate import Speculate
-from unspool.draft import Bunch, Bush, Cascade, Chain, Escalate, Paced, Thicket
+from unspool.core.chance import Every, Philox, Role, total_variation
+from unspool.core.stop import Stop
+from unspool.core.warp import Same
+from unspool.loops.speculate import Speculate
 from unspool.proof.case import Blind, Case
 from unspool.proof.truth import law_of_text
-from unspool.run.engine import Engine
-from unspool.run.table import Table
-from unspool.stop import Stop
-from unspool.verify import block, kseq, multipath, rejection, traversal, zeroing
-from unspool.warp import Same
+from unspool.rules.draft import Bunch, Bush, Cascade, Chain, Escalate, Paced, Thicket
+from unspool.rules.verify import block, kseq, multipath, rejection, traversal, zeroing
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 
 class Noted(Philox):

@@ -11,16 +11,16 @@ import pytest
 from littlemodel import chatting_model, loaded
 
 from unspool import LM, Settings
-from unspool.claim import HEURISTIC, Method, claims
-from unspool.decode import Speculate, plain
-from unspool.draft import Lookup, Trigram
-from unspool.errors import BadRequest
-from unspool.field import Field
-from unspool.grow.cost import FREE
-from unspool.methods import method, requested, runnable
-from unspool.option import FILE, Choice, File, FreeText, Numbers, Option, Product, Range, options, products
-from unspool.run.engine import Engine
-from unspool.run.table import Table
+from unspool.core.claim import HEURISTIC, Method, claims
+from unspool.core.cost import FREE
+from unspool.core.errors import BadRequest
+from unspool.core.field import Field
+from unspool.core.option import FILE, Choice, File, FreeText, Numbers, Option, Product, Range, options, products
+from unspool.recipes.methods import method, requested, runnable
+from unspool.rules.decode import Speculate, plain
+from unspool.rules.draft import Lookup, Trigram
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 EVERY = [entry.name for entry in runnable()]
 ROWS = 1024  # of one forward
@@ -156,9 +156,9 @@ def test_nothing_is_built_before_all_is_checked():
 
     name = "checked-first"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unspool.claim._entries", {})
+        patch.setattr("unspool.core.claim._entries", {})
         claims(HEURISTIC, trials=lambda _: [], build=build, name=name)(plain)
-        patch.setattr("unspool.methods.entries", lambda: __import__("unspool.claim").claim._entries)
+        patch.setattr("unspool.recipes.methods.entries", lambda: __import__("unspool.core.claim").claim._entries)
         for wrong in ("depth=5", "depth=x", "depth=4,width=3"):
             with pytest.raises(BadRequest):
                 method(f"{name}:{wrong}")

@@ -10,10 +10,10 @@ from prompts import PROMPTS
 
 transformers = pytest.importorskip("transformers")
 
-from unspool.diverge import divergence  # noqa: E402
-from unspool.errors import BadRequest  # noqa: E402
+from unspool.api.diverge import divergence  # noqa: E402
+from unspool.apps.integrations import custom_generate  # noqa: E402
+from unspool.core.errors import BadRequest  # noqa: E402
 from unspool.models.weights import open_checkpoint  # noqa: E402
-from unspool.outside import custom_generate  # noqa: E402
 
 VOCAB = 48
 

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from unspool.errors import BadRequest
-from unspool.outside.likelihood import NODES, Pair, likelihoods
-from unspool.run.slotted import Slotted
+from unspool.apps.integrations.likelihood import NODES, Pair, likelihoods
+from unspool.core.errors import BadRequest
+from unspool.runtime.cache.cached_model import Slotted
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -95,7 +95,7 @@ QUESTIONS = [
 @pytest.fixture(scope="module")
 def harness():
     pytest.importorskip("lm_eval", reason="pip install 'unspool[lm_eval]'")
-    from unspool.outside import harness
+    from unspool.apps.integrations import harness
 
     return harness
 
@@ -167,7 +167,7 @@ def test_settings_of_a_task(harness):
 @pytest.mark.slow
 def test_the_command_line_knows_the_model(harness, tasks, smollm2_path, tmp_path):
     args = f"pretrained={smollm2_path},method=lookup:ngram=2;depth=4"
-    command = [sys.executable, "-m", "unspool.outside", "run", "--model", "unspool", "--model_args", args]
+    command = [sys.executable, "-m", "unspool.apps.integrations", "run", "--model", "unspool", "--model_args", args]
     command += ["--tasks", "own_multiple_choice", "--include_path", str(tasks), "--output_path", str(tmp_path)]
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)

@@ -12,8 +12,8 @@ from patience import PATIENCE
 llm = pytest.importorskip("llm")
 pytest.importorskip("llguidance")
 
-from unspool.outside import plugin  # noqa: E402
-from unspool.settings import Settings  # noqa: E402
+from unspool.api.settings import Settings  # noqa: E402
+from unspool.apps.integrations import plugin  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -27,7 +27,7 @@ def model(smollm2, monkeypatch):
         asked.append(name)
         return smollm2
 
-    monkeypatch.setattr("unspool.loader.load", load)
+    monkeypatch.setattr("unspool.api.loader.load", load)
     made = plugin.Unspooled("unspool/smollm2", "smollm2")
     made.asked = asked
     return made

@@ -18,7 +18,7 @@ import click
 import pytest
 
 import unspool
-from unspool.cli.root import root
+from unspool.apps.cli.root import root
 
 ROOT = Path(__file__).parent.parent
 TOP = {".ci", "src", "tests", "bench", "docs", "deploy", "scripts", "mkdocs.yml", "constraints.txt"}

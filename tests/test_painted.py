@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from standin import Blank
 from test_canvased import looks
 
-from unspool.asks import Look, Soft
-from unspool.canvas import HOLE, Canvas
-from unspool.errors import BadRequest
-from unspool.grow.chosen import chosen
-from unspool.law import Law
-from unspool.run.bucket import Bucket, Kind
-from unspool.run.packing import BITS
-from unspool.run.painted import Painted
-from unspool.run.session import Asked, Looking
-from unspool.tree import NOTHING, Tree
+from unspool.core.asks import Look, Soft
+from unspool.core.canvas import HOLE, Canvas
+from unspool.core.chosen import chosen
+from unspool.core.errors import BadRequest
+from unspool.core.law import Law
+from unspool.core.tree import NOTHING, Tree
+from unspool.runtime.cuda.graph_bucket import Bucket, Kind
+from unspool.runtime.cuda.packing import BITS
+from unspool.runtime.diffusion.gpu_block_diffusion import Painted
+from unspool.runtime.engine.contracts import Asked, Looking
 
 
 class Hashing(Bucket):

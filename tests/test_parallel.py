@@ -14,19 +14,19 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from unspool.asks import Look
+from unspool.apps.cli import main
 from unspool.bench.alphabet import NUMBER, TASK, VOCAB
 from unspool.bench.closed import IDEAL
+from unspool.bench.oracle_chain import Markov
 from unspool.bench.parallel import Bench, Plan, plans, schedule
 from unspool.bench.pupil import WEIGHTS, Pupil
 from unspool.bench.rounds import Filled
 from unspool.bench.schedule import ahead, bound, correlation, outcome, partitions, reached, texts
 from unspool.bench.tasks import TASKS, answers, oracle, task
-from unspool.canvas import HOLE, Canvas
-from unspool.cli import main
-from unspool.errors import BadRequest
-from unspool.run.oracle_chain import Markov
-from unspool.run.session import Infill, Looking
+from unspool.core.asks import Look
+from unspool.core.canvas import HOLE, Canvas
+from unspool.core.errors import BadRequest
+from unspool.runtime.engine.contracts import Infill, Looking
 
 RIGHT = 1e-12
 
@@ -361,7 +361,7 @@ def test_rows_keep_to_bits_and_rounds(method):
 def test_a_threshold_bounds_what_a_round_tells():
     bench = Bench({"oracle": oracle()}, texts=40, temperature=0.0)
     prompts = [task("insert_random").prompt(8, Random(seed)) for seed in range(40)]
-    from unspool.methods import method
+    from unspool.recipes.methods import method
 
     for told in bench._drawn("oracle", method("confident:threshold=0.6"), prompts):
         # a round of sure tokens holds |S|·(−ln τ) at most; a forced one is alone, and greedy takes its best of three

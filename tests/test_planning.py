@@ -8,24 +8,24 @@ from letters import Letters
 from listed import Listed
 from toy import Toy, logits_of
 
-from unspool.asks import Done
-from unspool.chance import Philox
-from unspool.claim import ARGMAX
-from unspool.constrain import Constrained, Sentinels, choices, keywords, predicate
-from unspool.decode import Template
-from unspool.errors import BadRequest
-from unspool.methods import method as named
+from unspool.core.asks import Done
+from unspool.core.chance import Philox
+from unspool.core.claim import ARGMAX
+from unspool.core.errors import BadRequest
+from unspool.core.stop import Stop
+from unspool.core.warp import BadWords, Same, Temperature
 from unspool.proof import prove
-from unspool.run.engine import Engine
-from unspool.run.slotted import Slotted
-from unspool.run.table import Table
-from unspool.search import Beam, Mcts, Neurologic, Smc
-from unspool.search.ahead import Beamed, Greedy, Sampled, View, outlook
-from unspool.search.grove import Grove
-from unspool.search.length import Power
-from unspool.search.text import Text
-from unspool.stop import Stop
-from unspool.warp import BadWords, Same, Temperature
+from unspool.recipes.methods import method as named
+from unspool.rules.constrain import Constrained, Sentinels, choices, keywords, predicate
+from unspool.rules.decode import Template
+from unspool.rules.search import Beam, Mcts, Neurologic, Smc
+from unspool.rules.search.ahead import Beamed, Greedy, Sampled, View, outlook
+from unspool.rules.search.grove import Grove
+from unspool.rules.search.length import Power
+from unspool.rules.search.text import Text
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 PROMPT = (0,)
 

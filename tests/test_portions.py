@@ -5,16 +5,16 @@ import pytest
 from standin import standin, token_at
 from toy import Toy
 
-from unspool.chance import Philox
-from unspool.decode import Speculate, plain
-from unspool.draft import Chain, Lookup
-from unspool.run.bucket import Kind
-from unspool.run.engine import Engine
-from unspool.run.quiet import Quiet
-from unspool.run.slotted import Slotted
-from unspool.stop import Stop
-from unspool.tree import NOTHING
-from unspool.verify import rejection
+from unspool.core.chance import Philox
+from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING
+from unspool.rules.decode import Speculate, plain
+from unspool.rules.draft import Chain, Lookup
+from unspool.rules.verify import rejection
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cuda.graph_bucket import Kind
+from unspool.runtime.draft_bridge.best_effort import Quiet
+from unspool.runtime.engine.engine import Engine
 
 LONG = [(3 * i + i // 7) % 4 for i in range(50)]
 

@@ -7,23 +7,23 @@ import torch
 from proposing import answered
 from toy import Toy, logits_of
 
-from unspool.chance import Philox
-from unspool.claim import LAW
-from unspool.decode import Speculate, plain
-from unspool.draft import Aligned, Lookup, Prefilled, Recall, Recycle, Stand, Successors
-from unspool.errors import BadRequest
+from unspool.api.settings import Settings
+from unspool.core.chance import Philox
+from unspool.core.claim import LAW
+from unspool.core.errors import BadRequest
+from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING, ROOT, Tree
+from unspool.core.warp import Prefix, Same
 from unspool.proof import prove
-from unspool.run import growth
-from unspool.run.engine import Engine
-from unspool.run.recompute import Recompute
-from unspool.run.session import Asked
-from unspool.run.slotted import Slotted
-from unspool.run.table import Table
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.tree import NOTHING, ROOT, Tree
-from unspool.verify import rejection
-from unspool.warp import Prefix, Same
+from unspool.rules.decode import Speculate, plain
+from unspool.rules.draft import Aligned, Lookup, Prefilled, Recall, Recycle, Stand, Successors
+from unspool.rules.verify import rejection
+from unspool.runtime.cache import forward_request as growth
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.cache.uncached_model import Recompute
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.engine.engine import Engine
 
 TEXT = (1, 2, 3, 1, 2, 4, 0)
 VOCAB = 5

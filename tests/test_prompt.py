@@ -7,7 +7,7 @@ import torch
 from littlemodel import chatting_model, loaded
 
 from unspool import Settings, compare
-from unspool.errors import BadRequest, ContextExceeded
+from unspool.core.errors import BadRequest, ContextExceeded
 from unspool.models.dialogue import Dialogue
 
 MESSAGE = {"role": "user", "content": "Hello"}

@@ -8,28 +8,29 @@ import pytest
 import torch
 from planted import Drafted
 
-from unspool.asks import Check, Emit, Laws, Score, Verdict
-from unspool.chance import At, Every, Role, TooManyBranches, Unrepeatable, total_variation
-from unspool.claim import HEURISTIC, LAW, SEED, entries
-from unspool.cli import main
-from unspool.decode import Speculate
-from unspool.decode.plain import Plain
-from unspool.draft import Bunch, Bush, Cascade, Chain, Either, Lookup, Memoryless, Merge
-from unspool.draft.chain import DRAFT
-from unspool.draft.coupled import Coupled
-from unspool.draft.draft import possible
-from unspool.draft.raced import Raced
-from unspool.errors import BadRequest, EmptyLaw
-from unspool.law import Law
+from unspool.apps.cli import main
+from unspool.core.asks import Check, Emit, Laws, Score, Verdict
+from unspool.core.chance import At, Every, Role, TooManyBranches, Unrepeatable, total_variation
+from unspool.core.claim import HEURISTIC, LAW, SEED
+from unspool.core.errors import BadRequest, EmptyLaw
+from unspool.core.law import Law
+from unspool.core.tree import NOTHING, ROOT
+from unspool.core.warp import Frequency, MinP, Presence, Repetition, Temperature, TopK, TopP
+from unspool.core.warp.warp import Prefix, Scored
+from unspool.loops.drafter import possible
+from unspool.loops.plain import Plain
 from unspool.proof import plainly, prove, shaping
 from unspool.proof.case import STANDING, Case
 from unspool.proof.compare import compared, replay
 from unspool.proof.plainly import EMPTY, Conditioned, Plainly
 from unspool.proof.truth import law_of_text
-from unspool.tree import NOTHING, ROOT
-from unspool.verify import block, kseq, multipath, race, rejection, traversal, walk, zeroing
-from unspool.warp import Frequency, MinP, Presence, Repetition, Temperature, TopK, TopP
-from unspool.warp.warp import Prefix, Scored
+from unspool.recipes.registry import entries
+from unspool.rules.decode import Speculate
+from unspool.rules.draft import Bunch, Bush, Cascade, Chain, Either, Lookup, Memoryless, Merge
+from unspool.rules.draft.chain import DRAFT
+from unspool.rules.draft.coupled import Coupled
+from unspool.rules.draft.raced import Raced
+from unspool.rules.verify import block, kseq, multipath, race, rejection, traversal, walk, zeroing
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -374,7 +375,8 @@ def test_a_failed_seed_shows_the_two_texts_of_one_branch_and_can_be_replayed():
 def test_a_counterexample_is_replayed_on_the_command_line(tmp_path, capsys):
     rule = tmp_path / "mine.py"
     rule.write_text(
-        "from unspool.decode import Speculate\nfrom unspool.draft import Chain\nfrom unspool.verify import rejection\n"
+        "from unspool import Speculate\nfrom unspool.rules.draft import Chain\n"
+        "from unspool.rules.verify import rejection\n"
         "mine = Speculate(Chain(1), rejection)\n"
     )
     assert run("prove", f"{rule}:mine", "--claim", "seed", "--quick", "--json") == 1

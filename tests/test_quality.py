@@ -13,7 +13,7 @@ from unspool.bench.code import MBPP, HumanEval, code_of, read_humaneval, read_mb
 from unspool.bench.instructions import CHECKS, Instructed, read_instructed, sentences
 from unspool.bench.sandbox import Limits, Sandbox
 from unspool.bench.sums import last, marked, read_sums, solved, sum_of
-from unspool.errors import BadRequest
+from unspool.core.errors import BadRequest
 
 SANDBOX = Sandbox(Limits(seconds=10))
 

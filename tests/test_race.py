@@ -7,18 +7,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unspool.chance import At, Every, Philox, Role, Tape, philox, total_variation, waits
-from unspool.claim import LAW, SEED
-from unspool.decode import Speculate
-from unspool.draft import Chain, Coupled, Jacobi, Lookup, Nothing, Raced
-from unspool.errors import EmptyLaw
-from unspool.law import Law
+from unspool.core.chance import At, Every, Philox, Role, Tape, philox, total_variation, waits
+from unspool.core.claim import LAW, SEED
+from unspool.core.errors import EmptyLaw
+from unspool.core.law import Law
+from unspool.core.race import Racing, Region
+from unspool.core.stop import Stop
 from unspool.proof import prove
-from unspool.race import Racing, Region
-from unspool.run.engine import Engine
-from unspool.run.table import Table
-from unspool.stop import Stop
-from unspool.verify import race, walk
+from unspool.rules.decode import Speculate
+from unspool.rules.draft import Chain, Coupled, Jacobi, Lookup, Nothing, Raced
+from unspool.rules.verify import race, walk
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 HERE, THERE = At(3, Role.PICK), At(4, Role.PICK)
 quick = settings(max_examples=40, deadline=None)

@@ -17,23 +17,23 @@ from processes import started
 
 import unspool
 from unspool import Settings
-from unspool.canvas import HOLE
-from unspool.errors import BadRequest, OutOfRoom, RankLost
-from unspool.law import Drawn, Law
+from unspool.api.plan import plan
+from unspool.api.writer import Interrupted
+from unspool.core.canvas import HOLE
+from unspool.core.errors import BadRequest, OutOfRoom, RankLost
+from unspool.core.law import Drawn, Law
+from unspool.core.tree import NOTHING, Tree
 from unspool.models.filling import Filling
 from unspool.models.mixture import Mixture
-from unspool.models.plan import plan
 from unspool.models.shape import Shape
 from unspool.models.share import Part, Share, refuse
 from unspool.models.weights import open_checkpoint
-from unspool.run import ranks as ranks_module
-from unspool.run.engine import Engine
-from unspool.run.llama import Llama
-from unspool.run.network import Batch, Mixed, Row
-from unspool.run.session import Asked
-from unspool.run.sharded import Sharded
-from unspool.tree import NOTHING, Tree
-from unspool.writer import Interrupted
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.engine.engine import Engine
+from unspool.runtime.network.llama import Llama
+from unspool.runtime.network.network import Batch, Mixed, Row
+from unspool.runtime.parallel import ranks as ranks_module
+from unspool.runtime.parallel.sharded import Sharded
 
 VOCAB = 97
 LLAMA = Shape("llama", 2, 24, 6, 2, 4, 32, VOCAB, 256, 1e-5, 10000.0, tied=True)
@@ -148,11 +148,11 @@ def test_shares_together_are_the_network(name, one_thread):
 
 BUGS = {
     "no sum behind attention": lambda patch: patch.setattr(
-        "unspool.run.sharded.replace",
+        "unspool.runtime.parallel.sharded.replace",
         lambda thing, **changes: replace(thing, **{k: v for k, v in changes.items() if k != "out"}),
     ),
     "no sum behind the perceptron": lambda patch: patch.setattr(
-        "unspool.run.sharded.replace",
+        "unspool.runtime.parallel.sharded.replace",
         lambda thing, **changes: replace(thing, **{k: v for k, v in changes.items() if k != "down"}),
     ),
     "another rank's keys": lambda patch: patch.setattr(
@@ -407,7 +407,7 @@ def test_the_command_writes_the_same_text_and_leaves_no_process_when_it_is_kille
 SCRIPT = """
 import os, signal, sys, time
 import unspool
-from unspool.run import team
+from unspool.runtime import team
 
 if sys.argv[2] == "stop":
     team.PATIENCE = team.timedelta(seconds=30)

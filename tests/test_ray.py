@@ -201,9 +201,9 @@ def test_a_machine_that_is_lost_costs_no_line(folder, tmp_path):
 POISONED = """
 import json, os
 from unspool import load
-from unspool.batch import Reading
-from unspool.batch.fleet import Fleet
-from unspool.cluster import Crew, joined
+from unspool.apps.batch import Reading
+from unspool.apps.batch.fleet import Fleet
+from unspool.apps.cluster import Crew, joined
 
 def poisoned():
     lm = load(FOLDER)
@@ -285,8 +285,8 @@ def test_replicas_answer_like_one_server_and_are_replaced_when_they_die(cluster,
 
 HEALTH = """
 from unspool import load
-from unspool.serve import House, Limits
-from unspool.serve.replicas import Replica
+from unspool.apps.server import House, Limits
+from unspool.apps.server.replicas import Replica
 
 replica = Replica(lambda: load(FOLDER), Limits(), House("little"))
 replica.__serve_build_asgi_app__()

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from browsing import browser  # noqa: F401
 
+from unspool.apps.cli import main
 from unspool.bench.journal import Journal
 from unspool.bench.report import found, page
 from unspool.bench.report.charts import break_even, front
@@ -25,10 +26,9 @@ from unspool.bench.report.sheet import Cell, Column, Sheet, word
 from unspool.bench.report.sheets import shade
 from unspool.bench.report.spent import accepted, per_round, spent
 from unspool.bench.standing import standings
-from unspool.cli import main
-from unspool.errors import BadRequest
-from unspool.grow.cost import Cost
-from unspool.trace import Trace
+from unspool.core.cost import Cost
+from unspool.core.errors import BadRequest
+from unspool.core.trace import Trace
 
 ROOT = Path(__file__).parent.parent
 EVIL = '"></td></script><img src=x onerror="document.title=\'caught\'"><svg onload=alert(1)>\u202e=1+1'

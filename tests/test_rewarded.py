@@ -11,21 +11,21 @@ import torch
 from listed import Listed
 from toy import Toy, logits_of
 
-from unspool.chance import Every, Philox
-from unspool.constrain import Constrained, Masked, Recursive
-from unspool.errors import BadRequest, EmptyLaw
-from unspool.law import NEVER
-from unspool.methods import method as named
+from unspool.core.chance import Every, Philox
+from unspool.core.errors import BadRequest, EmptyLaw
+from unspool.core.law import NEVER
+from unspool.core.stop import Stop
+from unspool.core.warp import Same
 from unspool.proof.truth import law_of_text
-from unspool.run.engine import Engine
-from unspool.run.slotted import Slotted
-from unspool.run.table import Table
-from unspool.search import Lookahead, Rewarded, Smc
-from unspool.search.particle import log_mean
-from unspool.search.resample import multinomial, residual, stratified, systematic
-from unspool.search.twist import Given
-from unspool.stop import Stop
-from unspool.warp import Same
+from unspool.recipes.methods import method as named
+from unspool.rules.constrain import Constrained, Masked, Recursive
+from unspool.rules.search import Lookahead, Rewarded, Smc
+from unspool.rules.search.particle import log_mean
+from unspool.rules.search.resample import multinomial, residual, stratified, systematic
+from unspool.rules.search.twist import Given
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 PROMPT = (0,)
 

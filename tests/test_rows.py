@@ -9,22 +9,22 @@ import torch
 from standin import Blank, Instant, standin, token_at
 from tokenizers import Tokenizer, models
 
-from unspool.asks import Write
-from unspool.chance import At, Philox, Role
-from unspool.decode import Speculate, plain
-from unspool.draft import Lookup
-from unspool.errors import BadScores
-from unspool.law import Law
-from unspool.lm import LM
+from unspool.api.lm import LM
+from unspool.api.settings import Settings
+from unspool.core.asks import Write
+from unspool.core.chance import At, Philox, Role
+from unspool.core.errors import BadScores
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING
+from unspool.core.warp.warp import Prefix, Same
 from unspool.models.vocabulary import Vocabulary
-from unspool.run.bucket import Kind
-from unspool.run.engine import Engine
-from unspool.run.graphed import Graphed
-from unspool.run.session import Asked
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.tree import NOTHING
-from unspool.warp.warp import Prefix, Same
+from unspool.rules.decode import Speculate, plain
+from unspool.rules.draft import Lookup
+from unspool.runtime.cuda.cuda_graph_model import Graphed
+from unspool.runtime.cuda.graph_bucket import Kind
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.engine.engine import Engine
 
 VOCAB = 64
 

@@ -10,7 +10,7 @@ import pytest
 from patience import PATIENCE
 
 from unspool.bench.sandbox import Limits, Sandbox, descendants
-from unspool.errors import BadRequest
+from unspool.core.errors import BadRequest
 
 if not sys.platform.startswith("linux"):
     pytest.skip("the walls are Linux's", allow_module_level=True)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from unspool.constrain import json_schema, matcher
-from unspool.errors import BadRequest
+from unspool.core.errors import BadRequest
+from unspool.rules.constrain import json_schema, matcher
 
 pytest.importorskip("llguidance")
 pytest.importorskip("jsonschema")

@@ -9,21 +9,21 @@ import torch
 from listed import Listed
 from toy import Toy, logits_of
 
-from unspool.asks import Done, Emit
-from unspool.chance import Every, Philox, total_variation
-from unspool.claim import ARGMAX, SEED
-from unspool.constrain import Constrained, Masked, Potential, choices, keywords
-from unspool.decode import Judge
-from unspool.errors import BadRequest, BadScores, EmptyLaw
-from unspool.law import Law
-from unspool.methods import method as named
-from unspool.methods import runnable
+from unspool.api.settings import Settings
+from unspool.core.asks import Done, Emit
+from unspool.core.chance import Every, Philox, total_variation
+from unspool.core.claim import ARGMAX, SEED
+from unspool.core.errors import BadRequest, BadScores, EmptyLaw
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.warp import Repetition, Same, Temperature
 from unspool.proof import prove
 from unspool.proof.truth import law_of_text
-from unspool.run.engine import Engine
-from unspool.run.slotted import Slotted
-from unspool.run.table import Table
-from unspool.search import (
+from unspool.recipes.methods import method as named
+from unspool.recipes.methods import runnable
+from unspool.rules.constrain import Constrained, Masked, Potential, choices, keywords
+from unspool.rules.decode import Judge
+from unspool.rules.search import (
     AStar,
     Beam,
     Branch,
@@ -39,16 +39,16 @@ from unspool.search import (
     Stochastic,
     choose,
 )
-from unspool.search.leading import leading
-from unspool.search.length import Gnmt, Outlook, Power, enough, likely, sure
-from unspool.search.mark import Judged, Leaning, Likely, Told
-from unspool.search.rollout import Border
-from unspool.search.several import divergence_of_best
-from unspool.search.stochastic import weights
-from unspool.search.thaw import thawed
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.warp import Repetition, Same, Temperature
+from unspool.rules.search.leading import leading
+from unspool.rules.search.length import Gnmt, Outlook, Power, enough, likely, sure
+from unspool.rules.search.mark import Judged, Leaning, Likely, Told
+from unspool.rules.search.rollout import Border
+from unspool.rules.search.several import divergence_of_best
+from unspool.rules.search.stochastic import weights
+from unspool.rules.search.thaw import thawed
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 PROMPT = (0,)
 

@@ -7,28 +7,28 @@ import torch
 from deep import Deep
 from toy import Toy
 
-from unspool.asks import Check, Look, Scores
-from unspool.canvas import HOLE, Canvas
-from unspool.chance import Philox
-from unspool.draft import Denoised, Masks, Recall
-from unspool.draft.masks import drafting
-from unspool.errors import BadRequest
-from unspool.field import Field
-from unspool.law import Law
-from unspool.lm import LM
-from unspool.methods import method
+from unspool.api.lm import LM
+from unspool.api.settings import Settings
+from unspool.core.asks import Check, Look, Scores
+from unspool.core.canvas import HOLE, Canvas
+from unspool.core.chance import Philox
+from unspool.core.errors import BadRequest
+from unspool.core.field import Field
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.tree import ROOT
+from unspool.core.warp.warp import Prefix, Same
 from unspool.models.filling import Filling
-from unspool.run.canvased import Canvased
-from unspool.run.engine import Engine
-from unspool.run.quiet import quiet
-from unspool.run.session import Infill, Looking
-from unspool.run.slotted import Slotted
-from unspool.run.table import Table
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.tree import ROOT
-from unspool.verify import Blended
-from unspool.warp.warp import Prefix, Same
+from unspool.recipes.methods import method
+from unspool.rules.draft import Denoised, Masks, Recall
+from unspool.rules.draft.masks import drafting
+from unspool.rules.verify import Blended
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.diffusion.block_diffusion import Canvased
+from unspool.runtime.draft_bridge.best_effort import quiet
+from unspool.runtime.engine.contracts import Infill, Looking
+from unspool.runtime.engine.engine import Engine
 
 
 def table(vocab: int = 4) -> Table:

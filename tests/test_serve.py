@@ -36,10 +36,10 @@ from serving import (  # noqa: F401
 )
 
 from unspool import Settings, choices
-from unspool.constrain import Form
-from unspool.decode import plain
-from unspool.errors import RankLost
-from unspool.serve import House, Limits, Worker, application
+from unspool.apps.server import House, Limits, Worker, application
+from unspool.core.errors import RankLost
+from unspool.rules.constrain import Form
+from unspool.rules.decode import plain
 
 
 def test_greedy_text_is_the_librarys_by_every_method(served, lm):
@@ -282,8 +282,8 @@ def test_one_who_leaves_frees_everything_at_once(served):
 
 
 def test_one_who_reads_nothing_has_left():
-    from unspool.serve.call import Call
-    from unspool.serve.feed import Left
+    from unspool.apps.server.call import Call
+    from unspool.apps.server.feed import Left
 
     async def never(message):
         await asyncio.Event().wait()
@@ -454,7 +454,7 @@ class Slow(Form):
 
 def test_nobody_waits_for_anothers_grammar(lm, monkeypatch):
     slow, answers = Slow(), []
-    monkeypatch.setattr("unspool.serve.asking.form", lambda given: slow if given else None)
+    monkeypatch.setattr("unspool.apps.server.asking.form", lambda given: slow if given else None)
     bound = {"prompt": "a", "max_tokens": 9, "response_format": {"type": "slow"}}
     with serving(lm, Limits(tokens=4000, queue=3)) as served:
         threads = [threading.Thread(target=lambda: answers.append(served.text(**bound))) for _ in range(3)]
@@ -477,7 +477,7 @@ def test_nobody_waits_for_anothers_grammar(lm, monkeypatch):
 
 def test_time_is_up_while_a_grammar_is_compiled(lm, monkeypatch):
     slow = Slow()
-    monkeypatch.setattr("unspool.serve.asking.form", lambda given: slow if given else None)
+    monkeypatch.setattr("unspool.apps.server.asking.form", lambda given: slow if given else None)
     with serving(lm, Limits(tokens=4000, seconds=0.3)) as served:
         late = served.post("/v1/completions", prompt="a", response_format={"type": "slow"})
         assert (late.status_code, late.json()["error"]["code"]) == (504, "timeout")
@@ -537,9 +537,9 @@ def test_shutdown_lets_requests_finish_and_gives_up_those_that_do_not(lm):
 
 
 def test_a_worker_that_stops_gives_up_what_is_left(lm):
-    from unspool.serve.errand import Errand
-    from unspool.serve.news import Failed
-    from unspool.serve.worker import Closing
+    from unspool.apps.server.errand import Errand
+    from unspool.apps.server.news import Failed
+    from unspool.apps.server.worker import Closing
 
     worker, told, began = Worker(lm, LIMITS), [], threading.Event()
     worker.start()
@@ -563,7 +563,7 @@ def test_a_worker_that_stops_gives_up_what_is_left(lm):
 def test_options_that_make_no_server(given, told, folder):
     from click.testing import CliRunner
 
-    from unspool.cli.root import root
+    from unspool.apps.cli.root import root
 
     ran = CliRunner().invoke(root, ["serve", "-m", str(folder), *given], standalone_mode=False)
     assert told in str(ran.exception)
@@ -573,7 +573,7 @@ def test_options_that_make_no_server(given, told, folder):
 def test_without_the_packages_it_says_what_to_install(monkeypatch):
     from click.testing import CliRunner
 
-    from unspool.cli.root import root
+    from unspool.apps.cli.root import root
 
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     ran = CliRunner().invoke(root, ["serve"], standalone_mode=False)
@@ -635,7 +635,7 @@ def test_the_command_listens_here_alone_and_logs_no_prompt(folder):
     [([signal.SIGTERM], 60, 0), ([signal.SIGINT], 60, 0), ([signal.SIGINT, signal.SIGINT], 4000, 130)],
 )
 def test_what_a_process_ends_with(lm, signals, most, code, monkeypatch):
-    from unspool.serve.running import Server, run
+    from unspool.apps.server.running import Server, run
 
     handle, heard = Server.handle_exit, []
 

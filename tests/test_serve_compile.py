@@ -13,17 +13,17 @@ import pytest
 from letters import Letters
 from serving import LIMITS, folder, lm, serving, told  # noqa: F401
 
-from unspool.constrain import JsonSchema, Regex, json_schema
-from unspool.constrain.form import Form
-from unspool.constrain.trial import try_first, under
-from unspool.decode.plain import plain
-from unspool.errors import BadRequest
-from unspool.serve import Limits, fitting
-from unspool.serve.errand import Errand
-from unspool.serve.fitting import Fitting
-from unspool.serve.queue import Busy
-from unspool.serve.trials import Asker, Gone, Trials
-from unspool.settings import Settings
+from unspool.api.settings import Settings
+from unspool.apps.server import Limits, fitting
+from unspool.apps.server.errand import Errand
+from unspool.apps.server.fitting import Fitting
+from unspool.apps.server.queue import Busy
+from unspool.apps.server.trials import Asker, Gone, Trials
+from unspool.core.errors import BadRequest
+from unspool.loops.plain import plain
+from unspool.rules.constrain import JsonSchema, Regex, json_schema
+from unspool.rules.constrain.form import Form
+from unspool.rules.constrain.trial import try_first, under
 
 pytest.importorskip("llguidance")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="trials fork")
@@ -83,7 +83,7 @@ def test_the_tools_of_a_request_are_bounded_together(served):
 
 
 def test_every_limit_is_an_option_of_the_server_with_the_same_default():
-    from unspool.cli.serve import Lending
+    from unspool.apps.cli.serve import Lending
 
     said = {field.name: field.metadata["option"][1].get("default") for field in fields(Lending)}
     assert said.pop("tokens") is None  # as many as the model's context
@@ -271,7 +271,7 @@ def test_a_closed_fitting_cancels_who_waits():
 
 
 def test_the_worker_prepares_what_the_first_grammar_needs(lm):  # noqa: F811
-    from unspool.constrain.matcher import tongue
+    from unspool.rules.constrain.matcher import tongue
 
     tongue.cache_clear()
     with serving(lm) as served:

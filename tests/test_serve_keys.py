@@ -9,11 +9,11 @@ import re
 import pytest
 from serving import LONG, folder, lm, serving, told  # noqa: F401
 
-from unspool.errors import BadRequest
-from unspool.serve.clients import Client, clients
-from unspool.serve.histogram import BOUNDS, Histogram
-from unspool.serve.ration import Ration
-from unspool.serve.refusal import Refusal
+from unspool.apps.server.clients import Client, clients
+from unspool.apps.server.histogram import BOUNDS, Histogram
+from unspool.apps.server.ration import Ration
+from unspool.apps.server.refusal import Refusal
+from unspool.core.errors import BadRequest
 
 KEYS = """
 [anna]
@@ -138,7 +138,7 @@ def test_a_histogram_counts_up_to_its_bounds():
 def test_keys_of_a_file_on_the_command_line(tmp_path, folder):
     from click.testing import CliRunner
 
-    from unspool.cli.root import root
+    from unspool.apps.cli.root import root
 
     path = tmp_path / "keys.toml"
     path.write_text('[a]\nkey = ""', encoding="utf-8")

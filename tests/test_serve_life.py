@@ -17,10 +17,10 @@ from dataclasses import replace
 import pytest
 from serving import ENDLESS, LIMITS, LONG, folder, httpx, lm, told  # noqa: F401
 
-from unspool.serve import House, Limits, Worker, application
-from unspool.serve.clients import Client, exposed
-from unspool.serve.journal import Sparing
-from unspool.serve.running import Server, configured
+from unspool.apps.server import House, Limits, Worker, application
+from unspool.apps.server.clients import Client, exposed
+from unspool.apps.server.journal import Sparing
+from unspool.apps.server.running import Server, configured
 
 WAIT = 100.0  # seconds for what must come; only a hang runs into it
 
@@ -153,9 +153,9 @@ def test_clients_are_told_503_even_if_the_worker_hangs(lm):  # noqa: F811
 PLANTED = """
 import sys, time
 from pathlib import Path
-from unspool.cli import main
-from unspool.run.engine import Engine
-from unspool.serve.running import Server
+from unspool.apps.cli import main
+from unspool.runtime.engine.engine import Engine
+from unspool.apps.server.running import Server
 
 step, sign, how = Engine.step, Path(sys.argv[1]), sys.argv[2]
 heard, count = Server.handle_exit, []
@@ -250,8 +250,8 @@ def test_a_request_that_wants_too_many_rows_is_refused_and_others_go_on(lm, meth
 
 
 def test_a_method_that_never_asks_the_model_fails_and_others_go_on(lm, monkeypatch):  # noqa: F811
-    from unspool.asks import Emit
-    from unspool.decode.plain import Plain
+    from unspool.core.asks import Emit
+    from unspool.loops.plain import Plain
 
     plain = Plain.__call__
 
@@ -339,7 +339,7 @@ def lines(monkeypatch):
     found = []
     for place in ("guard", "call"):
         monkeypatch.setattr(
-            f"unspool.serve.{place}.log", lambda event, record: found.append({"event": event, **record})
+            f"unspool.apps.server.{place}.log", lambda event, record: found.append({"event": event, **record})
         )
     return found
 
@@ -390,7 +390,7 @@ def test_a_mistake_of_the_server_is_logged_with_its_place(lm, lines, monkeypatch
     def broken(self, *arguments):
         raise KeyError("a secret of the prompt")
 
-    monkeypatch.setattr("unspool.serve.errand.Errand.begin", broken)
+    monkeypatch.setattr("unspool.apps.server.errand.Errand.begin", broken)
     with running(lm) as (_, _, http, _):
         answer = http.post("/v1/completions", json={"prompt": "a"})
     assert answer.status_code == 500
@@ -417,7 +417,7 @@ def test_the_command_warns_of_an_exposed_file_of_keys(folder, tmp_path):  # noqa
     file.chmod(0o644)
     from click.testing import CliRunner
 
-    from unspool.cli.root import root
+    from unspool.apps.cli.root import root
 
     with socket.create_server(("127.0.0.1", 0)) as taken:  # so that it ends by itself
         words = ["serve", "-m", str(folder), "--keys", str(file), "--port", str(taken.getsockname()[1])]

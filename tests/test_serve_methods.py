@@ -13,21 +13,21 @@ import pytest
 from littlemodel import chatting_model, loaded
 
 from unspool import Settings
-from unspool.batch import Reading, Scribe
-from unspool.batch.alone import alone
-from unspool.cli.root import root
-from unspool.draft import Store
-from unspool.errors import BadRequest
-from unspool.methods import method, requested
-from unspool.profile import Profile
+from unspool.api.profile import Profile
+from unspool.apps.batch import Reading, Scribe
+from unspool.apps.batch.alone import alone
+from unspool.apps.cli.root import root
+from unspool.core.errors import BadRequest
+from unspool.recipes.methods import method, requested
+from unspool.rules.draft import Store
 
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx")
 
 from starlette.testclient import TestClient
 
-from unspool.serve import House, Limits, Worker, application
-from unspool.serve.errand import Errand
+from unspool.apps.server import House, Limits, Worker, application
+from unspool.apps.server.errand import Errand
 
 ROUTES = ("/v1/completions", "/v1/chat/completions", "/window/decode")
 # Each of these stopped a server, or took all its memory, before options had ranges.
@@ -59,7 +59,7 @@ NAMED = ("retrieve:store=%s", "retrieve:project=%s", "filtered:file=%s", "mcts:r
 def quiet():
     """The servers of this process write no lines between those of pytest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unspool.serve.call.log", lambda event, record: None)
+        patch.setattr("unspool.apps.server.call.log", lambda event, record: None)
         yield
 
 
@@ -222,7 +222,7 @@ def test_a_profile_from_elsewhere_names_no_file(tmp_path):
 
 def test_nor_do_the_options_of_a_template_of_llm(tmp_path):
     pytest.importorskip("llm")
-    from unspool.outside.plugin import Choices, Unspooled
+    from unspool.apps.integrations.plugin import Choices, Unspooled
 
     class Asked:
         options = Choices(method=shells()[0], model="none")
@@ -252,7 +252,7 @@ def shipped():
 
 @pytest.mark.parametrize("command", shipped(), ids=("systemd", "container"))
 def test_what_is_shipped_lets_requests_choose_among_a_few_methods_without_files(command):
-    from unspool.cli.serve import serve
+    from unspool.apps.cli.serve import serve
 
     at = command.index("serve")
     given = serve.make_context("serve", command[at + 1 :]).params
@@ -264,7 +264,7 @@ def test_what_is_shipped_lets_requests_choose_among_a_few_methods_without_files(
 # ---- no entrance can forget
 
 
-TRUSTING = {"method", "fitted"}  # of unspool.methods: what names files if it is told to
+TRUSTING = {"method", "fitted"}  # of unspool.recipes.methods: what names files if it is told to
 READING = {"yours", "reward_of", "loaded"}  # what runs them
 WRITING = {"writers", "generate", "stream", "batch", "trace"}  # of a model: they take a spec as the operator's own
 

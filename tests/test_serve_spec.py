@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from serving import CHAT, folder, lm, serving, told  # noqa: F401
 
-from unspool.serve import House, Limits
-from unspool.serve.asking import MISPLACED, UNSUPPORTED, chat, completion
-from unspool.serve.clients import Client
-from unspool.serve.fields import Fields
-from unspool.serve.spec import spec
+from unspool.apps.server import House, Limits
+from unspool.apps.server.asking import MISPLACED, UNSUPPORTED, chat, completion
+from unspool.apps.server.clients import Client
+from unspool.apps.server.fields import Fields
+from unspool.apps.server.spec import spec
 
 LIMITS = Limits(tokens=6, texts=3, body=1 << 22, seconds=60)
 SHORT = 4  # examples of each kind for each route; the longer run has more

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from serving import CHAT, Limits, folder, lm, served, serving, told  # noqa: F401
 
 from unspool import Settings, json_schema
-from unspool.constrain import unless
-from unspool.constrain.form import spelt
-from unspool.law import Law
+from unspool.apps.server.calls import Calls
+from unspool.core.law import Law
+from unspool.core.warp.warp import Warp
 from unspool.models.dialogue import Dialogue
-from unspool.serve.calls import Calls
-from unspool.warp.warp import Warp
+from unspool.rules.constrain import unless
+from unspool.rules.constrain.form import spelt
 
 openai = pytest.importorskip("openai")
 jsonschema = pytest.importorskip("jsonschema")

@@ -7,13 +7,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from toy import Toy, logits_of
 
-from unspool.errors import BadRequest, OutOfRoom
-from unspool.law import Drawn, Law
-from unspool.run.leaf import Leaf
-from unspool.run.session import Asked
-from unspool.run.slotted import Slotted, SlottedSession
-from unspool.run.table import Table
-from unspool.tree import NOTHING, Tree
+from unspool.core.errors import BadRequest, OutOfRoom
+from unspool.core.law import Drawn, Law
+from unspool.core.tree import NOTHING, Tree
+from unspool.runtime.cache.cached_model import Slotted, SlottedSession
+from unspool.runtime.cache.sequence import Leaf
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.contracts import Asked
 
 
 def chain(*tokens: int) -> Tree:
@@ -107,7 +107,7 @@ def test_the_contract_catches_a_broken_cache(lazy, monkeypatch):
 
         monkeypatch.setattr(SlottedSession, "_extend", keep)
     elif lazy == "siblings are seen":
-        monkeypatch.setattr("unspool.run.growth._one_path", lambda growth: True)
+        monkeypatch.setattr("unspool.runtime.cache.forward_request._one_path", lambda growth: True)
     else:
         monkeypatch.setattr(Leaf, "owed", property(lambda leaf: leaf.tokens[len(leaf.slots) :][-1:]))
 

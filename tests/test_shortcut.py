@@ -10,11 +10,11 @@ import torch
 from littlemodel import little_model
 
 from unspool import Settings, load
-from unspool.errors import BadRequest
-from unspool.run.norm import rms
-from unspool.run.session import Asked
-from unspool.shortcut import layers_of, shortcut
-from unspool.tree import NOTHING
+from unspool.api.self_draft import layers_of, shortcut
+from unspool.core.errors import BadRequest
+from unspool.core.tree import NOTHING
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.network.norm import rms
 
 LONG = Settings(max_tokens=24, ignore_eos=True)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from unspool.serve.running import Server, heard
+from unspool.apps.server.running import Server, heard
 
 SHOWN = "import signal, sys; sys.exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)"
 IGNORING = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-c"]

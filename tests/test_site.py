@@ -14,9 +14,10 @@ import click
 import pytest
 
 import unspool
-from unspool.claim import Claim, entries
-from unspool.cli.root import root
-from unspool.methods import FILLING, method, runnable
+from unspool.apps.cli.root import root
+from unspool.core.claim import Claim
+from unspool.recipes.methods import FILLING, method, runnable
+from unspool.recipes.registry import entries
 
 ROOT = Path(__file__).parent.parent
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}

@@ -2,9 +2,9 @@
 
 import io
 
-from unspool.canvas import HOLE, Canvas, Status
-from unspool.cli.sketch import Sketch
-from unspool.writer import Event
+from unspool.api.writer import Event
+from unspool.apps.cli.sketch import Sketch
+from unspool.core.canvas import HOLE, Canvas, Status
 
 
 class Screen(io.StringIO):

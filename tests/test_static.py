@@ -15,26 +15,26 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from letters import Letters
 
-from unspool.chance import Every, Philox, total_variation
-from unspool.claim import entries
-from unspool.constrain import Constrained, ItemSet, Shelf, Static, choices, regex
-from unspool.constrain.form import spelt
-from unspool.constrain.itemset import DEAD, OVER, ROOT, TENSORS
-from unspool.constrain.trie import Trie
-from unspool.decode import Denoise, Speculate
-from unspool.draft import Forced
-from unspool.errors import BadRequest, EmptyLaw
-from unspool.law import Law
+from unspool.api.settings import Settings
+from unspool.core.chance import Every, Philox, total_variation
+from unspool.core.errors import BadRequest, EmptyLaw
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.warp.warp import Prefix
 from unspool.proof.case import Case
 from unspool.proof.truth import law_of_text
-from unspool.run.engine import Engine
-from unspool.run.table import Table
-from unspool.search import Beam, Smc
-from unspool.search.length import Power, sure
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.unmask import Confident
-from unspool.warp.warp import Prefix
+from unspool.recipes.registry import entries
+from unspool.rules.constrain import Constrained, ItemSet, Shelf, Static, choices, regex
+from unspool.rules.constrain.form import spelt
+from unspool.rules.constrain.itemset import DEAD, OVER, ROOT, TENSORS
+from unspool.rules.constrain.trie import Trie
+from unspool.rules.decode import Denoise, Speculate
+from unspool.rules.draft import Forced
+from unspool.rules.search import Beam, Smc
+from unspool.rules.search.length import Power, sure
+from unspool.rules.unmask import Confident
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -114,7 +114,7 @@ def test_the_kernels_give_what_pytorch_gives(case):
     pytest.importorskip("triton", reason="Triton is not installed here")
     from interpreted import INTERPRETED
 
-    from unspool.kernel import follow
+    from unspool.kernels import follow
 
     words, items = case
     found = ItemSet.of(items, words.size, words.eos).to("cpu" if INTERPRETED else "cuda")
@@ -127,7 +127,7 @@ def test_the_kernels_cut_wide_rows_into_blocks(kind):
     pytest.importorskip("triton", reason="Triton is not installed here")
     from interpreted import INTERPRETED
 
-    from unspool.kernel import follow
+    from unspool.kernels import follow
 
     vocab = 2 * follow.BLOCK + 100
     wide, long, short = range(0, vocab - 2, 3), range(5, vocab - 2, 37), (0, follow.BLOCK - 1, follow.BLOCK, vocab - 3)

@@ -5,26 +5,26 @@ import pytest
 import torch
 from test_fewbits import Noise
 
-from unspool.asks import Check
-from unspool.chance import Philox
-from unspool.errors import BadRequest
-from unspool.grow.chosen import chosen
-from unspool.kernel.cut import Cut
-from unspool.kernel.linear import linear
-from unspool.methods import method
-from unspool.run.engine import Engine
-from unspool.run.fixed import check
-from unspool.run.fused import Fused
-from unspool.run.graphed import Graphed
-from unspool.run.heads import Heads, Matrices
-from unspool.run.leaping import Leaping
-from unspool.run.linear import Dense
-from unspool.run.session import Asked
-from unspool.run.steady import Steady
-from unspool.stop import Stop
-from unspool.tree import NOTHING, ROOT
-from unspool.verify import walk
-from unspool.warp import Prefix, Temperature
+from unspool.core.asks import Check
+from unspool.core.chance import Philox
+from unspool.core.chosen import chosen
+from unspool.core.errors import BadRequest
+from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING, ROOT
+from unspool.core.warp import Prefix, Temperature
+from unspool.kernels.cut import Cut
+from unspool.kernels.linear import linear
+from unspool.recipes.methods import method
+from unspool.rules.verify import walk
+from unspool.runtime.cuda.batch_invariant_fused import Steady
+from unspool.runtime.cuda.cuda_graph_model import Graphed
+from unspool.runtime.cuda.device_speculation import Leaping
+from unspool.runtime.cuda.fused import Fused
+from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.engine.engine import Engine
+from unspool.runtime.network.batch_invariant import check
+from unspool.runtime.network.linear import Dense
+from unspool.runtime.network.lookahead_heads import Heads, Matrices
 
 DEVICE = "cpu" if interpreted.INTERPRETED else "cuda"
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy, of what kernels mask away
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy, of w
 def _seeded(monkeypatch):
     torch.manual_seed(0)
     if interpreted.INTERPRETED:  # it takes its time for every program
-        monkeypatch.setattr("unspool.kernel.tiling.MOST_SPLITS", 1)
-        monkeypatch.setattr("unspool.kernel.tiling.STEADY_SPLITS", 2)
+        monkeypatch.setattr("unspool.kernels.tiling.MOST_SPLITS", 1)
+        monkeypatch.setattr("unspool.kernels.tiling.STEADY_SPLITS", 2)
 
 
 @pytest.mark.parametrize("cut", [Cut(16, 16, 32, 2, norms=True), Cut(16, 16, 32, turned=True)])

@@ -6,18 +6,18 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from unspool.chance import Every, Philox, total_variation
-from unspool.decode import Judge, Steps, plain
-from unspool.errors import BadRequest
-from unspool.law import Law
-from unspool.lm import LM
-from unspool.methods import method as named
+from unspool.api.lm import LM
+from unspool.api.settings import Settings
+from unspool.core.chance import Every, Philox, total_variation
+from unspool.core.errors import BadRequest
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.warp import Same, Temperature, TopK
 from unspool.models.vocabulary import Vocabulary
-from unspool.run.engine import Engine
-from unspool.run.table import Table
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.warp import Same, Temperature, TopK
+from unspool.recipes.methods import method as named
+from unspool.rules.decode import Judge, Steps, plain
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 JUDGE = Judge(ask=(2, 2), marks=(0, 1))  # a mark is P(1) of P(0) + P(1)
 PIECE = {0: b"a", 1: b"b", 2: b"c"}.__getitem__

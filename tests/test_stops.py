@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unspool.settings import Settings
-from unspool.stop import Stop
+from unspool.api.settings import Settings
+from unspool.core.stop import Stop
 
 quick = settings(max_examples=150, deadline=None)
 

@@ -15,14 +15,14 @@ from littlemodel import little_model
 from patience import until
 from processes import started
 
+from unspool.api.settings import Settings
 from unspool.bench.case import Case
 from unspool.bench.contender import PLAIN, Sample
 from unspool.bench.journal import Journal
 from unspool.bench.race import Race
 from unspool.bench.standing import bootstrapped, by_contender, standings, wilson
 from unspool.bench.suites import Long, Quality, Spec, Throughput
-from unspool.errors import BadRequest
-from unspool.settings import Settings
+from unspool.core.errors import BadRequest
 
 ABOUT = {"model": "toy", "machine": {"cpu": "this"}}
 

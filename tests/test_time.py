@@ -8,22 +8,23 @@ from pathlib import Path
 import pytest
 from toy import Toy
 
-from unspool.asks import Done, Emit, Keep, Look, Price, Score
-from unspool.canvas import Canvas
-from unspool.chance import Philox
-from unspool.decode import plain
-from unspool.errors import BadRequest
-from unspool.field import Field
-from unspool.grow.chosen import chosen
-from unspool.methods import fitted, overheard, runnable
-from unspool.run.bounds import SILENT
-from unspool.run.engine import Engine
-from unspool.run.slotted import Slotted
-from unspool.run.table import Table
-from unspool.search.cut_short import CutShort
-from unspool.stop import Stop
-from unspool.tree import NOTHING, ROOT, Tree
-from unspool.warp import Same
+from unspool.core.asks import Done, Emit, Keep, Look, Price, Score
+from unspool.core.canvas import Canvas
+from unspool.core.chance import Philox
+from unspool.core.chosen import chosen
+from unspool.core.errors import BadRequest
+from unspool.core.field import Field
+from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING, ROOT, Tree
+from unspool.core.warp import Same
+from unspool.loops.overheard import overheard
+from unspool.recipes.methods import fitted, runnable
+from unspool.rules.decode import plain
+from unspool.rules.search.cut_short import CutShort
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.bounds import SILENT
+from unspool.runtime.engine.engine import Engine
 
 SHOWN = Canvas.blank((0,), 3)
 

@@ -10,21 +10,21 @@ from xml.etree import ElementTree
 import pytest
 from patience import PATIENCE
 
-from unspool.chance import Philox
-from unspool.decode import Denoise, Speculate, plain
-from unspool.draft import Jacobi, Lookup
-from unspool.law import Law
-from unspool.methods import method
+from unspool.api.origin import Origin, Watch, origins
+from unspool.api.picture import LONGEST, picture, said, shown
+from unspool.api.settings import Settings
+from unspool.api.writer import Event, Writer
+from unspool.core.chance import Philox
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.tree import ROOT, Tree
 from unspool.models.text import TextStream
-from unspool.origin import Origin, Watch, origins
-from unspool.picture import LONGEST, picture, said, shown
-from unspool.run.engine import Engine
-from unspool.run.table import Table
-from unspool.settings import Settings
-from unspool.stop import Stop
-from unspool.tree import ROOT, Tree
-from unspool.unmask import one
-from unspool.writer import Event, Writer
+from unspool.recipes.methods import method
+from unspool.rules.decode import Denoise, Speculate, plain
+from unspool.rules.draft import Jacobi, Lookup
+from unspool.rules.unmask import one
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 SVG = "{http://www.w3.org/2000/svg}"
 PROMPT = (0, 1, 2, 0)

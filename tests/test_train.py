@@ -8,8 +8,8 @@ import torch
 
 np = pytest.importorskip("numpy")
 
-from unspool.cli.root import root  # noqa: E402
-from unspool.errors import BadRequest  # noqa: E402
+from unspool.apps.cli.root import root  # noqa: E402
+from unspool.core.errors import BadRequest  # noqa: E402
 from unspool.models.shape import Shape  # noqa: E402
 from unspool.train import network  # noqa: E402
 from unspool.train.adapt import Settings, adapt  # noqa: E402

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unspool.law import Drawn, Law
-from unspool.tree import NOTHING, ROOT, Tree
+from unspool.core.law import Drawn, Law
+from unspool.core.tree import NOTHING, ROOT, Tree
 
 LEAVES = 3
 

@@ -9,12 +9,12 @@ import sys
 import pytest
 from littlemodel import little_model
 
+from unspool.api.profile import Profile
+from unspool.api.settings import Settings
 from unspool.bench.contender import Sample
 from unspool.bench.tuning import tune, turns
-from unspool.errors import BadRequest
-from unspool.grow.cost import Cost
-from unspool.profile import Profile
-from unspool.settings import Settings
+from unspool.core.cost import Cost
+from unspool.core.errors import BadRequest
 
 PROMPTS = [(i, i + 1, i + 2) for i in range(8)]
 

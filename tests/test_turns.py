@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from test_engine import JOBS, alone, slotted
 from toy import Toy
 
-from unspool.asks import Done, Emit, Score
-from unspool.chance import Philox
-from unspool.decode import plain
-from unspool.grow.chosen import chosen
-from unspool.run.engine import Engine
-from unspool.run.job import Account
-from unspool.run.slotted import Slotted
-from unspool.run.turns import Pace
-from unspool.stop import Stop
-from unspool.tree import ROOT, Tree
+from unspool.core.asks import Done, Emit, Score
+from unspool.core.chance import Philox
+from unspool.core.chosen import chosen
+from unspool.core.stop import Stop
+from unspool.core.tree import ROOT, Tree
+from unspool.rules.decode import plain
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.engine.engine import Engine
+from unspool.runtime.engine.job import Account
+from unspool.runtime.engine.turns import Pace
 
 START, EACH = 0.010, 0.001  # seconds of a forward, and of each of its rows
 
@@ -48,7 +48,7 @@ class Timed(Slotted):
 def clock(monkeypatch):
     made = Clock()
     for module in ("engine", "turns", "job"):
-        monkeypatch.setattr(f"unspool.run.{module}.perf_counter", made)
+        monkeypatch.setattr(f"unspool.runtime.engine.{module}.perf_counter", made)
     return made
 
 
@@ -194,7 +194,7 @@ def test_no_text_depends_on_turns(seconds, shared):
     accounts = [Account() for _ in range(4)]
     with pytest.MonkeyPatch.context() as patch:
         for module in ("engine", "turns", "job"):
-            patch.setattr(f"unspool.run.{module}.perf_counter", now)
+            patch.setattr(f"unspool.runtime.engine.{module}.perf_counter", now)
         engine = Engine(slotted())
         jobs = [
             engine.submit(thinking(m, seconds[i]), p, Philox(i), stop=Stop(most=9), account=accounts[shared[i]])

@@ -10,26 +10,13 @@ import torch
 from listed import Listed
 from toy import Toy
 
-from unspool.asks import Done
-from unspool.chance import At, Every, Philox, Role, total_variation
-from unspool.claim import SEED
-from unspool.constrain import Adaptive, Asap, Awrs, Cars, Constrained, Futures, Geometric, Masked, Potential, Recursive
-from unspool.constrain.futures import _flat
-from unspool.constrain.parted import parted
-from unspool.decode import Speculate
-from unspool.errors import BadRequest, EmptyLaw
-from unspool.law import Law
-from unspool.methods import method as named
-from unspool.proof import prove
-from unspool.proof.truth import law_of_text
-from unspool.run.engine import Engine
-from unspool.run.slotted import Slotted
-from unspool.run.table import Table
-from unspool.search import Smc
-from unspool.search.resample import multinomial, residual, stratified, systematic
-from unspool.search.smc import log_marginal
-from unspool.stop import Stop
-from unspool.warp import (
+from unspool.core.asks import Done
+from unspool.core.chance import At, Every, Philox, Role, total_variation
+from unspool.core.claim import SEED
+from unspool.core.errors import BadRequest, EmptyLaw
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.warp import (
     BadWords,
     Epsilon,
     Eta,
@@ -48,6 +35,30 @@ from unspool.warp import (
     TopP,
     Typical,
 )
+from unspool.proof import prove
+from unspool.proof.truth import law_of_text
+from unspool.recipes.methods import method as named
+from unspool.rules.constrain import (
+    Adaptive,
+    Asap,
+    Awrs,
+    Cars,
+    Constrained,
+    Futures,
+    Geometric,
+    Masked,
+    Potential,
+    Recursive,
+)
+from unspool.rules.constrain.futures import _flat
+from unspool.rules.constrain.parted import parted
+from unspool.rules.decode import Speculate
+from unspool.rules.search import Smc
+from unspool.rules.search.resample import multinomial, residual, stratified, systematic
+from unspool.rules.search.smc import log_marginal
+from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 AT = At(5, Role.PICK)
 PROMPT = (0,)
@@ -220,7 +231,7 @@ def test_awrs_refuses_a_truncation_that_would_have_to_know_the_whole_mask(after)
 
 @pytest.mark.parametrize("after", [Same(), TopK(2), Temperature(0)], ids=str)
 def test_one_who_is_refused_too_often_is_told_the_mask(after, monkeypatch):
-    monkeypatch.setattr("unspool.constrain.allowed.PATIENCE", 1)
+    monkeypatch.setattr("unspool.rules.constrain.allowed.PATIENCE", 1)
     model, stop, warp = table(4, salt=1), Stop(tokens=frozenset({3}), most=3), Constrained(SOME) | after
     got = Every().law(lambda chance: run(Awrs(), model, stop, chance, warp))
     assert total_variation(got, law_of_text(model, PROMPT, warp, stop)) < 1e-12

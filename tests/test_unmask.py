@@ -11,19 +11,20 @@ from hypothesis import given as given_all
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from unspool.asks import Look
-from unspool.canvas import HOLE, Canvas, Status
-from unspool.chance import Every, Philox, total_variation
-from unspool.decode import Denoise
-from unspool.errors import BadRequest
-from unspool.field import Field
-from unspool.law import Law
-from unspool.methods import method
+from unspool.core.asks import Look
+from unspool.core.canvas import HOLE, Canvas, Status
+from unspool.core.chance import Every, Philox, total_variation
+from unspool.core.errors import BadRequest
+from unspool.core.field import Field
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.warp import Same, Temperature
+from unspool.loops.unmasker import begun
+from unspool.loops.view import look
 from unspool.proof import prove
-from unspool.run.engine import Engine
-from unspool.run.table import Joint, Table
-from unspool.stop import Stop
-from unspool.unmask import (
+from unspool.recipes.methods import method
+from unspool.rules.decode import Denoise
+from unspool.rules.unmask import (
     Ancestral,
     Annealed,
     Clocked,
@@ -44,8 +45,8 @@ from unspool.unmask import (
     Stable,
     Timed,
 )
-from unspool.unmask.annealed import SCHEDULES
-from unspool.unmask.certainty import (
+from unspool.rules.unmask.annealed import SCHEDULES
+from unspool.rules.unmask.certainty import (
     CERTAINTIES,
     certainty_of,
     confidence,
@@ -57,10 +58,9 @@ from unspool.unmask.certainty import (
     random,
     ranked,
 )
-from unspool.unmask.ending import Endless, Late
-from unspool.unmask.unmask import begun
-from unspool.unmask.view import look
-from unspool.warp import Same, Temperature
+from unspool.rules.unmask.ending import Endless, Late
+from unspool.runtime.cache.table_model import Joint, Table
+from unspool.runtime.engine.engine import Engine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

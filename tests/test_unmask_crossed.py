@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from unspool import unmask
-from unspool.unmask import Clocked, Confident, Early, EntropyBound, Explore, Quota, Timed
-from unspool.unmask.certainty import confidence
-from unspool.unmask.ending import Endless, Late
-from unspool.unmask.unchanged import Unchanged
-from unspool.unmask.unmask import Rule, begun, suited
+from unspool.loops.unmasker import Rule, begun, suited
+from unspool.rules import unmask
+from unspool.rules.unmask import Clocked, Confident, Early, EntropyBound, Explore, Quota, Timed
+from unspool.rules.unmask.certainty import confidence
+from unspool.rules.unmask.ending import Endless, Late
+from unspool.rules.unmask.unchanged import Unchanged
 
 WORDS = SimpleNamespace(eos=frozenset({7}))
 LATE = Late(confidence)

@@ -8,18 +8,16 @@ from itertools import pairwise
 import pytest
 from canvases import Scripted, law_of, same, table, told
 
-from unspool.asks import Look
-from unspool.canvas import HOLE, Canvas, Status
-from unspool.chance import Every, Philox, total_variation
-from unspool.decode import Denoise
-from unspool.errors import BadRequest
-from unspool.field import Field
-from unspool.law import Law
-from unspool.run.engine import Engine
-from unspool.run.session import Looking
-from unspool.run.table import Table
-from unspool.stop import Stop
-from unspool.unmask import (
+from unspool.core.asks import Look
+from unspool.core.canvas import HOLE, Canvas, Status
+from unspool.core.chance import Every, Philox, total_variation
+from unspool.core.errors import BadRequest
+from unspool.core.field import Field
+from unspool.core.law import Law
+from unspool.core.stop import Stop
+from unspool.core.warp import Same
+from unspool.rules.decode import Denoise
+from unspool.rules.unmask import (
     Adaptive,
     Ancestral,
     Confident,
@@ -40,9 +38,11 @@ from unspool.unmask import (
     Softened,
     Unchanged,
 )
-from unspool.unmask.certainty import entropy
-from unspool.unmask.noise import Capped, Even, Looped, Rescaled
-from unspool.warp import Same
+from unspool.rules.unmask.certainty import entropy
+from unspool.rules.unmask.noise import Capped, Even, Looped, Rescaled
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.contracts import Looking
+from unspool.runtime.engine.engine import Engine
 
 # ---- adaptive blocks
 

@@ -8,18 +8,18 @@ from functools import partial
 import pytest
 from proposing import answered
 
-from unspool.asks import Check, Score, Scores, Verdict
-from unspool.chance import Every, Philox, Role, total_variation
-from unspool.claim import ARGMAX, BOUND, LAW, SEED
-from unspool.decode import Speculate
-from unspool.draft import Bunch, Bush, Chain, Coupled, Little, Lookup, Memoryless
-from unspool.errors import BadRequest
-from unspool.law import Drawn, Law
+from unspool.core.asks import Check, Score, Scores, Verdict
+from unspool.core.chance import Every, Philox, Role, total_variation
+from unspool.core.claim import ARGMAX, BOUND, LAW, SEED
+from unspool.core.errors import BadRequest
+from unspool.core.law import Drawn, Law
+from unspool.core.tree import ROOT, Tree
+from unspool.core.warp import Same
+from unspool.core.warp.warp import Prefix, Scored
 from unspool.proof import prove
-from unspool.run.session import Asked
-from unspool.run.table import Table
-from unspool.tree import ROOT, Tree
-from unspool.verify import (
+from unspool.rules.decode import Speculate
+from unspool.rules.draft import Bunch, Bush, Chain, Coupled, Little, Lookup, Memoryless
+from unspool.rules.verify import (
     Conditional,
     Lenient,
     Mixture,
@@ -35,11 +35,11 @@ from unspool.verify import (
     walk,
     zeroing,
 )
-from unspool.verify.block import longest
-from unspool.verify.kseq import alike, common_test
-from unspool.verify.residual import residual
-from unspool.warp import Same
-from unspool.warp.warp import Prefix, Scored
+from unspool.rules.verify.block import longest
+from unspool.rules.verify.kseq import alike, common_test
+from unspool.rules.verify.residual import residual
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.contracts import Asked
 
 PROMPT = (0,)
 EXACT = (walk, zeroing, rejection, block, traversal, kseq, multipath)

@@ -14,10 +14,10 @@ from transformers import GenerationConfig
 from transformers.generation import logits_process as hf
 from transformers.generation.utils import GenerationMixin
 
-from unspool.errors import BadRequest, BadScores, EmptyLaw
-from unspool.law import NEVER, Law, Point
-from unspool.settings import Settings
-from unspool.warp import (
+from unspool.api.settings import Settings
+from unspool.core.errors import BadRequest, BadScores, EmptyLaw
+from unspool.core.law import NEVER, Law, Point
+from unspool.core.warp import (
     BadWords,
     Epsilon,
     Eta,
@@ -37,7 +37,7 @@ from unspool.warp import (
     TopP,
     Typical,
 )
-from unspool.warp.temperature import warmth
+from unspool.core.warp.temperature import warmth
 
 quick = settings(max_examples=60, deadline=None)
 V = 12  # the vocabulary of these tests: small, so that histories repeat themselves

@@ -13,11 +13,11 @@ from hostile import HOSTILE, hostile_model
 from littlemodel import loaded
 
 import unspool
-from unspool.cli.serve import serve
-from unspool.errors import BadRequest
-from unspool.methods import fitted, runnable
-from unspool.origin import Watch
-from unspool.run.table import Table
+from unspool.api.origin import Watch
+from unspool.apps.cli.serve import serve
+from unspool.core.errors import BadRequest
+from unspool.recipes.methods import fitted, runnable
+from unspool.runtime.cache.table_model import Table
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -25,9 +25,9 @@ pytest.importorskip("httpx")
 
 from starlette.testclient import TestClient
 
-from unspool.serve import House, Limits, Worker, application
-from unspool.serve.window import files
-from unspool.serve.window.choices import choices
+from unspool.apps.server import House, Limits, Worker, application
+from unspool.apps.server.window import files
+from unspool.apps.server.window.choices import choices
 
 ROOT = Path(__file__).parent.parent
 
@@ -36,7 +36,7 @@ ROOT = Path(__file__).parent.parent
 def quiet():
     """The servers of this process write no lines between those of pytest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unspool.serve.call.log", lambda event, record: None)
+        patch.setattr("unspool.apps.server.call.log", lambda event, record: None)
         yield
 
 
@@ -263,7 +263,7 @@ def test_the_command_can_leave_the_window_out(folder, monkeypatch, capsys):
         houses.append(house)
         raise BadRequest("seen")  # before anything listens
 
-    monkeypatch.setattr("unspool.serve.app.application", seen)
+    monkeypatch.setattr("unspool.apps.server.app.application", seen)
     for given in ([], ["--no-window"]):
         with pytest.raises(BadRequest, match="seen"):
             serve.main(["--model", str(folder), *given], standalone_mode=False)

@@ -272,9 +272,9 @@ def test_the_page_fits_its_screen_in_light_and_dark(opened, address, width, sche
 
 @pytest.mark.slow
 def test_the_default_model_is_watched(opened, smollm2, monkeypatch):
-    from unspool.serve import House, Limits, Worker, application
+    from unspool.apps.server import House, Limits, Worker, application
 
-    monkeypatch.setattr("unspool.serve.call.log", lambda event, record: None)
+    monkeypatch.setattr("unspool.apps.server.call.log", lambda event, record: None)
     app = application(Worker(smollm2, Limits()), House("smollm2", grace=1))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
     thread = threading.Thread(target=server.run)

@@ -9,8 +9,8 @@ import pytest
 from letters import Letters
 
 from unspool import Settings
-from unspool.constrain import choices, grammar, json_schema, regex
-from unspool.errors import BadRequest
+from unspool.core.errors import BadRequest
+from unspool.rules.constrain import choices, grammar, json_schema, regex
 
 jsonschema = pytest.importorskip("jsonschema")
 pytest.importorskip("llguidance")

@@ -2,8 +2,8 @@
 
 import torch
 
-from unspool.run.network import Batch, Outputs
-from unspool.run.slots import Slots
+from unspool.runtime.cache.kv_pool import Slots
+from unspool.runtime.network.network import Batch, Outputs
 
 
 def logits_of(text: tuple[int, ...], vocab: int) -> torch.Tensor:

@@ -14,7 +14,8 @@ from mkdocs.structure.pages import Page
 from rulepage import TITLES, rule_page, title
 
 import unspool
-from unspool.claim import Claim, Entry, entries
+from unspool.core.claim import Claim, Entry
+from unspool.recipes.registry import entries
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"

@@ -10,7 +10,7 @@ from docstring import cell, marked
 from measured import Table
 from rulepage import badge, models, paper, title
 
-from unspool.claim import Claim, Entry
+from unspool.core.claim import Claim, Entry
 
 GUIDES = {
     "draft": "[Speculation](../../speculation.md)",
@@ -67,4 +67,4 @@ def overview(families: dict[str, list[Entry]]) -> str:
 
 def _about(family: str) -> str:
     """The first sentence of the family's own docstring."""
-    return marked((import_module(f"unspool.{family}").__doc__ or "").split("\n\n")[0].replace("\n", " "))
+    return marked((import_module(f"unspool.rules.{family}").__doc__ or "").split("\n\n")[0].replace("\n", " "))

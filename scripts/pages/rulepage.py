@@ -9,9 +9,9 @@ from docstring import Said, cell, marked, said
 from measured import Table
 from running import commands, python, refusal
 
-from unspool.claim import BOUND, HEURISTIC, LAW, SEED, Claim, Entry
-from unspool.methods import fills
-from unspool.option import options, products
+from unspool.core.claim import BOUND, HEURISTIC, LAW, SEED, Claim, Entry
+from unspool.core.option import options, products
+from unspool.recipes.methods import fills
 
 TITLES = {
     "draft": "Drafters",

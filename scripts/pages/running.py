@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 
-from unspool.claim import Entry
-from unspool.errors import UnspoolError
-from unspool.methods import fills
+from unspool.core.claim import Entry
+from unspool.core.errors import UnspoolError
+from unspool.recipes.methods import fills
 
 OPTIONS = {  # where a bare name does little or nothing
     "filtered": "file=FILTER",
@@ -98,7 +98,7 @@ def _part(entry: Entry) -> str:
     rule = f"{name}()" if inspect.isclass(entry.rule) else name
     return (
         "import unspool\n"
-        f"from unspool.draft import {drafter}\n{given}\n\n"
+        f"from unspool.rules.draft import {drafter}\n{given}\n\n"
         'lm = unspool.load("qwen2.5-coder-1.5b", draft=unspool.load("smollm2"))\n'
         f'chat = [{{"role": "user", "content": "{PROMPT}"}}]\n'
         f"method = unspool.Speculate({made}, {rule})\n"

@@ -8,92 +8,94 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from .core.version import VERSION as __version__  # noqa: N811  (its usual name)
 
 if TYPE_CHECKING:
-    from .asks import Check as Check
-    from .asks import Done as Done
-    from .asks import Emit as Emit
-    from .asks import Keep as Keep
-    from .asks import Look as Look
-    from .asks import Score as Score
-    from .asks import Scores as Scores
-    from .asks import Verdict as Verdict
-    from .canvas import Canvas as Canvas
-    from .chance import At as At
-    from .chance import Every as Every
-    from .chance import Philox as Philox
-    from .chance import Role as Role
-    from .chance import Tape as Tape
-    from .claim import ARGMAX as ARGMAX
-    from .claim import BOUND as BOUND
-    from .claim import HEURISTIC as HEURISTIC
-    from .claim import LAW as LAW
-    from .claim import SEED as SEED
-    from .claim import Claim as Claim
-    from .claim import Method as Method
-    from .claim import claims as claims
-    from .comparison import compare as compare
-    from .constrain import choices as choices
-    from .constrain import json_schema as json_schema
-    from .constrain import keywords as keywords
-    from .constrain import regex as regex
-    from .constrain.grammar import grammar as grammar
-    from .constrain.predicate import predicate as predicate
-    from .constrain.until import until as until
-    from .decode.denoise import Denoise as Denoise
-    from .decode.plain import plain as plain
-    from .decode.speculate import Speculate as Speculate
-    from .diverge import divergence as divergence
-    from .draft.draft import Draft as Draft
-    from .draft.draft import Memoryless as Memoryless
-    from .draft.draft import Source as Source
-    from .errors import UnspoolError as UnspoolError
-    from .law import Drawn as Drawn
-    from .law import Law as Law
-    from .lm import LM as LM
-    from .loader import load as load
-    from .methods import method as method
-    from .profile import Profile as Profile
+    from .api.comparison import compare as compare
+    from .api.diverge import divergence as divergence
+    from .api.lm import LM as LM
+    from .api.loader import load as load
+    from .api.profile import Profile as Profile
+    from .api.settings import Settings as Settings
+    from .api.writer import Event as Event
+    from .api.writer import Interrupted as Interrupted
+    from .api.writer import Output as Output
+    from .core.asks import Check as Check
+    from .core.asks import Done as Done
+    from .core.asks import Emit as Emit
+    from .core.asks import Keep as Keep
+    from .core.asks import Look as Look
+    from .core.asks import Score as Score
+    from .core.asks import Scores as Scores
+    from .core.asks import Verdict as Verdict
+    from .core.canvas import Canvas as Canvas
+    from .core.chance import At as At
+    from .core.chance import Every as Every
+    from .core.chance import Philox as Philox
+    from .core.chance import Role as Role
+    from .core.chance import Tape as Tape
+    from .core.claim import ARGMAX as ARGMAX
+    from .core.claim import BOUND as BOUND
+    from .core.claim import HEURISTIC as HEURISTIC
+    from .core.claim import LAW as LAW
+    from .core.claim import SEED as SEED
+    from .core.claim import Claim as Claim
+    from .core.claim import Method as Method
+    from .core.claim import claims as claims
+    from .core.errors import UnspoolError as UnspoolError
+    from .core.law import Drawn as Drawn
+    from .core.law import Law as Law
+    from .core.stop import Stop as Stop
+    from .core.trace import Trace as Trace
+    from .core.tree import Tree as Tree
+    from .core.warp import Warp as Warp
+    from .loops.denoise import Denoise as Denoise
+    from .loops.drafter import Draft as Draft
+    from .loops.drafter import Memoryless as Memoryless
+    from .loops.drafter import Source as Source
+    from .loops.plain import plain as plain
+    from .loops.speculate import Speculate as Speculate
     from .proof.prove import Proof as Proof
     from .proof.prove import prove as prove
-    from .run.engine import Engine as Engine
-    from .run.table import Joint as Joint
-    from .run.table import Table as Table
-    from .settings import Settings as Settings
-    from .stop import Stop as Stop
-    from .trace import Trace as Trace
-    from .tree import Tree as Tree
-    from .warp import Warp as Warp
-    from .writer import Event as Event
-    from .writer import Interrupted as Interrupted
-    from .writer import Output as Output
+    from .recipes.methods import method as method
+    from .rules.constrain import choices as choices
+    from .rules.constrain import json_schema as json_schema
+    from .rules.constrain import keywords as keywords
+    from .rules.constrain import regex as regex
+    from .rules.constrain.grammars import grammar as grammar
+    from .rules.constrain.predicates import predicate as predicate
+    from .rules.constrain.until_form import until as until
+    from .runtime.cache.table_model import Joint as Joint
+    from .runtime.cache.table_model import Table as Table
+    from .runtime.engine.engine import Engine as Engine
 
 _HOMES = {
-    "asks": "Check Done Emit Keep Look Score Scores Verdict",
-    "canvas": "Canvas",
-    "chance": "At Every Philox Role Tape",
-    "claim": "ARGMAX BOUND HEURISTIC LAW SEED Claim Method claims",
-    "comparison": "compare",
-    "constrain": "choices grammar json_schema keywords predicate regex until",
-    "decode": "Denoise Speculate plain",
-    "diverge": "divergence",
-    "draft": "Draft Memoryless Source",
-    "errors": "UnspoolError",
-    "law": "Drawn Law",
-    "lm": "LM",
-    "loader": "load",
-    "methods": "method",
-    "profile": "Profile",
+    "core.asks": "Check Done Emit Keep Look Score Scores Verdict",
+    "core.canvas": "Canvas",
+    "core.chance": "At Every Philox Role Tape",
+    "core.claim": "ARGMAX BOUND HEURISTIC LAW SEED Claim Method claims",
+    "api.comparison": "compare",
+    "rules.constrain": "choices grammar json_schema keywords predicate regex until",
+    "loops.denoise": "Denoise",
+    "loops.plain": "plain",
+    "loops.speculate": "Speculate",
+    "api.diverge": "divergence",
+    "rules.draft": "Draft Memoryless Source",
+    "core.errors": "UnspoolError",
+    "core.law": "Drawn Law",
+    "api.lm": "LM",
+    "api.loader": "load",
+    "recipes.methods": "method",
+    "api.profile": "Profile",
     "proof": "Proof prove",
-    "run.engine": "Engine",
-    "run.table": "Joint Table",
-    "settings": "Settings",
-    "stop": "Stop",
-    "trace": "Trace",
-    "tree": "Tree",
-    "warp": "Warp",
-    "writer": "Event Interrupted Output",
+    "runtime.engine.engine": "Engine",
+    "runtime.cache.table_model": "Joint Table",
+    "api.settings": "Settings",
+    "core.stop": "Stop",
+    "core.trace": "Trace",
+    "core.tree": "Tree",
+    "core.warp": "Warp",
+    "api.writer": "Event Interrupted Output",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

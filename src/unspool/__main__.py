@@ -1,6 +1,6 @@
 """`python -m unspool` is the command `unspool`."""
 
-from .cli import main
+from .apps.cli import main
 
 if __name__ == "__main__":
     main()

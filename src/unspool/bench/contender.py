@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Protocol
 
-from ..claim import ARGMAX, LAW, SEED, entries
-from ..lm import LM
-from ..methods import method
-from ..settings import Settings
-from ..trace import Trace
+from ..api.lm import LM
+from ..api.settings import Settings
+from ..core.claim import ARGMAX, LAW, SEED
+from ..core.trace import Trace
+from ..recipes.methods import method
+from ..recipes.names import canonical
+from ..recipes.registry import entries
 
 PLAIN = "plain"
 
@@ -56,7 +58,7 @@ class Ours:
 
     def __init__(self, lm: LM, spec: str) -> None:
         self.lm, self.name, self.method = lm, spec, method(spec)
-        known = entries().get(spec.partition(":")[0])
+        known = entries().get(canonical(spec).partition(":")[0])
         self.exact = known is not None and known.claim in (SEED, LAW, ARGMAX)
 
     def write(self, prompts: Sequence[tuple[int, ...]], settings: Settings) -> Sample:

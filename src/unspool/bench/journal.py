@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..errors import BadRequest
+from ..core.errors import BadRequest
 
 Key: TypeAlias = tuple[str, ...]
 

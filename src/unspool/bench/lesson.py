@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..asks import Look
-from ..canvas import Canvas
-from ..run.session import Infill, Looking
+from ..core.asks import Look
+from ..core.canvas import Canvas
+from ..runtime.engine.contracts import Infill, Looking
 from .pupil import MASK, Network, stacked
 from .tasks import TASKS, Task, answers, oracle
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .. import __version__
+from ..core.version import VERSION
 
 
 def machine() -> dict[str, Any]:
@@ -25,7 +25,7 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "transformers": _version("transformers"),
         "llama_cpp": _version("llama_cpp_python"),
-        "unspool": __version__,
+        "unspool": VERSION,
         "commit": _commit(),
     }
 

@@ -9,17 +9,17 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from ..chance import Chance, Every, Philox, TooManyBranches
-from ..claim import Method
-from ..errors import BadRequest, UnspoolError
-from ..methods import method as named
-from ..methods import needs
-from ..run.engine import Engine
-from ..run.oracle import Exact, Tokens
-from ..run.session import Infill
-from ..stop import Stop
-from ..warp import Temperature
+from ..core.chance import Chance, Every, Philox, TooManyBranches
+from ..core.claim import Method
+from ..core.errors import BadRequest, UnspoolError
+from ..core.stop import Stop
+from ..core.warp import Temperature
+from ..recipes.methods import method as named
+from ..recipes.methods import needs
+from ..runtime.engine.contracts import Infill
+from ..runtime.engine.engine import Engine
 from .closed import IDEAL
+from .oracle import Exact, Tokens
 from .rounds import Filled, filled
 from .schedule import ahead, outcome
 from .tasks import Task, answers, task

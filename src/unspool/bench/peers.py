@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from ..errors import BadRequest
-from ..lm import LM
-from ..loader import device_of, dtype_of
+from ..api.lm import LM
+from ..api.loader import device_of, dtype_of
+from ..api.settings import Settings
+from ..core.errors import BadRequest
 from ..models.address import path
 from ..models.align import Kinship
 from ..models.weights import Checkpoint, open_checkpoint
-from ..settings import Settings
 from .contender import Contender, Sample
 
 LOOKUP = 10  # tokens, as transformers' documentation suggests

@@ -10,11 +10,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from ..asks import Look
-from ..canvas import HOLE
-from ..errors import BadRequest
-from ..field import Field
-from ..run.session import Looking
+from ..core.asks import Look
+from ..core.canvas import HOLE
+from ..core.errors import BadRequest
+from ..core.field import Field
+from ..runtime.engine.contracts import Looking
 from .alphabet import VOCAB
 
 WEIGHTS = Path(__file__).parent / "pupil.safetensors"

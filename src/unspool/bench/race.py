@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..diverge import divergence, passes_of
-from ..lm import LM
-from ..settings import Settings
+from ..api.diverge import divergence, passes_of
+from ..api.lm import LM
+from ..api.settings import Settings
 from .case import Case
 from .contender import PLAIN, Contender, Sample
 from .journal import Journal, Key

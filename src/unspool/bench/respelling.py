@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from ..constrain import Constraint, State
-from ..constrain.form import Words, spelt
-from ..constrain.keyword import inside
+from ..rules.constrain import Constraint, State
+from ..rules.constrain.form import Words, spelt
+from ..rules.constrain.keyword import inside
 
 TRIES = 400  # orders of members that are tried for one value
 

@@ -6,8 +6,8 @@ import math
 from collections import defaultdict
 from typing import NamedTuple
 
-from ..asks import TARGET
-from ..run.job import Job
+from ..core.asks import TARGET
+from ..runtime.engine.job import Job
 
 
 class Filled(NamedTuple):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import BadRequest
+from ..core.errors import BadRequest
 
 WALLS = ("files", "network", "processes")
 Outcome = Literal["passed", "failed", "timeout", "killed"]

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
-from ..canvas import HOLE
-from ..run.oracle import Exact, Tokens
+from ..core.canvas import HOLE
 from .closed import entropy
+from .oracle import Exact, Tokens
 
 Partition: TypeAlias = Sequence[Sequence[int]]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ..constrain import Constraint
-from ..constrain.form import Words
-from ..errors import BadRequest, UnspoolError
+from ..core.errors import BadRequest, UnspoolError
+from ..rules.constrain import Constraint
+from ..rules.constrain.form import Words
 from .respelling import takes, takes_somehow
 from .shelf import Case
 from .stroll import Masked, stroll

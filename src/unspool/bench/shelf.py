@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import BadRequest
+from ..core.errors import BadRequest
 
 DRAFTS = {
     "draft3": "http://json-schema.org/draft-03/schema#",

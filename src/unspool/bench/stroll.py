@@ -10,9 +10,9 @@ from random import Random
 import torch
 from torch import Tensor
 
-from ..constrain import Constraint
-from ..constrain.closing import FREE
-from ..constrain.form import Words
+from ..rules.constrain import Constraint
+from ..rules.constrain.closing import FREE
+from ..rules.constrain.form import Words
 
 END, QUOTE = 256, 2
 Masked = Callable[[Callable[[], Tensor]], Tensor]

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from ..errors import BadRequest
+from ..core.errors import BadRequest
 from .case import Case
 from .code import MBPP, HumanEval, read_humaneval, read_mbpp
 from .instructions import Instructed, read_instructed

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..constrain import Constraint, Report, json_schema
-from ..constrain.form import Words
-from ..constrain.matcher import engine, tongue
+from ..rules.constrain import Constraint, Report, json_schema
+from ..rules.constrain.form import Words
+from ..rules.constrain.matcher import engine, tongue
 
 
 class Taker(Protocol):
@@ -60,7 +60,7 @@ class XGrammar:
 
     def take(self, schema: Any, words: Words) -> tuple[Constraint, Report]:
         """Its grammar, without the check at the end that we put behind it."""
-        from ..constrain.xgrammar import compiled
+        from ..rules.constrain.xgrammar import compiled
 
         return compiled(json.dumps(schema), words), Report()
 

@@ -12,11 +12,11 @@ from functools import cache
 from itertools import permutations
 from random import Random
 
-from ..errors import BadRequest
-from ..run.oracle import Exact, Oracle, Tokens
-from ..run.oracle_chain import Markov
-from ..run.oracle_laws import Even, Listed, Shuffled
+from ..core.errors import BadRequest
 from .alphabet import ITEMS, NUMBER, TASK, VOCAB, spelt
+from .oracle import Exact, Oracle, Tokens
+from .oracle_chain import Markov
+from .oracle_laws import Even, Listed, Shuffled
 
 COLOURS = 3  # items of a chain
 WORDS = 2  # of which one is chosen

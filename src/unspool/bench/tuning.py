@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 
-from ..grow.cost import Cost
-from ..settings import Settings
+from ..api.settings import Settings
+from ..core.cost import Cost
 from .contender import PLAIN, Contender, Sample
 from .standing import Interval, bootstrapped
 

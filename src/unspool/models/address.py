@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from unspool.errors import BadRequest
-from unspool.models.catalog import CATALOG, look_up
-from unspool.models.fetch import Fetcher
+from ..core.errors import BadRequest
+from .catalog import CATALOG, look_up
+from .fetch import Fetcher
 
 DELTAS, HEADS = (Path(__file__).parent / name for name in ("deltas", "heads"))  # what comes with the package
 

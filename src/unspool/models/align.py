@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
-from unspool.canvas import HOLE
-from unspool.errors import BadRequest
-from unspool.models.vocabulary import Vocabulary
+from ..core.canvas import HOLE
+from ..core.errors import BadRequest
+from .vocabulary import Vocabulary
 
 LEAST = 0.1  # of the draft's tokens must be the target's too; below, hardly any draft of tokens could ever stand
 WRITABLE = 0.9  # of the target's tokens must be made of the draft's, for text to pass between them

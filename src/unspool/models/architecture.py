@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from unspool.models.config import elsewhere
-from unspool.models.fields import Fields
-from unspool.models.shape import RopeScaling, Shape
+from .config import elsewhere
+from .fields import Fields
+from .shape import RopeScaling, Shape
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
 _GEMMA_PATTERN = 6

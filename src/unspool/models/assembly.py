@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unspool.models.catalog import Listing, Wheel
+from .catalog import Listing, Wheel
 
 _BLOCK = 1 << 20
 

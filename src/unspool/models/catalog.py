@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from unspool.errors import BadRequest
+from ..core.errors import BadRequest
 
 
 @dataclass(frozen=True)

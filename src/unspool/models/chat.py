@@ -13,8 +13,8 @@ from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
-from unspool.errors import BadModel, BadRequest
-from unspool.models.bounded import BUDGET, BoundedEnvironment, Budget, Exhausted, weight
+from ..core.errors import BadModel, BadRequest
+from .bounded import BUDGET, BoundedEnvironment, Budget, Exhausted, weight
 
 WIDE = 16  # blanks by which JSON may be indented
 

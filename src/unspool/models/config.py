@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from unspool.errors import BadModel
-from unspool.models.fields import Fields
-from unspool.models.fillers import FILLERS, translated
-from unspool.models.ling import LING, settings, shaped
-from unspool.models.shape import Activation, RopeScaling, Shape
+from ..core.errors import BadModel
+from .fields import Fields
+from .fillers import FILLERS, translated
+from .ling import LING, settings, shaped
+from .shape import Activation, RopeScaling, Shape
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text")
 ACTIVATIONS: Mapping[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}

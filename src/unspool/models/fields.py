@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from unspool.errors import BadModel
+from ..core.errors import BadModel
 
 _LARGEST = 1 << 40
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from unspool.errors import BadModel
-from unspool.models.fields import Fields
-from unspool.models.filling import Filling
+from ..core.errors import BadModel
+from .fields import Fields
+from .filling import Filling
 
 FILLERS: Mapping[str, tuple[str, int]] = {
     "llada": ("llama", 126336),

@@ -11,14 +11,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from unspool.errors import BadModel
-from unspool.models.fields import Fields
-from unspool.models.fillers import stored_name
-from unspool.models.ling import LING
-from unspool.models.ling import stored as stored_in_ling
-from unspool.models.shape import Shape
-from unspool.models.stored import Stored
-from unspool.models.vocabulary import Vocabulary
+from ..core.errors import BadModel
+from .fields import Fields
+from .fillers import stored_name
+from .json_vocabulary import read_vocabulary
+from .ling import LING
+from .ling import stored as stored_in_ling
+from .shape import Shape
+from .stored import Stored
+from .vocabulary import Vocabulary
 
 _AHEAD = 64  # layers behind the last that guess further ahead, and are left out
 _FLOATS = ("F64", "F32", "F16", "BF16")
@@ -141,8 +142,6 @@ class SafetensorsCheckpoint:
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
-        from unspool.models.json_vocabulary import read_vocabulary
-
         return read_vocabulary(self.folder, self.shape.vocab)
 
 

@@ -13,8 +13,8 @@ from typing import Union
 import torch
 from torch import Tensor
 
-from unspool.errors import BadModel
-from unspool.models.quant import FORMATS, UNREADABLE, Format, dequantise
+from ..core.errors import BadModel
+from .quant import FORMATS, UNREADABLE, Format, dequantise
 
 Value = Union[bool, int, float, str, list["Value"]]  # noqa: UP007 (| takes no forward reference in 3.10)
 

@@ -12,10 +12,10 @@ from tokenizers.normalizers import Sequence as Normalizers
 from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Split
 from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 
-from unspool.errors import BadModel
-from unspool.models.fields import Fields
-from unspool.models.spelling import byte_level, sentence_piece
-from unspool.models.vocabulary import ENDINGS, Vocabulary
+from ..core.errors import BadModel
+from .fields import Fields
+from .spelling import byte_level, sentence_piece
+from .vocabulary import ENDINGS, Vocabulary
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 

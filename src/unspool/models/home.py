@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from unspool.errors import FetchFailed
+from ..core.errors import FetchFailed
 
 
 def home() -> Path:

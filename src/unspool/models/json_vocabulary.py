@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from unspool.errors import BadModel
-from unspool.models.spelling import byte_level, sentence_piece
-from unspool.models.vocabulary import ENDINGS, Vocabulary
+from ..core.errors import BadModel
+from .spelling import byte_level, sentence_piece
+from .vocabulary import ENDINGS, Vocabulary
 
 
 def read_vocabulary(folder: Path, size: int) -> Vocabulary:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from unspool.errors import BadModel
-from unspool.models.fields import Fields
-from unspool.models.filling import Filling
-from unspool.models.mixture import Mixture
-from unspool.models.shape import Shape
-from unspool.models.stored import Stored
+from ..core.errors import BadModel
+from .fields import Fields
+from .filling import Filling
+from .mixture import Mixture
+from .shape import Shape
+from .stored import Stored
 
 LLADA2 = "llada2_moe"
 LING = ("bailing_moe", "bailing_moe_v2", LLADA2)

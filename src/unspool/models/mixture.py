@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unspool.errors import BadModel
+from ..core.errors import BadModel
 
 
 @dataclass(frozen=True)

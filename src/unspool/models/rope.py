@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from unspool.models.shape import RopeScaling, Shape
+from .shape import RopeScaling, Shape
 
 
 def rope_frequencies(

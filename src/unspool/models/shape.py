@@ -9,9 +9,9 @@ from typing import Literal
 
 import torch
 
-from unspool.errors import BadModel
-from unspool.models.filling import Filling
-from unspool.models.mixture import Mixture
+from ..core.errors import BadModel
+from .filling import Filling
+from .mixture import Mixture
 
 RopeKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
 Activation = Literal["silu", "gelu_tanh"]
@@ -96,14 +96,14 @@ class Shape:
     @classmethod
     def from_config(cls, config: Mapping[str, object], source: str = "config.json") -> Shape:
         """Read the settings of a Hugging Face config.json."""
-        from unspool.models.config import read_config
+        from .config import read_config
 
         return read_config(config, source)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, object], tensors: Collection[str] = (), source: str = "GGUF") -> Shape:
         """Read the settings of a GGUF file; `tensors` names what the file holds (ties show by absence)."""
-        from unspool.models.architecture import read_architecture
+        from .architecture import read_architecture
 
         return read_architecture(metadata, tensors, source)
 

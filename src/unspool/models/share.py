@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from unspool.errors import BadRequest
-from unspool.models.shape import Shape
-from unspool.models.vocabulary import Vocabulary
-from unspool.models.weights import Checkpoint
+from ..core.errors import BadRequest
+from .shape import Shape
+from .vocabulary import Vocabulary
+from .weights import Checkpoint
 
 COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")  # cut by what goes out of them
 ROWS = ("o_proj", "down_proj")  # cut by what comes into them: each rank's product is one summand of the whole

@@ -9,11 +9,11 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from unspool.errors import BadRequest
-from unspool.models.chat import refuse_unreadable, render_chat
-from unspool.models.dialogue import Dialogue, knows_tools, spelt_out
-from unspool.models.fences import Fences
-from unspool.models.text import TextStream
+from ..core.errors import BadRequest
+from .chat import refuse_unreadable, render_chat
+from .dialogue import Dialogue, knows_tools, spelt_out
+from .fences import Fences
+from .text import TextStream
 
 LONG = 10_000  # characters that take milliseconds to read
 ENDINGS = frozenset(

@@ -11,11 +11,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from unspool.errors import BadModel
-from unspool.models.folder import SafetensorsCheckpoint
-from unspool.models.gguf import GGUF
-from unspool.models.shape import Shape
-from unspool.models.vocabulary import Vocabulary
+from ..core.errors import BadModel
+from .address import path as located
+from .folder import SafetensorsCheckpoint
+from .gguf import GGUF
+from .gguf_vocabulary import read_vocabulary
+from .shape import Shape
+from .vocabulary import Vocabulary
 
 _LISTED = 8
 
@@ -77,8 +79,7 @@ def open_checkpoint(path: Path | str) -> Checkpoint:
     """Open a .gguf file, a .safetensors file, a delta, or a folder; names and shapes of tensors are checked here."""
     path = Path(path)
     if path.is_file() and path.suffix == ".safetensors":
-        from unspool.models.address import path as located
-        from unspool.models.delta import DeltaCheckpoint, base_of
+        from .delta import DeltaCheckpoint, base_of
 
         base = base_of(path)
         return (
@@ -164,8 +165,6 @@ class GGUFCheckpoint:
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
-        from unspool.models.gguf_vocabulary import read_vocabulary
-
         return read_vocabulary(self.file.metadata, self.shape.vocab, str(self.file.path))
 
     def _stored_name(self, name: str) -> str:

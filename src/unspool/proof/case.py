@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from ..run.covering import Covering
-from ..run.retold import Retold
-from ..run.session import Causal
-from ..run.table import Table
-from ..stop import Stop, Tail
-from ..tree import Tree
-from ..warp import Warp
+from ..core.stop import Stop, Tail
+from ..core.tree import Tree
+from ..core.warp import Warp
+from ..runtime.cache.table_model import Table
+from ..runtime.draft_bridge.retokenised import Retold
+from ..runtime.draft_bridge.string_level import Covering
+from ..runtime.engine.contracts import Causal
 from .shaping import BRACKETS, EMPTYING, PLAIN, WARPS, warp_of
 from .spelling import spelling
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from ..asks import Done, Emit
-from ..canvas import Canvas
-from ..chance import At, Every, TooManyBranches, total_variation
-from ..claim import ARGMAX, HEURISTIC, SEED, Claim, Method
-from ..errors import BadRequest, EmptyLaw
-from ..run.engine import Engine
-from ..warp import Temperature
+from ..core.asks import Done, Emit
+from ..core.canvas import Canvas
+from ..core.chance import At, Every, TooManyBranches, total_variation
+from ..core.claim import ARGMAX, HEURISTIC, SEED, Claim, Method
+from ..core.errors import BadRequest, EmptyLaw
+from ..core.warp import Temperature
+from ..runtime.engine.engine import Engine
 from .case import Case
 from .plainly import EMPTY, Plainly, Shaping, greedy
 from .shaping import BOUND_BY

@@ -15,8 +15,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..asks import Done
-from ..chance import At, Every, Role
+from ..core.asks import Done
+from ..core.chance import At, Every, Role
 
 if TYPE_CHECKING:
     from .case import Case

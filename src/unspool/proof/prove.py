@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-from ..chance import TooManyBranches
-from ..claim import BOUND, HEURISTIC, LAW, About, Claim, Entry, Method, entries
-from ..errors import BadRequest
+from ..core.chance import TooManyBranches
+from ..core.claim import BOUND, HEURISTIC, LAW, About, Claim, Entry, Method
+from ..core.errors import BadRequest
+from ..recipes.methods import named
+from ..recipes.registry import entries
 from .case import STANDING, UNSHAPED, Case, cases
 from .compare import Broken, Compared, Truth, Witness, compared, shown
 from .plainly import Conditioned, Plainly
@@ -103,7 +105,7 @@ def prove(
     tells the law of a case where the claim is about another than plain decoding's.
     """
     if isinstance(method, str):
-        return prove_entry(_entry(method), quick=quick)
+        return prove_entry(named(method), quick=quick)
     label = name or str(getattr(method, "__name__", type(method).__name__))
     return _prove(label, claim, [method], quick, bound, shaped, truth)
 
@@ -122,16 +124,9 @@ def truth_of(entry: Entry) -> Truth:
 
 def prove_all(names: tuple[str, ...] = (), quick: bool = False) -> Iterator[Proof]:
     """Enumerate the named rules, or every registered one."""
-    chosen = [_entry(name) for name in names] if names else list(entries().values())
+    chosen = [named(name) for name in names] if names else list(entries().values())
     for entry in chosen:
         yield prove_entry(entry, quick)
-
-
-def _entry(name: str) -> Entry:
-    known = entries()
-    if name not in known:
-        raise BadRequest(f"no method is called {name!r}; there are: {', '.join(known)}")
-    return known[name]
 
 
 def _prove(

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..constrain.constraint import Constrained, State
-from ..constrain.still import mask_of
-from ..warp import (
+from ..core.warp import (
     BadWords,
     Frequency,
     LogitBias,
@@ -23,6 +21,8 @@ from ..warp import (
     TopP,
     Warp,
 )
+from ..rules.constrain.constraint import Constrained, State
+from ..rules.constrain.still import mask_of
 
 
 @dataclass(frozen=True)

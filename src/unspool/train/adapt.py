@@ -26,16 +26,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unspool.errors import BadRequest
-from unspool.train.command import BASE, command, device_of, setting
-from unspool.train.corpus import Corpus
-from unspool.train.delta import Delta, lost, write_delta
-from unspool.train.feed import Feed
-from unspool.train.figures import Passed, exam, marks
-from unspool.train.network import Frozen, Network
-from unspool.train.objective import Objective, Readouts
-from unspool.train.packing import Batch, Recipe
-from unspool.train.trained import CHECKPOINT, Trained, begun, keep
+from ..core.errors import BadRequest
+from .command import BASE, command, device_of, setting
+from .corpus import Corpus
+from .delta import Delta, lost, write_delta
+from .feed import Feed
+from .figures import Passed, exam, marks
+from .network import Frozen, Network
+from .objective import Objective, Readouts
+from .packing import Batch, Recipe
+from .trained import CHECKPOINT, Trained, begun, keep
 
 DELTA = "delta.safetensors"
 _RESERVE = 20.0  # seconds for the export and the last validation, on a GPU

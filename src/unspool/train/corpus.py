@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.errors import BadRequest
+from ..core.errors import BadRequest
 
 FIELDS = ("toks", "lens", "plen", "mode", "end")
 CLOSED = 1  # `end`: the answer closed itself; every other value was cut

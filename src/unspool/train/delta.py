@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unspool.errors import BadModel
-from unspool.train.network import MATRICES, is_matrix
+from ..core.errors import BadModel
+from .network import MATRICES, is_matrix
 
 _FILED = {
     "q": "self_attn.q_proj.weight",

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from unspool.errors import BadRequest
-from unspool.train.command import BASE, command, device_of, setting
-from unspool.train.corpus import Corpus
-from unspool.train.decoder import Decoder, Texts, filled, greedy, judged
-from unspool.train.delta import read_delta
-from unspool.train.network import Frozen
+from ..core.errors import BadRequest
+from .command import BASE, command, device_of, setting
+from .corpus import Corpus
+from .decoder import Decoder, Texts, filled, greedy, judged
+from .delta import read_delta
+from .network import Frozen
 
 ONE = 2.0  # a threshold that nothing exceeds: one token per forward
 

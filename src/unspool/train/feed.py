@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unspool.train.corpus import Corpus
-from unspool.train.packing import Batch, Recipe, pack
+from .corpus import Corpus
+from .packing import Batch, Recipe, pack
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue

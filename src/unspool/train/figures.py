@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unspool.train.corpus import Corpus
-from unspool.train.objective import Readouts
-from unspool.train.packing import Batch, Recipe, pack
+from .corpus import Corpus
+from .objective import Readouts
+from .packing import Batch, Recipe, pack
 
 CERTAIN = 0.9
 

@@ -15,21 +15,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..asks import Decoding, Done, Emit, Look
-from ..canvas import Canvas
-from ..chance import Chance, Philox
-from ..decode.denoise import Denoise
-from ..errors import BadRequest
-from ..field import Field
-from ..law import Law
-from ..run.engine import Engine
-from ..run.session import Infill
-from ..stop import Stop
-from ..unmask.blocks import Fixed
-from ..unmask.confident import Confident
-from ..unmask.filtered import Filter, certainties
-from ..warp.temperature import Temperature
-from ..warp.warp import Warp
+from ..core.asks import Decoding, Done, Emit, Look
+from ..core.canvas import Canvas
+from ..core.chance import Chance, Philox
+from ..core.errors import BadRequest
+from ..core.field import Field
+from ..core.law import Law
+from ..core.stop import Stop
+from ..core.warp.temperature import Temperature
+from ..core.warp.warp import Warp
+from ..loops.denoise import Denoise
+from ..loops.unmask_blocks import Fixed
+from ..rules.unmask.confident import Confident
+from ..rules.unmask.filtered import Filter, certainties
+from ..runtime.engine.contracts import Infill
+from ..runtime.engine.engine import Engine
 
 
 class Examples(NamedTuple):

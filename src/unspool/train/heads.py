@@ -26,12 +26,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from unspool.errors import BadRequest
-from unspool.run.heads import Matrices, bent
-from unspool.train.adapt import base_name, rate
-from unspool.train.command import BASE, command, device_of, setting
-from unspool.train.corpus import Corpus
-from unspool.train.network import MATRICES, NORMS, Frozen, layer, normed
+from ..core.errors import BadRequest
+from ..runtime.network.lookahead_heads import Matrices, bent
+from .adapt import base_name, rate
+from .command import BASE, command, device_of, setting
+from .corpus import Corpus
+from .network import MATRICES, NORMS, Frozen, layer, normed
 
 FILE = "heads.safetensors"
 DECAY = 0.8

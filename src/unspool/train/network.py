@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from unspool.errors import BadModel
-from unspool.models.rope import rope_frequencies
-from unspool.models.shape import Shape
-from unspool.models.weights import Checkpoint, open_checkpoint
-from unspool.train.packing import Batch
+from ..core.errors import BadModel
+from ..models.rope import rope_frequencies
+from ..models.shape import Shape
+from ..models.weights import Checkpoint, open_checkpoint
+from .packing import Batch
 
 MATRICES: Mapping[str, str] = {
     "q": "self_attn.q_proj",
@@ -47,7 +47,7 @@ class Frozen:
         """Read a model by its path or its catalogue name."""
         source = Path(model).expanduser()
         if not source.exists():
-            from unspool.models.address import path
+            from ..models.address import path
 
             source = path(model)
         return cls.load(open_checkpoint(source), device)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.train.corpus import Corpus, Document
+from .corpus import Corpus, Document
 
 Ints = NDArray[np.int32]
 _OPENING = 0.25  # of the ordered blocks: the first look, all masked, and the second with the first token alone

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from unspool.train.command import BASE, command, device_of, setting
-from unspool.train.corpus import CLOSED, Corpus
-from unspool.train.decoder import Decoder, greedy, sampled
-from unspool.train.network import Frozen
+from .command import BASE, command, device_of, setting
+from .corpus import CLOSED, Corpus
+from .decoder import Decoder, greedy, sampled
+from .network import Frozen
 
 CUT, LOOPED = 2, 4
 _LOOK = 500  # documents that show what conversations have in common

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from unspool.train.delta import Delta, Factors, factorised, read_delta
-from unspool.train.network import is_matrix
+from .delta import Delta, Factors, factorised, read_delta
+from .network import is_matrix
 
 CHECKPOINT = "weights.checkpoint"
 

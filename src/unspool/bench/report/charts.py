@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ...grow.cost import Cost
+from ...core.cost import Cost
 from ..contender import PLAIN
 from ..standing import Interval, Standing, wilson
 from .markup import Html

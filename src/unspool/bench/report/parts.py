@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ...grow.cost import Cost
+from ...core.cost import Cost
 from ..contender import PLAIN
 from . import charts, sheets
 from .markup import Html, tag

@@ -9,9 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ...claim import ARGMAX, LAW, SEED, entries
-from ...errors import BadRequest
-from ...grow.cost import Cost
+from ...core.claim import ARGMAX, LAW, SEED
+from ...core.cost import Cost
+from ...core.errors import BadRequest
+from ...recipes.names import canonical
+from ...recipes.registry import entries
 from ..contender import PLAIN
 from ..journal import Journal
 from ..parallel import Row
@@ -84,7 +86,7 @@ class Run:
         told = {row["exact"] for row in self.rows.get(contender, ()) if "exact" in row}
         if told:
             return all(told)
-        known = entries().get(contender.partition(":")[0])
+        known = entries().get(canonical(contender).partition(":")[0])
         return known is None or known.claim in (SEED, LAW, ARGMAX)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ...grow.cost import Cost
+from ...core.cost import Cost
 from ..contender import PLAIN
 from ..parallel import Row
 from ..standing import Interval, Standing

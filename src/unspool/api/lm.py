@@ -1,0 +1,227 @@
+"""A loaded language model: text in, text out, by any method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..core.asks import TARGET
+from ..core.chance import Philox
+from ..core.claim import Method
+from ..core.cost import Cost
+from ..core.errors import BadRequest, ContextExceeded
+from ..loops.overheard import overheard
+from ..models.align import Alignment, Kinship, align
+from ..models.dialogue import Dialogue
+from ..models.vocabulary import Vocabulary
+from ..recipes.methods import Branching, fitted
+from ..rules.search.cut_short import CutShort
+from ..runtime.draft_bridge.best_effort import quiet
+from ..runtime.draft_bridge.retokenised import Retold
+from ..runtime.draft_bridge.shared_vocabulary import Translated
+from ..runtime.draft_bridge.string_level import Covering
+from ..runtime.engine.contracts import Causal
+from ..runtime.engine.engine import Engine
+from ..runtime.engine.job import Account
+from ..runtime.engine.price import price
+from .prompt import Prompt as Prompt
+from .prompt import several, understood
+from .settings import Settings
+from .writer import Event, Found, Interrupted, Output, Writer, best
+
+SCRATCH = 64  # slots a request may need for drafts besides its text
+SMOOTH = 0.02  # seconds between what arrives of a stream, if the model is faster than that
+
+
+@dataclass
+class LM:
+    """A model with its vocabulary.
+
+    A prompt is a text, a list of messages {role, content} for the chat template (with tools: a `Dialogue`), or tokens.
+    `draft` is another model for methods that ask one; the draft's own draft is what cascades call the small model.
+    Where tokens differ, drafts are made of those that both have, or by their strings if those are too few:
+    `alignments` tells which, by the names of the models. `key` names model and machine for what is measured once and
+    kept.
+    """
+
+    name: str
+    model: Causal
+    vocabulary: Vocabulary
+    draft: LM | None = None
+    key: str | None = None
+
+    alignments: dict[str, Alignment] = field(init=False, default_factory=dict)
+    _drafts: dict[str, Causal] = field(init=False, default_factory=dict)
+    _costs: dict[str, Cost] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        small = None if self.draft is None else self.draft.draft
+        for name, lm in (("draft", self.draft), ("small", small)):
+            if lm is None:
+                continue
+            try:
+                found = self.alignments[name] = align(self.vocabulary, lm.vocabulary)
+            except BadRequest as error:
+                raise BadRequest(f"{lm.name} cannot draft for {self.name}: {error}") from None
+            self._drafts[name] = quiet(_drafting(lm.model, found))
+            if name == "draft":  # for methods that draft text instead of tokens
+                self._drafts["prose"] = quiet(Retold(lm.model, found))
+                self._drafts["strings"] = quiet(Covering(lm.model, found))
+
+    def generate(self, prompt: Prompt, settings: Settings = Settings(), method: str | Method = "plain") -> Output:  # noqa: B008
+        """One text after a prompt, by the name of a method (`unspool methods`) with its options, or by a method."""
+        return self.batch([prompt], replace(settings, n=1), method)[0]
+
+    def samples(self, prompt: Prompt, settings: Settings = Settings(), method: str | Method = "plain") -> list[Output]:  # noqa: B008
+        """`settings.n` texts for one prompt, which is read once."""
+        return self.batch([prompt], settings, method)
+
+    def batch(
+        self,
+        prompts: Sequence[Prompt],
+        settings: Settings = Settings(),  # noqa: B008
+        method: str | Method = "plain",
+    ) -> list[Output]:
+        """Texts for many prompts in one batch, each the same as alone; `settings.n` in a row for each."""
+        engine = Engine(self.models(), self.price)
+        writers = self.writers(engine, prompts, settings, method)
+        try:
+            looked_at = [writer for writer in writers if writer.logprobs is not None]  # laws are not to pile up
+            while engine.step():
+                for writer in looked_at:
+                    writer.read()
+            return [writer.output() for writer in writers]
+        except KeyboardInterrupt:
+            raise Interrupted([writer.broken_off(engine) for writer in writers]) from None
+        finally:
+            for writer in writers:
+                engine.cancel(writer.job)
+
+    def stream(
+        self,
+        prompt: Prompt,
+        settings: Settings = Settings(),  # noqa: B008
+        method: str | Method = "plain",
+    ) -> Generator[Event, None, Output]:
+        """One text, event by event; the generator's return value is the `Output`. Closing it frees everything."""
+        engine = Engine(self.models(), self.price)
+        (writer,) = self.writers(engine, [prompt], replace(settings, n=1), method, SMOOTH)
+        try:
+            while True:
+                more = engine.step()
+                yield from writer.read()
+                if not more:
+                    return writer.output()
+        except KeyboardInterrupt:
+            raise Interrupted([writer.broken_off(engine)]) from None
+        finally:
+            engine.cancel(writer.job)
+
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        """The tokens of a prompt."""
+        match understood(prompt):
+            case str(text):
+                tokens = self.vocabulary.encode(text)
+            case Dialogue() as dialogue:
+                tokens = self.vocabulary.encode_chat(dialogue)
+            case tokens:
+                self._refuse_unknown(tokens)
+        if not tokens:
+            raise BadRequest("the prompt is empty: give some text to go on from", param="prompt")
+        return tokens
+
+    def models(self) -> dict[str, Causal]:
+        """The models by the names that methods ask for."""
+        return {TARGET: self.model, **self._drafts}
+
+    @property
+    def priced(self) -> bool:
+        """Whether some method has asked what a forward costs."""
+        return TARGET in self._costs
+
+    def price(self, name: str = TARGET) -> Cost:
+        """What a forward of a model costs by the number of rows; measured when first asked for, which takes seconds."""
+        if name not in self._costs:
+            lm = {TARGET: self, "draft": self.draft, "small": self.draft.draft if self.draft else None}[name]
+            assert lm is not None  # only models that are there are priced
+            self._costs[name] = price(lm.model, lm.key)
+        return self._costs[name]
+
+    def writers(
+        self,
+        engine: Engine,
+        prompts: Sequence[Prompt],
+        settings: Settings,
+        spec: str | Method,
+        patience: float = math.inf,
+        account: Account | None = None,
+    ) -> list[Writer]:
+        """Queue texts in an engine that somebody else steps: `settings.n` in a row for each prompt.
+
+        `patience` is after how many seconds somebody wants to see what was written, `account` whose texts they are.
+        """
+        settings.validate()
+        decoder = fitted(spec, self.vocabulary)
+        warp, stop = settings.warp(self.vocabulary), settings.stop_rule(self.vocabulary)
+        looks = settings.logprobs is not None
+        texts = decoder.texts if isinstance(decoder, Branching) else 1
+        writers: list[Writer] = []
+        for prompt in several(prompts):
+            tokens = self.encode(prompt)
+            given = "messages" if isinstance(understood(prompt), Dialogue) else "prompt"
+            most, room = self._most(tokens, settings.max_tokens, texts, given)
+            limit = replace(stop, most=most, spare=room - len(tokens) - most)
+            for stream in range(settings.n):
+                chance = Philox(settings.seed, stream)
+                found: list[Found] = []
+                heard = overheard(decoder, lambda texts, found=found: found.extend(best(texts)))  # type: ignore[misc]
+                if settings.seconds is not None and heard is not decoder:  # it tells what it has found
+                    heard = CutShort(heard)
+                job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account)
+                writers.append(Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found))
+        return writers
+
+    def _refuse_unknown(self, tokens: tuple[int, ...]) -> None:
+        known = self.model.vocab
+        if (bad := next((x for x in tokens if not 0 <= x < known), None)) is not None:
+            told = (
+                f"token {bad:d}" if abs(bad) < 10**30 else "a token"
+            )  # Python prints no number of thousands of digits
+            raise BadRequest(f"{told} of the prompt is none of the model's, which are 0 to {known - 1}", "prompt")
+
+    def _most(self, tokens: tuple[int, ...], most: int, texts: int, given: str) -> tuple[int, int]:
+        """How many tokens may follow these, and how many slots that may take with so many texts at a time.
+
+        `given` is what the prompt is called in a request.
+        """
+        bounds = [limit for limit in (self.model.context, self.model.room) if limit is not None]
+        longest = min(bounds, default=math.inf)
+        if len(tokens) >= longest:
+            raise ContextExceeded(_overlong(self.model.context, int(longest), len(tokens), most, given), given)
+        most = int(min(most, longest - len(tokens)))
+        room = len(tokens) + most * texts + SCRATCH
+        if self.model.room is not None:
+            room = min(room, self.model.room)
+        return most, room
+
+
+def _overlong(context: int | None, longest: int, prompt: int, most: int, given: str) -> str:
+    """OpenAI's sentence for a prompt that leaves no room for an answer, by which clients know what to do."""
+    cache = "" if context is not None and longest >= context else " (what its cache holds: --room)"
+    return (
+        f"This model's maximum context length is {longest} tokens{cache}. However, you requested {prompt + most} "
+        f"tokens ({prompt} in the {given}, {most} in the completion). Please reduce the length of the {given} or "
+        "completion."
+    )
+
+
+def _drafting(model: Causal, found: Alignment) -> Causal:
+    """A draft model in the target's tokens, in the way in which the two vocabularies are related."""
+    match found.kinship:
+        case Kinship.SAME:
+            return model
+        case Kinship.STRINGS:
+            return Covering(model, found)
+        case _:
+            return Translated(model, found)

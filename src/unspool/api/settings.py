@@ -1,0 +1,183 @@
+"""Settings: a request's options as users say them, turned into a warp and a stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.errors import BadRequest
+from ..core.stop import Stop
+from ..core.warp.forbid import BadWords, MinTokens, NoRepeatNgram
+from ..core.warp.limits import expect, real, whole
+from ..core.warp.penalise import Frequency, LogitBias, Presence, Repetition
+from ..core.warp.temperature import Temperature
+from ..core.warp.truncate import Epsilon, Eta, MinP, TopK, TopNSigma, TopP, Typical
+from ..core.warp.warp import Same, Warp
+from ..rules.constrain.constraint import Constrained, Constraint
+from ..rules.constrain.form import Form, Words
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to draw, how long, and what to report; settings that cannot be used cannot be made.
+
+    Temperature 0, the default, is greedy decoding. It takes the best token whatever the truncations say, so they are
+    left out; penalties, biases and prohibitions still hold. None turns an option off, and so does its neutral value
+    (top_k 0, top_p 1, min_p 0, typical 1, eta 0, epsilon 0, repetition 1, frequency 0, presence 0, no_repeat_ngram 0).
+    """
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical: float | None = None
+    eta: float | None = None
+    epsilon: float | None = None
+    top_n_sigma: float | None = None
+
+    repetition: float = 1.0
+    frequency: float = 0.0
+    presence: float = 0.0
+    no_repeat_ngram: int = 0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    bad_words: tuple[str, ...] = ()
+
+    constraint: Form | Constraint | None = None  # what json_schema(…), regex(…), choices(…) and such give
+
+    min_tokens: int = 0  # until then no token can end the text; a stop string still does
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    stop_tokens: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    seconds: float | None = None
+
+    seed: int = 0
+    n: int = 1
+    logprobs: int | None = None  # None: off; k: of every token, and of the k best alternatives
+
+    def __post_init__(self) -> None:
+        self.validate()
+        for name in ("bad_words", "stop", "stop_tokens"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists
+        object.__setattr__(self, "logit_bias", dict(self.logit_bias))  # a copy: the caller's may change
+
+    def validate(self) -> None:
+        """Refuse what cannot be used, with BadRequest: what was given, what was expected, what to do."""
+        biased = isinstance(self.logit_bias, Mapping)
+        expect(biased, "logit_bias", self.logit_bias, "a mapping from token to number, as in {42: -1.5}")
+        self._penalties()  # each part refuses what is out of its range
+        self._truncations()
+        Temperature(self.temperature)
+        expect(whole(self.no_repeat_ngram, 0), "no_repeat_ngram", self.no_repeat_ngram, "a whole number, 0 for off")
+        _expect_strings("stop", self.stop)
+        _expect_strings("bad_words", self.bad_words)
+        listed = isinstance(self.stop_tokens, (tuple, list))
+        expect(listed, "stop_tokens", self.stop_tokens, "a tuple of tokens, as in (2, 7)")
+        MinTokens(self.min_tokens, self.stop_tokens)
+        expect(whole(self.max_tokens, 1), "max_tokens", self.max_tokens, "a whole number from 1 on")
+        limit = f"at most max_tokens, which is {self.max_tokens}; raise that, or ask for less"
+        expect(self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, limit)
+        expect(isinstance(self.ignore_eos, bool), "ignore_eos", self.ignore_eos, "True or False")
+        long = self.seconds is None or (real(self.seconds, 0) and self.seconds > 0)
+        expect(long, "seconds", self.seconds, "a finite number above 0, or None for no limit")
+        expect(whole(self.seed, 0, 2**64 - 1), "seed", self.seed, "a whole number from 0 to 2**64 - 1")
+        expect(whole(self.n, 1), "n", self.n, "a whole number from 1 on: how many texts to write")
+        self._validate_constraint()
+        counted = self.logprobs is None or whole(self.logprobs, 0)
+        expect(counted, "logprobs", self.logprobs, "None for off, or how many alternatives to report, from 0 on")
+
+    def warp(self, vocabulary: Words) -> Warp:
+        """All that shapes a law: the constraint, biases, penalties, prohibitions, temperature, truncations.
+
+        The constraint comes first, so that truncations see the law of what may really follow. The order of the others
+        is that of transformers. What it lacks: Frequency and Presence follow Repetition; TopNSigma is the first
+        truncation, as it measures the noise of the whole vocabulary.
+        """
+        for token in self.logit_bias:
+            _expect_token("logit_bias", token, vocabulary)
+        shaped = self._constraint(vocabulary) | self._penalties()
+        if self.no_repeat_ngram:
+            shaped |= NoRepeatNgram(self.no_repeat_ngram)
+        if self.bad_words:
+            shaped |= BadWords(tuple(spelt for word in self.bad_words for spelt in _spellings(word, vocabulary)))
+        if self.min_tokens:
+            shaped |= MinTokens(self.min_tokens, self._stop_tokens(vocabulary))
+        if self.temperature == 0:
+            return shaped | Temperature(0)
+        if self.temperature != 1:
+            shaped |= Temperature(self.temperature)
+        return shaped | self._truncations()
+
+    def stop_rule(self, vocabulary: Words) -> Stop:
+        """Where the text ends."""
+        return Stop(
+            tokens=self._stop_tokens(vocabulary),
+            strings=self.stop,
+            most=self.max_tokens,
+            seconds=self.seconds,
+            piece=vocabulary.piece,
+        )
+
+    def _validate_constraint(self) -> None:
+        made: Any = self.constraint
+        fits = made is None or isinstance(made, Form) or callable(getattr(made, "start", None))
+        expect(fits, "constraint", made, "None, or what json_schema(…), regex(…), grammar(…) or choices(…) give")
+        if made is not None and self.ignore_eos:
+            raise BadRequest("ignore_eos cannot be used with a constraint: a text that meets it ends with that token")
+
+    def _constraint(self, vocabulary: Words) -> Warp:
+        made = self.constraint
+        if made is None:
+            return Same()
+        return Constrained(made.fit(vocabulary) if isinstance(made, Form) else made)
+
+    def _penalties(self) -> Warp:
+        parts: list[Warp] = [LogitBias(self.logit_bias)] if self.logit_bias else []
+        parts += [Repetition(self.repetition)] if self.repetition != 1 else []
+        parts += [Frequency(self.frequency)] if self.frequency != 0 else []
+        parts += [Presence(self.presence)] if self.presence != 0 else []
+        return _all(parts)
+
+    def _truncations(self) -> Warp:
+        parts: list[Warp] = [] if self.top_n_sigma is None else [TopNSigma(self.top_n_sigma)]
+        parts += [TopK(self.top_k)] if self.top_k not in (None, 0) else []
+        parts += [TopP(self.top_p)] if self.top_p not in (None, 1) else []
+        parts += [MinP(self.min_p)] if self.min_p not in (None, 0) else []
+        parts += [Typical(self.typical)] if self.typical not in (None, 1) else []
+        parts += [Epsilon(self.epsilon)] if self.epsilon not in (None, 0) else []
+        parts += [Eta(self.eta)] if self.eta not in (None, 0) else []
+        return _all(parts)
+
+    def _stop_tokens(self, vocabulary: Words) -> frozenset[int]:
+        for token in self.stop_tokens:
+            _expect_token("stop_tokens", token, vocabulary)
+        own = frozenset(self.stop_tokens)
+        return own if self.ignore_eos else own | vocabulary.eos
+
+
+def _all(parts: list[Warp]) -> Warp:
+    whole: Warp = Same()
+    for part in parts:
+        whole = whole | part
+    return whole
+
+
+def _spellings(word: str, vocabulary: Words) -> set[tuple[int, ...]]:
+    """The tokens of a word at the start of a text and after a space, which most vocabularies spell differently."""
+    lead = len(vocabulary.encode("", special=False))  # a beginning-of-text token is no part of the word
+    return {vocabulary.encode(text, special=False)[lead:] for text in (word, " " + word)}
+
+
+def _expect_strings(name: str, given: object) -> None:
+    listed = isinstance(given, (tuple, list)) and all(isinstance(text, str) for text in given)
+    expect(listed, name, given, f"a tuple of strings, as in {name}=('like', 'this')")
+    for text in given if isinstance(given, (tuple, list)) else ():
+        expect(text != "", f"a string of {name}", text, "at least one character")
+        whole = not any("\ud800" <= x <= "\udfff" for x in text)
+        expect(whole, f"a string of {name}", text, "text without lone surrogates, which no token can spell")
+
+
+def _expect_token(name: str, token: int, vocabulary: Words) -> None:
+    known = f"a token of this model: 0 to {vocabulary.size - 1}"
+    expect(token < vocabulary.size, f"a token of {name}", token, known, name)

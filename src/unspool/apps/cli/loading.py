@@ -1,0 +1,133 @@
+"""The options that choose and load a model, and how to decode it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from ...core.errors import BadRequest
+from .group import option
+from .terminal import note, status
+
+if TYPE_CHECKING:
+    from ...api.lm import LM, Prompt
+
+
+def _profiled(ctx: click.Context, parameter: click.Parameter, file: str | None) -> str | None:
+    """Make what a profile says the defaults of this command; what is given on the command line stands above them."""
+    if file is not None:
+        from ...api.profile import Profile
+
+        found = Profile.read(file)
+        options = {each.name for each in ctx.command.params if isinstance(each, click.Option)}
+        given = {name: value for name, value in vars(found).items() if name in options and value is not None}
+        ctx.default_map = {**(ctx.default_map or {}), **given}
+    return file
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Which model, where and how."""
+
+    profile: str | None = option(
+        "--profile", metavar="FILE", is_eager=True, callback=_profiled, help="Model and method by `unspool auto-tune`."
+    )
+    model: str = option(
+        "-m",
+        "--model",
+        metavar="MODEL",
+        default="smollm2",
+        show_default=True,
+        help="A catalogue name, .gguf file, folder, or Hub id.",
+    )
+    draft: str | None = option(
+        "--draft", metavar="MODEL", help="A second model, for methods that ask one; layers:N is MODEL's own first N."
+    )
+    small: str | None = option("--small", metavar="MODEL", help="A third one, which drafts for the second.")
+    heads: str | None = option(
+        "--heads", metavar="FILE", help="Heads that look ahead, by `unspool train heads`; smollm2 has its own."
+    )
+    dtype: str = option(
+        "--dtype", default="auto", help="fp32, bf16, fp16; auto: fp32 on a CPU, bf16 on a GPU; fast: timed."
+    )
+    weights: str = option(
+        "--weights", default="whole", help="whole, int8 or int4: how the matrices of layers are kept in memory."
+    )
+    device: str = option("--device", default="auto", help="cpu, cuda or cuda:N; auto takes a GPU if there is one.")
+    runtime: str = option("--runtime", default="auto", help="native or transformers; auto by the kind of model.")
+    room: int | None = option("--room", type=int, metavar="N", help="Tokens the cache holds for all texts together.")
+    shapes: str = option(
+        "--shapes", default="free", help="free, or fixed: the same bits whatever is drafted or batched."
+    )
+    ranks: int = option("--ranks", type=int, default=1, metavar="N", help="Processes that share the model's heads.")
+    raw: bool = option("--raw", is_flag=True, help="No chat template: continue the text as it stands.")
+
+    def check(self, methods: tuple[str, ...]) -> None:
+        """Refuse methods that are not known or lack a model, and devices that do not exist, before a model is read."""
+        from ...api.loader import device_of, dtype_of
+        from ...api.self_draft import is_shortcut
+        from ...models.address import heads_of
+        from ...recipes.methods import method, needs
+
+        dtype_of(self.dtype, device_of(self.device))
+        if self.room is not None and self.room < 1:
+            raise BadRequest(f"--room is {self.room}; expected a whole number of tokens from 1 on.")
+        have = {"draft": self.draft, "small": self.small, "heads": heads_of(self.model, self.heads)}
+        for spec in methods:
+            method(spec)
+            for need in needs(spec):
+                if have.get(need, need) is not None:
+                    continue
+                if need == "heads":
+                    raise BadRequest(
+                        f"the method {spec!r} asks for heads that look ahead, and none come with {self.model}; name a "
+                        "file of them with --heads FILE (`unspool train heads` makes one)."
+                    )
+                raise BadRequest(f"the method {spec!r} asks a {need} model; name one with --{need} MODEL.")
+        if self.small is not None and self.draft is None:
+            raise BadRequest(f"--small {self.small} drafts for the draft model; name that too, with --draft MODEL.")
+        if self.small is not None and self.draft is not None and is_shortcut(self.draft):
+            raise BadRequest(
+                f"--small {self.small} drafts for a model of its own; {self.draft} is part of {self.model}."
+            )
+
+    def load(self, quiet: bool = False) -> LM:
+        """The model with its draft models, if any were named; says on stderr how their tokens are related."""
+        from ...api.loader import load
+        from ...api.self_draft import is_shortcut
+
+        with status(f"loading {self.model} …"):
+            with_same = partial(
+                load,
+                dtype=self.dtype,
+                weights=self.weights,
+                device=self.device,
+                runtime=self.runtime,
+                room=self.room,
+            )
+            draft: LM | str | None = None
+            for name in filter(None, (self.small, self.draft)):
+                draft = name if is_shortcut(name) else with_same(name, draft=draft)
+            lm = with_same(self.model, shapes=self.shapes, ranks=self.ranks, draft=draft, heads=self.heads)
+        for role, found in () if quiet else lm.alignments.items():
+            note(f"{getattr(self, role)} drafts for {self.model}: {found}")
+        return lm
+
+    def prepare(self, lm: LM, methods: tuple[str, ...]) -> None:
+        """Have what `auto` must know of this machine measured, if it never was."""
+        if any(spec.partition(":")[0] == "auto" for spec in methods):
+            with status("measuring what forwards cost here, once for this model and machine …"):
+                lm.price()
+
+    def prompt(self, lm: LM, text: str, system: str | None = None) -> Prompt:
+        """The text as the model wants it: a user's message if it has a chat template, else the text itself."""
+        if not self.raw and lm.vocabulary.chat_template is not None:
+            before = [] if system is None else [{"role": "system", "content": system}]
+            return [*before, {"role": "user", "content": text}]
+        if system is not None:
+            why = "--raw leaves the chat template out" if self.raw else f"{self.model} has no chat template"
+            raise BadRequest(f"--system needs a chat template, but {why}; put the text into the prompt instead.")
+        return text

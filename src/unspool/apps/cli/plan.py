@@ -1,0 +1,116 @@
+"""`unspool plan`: what a model will need, before it is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...core.errors import BadRequest
+from . import catalogue
+from .record import dump
+from .table import size
+from .terminal import write
+
+if TYPE_CHECKING:
+    from ...api.plan import Plan
+
+
+@click.command(short_help="Say how much memory a model needs, before it is loaded.")
+@click.argument("model", default="smollm2")
+@click.option("--draft", metavar="MODEL", help="A second model that is loaded beside it.")
+@click.option("--heads", metavar="FILE", help="Heads that look ahead, loaded beside it.")
+@click.option("--context", type=int, metavar="N", help="Tokens per text; by default all that the model reads.")
+@click.option("--rows", type=int, default=1, show_default=True, metavar="B", help="Texts at a time.")
+@click.option("--tree", type=int, default=64, show_default=True, metavar="T", help="Drafted tokens per round and text.")
+@click.option("--dtype", default="auto", help="fp32, bf16, fp16; auto: fp32 on a CPU, bf16 on a GPU; fast: timed.")
+@click.option("--weights", default="whole", show_default=True, help="whole, int8 or int4.")
+@click.option("--ranks", type=int, default=1, show_default=True, metavar="N", help="Processes that share MODEL.")
+@click.option("--device", default="auto", help="cpu, cuda or cuda:N; auto takes a GPU if there is one.")
+@click.option("--pull", is_flag=True, help="Fetch catalogue models that are not here yet.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def plan(
+    model: str,
+    draft: str | None,
+    heads: str | None,
+    context: int | None,
+    rows: int,
+    tree: int,
+    dtype: str,
+    weights: str,
+    ranks: int,
+    device: str,
+    pull: bool,
+    as_json: bool,
+) -> None:
+    """Say how much memory MODEL needs for its weights, cache and drafts, and whether that fits.
+
+    Only the head of the file is read. The exit status is 0 whether it fits or not; ask --json for "fits".
+    """
+    from ...api.loader import device_of, dtype_of
+    from ...api.plan import plan as planned
+    from ...api.self_draft import is_shortcut, layers_of
+    from ...models.weights import open_checkpoint
+    from ...runtime.network.lookahead_heads import heads_bytes
+
+    place = device_of(device)
+    kind = dtype_of(dtype, place)
+    names = [model] if draft is None else [model, draft]
+    whole = open_checkpoint(_path(model, pull))
+    plans = [planned(whole, kind, context, rows, tree, place, weights, ranks)]
+    if draft is not None and is_shortcut(draft):
+        some = whole.shape.part(layers_of(draft, whole.shape.layers))
+        plans.append(replace(planned(some, kind, context, rows, tree, place), weights=0))  # which it shares
+    elif draft is not None:  # it is on the first rank alone
+        plans.append(planned(open_checkpoint(_path(draft, pull)), kind, context, rows, tree, place, weights))
+    if heads is not None:
+        plans[0] = replace(plans[0], weights=plans[0].weights + heads_bytes(Path(heads).expanduser(), kind))
+    together = _together(names, plans)
+    if as_json:
+        dump({"model": model, **(together or _record(plans[0]))})
+        return
+    for name, found in zip(names, plans, strict=True):
+        write(f"{name}: {found.table()}\n")
+    if together:
+        fits = {True: "They fit together.", False: "They do not fit together.", None: ""}[together["fits"]]
+        write(f"all models together: {size(together['total'])}. {fits}\n")
+
+
+def _path(name: str, pull: bool) -> Any:
+    """The model's file; catalogue models that are not here are fetched only if the user said so."""
+    from ...models.address import path
+    from ...models.catalog import CATALOG
+
+    listing = CATALOG.get(name)
+    if listing is not None and not pull and not catalogue.fetched(listing):
+        raise BadRequest(
+            f"{name} is not here yet: {size(listing.download)} to download, {size(listing.bytes)} on disk. "
+            f"Fetch it with `unspool pull {name}`, or add --pull."
+        )
+    return path(name)
+
+
+def _record(found: Plan) -> dict[str, Any]:
+    return {
+        "note": found.note,
+        "device": found.device,
+        "weights": found.weights,
+        "kv": found.kv,
+        "logits": found.logits,
+        "activations": found.activations,
+        "tables": found.tables,
+        "total": found.total,
+        "available": found.available,
+        "fits": found.fits,
+    }
+
+
+def _together(names: list[str], plans: list[Plan]) -> dict[str, Any]:
+    """The sum over a model and its draft; nothing for one model alone."""
+    if len(plans) == 1:
+        return {}
+    total, free = sum(found.total for found in plans), plans[0].available
+    parts = [{"model": name, **_record(found)} for name, found in zip(names, plans, strict=True)]
+    return {"models": parts, "total": total, "available": free, "fits": None if free is None else total <= free}

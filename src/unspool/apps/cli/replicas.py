@@ -1,0 +1,48 @@
+"""The options of `unspool serve` that spread it over a Ray cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from .group import option
+from .loading import Loading
+
+if TYPE_CHECKING:
+    from ...api.lm import LM
+    from ..server import House, Limits
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Whether there are replicas on a cluster, how many, and what each has."""
+
+    ray: bool = option("--ray", is_flag=True, help="As replicas on a Ray cluster; RAY_ADDRESS names it.")
+    replicas: str = option(
+        "--replicas", default="1", metavar="N|MIN..MAX", help="How many (with --ray); 1..4: as requests come."
+    )
+    cpus: float = option("--cpus", type=click.FloatRange(0.1), default=1.0, help="Of each replica (with --ray).")
+    gpus: float | None = option(
+        "--gpus", type=click.FloatRange(0), metavar="N", help="Of each replica; 1 where there are any, unless told."
+    )
+
+    def serve(self, loading: Loading, limits: Limits, house: House, host: str, port: int) -> int:
+        """Serve until told to end."""
+        from ..cluster import Span, crew, joined
+
+        span = Span.of(self.replicas)
+        with joined("`unspool serve --ray`", echo=True):
+            from ..server.replicas import deployment, run
+
+            each = crew(span.low, self.cpus, self.gpus, loading.device)
+            run(deployment(partial(_loaded, loading, house), limits, house, span, each), host, port)
+        return 0
+
+
+def _loaded(loading: Loading, house: House) -> LM:
+    lm = loading.load(quiet=True)
+    loading.prepare(lm, (house.method, *house.methods))
+    return lm

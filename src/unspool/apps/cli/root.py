@@ -1,0 +1,80 @@
+"""The command `unspool`: subcommands are imported when they are used, and every failure ends in one line."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from ...core.version import VERSION
+from .failure import INTERRUPTED, report
+from .terminal import BROKEN_PIPE, close, prepare
+
+COMMANDS = (
+    *("run", "chat", "serve", "batch", "trace", "methods", "prove"),
+    *("compare", "auto-tune", "bench", "report", "plan", "pull", "train"),
+)
+
+
+class Commands(click.Group):
+    """Subcommands by name: `run` is the function `run` of the module `run` beside this one, `-` being `_` there."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of use rather than of the alphabet."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The subcommand, imported now."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = cmd_name.replace("-", "_")
+        command = getattr(import_module(f".{module}", __package__), module)
+        assert isinstance(command, click.Command)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand, whose return value is the exit status; a reader that leaves (`| head`) just ends it."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            return BROKEN_PIPE
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The subcommand of these arguments, or an error that names the nearest one."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(COMMANDS)}."
+            raise click.UsageError(f"there is no command {name!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(VERSION, prog_name="unspool", message="%(prog)s %(version)s")
+def root() -> None:
+    """Decode language models by any method; what a method calls exact can be enumerated.
+
+    \b
+      unspool run "Write a haiku about rain."
+      unspool run --method lookup --file notes.txt
+      unspool compare lookup
+      unspool prove
+    """
+
+
+def main(argv: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit: 0 done, 1 failed, 2 bad request, 130 interrupted."""
+    prepare()
+    try:
+        # Without click's own handling of errors, which prints them in another form than ours.
+        code = root.main(args=argv, prog_name="unspool", standalone_mode=False)
+    except (click.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    except Exception as error:
+        code = report(error)
+    sys.exit(close(code if isinstance(code, int) else 0))

@@ -1,0 +1,156 @@
+"""`unspool run`: one prompt, one text (or several), token by token."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .constraining import Constraining
+from .drawing import Drawing
+from .failure import INTERRUPTED
+from .group import option, options
+from .loading import Loading
+from .naming import known_method
+from .reading import read_prompt
+from .record import dump
+from .sketch import Sketch
+from .terminal import note, write
+
+if TYPE_CHECKING:
+    from ...api.settings import Settings
+    from ...api.writer import Event, Output
+
+
+@dataclass(frozen=True)
+class Reporting:
+    """What to report of the texts, and in which form."""
+
+    samples: int | None = option("-n", "--samples", type=int, metavar="N", help="N texts; the prompt is read once.")
+    logprobs: int | None = option(
+        "--logprobs", type=int, metavar="K", help="Report every token's logprob and K alternatives (with --json)."
+    )
+    json: bool = option("--json", is_flag=True, help='One JSON object; with -n above 1 the texts are in "samples".')
+    quiet: bool = option("-q", "--quiet", is_flag=True, help="No trace on stderr.")
+
+
+@click.command(short_help="Continue or answer a prompt.")
+@click.argument("prompt", required=False)
+@click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file; - is stdin.")
+@click.option(
+    "--method",
+    callback=known_method,
+    default="plain",
+    show_default=True,
+    help="A name of `unspool methods`, as in lookup:ngram=2.",
+)
+@click.option("--system", metavar="TEXT", help="A system message before the prompt.")
+@options(Reporting, "reporting")
+@options(Constraining, "constraining")
+@options(Loading, "loading")
+@options(Drawing, "drawing")
+def run(
+    prompt: str | None,
+    file: str | None,
+    method: str,
+    system: str | None,
+    reporting: Reporting,
+    constraining: Constraining,
+    loading: Loading,
+    drawing: Drawing,
+) -> int:
+    """Continue or answer PROMPT.
+
+    Without PROMPT and --file, or where PROMPT is -, the prompt is read from stdin. If the model has a chat template the
+    prompt is a user's message, unless --raw. The text goes to stdout as it arrives, a short trace to stderr. Ctrl-C
+    ends it with what there is: the text so far or, of a search, the best that it has found.
+    """
+    if reporting.logprobs is not None and not reporting.json:
+        raise click.UsageError("--logprobs are reported in JSON; add --json")
+    if constraining.reads_stdin() and (file == "-" or (file is None and prompt in (None, "-"))):
+        raise click.UsageError("the prompt and the constraint cannot both be read from stdin; give one as a file")
+    text = read_prompt(prompt, file, loading.raw)
+    settings = drawing.settings(n=reporting.samples, logprobs=reporting.logprobs)
+    settings = replace(settings, constraint=constraining.form())
+    loading.check((method,))
+    lm = loading.load(reporting.quiet)
+    loading.prepare(lm, (method,))
+    asked = loading.prompt(lm, text, system)
+    if reporting.json:
+        outputs, code = _finished(lambda: lm.samples(asked, settings, method))
+        about = {"model": loading.model, "draft": loading.draft, "small": loading.small, "method": method}
+        dump({**about, **_record(outputs), "seed": settings.seed, "settings": _plain(settings)})
+        return code
+    if settings.n == 1:
+        events, sketch = lm.stream(asked, settings, method), Sketch(lm.vocabulary.piece)
+        outputs, code = _finished(lambda: [stream(events, sketch)])
+        if not code and (sys.stdout.isatty() or not reporting.quiet):
+            _end_line(outputs[0].text)
+    else:
+        outputs, code = _finished(lambda: lm.samples(asked, settings, method))
+        for number, output in enumerate(outputs, 1):
+            write(f"--- sample {number} of {settings.n} ---\n{output.text}\n")
+    for number, output in enumerate(outputs if not reporting.quiet else [], 1):
+        which = "" if settings.n == 1 else f"sample {number}: "
+        note(f"{which}[{output.reason}] {output.trace}")
+    return code
+
+
+def _finished(write_all: Callable[[], list[Output]]) -> tuple[list[Output], int]:
+    """The texts and the exit status; if Ctrl-C comes first, what there is of them by then."""
+    from ...api.writer import Interrupted
+
+    try:
+        return write_all(), 0
+    except Interrupted as stopped:
+        rows = sum(output.trace.rows["target"] for output in stopped.outputs)
+        found = any(output.text for output in stopped.outputs)
+        what = "what there is by then is above" if found else "there is no text by then"
+        note(f"unspool: interrupted after {rows} model rows; {what}")
+        return stopped.outputs, INTERRUPTED
+
+
+def stream(events: Generator[Event, None, Output], sketch: Sketch) -> Output:
+    """Print a text as it arrives and return all of it; if Ctrl-C comes first, print what there is by then."""
+    from ...api.writer import Interrupted
+
+    printed = ""
+    try:
+        while True:
+            try:
+                event = next(events)
+                sketch.event(event)
+                printed += event.text
+            except StopIteration as end:
+                output: Output = end.value
+                return output
+            except Interrupted:
+                raise
+            except KeyboardInterrupt as stopped:  # it came while an event was being printed
+                events.throw(stopped)
+    except Interrupted as stopped:
+        sketch.clear()
+        write(stopped.outputs[0].text[len(printed) :])
+        _end_line(stopped.outputs[0].text)
+        raise
+    except BaseException:
+        sketch.clear()
+        raise
+
+
+def _end_line(text: str) -> None:
+    """Let the trace begin on a line of its own; stdout gets a newline only if it is a terminal, else just the text."""
+    if not text.endswith("\n"):
+        print(file=sys.stdout if sys.stdout.isatty() else sys.stderr, flush=True)
+
+
+def _record(outputs: list[Output]) -> dict[str, Any]:
+    records = [output.record() for output in outputs]
+    return records[0] if len(records) == 1 else {"samples": records}
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    return {**asdict(settings), "logit_bias": {str(token): bias for token, bias in settings.logit_bias.items()}}

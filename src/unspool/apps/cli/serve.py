@@ -1,0 +1,157 @@
+"""`unspool serve`: OpenAI's HTTP interface over a model, with any method for any request."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import click
+
+from ...core.errors import BadRequest, MissingExtra
+from .group import option, options
+from .loading import Loading
+from .naming import known_method
+from .replicas import Replicas
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+KEYS = "UNSPOOL_API_KEY"
+
+
+@dataclass(frozen=True)
+class Lending:
+    """What clients may ask for; the fields of `Limits`."""
+
+    tokens: int | None = option(
+        "--max-tokens", type=int, metavar="N", help="Tokens of one text; those of the model's context, unless told."
+    )
+    texts: int = option("--max-texts", type=int, default=16, show_default=True, help="Texts of one request.")
+    parallel: int = option(
+        "--parallel", type=int, default=16, show_default=True, help="Texts that are written at the same time."
+    )
+    queue: int = option(
+        "--queue", type=int, default=256, show_default=True, help="Requests that may wait; the next one gets a 429."
+    )
+    connections: int = option(
+        "--connections", type=int, default=1000, show_default=True, help="Open ones; the next one gets a 503."
+    )
+    address: int = option(
+        "--per-address", type=int, default=256, show_default=True, help="Open ones of one client; the next gets a 429."
+    )
+    rows: int = option(
+        "--max-rows", type=int, default=4096, show_default=True, help="Rows of the model for one text and step."
+    )
+    body: int = option("--max-body", type=int, default=1 << 20, show_default=True, help="Bytes of one request.")
+    seconds: float = option(
+        "--timeout", type=float, default=300.0, show_default=True, help="Seconds that one request may take."
+    )
+    patience: float = option(
+        "--patience", type=float, default=60.0, show_default=True, help="Seconds for a client to send or read on."
+    )
+    form_bytes: int = option(
+        "--max-form",
+        type=int,
+        default=1 << 17,
+        show_default=True,
+        help="Bytes of one schema, grammar or set of tools.",
+    )
+    form_properties: int = option(
+        "--max-properties", type=int, default=2000, show_default=True, help="Properties in one schema."
+    )
+    form_values: int = option(
+        "--max-values", type=int, default=4000, show_default=True, help="Values of a schema's enums, or choices."
+    )
+    form_depth: int = option("--max-depth", type=int, default=100, show_default=True, help="Levels in one schema.")
+    form_pattern: int = option(
+        "--max-pattern", type=int, default=8192, show_default=True, help="Characters of one regular expression."
+    )
+    compile_seconds: float = option(
+        "--compile-seconds", type=float, default=2.0, show_default=True, help="Processor time to compile one of these."
+    )
+    stalled: float = option(
+        "--stalled", type=float, default=60.0, show_default=True, help="Seconds without a step until /readyz is 503."
+    )
+
+
+@click.command(short_help="Answer OpenAI's clients over HTTP.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; 0.0.0.0 is everywhere.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
+@click.option("--api-key", "keys", multiple=True, envvar=KEYS, help="Let in only who has it; repeatable.")
+@click.option(
+    "--keys",
+    "listed",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Let in only who has a key of this TOML file, each by a name and with limits.",
+)
+@click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Whose web pages may call; repeatable.")
+@click.option("--name", help="What the model is called by clients; the name it is loaded by, unless told.")
+@click.option(
+    "--method",
+    callback=known_method,
+    default="plain",
+    show_default=True,
+    help="For requests that name none in `decoding`.",
+)
+@click.option("--allow", "methods", multiple=True, metavar="METHOD", help="Only these besides, as given; repeatable.")
+@click.option("--grace", type=float, default=30.0, show_default=True, help="Seconds to finish in at shutdown.")
+@click.option("--no-window", "window", flag_value=False, default=True, help="No page at / to watch methods on.")
+@options(Replicas, "replicas")
+@options(Lending, "lending")
+@options(Loading, "loading")
+def serve(
+    host: str,
+    port: int,
+    keys: tuple[str, ...],
+    listed: Path | None,
+    origins: tuple[str, ...],
+    name: str | None,
+    method: str,
+    methods: tuple[str, ...],
+    grace: float,
+    window: bool,
+    replicas: Replicas,
+    lending: Lending,
+    loading: Loading,
+) -> int:
+    """Serve a model to OpenAI's clients: /v1/chat/completions, /v1/completions, /v1/models, /metrics.
+
+    It listens on this machine alone unless --host says otherwise, and writes one line of JSON per request to stderr.
+    """
+    try:
+        import uvicorn  # noqa: F401  (first, to say what is missing before anything else is read)
+
+        from ..server import House, Limits, Worker, application
+        from ..server.running import configured, run
+    except ImportError as error:
+        if error.name in ("uvicorn", "fastapi", "starlette"):
+            raise MissingExtra(error.name, "serve", "`unspool serve`") from None
+        raise
+    from ..server.clients import clients, exposed
+    from ..server.journal import Lines, log
+
+    if any(not key.strip() for key in keys) or (KEYS in os.environ and not keys):
+        raise BadRequest(f"an API key (--api-key, {KEYS}) is empty; give one that cannot be guessed, or none at all.")
+    if loading.raw:
+        raise click.UsageError("--raw is not for a server: clients choose between chats and plain completions")
+    given = {field.name: getattr(lending, field.name) for field in fields(Limits)}
+    limits = Limits(**{limit: value for limit, value in given.items() if value is not None})
+    loading.check((method, *methods))
+    called = name or (Path(loading.model).name if Path(loading.model).exists() else loading.model)
+    logging.basicConfig(level=logging.WARNING, handlers=[Lines()])
+    known = () if listed is None else clients(listed)
+    if listed is not None and (warning := exposed(listed)) is not None:
+        log("keys", {"level": "warning", "message": warning})
+    hosts = (*LOOPBACK, "[::1]") if host in LOOPBACK and not (keys or known) else ()
+    house = House(called, method, methods, keys, hosts, origins, grace, window, known)
+    if host not in LOOPBACK and not house.guarded:
+        log("open", {"message": "everybody who reaches this address can use the model; --api-key lets in only some"})
+    log("starting", {"host": host, "port": port, "model": called, "method": method})
+    if replicas.ray:
+        return replicas.serve(loading, limits, house, host, port)
+    lm = loading.load()
+    loading.prepare(lm, (method, *methods))
+    worker = Worker(lm, limits)
+    worker.prepare()
+    return run(configured(application(worker, house), limits, grace, host, port))

@@ -1,0 +1,23 @@
+"""`python -m unspool.apps.integrations …`: lm-evaluation-harness's command line with the model `unspool` in it."""
+
+from __future__ import annotations
+
+from ...core.errors import MissingExtra, UnspoolError
+
+
+def main() -> None:
+    """Register, then hand over."""
+    try:
+        from lm_eval.__main__ import cli_evaluate
+    except ImportError as error:
+        raise SystemExit(str(MissingExtra("lm_eval", "lm_eval", "The harness"))) from error
+    from . import harness  # noqa: F401  (registers itself)
+
+    try:
+        cli_evaluate()
+    except UnspoolError as error:
+        raise SystemExit(f"unspool: {error}") from None
+
+
+if __name__ == "__main__":
+    main()

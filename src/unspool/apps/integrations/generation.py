@@ -1,0 +1,210 @@
+"""`model.generate(…, custom_generate=custom_generate("suffix"))`: transformers' front door, any method behind it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...api.lm import LM, SCRATCH
+from ...core.asks import TARGET
+from ...core.chance import Philox
+from ...core.claim import Method
+from ...core.cost import Cost
+from ...core.errors import BadRequest, MissingExtra
+from ...core.stop import Stop
+from ...core.trace import Trace
+from ...core.warp.temperature import Temperature
+from ...core.warp.warp import Warp
+from ...recipes.methods import Branching, Fitting, method, needs
+from ...runtime.cache.cached_model import Slotted
+from ...runtime.cache.uncached_model import Recompute
+from ...runtime.draft_bridge.best_effort import Quiet
+from ...runtime.engine.contracts import Causal
+from ...runtime.engine.engine import Engine
+from ...runtime.engine.price import price
+from ...runtime.hf.load import hf_vocabulary
+from ...runtime.hf.network import HFModel, HFNetwork
+from ...runtime.hf.probe import Way, find_way
+from .call import Call, read_call
+from .processors import Processed, for_row
+from .rows import Row, Rows
+
+LEAST, MOST = 2**12, 2**16  # tokens of a cache, unless told: with fewer nothing can be measured, for more rows wait
+
+
+def custom_generate(
+    spec: str | Method,
+    *,
+    draft: Any = None,
+    tokenizer: Any = None,
+    streamer: Any = None,
+    native: LM | None = None,
+    room: int | None = None,
+) -> Generate:
+    """A function for `model.generate(…, custom_generate=…)` that decodes by any method.
+
+    `spec` names the method (`unspool methods`) or is one. The model is run as it is: no weights are copied. `draft` is
+    another transformers model with the same tokens, for methods that ask one; `tokenizer` is needed by methods that
+    read what they write. `streamer` is for those who cannot give theirs to `generate`. `native` is the same model from
+    `unspool.load`, to be run in place of the one that is given. `room` is how many tokens the cache holds.
+
+    Processors and stopping criteria are called row by row, and a text ends where the model's context does. Sampling is
+    seeded from torch's own generator, so `torch.manual_seed` decides the text, whatever is drafted.
+    """
+    if isinstance(spec, str):
+        for need in needs(spec):
+            if need == "draft" and draft is None and (native is None or native.draft is None):
+                raise BadRequest(f"the method {spec!r} asks a draft model; give one: custom_generate(…, draft=model)")
+    return Generate(method(spec), draft, tokenizer, streamer, native, room)
+
+
+@dataclass
+class Runtime:
+    """A transformers model, probed once, with a cache that is laid out anew where a larger one is needed."""
+
+    model: Any
+    reader: HFModel
+    way: Way
+    room: int | None
+    causal: Slotted | Recompute | None = None
+
+    @staticmethod
+    def of(model: Any, room: int | None) -> Runtime:
+        """Find out how the model can be run."""
+        reader = HFModel(model)
+        return Runtime(model, reader, find_way(reader), room)
+
+    def holding(self, tokens: int, longest: int) -> Causal:
+        """The model with room for so many tokens, or at least for the longest text: others may have to wait for it."""
+        if not self.way.cached:
+            self.causal = self.causal or Recompute(self.reader, self.way.note)
+            return self.causal
+        room = self.room or max(longest, min(tokens, MOST), LEAST)
+        if not isinstance(self.causal, Slotted) or self.causal.room < room:
+            self.causal = Slotted(HFNetwork(self.reader, room, self.way.mask, self.way.note))
+        return self.causal
+
+
+class Generate:
+    """What `custom_generate` returns: callable as transformers calls it; `traces` are those of the last call's rows."""
+
+    def __init__(
+        self, made: Method, draft: Any, tokenizer: Any, streamer: Any, native: LM | None, room: int | None
+    ) -> None:
+        self.method, self.draft, self.tokenizer, self.streamer = made, draft, tokenizer, streamer
+        self.native, self.room = native, room
+        self.traces: list[Trace] = []
+        self._runtimes: list[Runtime] = []  # of the models that were run last: probing takes some forwards
+        self._prices: dict[str, Cost] = {}
+
+    def __call__(  # the names and the open end are those of transformers
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        synced_gpus: bool = False,
+        streamer: Any = None,
+        **model_kwargs: Any,
+    ) -> Any:
+        """Write after every row, and return what `generate` is to return."""
+        overheard = _of_caller()
+        if overheard.get("assistant_model") is not None:
+            raise BadRequest("assistant_model is not used here; give it as custom_generate('chain', draft=assistant).")
+        if synced_gpus or overheard.get("synced_gpus"):
+            raise BadRequest("synced_gpus is for models spread over processes, which unspool does not run.")
+        call = read_call(model, input_ids, stopping_criteria, generation_config, model_kwargs)
+        heard = streamer if streamer is not None else overheard.get("streamer")
+        if heard is None and self.streamer is not None:
+            heard = self.streamer
+            heard.put(input_ids.cpu())
+        rows = self._submitted(model, call, logits_processor, heard)
+        rows.run()
+        self.traces = [row.job.trace for row in rows.rows]
+        sequences = rows.sequences(input_ids)
+        return _as_dict(call, rows, sequences) if call.as_dict else sequences
+
+    def _submitted(self, model: Any, call: Call, processors: Any, streamer: Any) -> Rows:
+        made = self.method
+        spare = SCRATCH + (made.texts if isinstance(made, Branching) else 1) * call.most
+        longest = max(len(prompt.tokens) for prompt in call.prompts) + spare
+        models = self._models(model, longest * len(call.prompts), longest)
+        if isinstance(made, Fitting):
+            if self.tokenizer is None:
+                raise BadRequest("this method reads what it writes; give custom_generate(…, tokenizer=tokenizer)")
+            made = made.fit(hf_vocabulary(self.tokenizer, models[TARGET].vocab))
+        engine = Engine(models, lambda name: self._price(name, models[name]))
+        seed = int(torch.randint(2**62, ())) if call.sampled else 0
+        context = models[TARGET].context
+        rows: list[Row] = []
+        for number, prompt in enumerate(call.prompts):
+            shaped: Warp = Processed(_listed(for_row(processors, number, len(call.prompts))), prompt.padding)
+            warp = shaped if call.sampled else shaped | Temperature(0)
+            room = min(len(prompt.tokens) + spare, models[TARGET].room or longest)
+            most = call.most if context is None else min(call.most, context - len(prompt.tokens))
+            stop = Stop(tokens=call.ends, most=most, spare=SCRATCH)
+            job = engine.submit(made, prompt.tokens, Philox(seed, number), warp, stop, room, call.laws)
+            rows.append(Row(job, prompt, shaped, call.laws))
+        return Rows(call, engine, rows, streamer)
+
+    def _models(self, model: Any, tokens: int, longest: int) -> dict[str, Causal]:
+        if self.native is not None:
+            if self.native.model.vocab != HFModel(model).vocab:
+                raise BadRequest(
+                    f"{self.native.name} has other tokens than {type(model).__name__}; load the same model."
+                )
+            return self.native.models()
+        models = {TARGET: self._runtime(model).holding(tokens, longest)}
+        if self.draft is not None:
+            runtime = self._runtime(self.draft)
+            if runtime.reader.vocab != models[TARGET].vocab:
+                raise BadRequest(
+                    f"the draft model has {runtime.reader.vocab} tokens, the target {models[TARGET].vocab}; give one "
+                    "with the same tokenizer, or use unspool.load, which relates different ones."
+                )
+            models["draft"] = Quiet(runtime.holding(tokens, longest))
+        return models
+
+    def _runtime(self, model: Any) -> Runtime:
+        for known in self._runtimes:
+            if known.model is model and (known.reader.device, known.reader.dtype) == (model.device, model.dtype):
+                return known
+        self._runtimes = [*self._runtimes[-1:], Runtime.of(model, self.room)]
+        return self._runtimes[-1]
+
+    def _price(self, name: str, model: Causal) -> Cost:
+        if name not in self._prices:
+            self._prices[name] = price(model, None if self.native is None else self.native.key)
+        return self._prices[name]
+
+
+def _of_caller() -> Mapping[str, Any]:
+    """The arguments of the `generate` that called: it drops these where it is given a function of others.
+
+    Without the streamer, a thread that waits for its text would wait for ever; without the assistant, nobody would be
+    told that it is not used.
+    """
+    frame = sys._getframe(2)
+    return frame.f_locals if frame.f_code.co_name == "generate" else {}
+
+
+def _listed(processors: Sequence[Any]) -> Any:
+    try:
+        from transformers import LogitsProcessorList
+    except ImportError as error:
+        raise MissingExtra("transformers", "hf", "custom_generate") from error
+    return LogitsProcessorList(processors)
+
+
+def _as_dict(call: Call, rows: Rows, sequences: Tensor) -> Any:
+    from transformers.generation import GenerateDecoderOnlyOutput
+
+    scores = rows.columns(Row.processed) if call.scores else None
+    logits = rows.columns(Row.raw) if call.logits else None
+    return GenerateDecoderOnlyOutput(sequences=sequences, scores=scores, logits=logits)

@@ -1,0 +1,245 @@
+"""The worker: one thread that owns the model and steps one engine for everybody."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from threading import Condition, Thread
+from time import monotonic
+
+from ...api.lm import LM
+from ...core.asks import TARGET
+from ...core.errors import RankLost, UnspoolError
+from ...core.trace import Trace
+from ...rules.constrain.matcher import tongue
+from ...runtime.engine.engine import Engine
+from .errand import Errand
+from .fitting import Fitting
+from .journal import places
+from .limits import Limits
+from .news import Failed
+from .queue import Queue
+
+PATIENCE = 60.0  # seconds beyond its grace in which a thread may finish the forward it is in
+GIVEN_UP = "the server is shutting down and gave up this request; send it again"
+
+
+class Closing(UnspoolError):
+    """The server takes no more requests, or gave up the one it had."""
+
+
+class Worker:
+    """Runs errands in the order of their coming, as many at a time as `limits.parallel` texts allow.
+
+    `submit` and `drop` may be called from any thread and never wait for a forward. Grammars are compiled beside it (see
+    `Fitting`), so that nobody's text waits for another's schema; all else about the model happens in the
+    worker's own thread: tokens, masks, forwards. What goes wrong with a request is told to that request alone;
+    what goes wrong with the engine itself ends the requests inside it, and a new engine takes the next. A model that
+    has lost a rank is gone for good: from then on nobody is let in. A thread cannot be ended from outside, so that one
+    which hangs in a rule or a forward is known only by `silent`, and only the end of the process helps.
+    """
+
+    def __init__(self, lm: LM, limits: Limits) -> None:
+        self.lm, self.limits = lm, limits
+        self.engine = self._made()
+        self.waiting = Queue(limits.queue)
+        self.live: dict[Errand, None] = {}
+        self.total = Trace()  # of all texts that have ended, one way or another
+        self.lost: str | None = None  # why the model is gone
+        self._dropped: list[Errand] = []
+        self._until: float | None = None  # when to give up what is left; None: not closing
+        self._turn = Condition()
+        self._idle, self._beat = True, monotonic()  # whether the thread waits for work, and when it last came round
+        self.fitting = Fitting(limits.queue, limits.compile_seconds)
+        self._thread = Thread(target=self._run, name="unspool-worker", daemon=True)
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are taken."""
+        return self.alive and self._until is None and self.lost is None
+
+    @property
+    def silent(self) -> float:
+        """Seconds since the thread last came round; 0 while it has nothing to do."""
+        return 0.0 if self._idle or not self.alive else monotonic() - self._beat
+
+    @property
+    def trouble(self) -> str | None:
+        """Why requests are not answered, in words; None if they are."""
+        if self.lost is not None:
+            return self.lost
+        if (silent := self.silent) > self.limits.stalled:
+            long = f"for {silent:.0f} seconds, more than {self.limits.stalled:g}"
+            return f"the worker has not come round {long}: it hangs in a method or a forward"
+        return None if self.ready else "it starts, or shuts down"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    @property
+    def reserved(self) -> int:
+        """Tokens of cache that the texts being written may need."""
+        return sum(job.room for job in list(self.engine.live))
+
+    def start(self) -> None:
+        """Begin to take requests."""
+        self._thread.start()
+
+    def submit(self, errand: Errand) -> None:
+        """Hand over a request; Busy if too many wait already."""
+        with self._turn:
+            self._refuse_unready()
+            self.waiting.add(errand)
+            self._turn.notify()
+
+    def fit(self, errand: Errand) -> Future[None]:
+        """Fit the form of a request that is to be handed over; Busy if too many wait for that."""
+        with self._turn:
+            self._refuse_unready()
+        return self.fitting.submit(errand, partial(errand.fit, self.lm), errand.size)
+
+    def prepare(self) -> None:
+        """Have ready what the first grammar would need, in the background: else everybody would wait for that."""
+        Thread(target=self._prepare, name="unspool-prepare", daemon=True).start()
+
+    def drop(self, errand: Errand) -> None:
+        """Nobody wants this request any more: free all it holds, before the next forward. Dropping twice is fine."""
+        self.fitting.drop(errand)
+        with self._turn:
+            if not self.waiting.remove(errand):
+                self._dropped.append(errand)
+                self._turn.notify()
+
+    def close(self, grace: float) -> None:
+        """Take no more requests and give those that are there `grace` seconds; does not wait for that."""
+        until = monotonic() + grace
+        with self._turn:
+            self._until = until if self._until is None else min(self._until, until)
+            self._turn.notify()
+        self.fitting.close()
+
+    def abandon(self) -> None:
+        """Tell all who still wait that nothing more will come, where the thread has not come round to it."""
+        for errand in [*self.live, *self.waiting]:
+            errand.tell([Failed(Closing(GIVEN_UP))])
+
+    def stop(self, grace: float, patience: float = PATIENCE) -> bool:
+        """Close, end what is left after `grace` seconds, and end the thread; False if it hangs for `patience` more.
+
+        Then all who wait have been told, but the process must not go on as if nothing had happened.
+        """
+        self.close(grace)
+        if self.alive:
+            assert self._until is not None
+            self._thread.join(max(0.0, self._until - monotonic()) + patience)
+        if self.alive:
+            self.abandon()
+        return not self.alive
+
+    def where(self) -> list[str]:
+        """Where the thread is just now, outermost first."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return [] if frame is None else places(traceback.extract_stack(frame))
+
+    def _made(self) -> Engine:
+        return Engine(self.lm.models(), self.lm.price, self.limits.rows)
+
+    def _refuse_unready(self) -> None:
+        if self.lost is not None:
+            raise RankLost(self.lost)
+        if not self.ready:
+            raise Closing("the server is shutting down; send the request to another, or later")
+
+    def _prepare(self) -> None:
+        with suppress(UnspoolError):  # not installed, or a vocabulary that no text could end with: told to who asks
+            tongue(self.lm.vocabulary)
+            self.fitting.trials.start()
+
+    # ---- in the worker's thread
+
+    def _run(self) -> None:
+        while True:
+            came = self._heard()
+            for errand in came:
+                self._beat = monotonic()
+                self._begin(errand)
+            self._beat = monotonic()
+            if self._until is not None and (monotonic() >= self._until or not (self.live or self.waiting)):
+                break
+            if self.live:
+                self._step()
+        with self._turn:
+            left = [*self.live, *self.waiting.clear()]
+        for errand in left:
+            self._leave(errand, Closing(GIVEN_UP))
+
+    def _heard(self) -> list[Errand]:
+        """Wait for something to do; forget what was dropped, and return who comes next."""
+        with self._turn:
+            while not (self.waiting or self.live or self._dropped or self._until is not None):
+                self._idle = True
+                self._turn.wait()
+            self._idle, self._beat = False, monotonic()
+            dropped, self._dropped = self._dropped, []
+        for errand in dropped:
+            if errand in self.live:
+                self._leave(errand, None)
+        with self._turn:
+            came: list[Errand] = []
+            texts = sum(len(errand.open) for errand in self.live)
+            while self.waiting and (texts == 0 or texts + self.waiting.first().texts <= self.limits.parallel):
+                came.append(self.waiting.take())
+                texts += came[-1].texts
+                self.live[came[-1]] = None
+            return came
+
+    def _begin(self, errand: Errand) -> None:
+        try:
+            errand.begin(self.lm, self.engine)
+        except Exception as error:
+            self._leave(errand, error)
+
+    def _step(self) -> None:
+        try:
+            self.engine.step()
+        except Exception as error:  # not of one request: those end by themselves
+            self._renew(error)
+        for errand in list(self.live):
+            errand.look(self.engine)
+            if not errand.open:
+                self._leave(errand, None)
+
+    def _leave(self, errand: Errand, error: Exception | None) -> None:
+        """Let a request go, with an error if it is told one."""
+        errand.drop(self.engine)
+        for writer in errand.writers:
+            self.total += _counted(writer.job.trace)
+            if isinstance(writer.job.error, RankLost):
+                self.lost = str(writer.job.error)
+        self.live.pop(errand, None)
+        if error is not None:
+            errand.tell([Failed(error)])
+
+    def _renew(self, error: Exception) -> None:
+        """Start again with an empty engine; everybody in the old one is told why."""
+        old, self.engine = self.engine, self._made()
+        for errand in list(self.live):
+            for writer in errand.writers:
+                with suppress(Exception):  # it may stand neither in the queue nor among the living
+                    old.cancel(writer.job)
+                for session in writer.job.sessions.values():
+                    session.close()
+            self._leave(errand, error)
+
+
+def _counted(trace: Trace) -> Trace:
+    """The figures of a text that are worth adding up."""
+    kept = Trace(tokens=trace.tokens, rounds=trace.rounds, drafted=trace.drafted)
+    kept.accepted.update(trace.accepted)
+    kept.forwards[TARGET] = trace.forwards[TARGET]
+    return kept

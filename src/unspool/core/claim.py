@@ -1,0 +1,130 @@
+"""Claims: what a rule promises, attached to the rule, kept in one registry, and checked by `unspool prove`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, TypeVar
+
+from .asks import Decoding
+from .chance import Chance
+from .option import options
+from .stop import Stop
+from .warp.warp import Warp
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Method(Protocol):
+    """A way to decode: given a prompt, chance, a warp and a stop, a generator of asks that ends in `Done`."""
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        """Begin decoding."""
+        ...
+
+
+class Claim(Enum):
+    """The promises a rule can make, strongest first."""
+
+    SEED = "same seed, same text as plain decoding"
+    LAW = "the exact output distribution of plain decoding"
+    ARGMAX = "the greedy text"
+    BOUND = "a stated bound"
+    HEURISTIC = "approximate; the gap is measured and printed"
+
+
+SEED, LAW, ARGMAX, BOUND, HEURISTIC = Claim
+
+
+@dataclass(frozen=True)
+class About:
+    """Of which law a claim speaks, where it is another than that of plain decoding under the request's warps.
+
+    `conditioned`: the model's law given that the whole text is allowed. `first`: conditions on scores that hold before
+    all warps, each a function of the scores, the prompt and what was written.
+    """
+
+    conditioned: bool = False
+    first: tuple[Callable[[list[float], tuple[int, ...], tuple[int, ...]], list[float]], ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One rule of the registry: what it is, what it claims, whose paper it is, and the methods that put it to the test.
+
+    `trials` gives complete methods that use the rule, small enough to be enumerated. `build` makes the method that a
+    user gets by name; its parameters are the options that `--method name:option=value` can set, and say what each may
+    be (`unspool.core.option`).
+    """
+
+    name: str
+    family: str
+    claim: Claim
+    paper: str
+    systems: tuple[str, ...]
+    rule: Callable[..., Any]
+    trials: Callable[[Any], Iterable[Method]]
+    build: Callable[..., Method] | None
+    needs: tuple[str, ...]
+    bound: Callable[[Any], float] | None
+    shaped: bool
+    about: About | None = None
+    note: str = ""  # what the claim is about, or its condition, as words that can follow its name
+
+    @property
+    def promise(self) -> str:
+        """The claim as it is shown to people: its name, and what there is to say beside it."""
+        return f"{self.claim.name} {self.note}".rstrip()
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the rule's docstring."""
+        text = inspect.getdoc(self.rule) or ""
+        return text.split("\n\n")[0].replace("\n", " ")
+
+
+_entries: dict[str, Entry] = {}
+
+
+def claims(
+    claim: Claim,
+    *,
+    trials: Callable[[Any], Iterable[Method]],
+    build: Callable[..., Method] | None = None,
+    name: str | None = None,
+    paper: str = "",
+    systems: Sequence[str] = (),
+    needs: Sequence[str] = (),
+    bound: Callable[[Any], float] | None = None,
+    shaped: bool = True,
+    about: About | None = None,
+    note: str = "",
+    family: str = "",
+) -> Callable[[F], F]:
+    """Register a rule with what it claims. The family is the folder that the rule lives in, unless it is given.
+
+    `needs` names models besides the target, `bound` is what BOUND claims of the total variation in a case, and
+    `shaped=False` says that the claim is about the model's own law, without warps. `about` tells of which law the claim
+    speaks where it is another than plain decoding's, and `note` says that, or a condition, in words.
+    """
+
+    def register(rule: F) -> F:
+        known = name or rule.__name__.lower()
+        folder = rule.__module__.split(".")[-2] if rule.__module__.startswith("unspool.") else "yours"
+        if known in _entries and _entries[known].rule.__module__ != rule.__module__:
+            raise ValueError(f"two rules are called {known!r}: {_entries[known].rule.__module__} and {rule.__module__}")
+        builder = rule if build is None and (family or folder) == "decode" else build
+        if builder is not None:
+            options(builder)  # refuses a parameter that does not say what it may be
+        held = tuple(systems), rule, trials, builder, tuple(needs), bound, shaped, about, note
+        _entries[known] = Entry(known, family or folder, claim, paper, *held)
+        return rule
+
+    return register
+
+
+def registered() -> dict[str, Entry]:
+    """The rules that have been imported so far, by name; `unspool.recipes.registry` knows all."""
+    return dict(sorted(_entries.items(), key=lambda item: (item[1].family, item[0])))

@@ -1,0 +1,225 @@
+"""Options of methods: what a value given by name may be, declared beside the parameter that it sets.
+
+    def build(ngram: Annotated[int, Range(1, 16)] = 3, store: Annotated[str, FILE] = "") -> Method: ...
+
+A value is checked against its declaration before anything is built (`unspool.recipes.methods`), and a rule whose
+options declare nothing is not registered. What several options cost together is declared on what `build` returns:
+
+    def build(…) -> Annotated[Method, Product(64, "groups", "width")]: ...
+
+Who makes a rule in Python is not asked about any of this.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias, get_args, get_origin
+
+from .errors import BadRequest
+
+DIGITS = 40  # characters of one number
+PATH = 4096  # characters of a file's name
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number from `low` to `high`; if `endless`, inf too. Not a number (nan) is in no range."""
+
+    low: float
+    high: float
+    endless: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high or (self.endless and value == math.inf)
+
+    def __str__(self) -> str:
+        return f"{self.low:.10g} to {self.high:.10g}" + (", or inf" if self.endless else "")
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Several whole numbers, at most `most`, each in a range; written as 3+2+1."""
+
+    each: Range
+    most: int
+
+    def __contains__(self, values: tuple[int, ...]) -> bool:
+        return len(values) <= self.most and all(value in self.each for value in values)
+
+    def __str__(self) -> str:
+        return f"at most {self.most} numbers joined by +, each {self.each}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of these names."""
+
+    names: tuple[str, ...]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(self.names)}"
+
+
+@dataclass(frozen=True)
+class FreeText:
+    """Any text of at most `most` characters."""
+
+    most: int
+
+    def __contains__(self, text: str) -> bool:
+        return len(text) <= self.most
+
+    def __str__(self) -> str:
+        return f"a text of at most {self.most} characters"
+
+
+@dataclass(frozen=True)
+class File:
+    """The name of a file, or of an object in one. It is read, or even run, so only the operator may give it."""
+
+    def __contains__(self, name: str) -> bool:
+        return len(name) <= PATH
+
+    def __str__(self) -> str:
+        return "a file; not from requests"
+
+
+Limit: TypeAlias = Range | Numbers | Choice | FreeText | File
+FILE = File()
+
+
+@dataclass(frozen=True)
+class Product:
+    """These options multiplied are at most `most`, because that is what they cost together.
+
+    Of several numbers their product counts, of a text its characters. An option may be named twice: then its square.
+    """
+
+    most: int
+    names: tuple[str, ...]
+
+    def __init__(self, most: int, *names: str) -> None:
+        object.__setattr__(self, "most", most)
+        object.__setattr__(self, "names", names)
+
+    def of(self, values: Mapping[str, Any]) -> int:
+        """The product for these values of all options."""
+        return math.prod(_amount(values[name]) for name in self.names)
+
+    def __str__(self) -> str:
+        return f"{' × '.join(self.names)} at most {self.most}"
+
+
+def _amount(value: Any) -> int:
+    if isinstance(value, tuple):
+        return math.prod(value)
+    return len(value) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a method: the type and the limit of its values, and what it is unless told."""
+
+    name: str
+    type: Any
+    limit: Limit
+    default: Any
+
+    @property
+    def operator(self) -> bool:
+        """Whether nobody but the operator may set it."""
+        return isinstance(self.limit, File)
+
+    @property
+    def expected(self) -> str:
+        """What its values are, for messages and pages."""
+        if isinstance(self.limit, Range):
+            return f"{'a whole number' if self.type is int else 'a number'} from {self.limit}"
+        return str(self.limit)
+
+    @property
+    def spelt(self) -> str:
+        """Its name and default as they are written in a spec."""
+        plus = "+".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
+        return f"{self.name}={plus}"
+
+    def read(self, text: str) -> Any:
+        """The value that a text means; ValueError if it is not within the limit."""
+        value = _READERS[self.type](text)
+        if value not in self.limit:
+            raise ValueError(text)
+        return value
+
+
+def _whole(text: str) -> int:
+    return int(_short(text))
+
+
+def _several(text: str) -> tuple[int, ...]:
+    return tuple(map(_whole, text.split("+"))) if text else ()
+
+
+def _short(text: str) -> str:
+    if len(text) > DIGITS:  # Python reads long numbers in quadratic time, and some not at all
+        raise ValueError(text)
+    return text
+
+
+_READERS: dict[Any, Callable[[str], Any]] = {
+    int: _whole,
+    float: lambda text: float(_short(text)),
+    str: str,
+    tuple[int, ...]: _several,
+}
+_LIMITS: dict[Any, tuple[type[Limit], ...]] = {
+    int: (Range,),
+    float: (Range,),
+    str: (Choice, FreeText, File),
+    tuple[int, ...]: (Numbers,),
+}
+
+
+def options(build: Callable[..., Any]) -> dict[str, Option]:
+    """The options that the parameters of `build` declare; BadRequest if one of them declares no limit."""
+    return {name: _option(parameter) for name, parameter in _signature(build).parameters.items()}
+
+
+def products(build: Callable[..., Any]) -> tuple[Product, ...]:
+    """What is declared of several options together."""
+    returned = _signature(build).return_annotation
+    found = get_args(returned)[1:] if get_origin(returned) is Annotated else ()
+    return tuple(each for each in found if isinstance(each, Product))
+
+
+def _signature(build: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(build, eval_str=True)
+
+
+def _option(parameter: inspect.Parameter) -> Option:
+    kind, *notes = get_args(parameter.annotation) if get_origin(parameter.annotation) is Annotated else [None]
+    limits: list[Limit] = [note for note in notes if isinstance(note, _LIMITS.get(kind, ()))]
+    if len(limits) != 1 or parameter.default is parameter.empty:
+        raise BadRequest(
+            f"the option {parameter.name!r} of a method does not say what it may be; declare its type, its limit and a "
+            f"default, as in {parameter.name}: Annotated[int, Range(1, 64)] = 4 (docs/own-method.md)"
+        )
+    return Option(parameter.name, kind, limits[0], parameter.default)
+
+
+# Ranges that many methods share. What is written side by side or drafted together is one forward of so many rows.
+NODES = Range(1, 512)  # of a draft tree
+DEPTH = Range(1, 256)  # tokens of a drafted chain
+NGRAM = Range(1, 16)  # tokens; an index has an entry for every length at every place of the text
+TEXTS = Range(1, 64)  # written side by side; each keeps the laws of its tokens
+BUDGET = Range(0, 10_000_000)  # that a search may spend, 0 for no limit
+STEP = Range(1, 4096)  # tokens of a step, or looks at a canvas
+CANVAS = Range(0, 1024)  # holes, of a canvas or a block of it; 0 for as many as may be written
+LEVEL = Range(-10_000, 10_000, endless=True)  # that a certainty is held against
+SHARE = Range(0, 1)
+WEIGHT = Range(0, 1000)

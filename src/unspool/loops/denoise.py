@@ -1,0 +1,120 @@
+"""The one loop of any-order decoding: look at the holes, choose some, fill them, think again."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..core.asks import Decoding, Done, Emit, OutOfTime
+from ..core.canvas import Canvas, Status
+from ..core.chance import Chance
+from ..core.errors import BadRequest
+from ..core.field import Field
+from ..core.law import Law
+from ..core.stop import Stop
+from ..core.warp.warp import Warp
+from .guard import guarded
+from .recheck import Recheck
+from .remask import Remask
+from .sight import Sight
+from .unmask_blocks import Blocks, narrowed, whole
+from .unmasker import Unmask, begun, suited
+from .view import View, look
+
+
+@dataclass(frozen=True)
+class Denoise:
+    """Fill `size` holes after the text (0: as many as may follow), a chosen few per look, each from its own law.
+
+    `blocks` says where, `view` how the laws come about, `unmask` which holes are filled, `check` whether they stand,
+    `remask` what is taken back. A constraint among the warps is asked before anything stands. Exact if the choice
+    depends on laws alone and never takes two dependent holes at once, or if every draft is checked.
+
+    It ends whatever its parts do. Without `remask` every look fills a hole, so there are at most as many looks as
+    holes. With one, the first n + `remask.looks` looks at a window of n places may take something back; after those
+    nothing is taken back there any more, and every look fills a hole again, all that are left if the rule chooses none.
+    That makes 2n + `remask.looks` looks per window at most; a view may take several looks for one.
+
+    Cost: one forward per look, over what the model's layout and the view make of the canvas.
+    """
+
+    unmask: Unmask
+    size: int = 0
+    blocks: Blocks = whole
+    view: View = look
+    remask: Remask | None = None
+    check: Recheck | None = None
+
+    def fit(self, vocabulary: Any) -> Denoise:
+        """With every part made to fit this vocabulary."""
+        return replace(
+            self,
+            unmask=suited(self.unmask, vocabulary),
+            blocks=suited(self.blocks, vocabulary),
+            view=suited(self.view, vocabulary),
+            remask=suited(self.remask, vocabulary),
+        )
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        """Fill a canvas after `text`; what stands without a gap is emitted, and cut where `stop` says.
+
+        If its time is over, what stands then without a gap is emitted, though it might have been revised.
+        """
+        tail = stop.start()
+        canvas = Canvas.blank(text, self.size or room(stop.left(tail)))
+        unmask, blocks, view, remask = begun(self.unmask), begun(self.blocks), begun(self.view), begun(self.remask)
+        warp, guard = guarded(warp, canvas, stop)
+        status = Status.FIXED if remask is None else Status.DRAFT
+        looks: Counter[int] = Counter()  # at windows that something may be taken back in, by their first places
+        laws: dict[int, tuple[Law, Law]] = {}  # before and after warps
+        told, late = len(text), False
+        while True:
+            sheet = blocks(canvas)
+            end = canvas.end(stop.tokens)
+            low, high = sheet.window
+            second = remask  # thoughts, while the window has looks left for them
+            if self.remask is not None and looks[low] >= high - low + self.remask.looks:
+                second = None
+            again = () if second is None else second.asks(sheet)
+            places = sorted({*(i for i in sheet.holes if i < end), *again})
+            try:
+                field: Field = (yield from view(sheet, places)) if places else Field({})
+            except OutOfTime:
+                canvas, places, late = canvas.fixed(0, len(canvas)), [], True
+            if places:
+                looks[low] += 1
+                seen = Sight(sheet, field, warp, chance, remask is not None)
+                sight = narrowed(blocks, seen)
+                if second is None and not sight.holes:
+                    sight = seen  # nothing else is left to do
+                chosen = unmask(sight) if sight.holes else ()
+                if not chosen and remask is None:
+                    raise RuntimeError(f"{unmask} chose none of {len(sight.holes)} holes; expected at least one")
+                if not chosen and second is None:
+                    chosen = sight.holes
+                if self.check is not None and sight.holes:
+                    chosen = yield from self.check(sight, chosen)
+                canvas = guard(sight, canvas, chosen, status)
+                canvas = canvas if second is None else guard.mend(sight, canvas, second(sight, canvas))
+                laws |= {i: (sight.raw[i], sight.law(i)) for i in sight.raw if canvas.tokens[i] != sheet.tokens[i]}
+            elif not late and any(canvas.is_open(i) for i in range(low, min(high, end + 1))):
+                canvas = canvas.fixed(low, high)
+            elif not late and canvas.settled < min(end + 1, len(canvas)):
+                raise RuntimeError(f"{blocks} gave the window {low}..{high}, where nothing is left to do")
+            kept, reason, tail, trim = stop.cut(tail, canvas.tokens[told : canvas.settled])
+            if kept or places:
+                shown = [laws.pop(i) for i in range(told, told + len(kept))]  # each holds on to all that its look told
+                before, after = [law for law, _ in shown], [law for _, law in shown]
+                yield Emit(kept, before, after, rounds=bool(places), canvas=canvas)
+                told += len(kept)
+            if reason or late or told == len(canvas):
+                return Done(canvas.tokens[len(text) : told], reason or ("time" if late else "length"), trim)
+
+
+def room(left: float) -> int:
+    """How many holes a canvas has whose size is not told: as many tokens as may follow."""
+    if left == math.inf:
+        raise BadRequest("a canvas needs a size: set max_tokens, or the method's option size")
+    return int(left)

@@ -1,0 +1,163 @@
+"""What may stand on a canvas: everything, or what leaves a grammar a way to be completed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+from typing import Protocol, runtime_checkable
+
+from ..core.canvas import HOLE, Canvas, Status
+from ..core.chance import At, Role
+from ..core.errors import BadRequest, EmptyLaw
+from ..core.law import NEVER
+from ..core.stop import Stop
+from ..core.warp.forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
+from ..core.warp.penalise import LogitBias
+from ..core.warp.warp import Beside, Both, Same, Warp
+from .sight import Sight
+
+PROHIBITIONS = (BadWords, MinTokens, NoRepeatNgram)  # what has to be asked again whenever a neighbour is filled
+
+
+class Guard(Protocol):
+    """Puts tokens on a canvas: those that were chosen, or others where those may not stand."""
+
+    def __call__(self, sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+        """The canvas one step later.
+
+        If any hole was chosen at least one is filled, or an error says why none can be; if none was, it is the same
+        canvas at its next step.
+        """
+        ...
+
+    def mend(self, sight: Sight, before: Canvas, after: Canvas) -> Canvas:
+        """The canvas after a second thought has changed it, with what stood before where the change may not stand."""
+        ...
+
+
+class Careful:
+    """What was drawn may stand if the warps still allow it beside all that stands by then, else another draw.
+
+    Holes that are filled at one look are shaped by what stood before it; two of them may only together be something
+    forbidden. So each is asked about again when it is filled, the surest first.
+    """
+
+    def __call__(self, sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+        """What was chosen, as far as any token is left for it; at least one."""
+        tokens, placed = list(canvas.tokens), dict[int, int]()
+        for i in sorted(chosen, key=lambda i: -sight.peak(i).p):
+            try:
+                token, law = sight.draw(i).token, sight.beside(tokens, i)
+                if law[token] == 0:
+                    sight.settle(i, law.draw(sight.chance, At(i, Role.FILL, 1, sight.canvas.step)))
+            except EmptyLaw:
+                if not placed:
+                    raise
+                continue  # nothing may stand there, and the next look says so, unless it is behind the end by then
+            tokens[i] = placed[i] = sight.draw(i).token
+        return canvas.fill(placed, status)
+
+    def mend(self, sight: Sight, before: Canvas, after: Canvas) -> Canvas:
+        """The changes, each if the warps allow it beside all others."""
+        tokens, back = list(before.tokens), dict[int, int]()
+        changed = [i for i, token in enumerate(after.tokens) if token != tokens[i]]
+        for i in changed:
+            old, new = tokens[i], after.tokens[i]
+            tokens[i] = HOLE
+            tokens[i] = new if new == HOLE or self._may_stand(sight, tokens, i, new) else old
+            if tokens[i] != new:
+                back[i] = old
+        return replace(after.fill(back, Status.DRAFT), step=after.step) if back else after
+
+    def _may_stand(self, sight: Sight, tokens: list[int], i: int, token: int) -> bool:
+        try:
+            return sight.beside(tokens, i)[token] > 0
+        except EmptyLaw:
+            return False
+
+
+@runtime_checkable
+class Binding(Protocol):
+    """A warp that binds a text as a whole, and so says itself what may stand on a canvas."""
+
+    def guard(self, canvas: Canvas, stop: Stop) -> Guard:
+        """A guard for one request."""
+        ...
+
+
+class Free:
+    """Whatever was drawn may stand."""
+
+    def __call__(self, sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+        """All that was chosen."""
+        return canvas.fill({i: sight.draw(i).token for i in chosen}, status)
+
+    def mend(self, sight: Sight, before: Canvas, after: Canvas) -> Canvas:
+        """All that was changed."""
+        return after
+
+
+def guarded(warp: Warp, canvas: Canvas, stop: Stop) -> tuple[Warp, Guard]:
+    """What shapes single laws, and what guards the canvas as a whole."""
+    listed = parts(warp)
+    binding = [part for part in listed if isinstance(part, Binding)]
+    _refuse_readers(listed)
+    forbidding = [part for part in listed if isinstance(part, PROHIBITIONS)]
+    if not binding:
+        return warp, Careful() if forbidding else Free()
+    if len(binding) > 1:
+        raise BadRequest(f"{len(binding)} constraints bind this canvas; expected one: join them with & into one")
+    if forbidding or any(_bans(part) for part in listed):
+        raise BadRequest(
+            "a constraint and tokens that are forbidden beside it (bad_words, no_repeat_ngram, min_tokens, a bias of "
+            "-inf) cannot both be kept on a canvas; say all of it in the constraint, or use a method that reads left "
+            "to right, such as plain"
+        )
+    rest = [part for part in listed if part is not binding[0]]
+    return reduce(or_, rest, Same()), binding[0].guard(canvas, stop)
+
+
+def unbound(warp: Warp, method: str) -> Warp:
+    """The same warp, refused if it binds the text as a whole: for loops that have no guard to ask."""
+    if any(isinstance(part, Binding) for part in parts(warp)):
+        raise BadRequest(
+            f"{method} cannot keep to a constraint; use a method that can, such as plain, or confident on a canvas, or "
+            "leave the constraint out"
+        )
+    return warp
+
+
+def unguarded(warp: Warp, method: str) -> Warp:
+    """The same warp, refused if it takes a guard to keep to it: for loops over canvases that have none."""
+    listed = parts(unbound(warp, method))
+    _refuse_readers(listed)
+    if any(isinstance(part, PROHIBITIONS) for part in listed):
+        raise BadRequest(
+            f"{method} cannot keep to bad_words, no_repeat_ngram or min_tokens; use a method that fills a canvas look "
+            "by look, such as confident, or leave them out"
+        )
+    return warp
+
+
+def _refuse_readers(listed: list[Warp]) -> None:
+    """Refuse a warp whose memory is of a text that was read from left to right: a canvas has no such text."""
+    for part in listed:
+        reads = type(part).step is not Warp.step and not isinstance(part, (Beside, Binding))
+        if reads:
+            raise BadRequest(
+                f"{type(part).__name__} depends on all the text before a token, and a canvas that is filled in any "
+                "order has no such text; leave it out, use a method that reads left to right, such as plain, or give "
+                "it a `beside`"
+            )
+
+
+def _bans(part: Warp) -> bool:
+    """True for a warp that forbids tokens everywhere."""
+    return isinstance(part, Forbid) or (isinstance(part, LogitBias) and NEVER in part.bias.values())
+
+
+def parts(warp: Warp) -> list[Warp]:
+    """The single warps that a warp is made of, in their order."""
+    return [*parts(warp.first), *parts(warp.second)] if isinstance(warp, Both) else [warp]

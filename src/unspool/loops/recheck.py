@@ -1,0 +1,19 @@
+"""A second opinion on the holes that a look has chosen, before anything stands in them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator
+from typing import Any, Protocol, TypeAlias
+
+from ..core.asks import Ask
+from .sight import Sight
+
+Checking: TypeAlias = Generator[Ask, Any, Collection[int]]
+
+
+class Recheck(Protocol):
+    """A second opinion on what was chosen: it may look again, change tokens, and choose otherwise."""
+
+    def __call__(self, sight: Sight, chosen: Collection[int]) -> Checking:
+        """The holes to fill after all."""
+        ...

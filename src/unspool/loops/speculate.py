@@ -1,0 +1,63 @@
+"""The one loop of left-to-right decoding: draft a tree, check it, keep what stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.asks import Check, Checked, Decoding, Done, Emit, Keep, Laws, Verify
+from ..core.chance import Chance
+from ..core.stop import Stop
+from ..core.tree import NOTHING, ROOT
+from ..core.walk import walk
+from ..core.warp.warp import Prefix, Warp
+from .composition import check_composition
+from .drafter import Draft, begun
+from .no_draft import Nothing
+from .plain import write_on
+
+
+@dataclass(frozen=True)
+class Speculate:
+    """Draft a tree, score it once, keep the verified path and one token more.
+
+    What follows is exact about the law after all warps if the verifier is. With nothing drafted this is plain decoding,
+    and while a source rests it is exactly that.
+
+    Cost: one forward of the target per round, over the drafted nodes and the last token.
+    """
+
+    draft: Draft = Nothing()  # noqa: RUF009  (frozen)
+    verify: Verify = walk
+    budget: int = 8
+
+    def __post_init__(self) -> None:
+        check_composition(self.draft, self.verify)
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        """Decode after `text` until `stop`."""
+        tail = stop.start()
+        prefix = Prefix.of(text, warp, stop.left(tail))
+        source = begun(self.draft, prefix)
+        while True:
+            while rest := source.rest(prefix):
+                prefix, (_, reason, tail, trim) = yield from write_on(prefix, chance, stop, tail, rest, source.ahead)
+                if reason:
+                    return Done(prefix.text[len(text) :], reason, trim)
+            tree, depth = NOTHING, prefix.left - 1  # a draft past the end would be for nothing
+            if depth > 0:
+                nodes = int(min(self.budget, depth + stop.spare))
+                tree = stop.prune(tail, (yield from source.propose(prefix, nodes, chance)).within(depth))
+                if not len(tree) and source.rest(prefix):
+                    continue  # it has looked, and lies down again
+            checked: Checked = yield Check(tree, prefix, self.verify, chance, source.want)
+            (node, token), scored, scores = checked
+            path = tree.path(node)
+            kept, reason, tail, trim = stop.cut(tail, (*tree.tokens(path), token))
+            parents = [ROOT, *path][: len(kept)]
+            before, after = Laws(scored.raw, parents), Laws(scored.law, parents)
+            yield Emit(kept, before, after, drafted=tree.guesses, accepted=min(len(path), len(kept)))
+            prefix = prefix.then(kept)
+            if reason:
+                return Done(prefix.text[len(text) :], reason, trim)
+            yield Keep(tree, (node,), (token,))
+            source.learn(prefix, tree, scores)

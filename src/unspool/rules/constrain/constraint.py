@@ -1,0 +1,119 @@
+"""What a constraint is: a condition on texts, told prefix by prefix, and the warp that makes a decoder keep to it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from ...core.canvas import Canvas
+from ...core.errors import EmptyLaw
+from ...core.law import NEVER, Law
+from ...core.stop import Stop
+from ...core.warp.warp import Warp
+
+if TYPE_CHECKING:
+    from ...loops.guard import Guard
+
+
+class State(Protocol):
+    """What a constraint knows of a text so far. It never changes: a step gives another one, so that forks are free."""
+
+    def step(self, token: int) -> State:
+        """The state after one more token; after one that is not allowed, a state that allows none."""
+        ...
+
+    def mask(self) -> Tensor:
+        """Which tokens may follow, bool [vocab] on the CPU; an end-of-text token only where the text may end."""
+        ...
+
+    def allows(self, token: int) -> bool:
+        """True if this token may follow; cheaper than the mask."""
+        ...
+
+    def forced(self) -> tuple[int, ...]:
+        """Tokens that must follow in this very spelling, as far as that is known; () if there is a choice."""
+        ...
+
+    def complete(self) -> bool:
+        """True if the text may end here."""
+        ...
+
+
+class Binds(ABC):
+    """A state that applies its mask to scores itself, quicker than by booleans; other states are asked for the mask."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def bind(self, scores: Tensor) -> Tensor:
+        """The scores of what may follow, and −∞ for what may not; on a CPU."""
+
+
+class Constraint(Protocol):
+    """A condition on the text that follows the prompt."""
+
+    def start(self) -> State:
+        """The state before the first token."""
+        ...
+
+
+@runtime_checkable
+class Filling(Protocol):
+    """A constraint that can tell of any text with holes, of one token each, whether it can be completed."""
+
+    def filled(self, text: Sequence[int]) -> tuple[int, ...] | None:
+        """The text with its holes filled so that it meets the constraint; None if there is no way."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Constrained(Warp):
+    """The law given that the next token leaves the constraint a way to be met: local masking.
+
+    Every text that comes out meets the constraint; how likely each is differs from the model's own law given that it is
+    met, because what a token makes impossible later is not weighed.
+    """
+
+    constraint: Constraint
+
+    def start(self, text: Sequence[int]) -> Any:
+        """The constraint's own state; the prompt is not bound by it."""
+        return self.constraint.start()
+
+    def step(self, state: Any, token: int) -> Any:
+        """The constraint's state after one more token."""
+        return state.step(token)
+
+    def __call__(self, state: Any, law: Law) -> Law:
+        """The law given that the token is allowed."""
+        scores = law.scores
+        if isinstance(state, Binds) and scores.device.type == "cpu":
+            return Bound(state.bind(scores))
+        return Bound(law.only(state.mask().to(scores.device)).scores)
+
+    def guard(self, canvas: Canvas, stop: Stop) -> Guard:
+        """What keeps a canvas to the constraint, by looking for a whole text that still meets it."""
+        from ..unmask.lave import Lave
+
+        return Lave.begin(self.constraint, canvas, stop)
+
+
+class Bound(Law):
+    """What a constraint leaves of a law; where that is nothing, whoever asks for a token is told why."""
+
+    def temper(self, temperature: float) -> Law:
+        """Still bound, so that the reason is not lost."""
+        return super().temper(temperature) if temperature == 0 else Bound(self.scores / temperature)
+
+    def _refuse_unusable(self, value: float) -> None:
+        if value == NEVER:
+            raise EmptyLaw(
+                "the constraint leaves no token after what was written: its parts exclude each other here, the "
+                "finished text fails its check, or it can no longer end in time. Loosen it, or draw again with "
+                "another seed."
+            )
+        super()._refuse_unusable(value)

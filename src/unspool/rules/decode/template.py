@@ -1,0 +1,118 @@
+"""Templates: text, word, text, word …, where the words are given and what stands between them is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from ...core.asks import Decoding, Done, Emit, Keep, Score, Scores
+from ...core.chance import At, Chance, Role
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.errors import BadRequest
+from ...core.option import STEP, FreeText
+from ...core.stop import Stop
+from ...core.tree import NOTHING, ROOT
+from ...core.warp.limits import expect, whole
+from ...core.warp.warp import Prefix, Warp
+from ...loops.guard import unbound
+from ..constrain.form import Words, spelt
+
+
+def build(words: Annotated[str, FreeText(512)] = "", longest: Annotated[int, STEP] = 24) -> Method:
+    """A template of words, as in words=dog+ball; at most `longest` tokens between two of them."""
+    return Template(tuple(words.split("+")) if words else (), longest)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a template: its bytes, and its tokens at the beginning of a text and behind something."""
+
+    data: bytes
+    first: tuple[int, ...]
+    later: tuple[int, ...]
+
+
+@claims(
+    HEURISTIC,
+    trials=lambda rule: [rule((Word(b"b", (1,), (1,)),), longest) for longest in (1, 24)],
+    build=build,
+    paper="2211.08387",
+    systems=("AutoTemplate (decoding; a causal model's end of text for its sentinels)",),
+)
+@dataclass(frozen=True)
+class Template:
+    """Write, and where the model would end the text, or after `longest` tokens, copy the next of the `words` instead.
+
+    All words stand in the text, in the order given: they are copied and not hoped for. A word that the model writes by
+    itself counts. Words that would not fit any more are copied before the text is cut. The paper trains a seq2seq
+    model to write what stands between sentinels; here the end of a text says what a sentinel says there, that this
+    piece is finished, so that any causal model can fill a template. `constrain/sentinel_form.py` has the paper's
+    own linearisation for a model that was trained on it.
+
+    Claim: HEURISTIC: the law of a text with given words is not the model's. Without words it is plain decoding, seed
+    for seed, as the tests enumerate. A constraint is refused if there are words: what is copied asks nobody.
+    Cost: one forward per token. A stop string ends the text even if words are missing.
+    """
+
+    words: tuple[str, ...] | tuple[Word, ...] = ()
+    longest: int = 24
+
+    def __post_init__(self) -> None:
+        fits = all(isinstance(word, Word) or (isinstance(word, str) and word.strip()) for word in self.words)
+        expect(fits and isinstance(self.words, tuple), "template:words", self.words, "words that are not empty")
+        expect(whole(self.longest, 1), "template:longest", self.longest, "a whole number of tokens from 1 on")
+
+    def fit(self, vocabulary: Words) -> Template:
+        """With its words in the tokens of this vocabulary."""
+        words = tuple(word if isinstance(word, Word) else _word(word, vocabulary) for word in self.words)
+        return replace(self, words=words)
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        """Decode after `text` until `stop`."""
+        if self.words:
+            unbound(warp, "template")
+        tail = stop.start()
+        prefix = Prefix.of(text, warp, stop.left(tail))
+        missing, copied, filler = self._fitted(prefix.left), list[int](), list[int]()
+        while True:
+            scores: Scores = yield Score()
+            law = prefix.shape(scores.leaf[0])
+            if missing and not copied and self._is_due(missing, filler, prefix):
+                copied, missing, filler = self._copy(missing, prefix, len(text)), missing[1:], []
+            drawn = None if copied else law.draw(chance, At(len(prefix), Role.PICK)).token
+            if missing and drawn in stop.tokens:  # the piece is finished
+                copied, missing, filler = self._copy(missing, prefix, len(text)), missing[1:], []
+                drawn = None
+            token = copied.pop(0) if drawn is None else drawn
+            kept, reason, tail, trim = stop.cut(tail, (token,))
+            yield Emit(kept, [scores.leaf[0]], [law])
+            prefix = prefix.then(kept)
+            if reason:
+                return Done(prefix.text[len(text) :], reason, trim)
+            yield Keep(NOTHING, (ROOT,), (token,))
+            if drawn is None:
+                continue
+            filler.append(token)
+            if missing and stop.piece is not None and missing[0].data in b"".join(map(stop.piece, filler)):
+                missing, filler = missing[1:], []
+
+    def _fitted(self, room: float) -> list[Word]:
+        words = [word for word in self.words if isinstance(word, Word)]
+        if len(words) < len(self.words):
+            raise BadRequest("a template has to know the tokens: run it by name, or give Template(…).fit(vocabulary)")
+        need = sum(len(word.later) for word in words)
+        if need > room:
+            raise BadRequest(f"the words of the template are {need} tokens, but only {room} may be written")
+        return words
+
+    def _is_due(self, missing: list[Word], filler: list[int], prefix: Prefix) -> bool:
+        """Whether the next word has to come now: the piece is long enough, or there is only room for the words."""
+        return len(filler) >= self.longest or sum(len(word.later) for word in missing) >= prefix.left
+
+    def _copy(self, missing: list[Word], prefix: Prefix, start: int) -> list[int]:
+        return list(missing[0].later if len(prefix) > start else missing[0].first)
+
+
+def _word(word: str, vocabulary: Words) -> Word:
+    plain, behind = spelt(word, vocabulary), spelt(f" {word}", vocabulary)
+    return Word(word.encode(), plain, behind)

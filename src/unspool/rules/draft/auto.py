@@ -1,0 +1,172 @@
+"""Auto: every source there is, and as much of each as pays on this machine, which may be nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Annotated
+
+from ...core.asks import Price, Score, Scores, Tops
+from ...core.chance import Chance
+from ...core.chosen import chosen
+from ...core.claim import SEED, Method, claims
+from ...core.cost import FREE, Cost
+from ...core.law import Drawn
+from ...core.option import NODES
+from ...core.tree import NOTHING, Tree
+from ...core.warp.temperature import warmth
+from ...core.warp.warp import Prefix
+from ...loops.drafter import Draft, Proposing, Source, begun, possible
+from ...loops.speculate import Speculate
+from ..grow.best_first import planted, worth
+from .chain import DRAFT
+from .composite import CompositeSource
+from .guide import Planted
+from .merge import Merged
+from .prefilled import WIDTH
+from .rates import Rate
+from .recall import Recall
+from .suffix import Suffix
+
+WIDE = 64
+LITTLE = 0.02  # of the time: what looking may take before anybody counts it
+HOST = 2e-4  # seconds that a round takes on the host, before it was measured
+SHORT, LONG = 16, 128  # tokens to rest
+PROBE = 16  # rounds after which a draft model that did not seem to pay is asked again
+
+
+def build(nodes: Annotated[int, NODES] = 31) -> Method:
+    """Whatever pays, under the walk."""
+    return Speculate(Auto(), budget=nodes)
+
+
+@claims(SEED, trials=lambda _: [build(nodes=2)], build=build, systems=("auto",))
+@dataclass(frozen=True)
+class Auto(Draft):
+    """The tree with the most expected tokens per time: (1 + Σ p̂(path)) / t(1 + nodes), by this machine's own t.
+
+    Copies and remembered laws are always at hand, and what they propose is marked on the text whether it was drafted or
+    not; so a round in which nothing pays is a plain one, and finding that out costs no forward. If there is a draft
+    model, it is asked for one token more as long as that token is expected to bring more than its draft forward and
+    its row take at the rate so far. t is measured once per model and device, for as many requests as share a forward.
+
+    On a fast device the host's own time counts too: h, what drafting and learning have taken lately, times the requests
+    that wait for each other. Where (1 + Σ p̂) / (t(1 + nodes) + h) is below plain decoding's 1 / t(1), the source rests
+    for a few tokens, twice as many each time up to 128, or as many as make looking a fiftieth of the time, and then
+    looks again. Where h alone is more than t(1), as in a full batch on a GPU, it rests without a look, and only asks
+    now and then whether the batch has shrunk. A model on a GPU that drafts for itself is left to do so, and decides by
+    its own clock whether that pays (`resident`).
+
+    Claim: SEED under the walk. Cost: that of what pays; on the host, a copy, a top-k and a heap per round.
+    """
+
+    width: int = 8
+
+    def begin(self, prefix: Prefix) -> Source:
+        """Fresh sources, and no record yet."""
+        return Paying(Merged([begun(draft, prefix) for draft in (Suffix(), Recall(self.width))], FREE))
+
+
+class Paying(CompositeSource):
+    """The sources of one request, how often the draft model was right on this text, and what drafting takes."""
+
+    def __init__(self, free: Merged) -> None:
+        super().__init__((free,))
+        self.free, self.stood = free, Rate(0.7, weight=8.0)
+        self.rounds, self.chain = 0, NOTHING
+        self.looked = self.untold = False  # whether it has looked in this round, and waits for the prompt's laws
+        self.spent, self.host = 0.0, HOST  # seconds of this round so far, and lately per round
+        self.pause, self.until = 0, 0
+        self.leap = 0  # tokens that the model may draft for itself
+
+    @property
+    def want(self) -> tuple[str, ...]:
+        """The laws of the prompt, where they come cheap."""
+        return (f"prompt:{WIDTH}",) if self.untold else ()
+
+    @property
+    def ahead(self) -> int:
+        """What was found when it last looked."""
+        return self.leap
+
+    def rest(self, prefix: Prefix) -> int:
+        """For how many tokens drafting would cost more than it brings."""
+        return max(0, self.until - len(prefix))
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """What pays."""
+        cost: Cost = yield Price()
+        other: Cost | None = yield Price(DRAFT)
+        if cost.leaps and other is None and warmth(prefix.warp) is not None:
+            self.leap, self.until = budget, len(prefix) + LONG
+            return NOTHING
+        ahead = self.host * cost.requests
+        if ahead > cost(1):  # so many wait for each other that not even looking pays
+            self.until = len(prefix) + LONG
+            return NOTHING
+        began = perf_counter()
+        yield from self.free.gather(prefix, budget, chance)
+        twigs = self.free.best(budget, FREE)
+        twigs = twigs[: worth([twig.p for twig in twigs], cost, ahead)]
+        rate = (1 + sum(twig.p for twig in twigs)) / (cost(1 + len(twigs)) + ahead)
+        self._pace(rate * cost(1), (ahead + cost.aside * cost.requests) / cost(1))
+        self.spent = perf_counter() - began
+        if self.rounds == 0 and cost(WIDE) < 2 * cost(1):  # rows are cheap here, so the prompt may tell its laws
+            self.untold = True
+        self.looked = True
+        self.rounds, self.chain = self.rounds + 1, NOTHING
+        if other is not None:
+            self.chain = yield from self._chain(prefix, budget, cost, other(1), rate)
+            if len(self.chain):
+                self.pause = 0
+                self.free.add(Planted(self.chain), prefix)
+                twigs = self.free.best(budget, cost)
+        return planted(twigs)
+
+    def _pace(self, gain: float, share: float) -> None:
+        """Rest after this round if it brings less than plain decoding and looking is not for nothing."""
+        if gain >= 1 or share < LITTLE:
+            self.pause = 0
+        else:
+            self.pause = max(min(2 * self.pause or SHORT, LONG), int(share / LITTLE))
+
+    def _chain(self, prefix: Prefix, budget: int, cost: Cost, step: float, rate: float) -> Proposing:
+        """The draft model's likeliest tokens, one by one while the next is worth its time."""
+        right = self.stood.value
+        drawn: list[Drawn] = []
+        sure: list[float] = []
+        reach, here, probing = right, prefix, self.rounds % PROBE == 0
+        while len(drawn) < budget:
+            rows = 1 + len(drawn)
+            if reach <= rate * (step + cost(rows + 1) - cost(rows)) and not probing:
+                break
+            scores: Scores = yield Score(Tree.chain(drawn), by=DRAFT)
+            raw = scores.law(rows - 2)
+            law = possible(here, raw)
+            if law is None:
+                break
+            drawn.append(chosen(law.best))
+            sure.append(raw[law.best])
+            here, reach, probing = here.then((law.best,)), reach * (sure[-1] + right) / 2, False
+        return Tree.chain(drawn, sure)
+
+    def told(self, text: tuple[int, ...], tops: Tops) -> None:
+        """Remember the laws of the prompt."""
+        self.untold = False
+        super().told(text, tops)
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Mark all sources, and the draft model's tokens up to its first wrong one; nothing if others drafted alone."""
+        if not self.looked:
+            return
+        began = perf_counter()
+        for (token, _), written in zip(self.chain.drawn, prefix.text[self.free.start :], strict=False):
+            self.stood.mark(token == written)
+            if token != written:
+                break
+        if self.untold:
+            self.told(prefix.text, scores.tops)
+        super().learn(prefix, tree, scores)
+        self.spent += perf_counter() - began
+        self.host += (self.spent - self.host) / 4
+        self.until, self.looked = len(prefix) + self.pause, False

@@ -1,0 +1,69 @@
+"""A second model drafts a chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...core.asks import Draw, Drew, Score, Scores
+from ...core.chance import At, Chance, Role
+from ...core.claim import LAW, Method, claims
+from ...core.errors import BadRequest
+from ...core.option import DEPTH
+from ...core.tree import NOTHING, ROOT
+from ...core.warp.warp import Prefix
+from ...loops.drafter import Memoryless, Proposing, possible
+from ...loops.speculate import Speculate
+from ..verify.rejection import rejection
+
+DRAFT = "draft"
+
+
+def build(depth: Annotated[int, DEPTH] = 4) -> Method:
+    """A drafted chain under rejection."""
+    return Speculate(Chain(depth), rejection, budget=depth)
+
+
+@claims(
+    LAW,
+    trials=lambda _: [build(depth=1), build(depth=2)],
+    build=build,
+    paper="2211.17192",
+    systems=("Speculative decoding (draft model)",),
+    needs=(DRAFT,),
+)
+@dataclass(frozen=True)
+class Chain(Memoryless):
+    """Draw `depth` tokens one after the other from a draft model, under the request's own warps.
+
+    Claim: LAW under rejection. Cost: `depth` forwards of the draft model per round.
+    """
+
+    depth: int = 4
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise BadRequest(f"chain:depth={self.depth} cannot be used; expected a depth from 1 on")
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The drawn chain, each token with the law it was drawn from."""
+        start, depth = len(prefix), min(self.depth, budget)
+        return (yield from drawn_chain(prefix, depth, chance, At(start, Role.DRAFT, round=start)))
+
+
+def drawn_chain(prefix: Prefix, depth: int, chance: Chance, first: At, by: str = DRAFT) -> Proposing:
+    """A chain that a draft model draws, the first token at address `first` and each next one a position further."""
+    depth = prefix.ahead(depth)
+    drew: Drew | None = (yield Draw(prefix, depth, chance, first, by)) if depth > 0 else None
+    if drew is not None:
+        return drew.tree
+    tree, node = NOTHING, ROOT
+    for i in range(depth):
+        scores: Scores = yield Score(tree, by=by)
+        law = possible(prefix, scores.law(node))
+        if law is None:
+            break
+        drawn = law.draw(chance, first._replace(position=first.position + i))
+        tree, node = tree.grow(drawn, node)
+        prefix = prefix.then((drawn.token,))
+    return tree

@@ -1,0 +1,118 @@
+"""Copying the input: for editing, where most of the answer stands in the question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+from ...core.asks import Scores
+from ...core.chance import Chance
+from ...core.chosen import chosen
+from ...core.claim import SEED, Method, claims
+from ...core.errors import BadRequest
+from ...core.option import DEPTH, NGRAM
+from ...core.tree import NOTHING, Tree
+from ...core.warp.warp import Prefix
+from ...loops.drafter import Draft, Proposing, Source
+from ...loops.speculate import Speculate
+
+SEVERAL = -1
+
+
+def build(depth: Annotated[int, DEPTH] = 16, ngram: Annotated[int, NGRAM] = 3) -> Method:
+    """Copying from the prompt under the walk."""
+    return Speculate(Copy(depth, ngram), budget=depth)
+
+
+def _trials(_: type[Copy]) -> list[Method]:
+    return [build(2, 1), build(3, 2), Speculate(Copy(2, 1, input=(0, 1, 1, 0)))]
+
+
+@claims(
+    SEED,
+    trials=_trials,
+    build=build,
+    paper="2205.10350",
+    systems=("Input-guided aggressive decoding (IAD)",),
+)
+@dataclass(frozen=True)
+class Copy(Draft):
+    """Draft the input from where the text last agreed with it, up to `depth` tokens at a time.
+
+    When the text leaves the input nothing is drafted until its last n tokens, for the smallest n ≤ `ngram` that tells,
+    stand exactly once in the input: copying goes on from there. `input` are the tokens that are edited, copied from
+    their start; without it the prompt is the input, and copying starts at the first such match. The paper drafts all
+    that is left of the input at once, which a cap of `depth` only splits into rounds.
+
+    Claim: SEED under the walk, ARGMAX under greedy.
+    Cost: no model; `ngram` dictionary entries per token of the input, `ngram` look-ups per round.
+    """
+
+    depth: int = 16
+    ngram: int = 3
+    input: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.depth < 1 or self.ngram < 1:
+            raise BadRequest(
+                f"copy:depth={self.depth},ngram={self.ngram} cannot be used; expected depth ≥ 1 and ngram ≥ 1"
+            )
+
+    def begin(self, prefix: Prefix) -> Source:
+        """At the start of the input, or nowhere yet if the input is the prompt."""
+        if self.input is None:
+            return Pointer(self, prefix.text, len(prefix), None, _ends(prefix.text, self.ngram))
+        return Pointer(self, self.input, len(prefix), 0, self._index)
+
+    @cached_property
+    def _index(self) -> dict[tuple[int, ...], int]:
+        """The index of the input, made once for all texts that copy it."""
+        return _ends(self.input or (), self.ngram)
+
+
+class Pointer(Source):
+    """Where in the input the text of one request is."""
+
+    def __init__(
+        self, copy: Copy, source: tuple[int, ...], prompt: int, at: int | None, ends: dict[tuple[int, ...], int]
+    ) -> None:
+        self.copy, self.source, self.seen, self.prompt, self.at = copy, source, prompt, prompt, at
+        self._ends = ends
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """What follows in the input."""
+        yield from ()
+        if self.at is None:
+            self.at = self._found(prefix.text[self.prompt :])
+        if self.at is None:
+            return NOTHING
+        copied = self.source[self.at : self.at + min(self.copy.depth, budget)]
+        return Tree.chain([chosen(x) for x in copied])
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Move on if the new text is still the input's, else be nowhere."""
+        new = prefix.text[self.seen :]
+        self.seen = len(prefix)
+        if self.at is not None:
+            end = self.at + len(new)
+            self.at = end if self.source[self.at : end] == new else None
+
+    def _found(self, written: tuple[int, ...]) -> int | None:
+        for n in range(1, min(self.copy.ngram, len(written)) + 1):
+            end = self._ends.get(written[-n:])
+            if end is None:
+                return None  # a longer one does not stand there either
+            if end != SEVERAL:
+                return end
+        return None
+
+
+def _ends(source: tuple[int, ...], ngram: int) -> dict[tuple[int, ...], int]:
+    """Where each n-gram of up to `ngram` tokens ends, SEVERAL if it stands more than once."""
+    found: dict[tuple[int, ...], int] = {}
+    for n in range(1, ngram + 1):
+        for end in range(n, len(source) + 1):
+            gram = source[end - n : end]
+            found[gram] = SEVERAL if gram in found else end
+    return found

@@ -1,0 +1,54 @@
+"""A second model drafts a chain with plain decoding's own noise, so that both models tend to say the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...core.chance import At, Chance, Role
+from ...core.claim import SEED, Method, claims
+from ...core.errors import BadRequest
+from ...core.option import DEPTH
+from ...core.warp.warp import Prefix
+from ...loops.drafter import Memoryless, Proposing
+from ...loops.speculate import Speculate
+from .chain import DRAFT, drawn_chain
+
+
+def build(depth: Annotated[int, DEPTH] = 4) -> Method:
+    """A coupled chain under the walk."""
+    return Speculate(Coupled(depth), budget=depth)
+
+
+@claims(
+    SEED,
+    trials=lambda _: [build(depth=1), build(depth=2)],
+    build=build,
+    paper="2408.07978",
+    systems=("Drafter-invariant speculation (shared uniforms)",),
+    needs=(DRAFT,),
+)
+@dataclass(frozen=True)
+class Coupled(Memoryless):
+    """Draw `depth` tokens from a draft model with the random numbers that plain decoding will use at those positions.
+
+    x = Q⁻¹(u), and the walk asks whether P⁻¹(u) = x: accepted with probability Σ over x of |I_P(x) ∩ I_Q(x)|, where
+    I(x) is the interval of x in the cumulative law by token id. This is the shared-uniform coupling, not the
+    exponential race of the papers: it has no bound like (1 − TV)/(1 + TV), since mass moved between low ids shifts all
+    intervals above. With P = Q everything stands.
+
+    Claim: SEED under the walk; LAW under rules that decide token by token, such as rejection. A rule that weighs a
+    token by those after it would meet their noise again in the next round, so `Speculate` refuses it.
+    Cost: `depth` forwards of the draft model per round.
+    """
+
+    depth: int = 4
+    reuses_noise = True  # the numbers of a position are plain decoding's, in whatever round
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise BadRequest(f"coupled:depth={self.depth} cannot be used; expected a depth from 1 on")
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The chain that the draft model would decode with this seed."""
+        return (yield from drawn_chain(prefix, min(self.depth, budget), chance, At(len(prefix), Role.PICK)))

@@ -1,0 +1,145 @@
+"""Jacobi decoding: the target's own last guesses at the next positions are the draft, refined in every round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Annotated, Protocol, TypeAlias
+
+from ...core.asks import Scores
+from ...core.chance import Chance, Role
+from ...core.chosen import chosen
+from ...core.claim import SEED, Method, claims
+from ...core.errors import BadRequest
+from ...core.option import Range
+from ...core.tree import ROOT, Tree
+from ...core.warp.warp import Prefix, Scored
+from ...loops.drafter import Draft, Proposing, Source
+from ...loops.speculate import Speculate
+from .settling import Settling
+
+Fill: TypeAlias = Callable[[tuple[int, ...], int], tuple[int, ...]]
+
+
+def last_again(text: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """The last token, again and again: a guess that costs nothing and knows nothing."""
+    return text[-1:] * count
+
+
+def bigrams(text: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """What followed each token the last time it stood in the text; the token itself where it never did."""
+    after = dict(pairwise(text))
+    filled, token = [], text[-1]
+    for _ in range(count):
+        token = after.get(token, token)
+        filled.append(token)
+    return tuple(filled)
+
+
+class Frame(Protocol):
+    """How far ahead to guess."""
+
+    def ahead(self, done: int) -> int:
+        """The number of guesses to draft when `done` tokens have been written since the prompt."""
+        ...
+
+
+@dataclass(frozen=True)
+class Slide:
+    """A window of always `window` guesses, which moves on with the text."""
+
+    window: int = 8
+
+    def __post_init__(self) -> None:
+        if self.window < 0:
+            raise BadRequest(f"jacobi:window={self.window} cannot be used; expected 0 (plain decoding) or more guesses")
+
+    def ahead(self, done: int) -> int:
+        """The same everywhere."""
+        return self.window
+
+
+def build(window: Annotated[int, Range(0, 256)] = 8) -> Method:
+    """A sliding window of guesses under the walk."""
+    return Speculate(Jacobi(Slide(window)), budget=max(window, 1))
+
+
+@claims(
+    SEED,
+    trials=lambda _: [build(1), build(2)],
+    build=build,
+    paper="2305.10427",
+    systems=("Jacobi decoding (sliding window)", "FastCoT (exact mode)"),
+)
+@dataclass(frozen=True)
+class Jacobi(Draft):
+    """Draft the tokens that the target itself, in its last forward, guessed at the positions of a window.
+
+    yᵢ ← draw from P(· | y₍<ᵢ₎) with plain decoding's own noise for position i, all i at once; the fixed point of this
+    is the text of that seed. After k rounds at least k tokens are final, and a window of n needs at most n.
+    New positions of the window are filled by `fill(text and guesses so far, count)`, which also takes a warm start (the
+    last action chunk, in PD-VLA). FastCoT's approximate mode, an answer read off unconverged guesses, is not offered.
+
+    `watch` is given the `Settling` of each request: which guess stood where in which round.
+
+    Claim: SEED under the walk, ARGMAX under greedy.
+    Cost: no model; every forward carries the window; one draw per guess that was not accepted.
+    """
+
+    frame: Frame = Slide()
+    fill: Fill = bigrams
+    watch: Callable[[Settling], None] | None = None
+
+    def begin(self, prefix: Prefix) -> Source:
+        """A window with nothing in it yet."""
+        source = Guesses(self, len(prefix), prefix)
+        if self.watch is not None:
+            self.watch(source.settling)
+        return source
+
+
+@dataclass
+class Guesses(Source):
+    """The guesses of one request, for the positions after `prefix`."""
+
+    jacobi: Jacobi
+    prompt: int
+    prefix: Prefix
+    guesses: tuple[int, ...] = ()
+    settling: Settling = field(default_factory=Settling)
+    chance: Chance | None = None
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The window as a chain: guesses of the last round first, then filling."""
+        yield from ()
+        self.chance, done = chance, len(prefix) - self.prompt
+        size = prefix.ahead(min(self.jacobi.frame.ahead(done), budget))
+        missing = size - len(self.guesses)
+        if missing > 0:
+            self.guesses += tuple(self.jacobi.fill(prefix.text + self.guesses, missing))[:missing]
+        self.guesses = self.guesses[:size]
+        self.settling.note(done, self.guesses)
+        return Tree.chain([chosen(x) for x in self.guesses])
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Guess each position behind the new text again, from the law after the guess before it.
+
+        In a tree that others have drafted, guesses that were not scored stay as they were.
+        """
+        scored = Scored(tree, self.prefix, scores.leaf[0], scores.after)
+        new = len(prefix) - len(self.prefix)
+        guesses, node = list(self.guesses[new:]), ROOT
+        for i, token in enumerate(self.guesses, 1):  # the law after this token guesses position i
+            kid = tree.child(node, token)
+            if kid is None or self.chance is None:
+                break
+            node = kid
+            if i < new:
+                continue
+            if scored.ends(node):  # after a wrong guess warps may leave nothing; that ends the window, not the request
+                del guesses[i - new :]
+                break
+            guesses[i - new : i - new + 1] = [scored.law(node).draw(self.chance, scored.at(Role.PICK, node)).token]
+        self.guesses, self.prefix = tuple(guesses), prefix
+        self.settling.note(len(prefix) - self.prompt, ())  # a round begins here even if nothing is drafted in it

@@ -1,0 +1,100 @@
+"""A second model's most probable paths, as one tree of chosen tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...core.asks import Score, Scores
+from ...core.chance import Chance
+from ...core.chosen import chosen
+from ...core.claim import SEED, Method, claims
+from ...core.cost import FREE, Cost
+from ...core.errors import BadRequest
+from ...core.law import Law
+from ...core.option import NODES, TEXTS, WEIGHT, Product, Range
+from ...core.tree import NOTHING, ROOT
+from ...core.warp.warp import Prefix
+from ...loops.drafter import Memoryless, Proposing, possible
+from ...loops.speculate import Speculate
+from ..grow.best_first import Twig, best_first, planted
+from .chain import DRAFT
+
+
+def build(
+    width: Annotated[int, TEXTS] = 4,
+    depth: Annotated[int, Range(1, 64)] = 4,
+    nodes: Annotated[int, NODES] = 16,
+    gain: Annotated[float, WEIGHT] = 0.0,
+) -> Annotated[Method, Product(1024, "width", "depth")]:
+    """The most probable paths of a draft model under the walk."""
+    return Speculate(Likeliest(width, depth, gain), budget=nodes)
+
+
+@claims(
+    SEED,
+    trials=lambda _: [build(width=1, depth=2, nodes=2), build(width=2, depth=2, nodes=3)],
+    build=build,
+    paper="2406.17276",
+    systems=("OPT-Tree", "EAGLE-2 (dynamic tree)"),
+    needs=(DRAFT,),
+)
+@dataclass(frozen=True)
+class Likeliest(Memoryless):
+    """The nodes with the largest path probabilities under a draft model, `width` scored per level.
+
+    Level by level the `width` most probable nodes get their `width` most probable children; then one heap takes the
+    budget's worth out of everything that was offered. OPT-Tree (2406.17276) is this with width = budget, and stops
+    when a level adds at most `gain` expected tokens; EAGLE-2 (2406.16858) is this with width = its top k and gain = 0.
+    A level pays if it adds more than its draft forward takes at the rate so far, so gain = draft time × tokens per
+    time is the right one. Where warps leave one token (greedy decoding), the draft's own law says how sure it is.
+
+    Claim: SEED under the walk. Cost: one forward of the draft model per level.
+    """
+
+    width: int = 4
+    depth: int = 4
+    gain: float = 0.0
+    cost: Cost = FREE
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or self.depth < 1 or self.gain < 0:
+            raise BadRequest(
+                f"likeliest:width={self.width},depth={self.depth},gain={self.gain} cannot be used; "
+                "expected a width and a depth from 1 on and a gain from 0 on"
+            )
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The best paths of what the draft model was asked about."""
+        known: dict[tuple[int, ...], list[tuple[int, float]]] = {}
+        tree, level, best = NOTHING, [(ROOT, 1.0, prefix)], list[Twig]()
+        for depth in range(prefix.ahead(min(self.depth, budget))):
+            scores: Scores = yield Score(tree, by=DRAFT)
+            offered = []
+            for node, reach, here in level:
+                path = here.text[len(prefix) :]
+                law = possible(here, scores.law(node))
+                known[path] = [] if law is None else _kids(law, scores.law(node), self.width)
+                offered += [(reach * p, token, node, here) for token, p in known[path]]
+            before, best = best, best_first(lambda path: known.get(path, []), budget, self.cost)
+            if depth + 1 == self.depth or sum(t.p for t in best) - sum(t.p for t in before) <= self.gain:
+                break
+            level = []
+            for reach, token, node, here in sorted(offered, key=lambda o: -o[0])[: self.width]:
+                tree, kid = tree.grow(chosen(token), node)
+                level.append((kid, reach, here.then((token,))))
+        return planted(best)
+
+
+def _kids(law: Law, raw: Law, width: int) -> list[tuple[int, float]]:
+    """The most probable tokens with their probabilities."""
+    kids = _top(law, width)
+    if len(kids) > 1 or kids[0][1] < 1:
+        return kids
+    (_, sure), *_ = others = _top(raw, width)
+    return [(law.best, sure), *((x, p) for x, p in others if x != law.best)][:width]
+
+
+def _top(law: Law, width: int) -> list[tuple[int, float]]:
+    p, tokens = law.p.topk(min(width, law.size))
+    return [(x, mass) for x, mass in zip(tokens.tolist(), p.tolist(), strict=True) if mass > 0]

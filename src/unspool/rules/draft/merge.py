@@ -1,0 +1,187 @@
+"""Several drafters in one tree: the nodes that are most likely to stand, under one budget."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+from operator import itemgetter
+from typing import Annotated, Any, TypeAlias
+
+from ...core.asks import Ask, Scores
+from ...core.chance import Chance
+from ...core.claim import SEED, Method, claims
+from ...core.cost import FREE, Cost
+from ...core.errors import BadRequest
+from ...core.option import NODES
+from ...core.tree import Tree
+from ...core.warp.warp import Prefix
+from ...loops.drafter import Draft, Proposing, Source, check_drafter
+from ...loops.speculate import Speculate
+from ..grow.best_first import Twig, best_first, planted
+from .bush import Bush
+from .chain import Chain
+from .composite import CompositeDraft, CompositeSource, proposed
+from .guide import Guide, Kids, Planted
+from .lookup import Lookup
+from .prefilled import Prefilled
+from .rates import Rate
+from .recall import Recall
+from .suffix import Suffix
+
+
+def build(nodes: Annotated[int, NODES] = 31) -> Method:
+    """Copies and remembered laws in one tree, under the walk."""
+    return Speculate(Prefilled(Merge(Suffix(depth=nodes), Recall())), budget=nodes)
+
+
+def _trials() -> Iterator[Method]:
+    yield build(nodes=2)
+    yield Speculate(Merge(Lookup(2, 2, 2), Lookup(1, 1, 2)), budget=2)
+    yield Speculate(Merge(Lookup(1, 1, 2), Chain(1)), budget=2)
+    yield Speculate(Merge(Bush((2,)), Lookup(1, 1, 1)), budget=1)
+
+
+@claims(SEED, trials=lambda _: _trials(), build=build, systems=("one priority tree for all sources",))
+@dataclass(frozen=True)
+class Merge(CompositeDraft):
+    """The nodes of several drafters that are most likely to stand, in one tree under one budget.
+
+    A source says how sure it is of a token given the path before it; if it does not, 1 / (2 + k) is taken for the k-th
+    child. What that is worth is counted on the text as it goes on, by voice and class of sureness, and again by what
+    all sources together say of a token: a path that several propose is one node, believed with 1 − Π (1 − r) until its
+    own record says otherwise. Siblings get what is left of 1, the likeliest first. The estimate of a path is the
+    product, and `cost` decides how many nodes pay. Copies and remembered laws are looked up only where the tree gets
+    to; other sources propose a tree of their own first. The calibration is ours.
+
+    Which nodes enter depends on their tokens. So a drawn token must not keep the law it was drawn from: given the tree
+    it is a chosen one, and its law becomes a point mass. With that the tree is exact for every verifier whose noise the
+    drafters do not use, at the price of the walk's acceptance, P(x), for drawn tokens.
+
+    Claim: SEED under the walk. Cost: that of all drafters, and one heap.
+    """
+
+    drafts: tuple[Draft, ...]
+    cost: Cost
+
+    def __init__(self, *drafts: Draft, cost: Cost = FREE) -> None:
+        if not drafts:
+            raise BadRequest("merge needs at least one drafter to ask, as in Merge(Lookup(3, 2, 5), Chain(4))")
+        for draft in drafts:
+            check_drafter("merge:drafts", draft)
+        object.__setattr__(self, "drafts", drafts)
+        object.__setattr__(self, "cost", cost)
+
+    @property
+    def parts(self) -> tuple[Draft, ...]:
+        """All that are asked."""
+        return self.drafts
+
+    def begin(self, prefix: Prefix) -> Source:
+        """A fresh source of each drafter, and no record yet."""
+        return Merged(self.sources(prefix), self.cost)
+
+
+Stand: TypeAlias = list[tuple[Guide, list[list[Rate]], Any]]
+"""The guides that still have something to say below a path, with their records and the place of each."""
+
+Heard: TypeAlias = tuple[list[Rate], Kids]
+"""What a voice says, and its record by class of sureness."""
+
+STEPS = tuple(2 ** (-half / 2) for half in range(12, 0, -1))  # from class to class, the first of all under 2^-6
+
+
+class Merged(CompositeSource):
+    """The sources of one request with their records."""
+
+    def __init__(self, sources: Iterable[Source], cost: Cost) -> None:
+        super().__init__(sources)
+        self.cost = cost
+        self.start, self.root = 0, list[Any]()
+        self._guides = [source if isinstance(source, Guide) else None for source in self.sources]
+        self._records: list[list[list[Rate]]] = []  # by guide, voice and class of sureness
+        self._agreed: dict[tuple[Rate, ...], Rate] = {}
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The best nodes of all trees."""
+        yield from self.gather(prefix, budget, chance)
+        return planted(self.best(budget, self.cost))
+
+    def gather(self, prefix: Prefix, budget: int, chance: Chance) -> Generator[Ask, Any, None]:
+        """Have every source speak; who is no guide proposes a tree of its own."""
+        self.start, self.root = len(prefix), []
+        for source, guide in zip(self.sources, self._guides, strict=True):
+            if guide is None:
+                self.add(Planted((yield from proposed(source, prefix, budget, chance))), prefix)
+            else:
+                self.add(guide, prefix)
+
+    def add(self, guide: Guide, prefix: Prefix) -> None:
+        """Have one guide more, until the round is over."""
+        if len(self.root) == len(self._records):
+            self._records.append([[Rate(trust * 2**-0.25 * step) for step in (*STEPS, 1.0)] for trust in guide.voices])
+        self.root.append((guide, self._records[len(self.root)], guide.start(prefix)))
+
+    def best(self, budget: int, cost: Cost) -> list[Twig]:
+        """The nodes that are most likely to stand."""
+        return best_first(self.below, budget, cost, self.root, _then)
+
+    def below(self, stand: Stand) -> Iterator[tuple[int, float]]:
+        """The tokens that may follow a path, with what their record makes of them, together never more than sure."""
+        heard = _heard(stand)
+        alone, kids = heard[0] if len(heard) == 1 else (None, self._together(heard))
+        left = rate = 1.0
+        for token, p in kids:
+            rate = min(p if alone is None else alone[bisect(STEPS, p)].value, rate, left)
+            left -= rate
+            yield token, rate
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """Mark what every source said, drafted or not: the text tells what would have stood."""
+        stand = self.root
+        for token in prefix.text[self.start :]:
+            for other, said in _said(_heard(stand)).items():
+                for rate in said:
+                    rate.mark(other == token)
+                if len(said) > 1:
+                    self._agreement(said).mark(other == token)
+            stand = _then(stand, token)
+        self.start, self.root = len(prefix), []
+        super().learn(prefix, tree, scores)
+
+    def _together(self, heard: list[Heard]) -> Kids:
+        """What several say, likeliest first."""
+        said = _said(heard).items()
+        rated = [(token, rates[0].value if len(rates) == 1 else self._believed(rates)) for token, rates in said]
+        return sorted(rated, key=itemgetter(1), reverse=True)
+
+    def _believed(self, said: list[Rate]) -> float:
+        return self._agreement(said).given(1 - prod([1 - rate.value for rate in said]))
+
+    def _agreement(self, said: list[Rate]) -> Rate:
+        return self._agreed.setdefault(tuple(said), Rate(0.0))
+
+
+def _then(stand: Stand, token: int) -> Stand:
+    """Where everybody stands one token further."""
+    return [(guide, record, there) for guide, record, here in stand if (there := guide.then(here, token)) is not None]
+
+
+def _heard(stand: Stand) -> list[Heard]:
+    """What everybody says there."""
+    heard: list[Heard] = []
+    for guide, record, place in stand:
+        voice, kids = guide.below(place)
+        if kids:
+            heard.append((record[voice], kids))
+    return heard
+
+
+def _said(heard: list[Heard]) -> dict[int, list[Rate]]:
+    """For each token the rates of those who say it."""
+    said: dict[int, list[Rate]] = {}
+    for rates, kids in heard:
+        for token, sure in kids:
+            said.setdefault(token, []).append(rates[bisect(STEPS, sure)])
+    return said

@@ -1,0 +1,120 @@
+"""Phrases: longer drafts for free, made of what the target said about drafts that were thrown away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...core.asks import Scores
+from ...core.chance import Chance
+from ...core.claim import LAW, Method, claims
+from ...core.errors import BadRequest
+from ...core.option import DEPTH, Product, Range
+from ...core.tree import ROOT, Tree
+from ...core.walk import walk
+from ...core.warp.warp import Prefix
+from ...loops.drafter import Draft, Proposing, Source, check_drafter
+from ...loops.no_draft import Nothing
+from ...loops.speculate import Speculate
+from ..verify.rejection import rejection
+from .chain import DRAFT, Chain
+from .composite import CompositeDraft, CompositeSource, proposed
+from .pool import Pool
+from .trie import Trie
+
+
+def build(
+    depth: Annotated[int, DEPTH] = 4,
+    phrases: Annotated[int, Range(0, 64)] = 3,
+    length: Annotated[int, Range(1, 64)] = 4,
+) -> Annotated[Method, Product(256, "phrases", "length")]:
+    """A drafted chain with phrases below its end, under rejection."""
+    return Speculate(Phrase(Chain(depth), phrases, length), rejection, budget=depth + phrases * length)
+
+
+def _trials(_: type[Phrase]) -> list[Method]:
+    return [build(1, 2, 1), Speculate(Phrase(Nothing(), 2, 2), walk)]
+
+
+@claims(
+    LAW,
+    trials=_trials,
+    build=build,
+    paper="2402.13720",
+    systems=("Ouroboros (phrase pool)",),
+    needs=(DRAFT,),
+)
+@dataclass(frozen=True)
+class Phrase(CompositeDraft):
+    """Hang up to `phrases` phrases of `length` tokens that followed the draft's last token below its deepest node.
+
+    A phrase of node n is the run of the target's most probable tokens from n on, for as long as they were drafted, and
+    one more; every node of every tree gives one, accepted or not, and so does the text. So of a phrase that failed the
+    target's own version is tried next. Requests that are given one `pool` share it (the paper's warm start).
+
+    In the paper the draft model itself decodes by lookahead from the same pool. Here it drafts one token per forward;
+    for the rest, give any drafter as `draft`.
+
+    Claim: LAW under rejection; SEED under the walk. Cost: that of `draft`; one argmax per node.
+    """
+
+    draft: Draft = Chain()  # noqa: RUF009  (frozen)
+    phrases: int = 3
+    length: int = 4
+    pool: Pool | None = None
+
+    def __post_init__(self) -> None:
+        check_drafter("phrase:draft", self.draft)
+        if self.phrases < 0 or self.length < 1:
+            raise BadRequest(
+                f"phrase:phrases={self.phrases},length={self.length} cannot be used; expected phrases ≥ 0, length ≥ 1"
+            )
+
+    @property
+    def parts(self) -> tuple[Draft, ...]:
+        """The one whose drafts are made longer."""
+        return (self.draft,)
+
+    def begin(self, prefix: Prefix) -> Source:
+        """A source of the inner drafter, and the pool with the prompt's phrases."""
+        pool = Pool(self.length, self.phrases) if self.pool is None else self.pool
+        pool.read(prefix.text)
+        return Phrases(self, self.sources(prefix), pool, len(prefix))
+
+
+class Phrases(CompositeSource):
+    """The inner source of one request and its pool."""
+
+    def __init__(self, phrase: Phrase, inner: tuple[Source, ...], pool: Pool, seen: int) -> None:
+        super().__init__(inner)
+        self.phrase, self.pool, self.seen = phrase, pool, seen
+
+    def rest(self, prefix: Prefix) -> int:
+        """Never: the pool may know a phrase though the inner source rests."""
+        return 0
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The inner draft, then phrases in what is left of the budget."""
+        (inner,) = self.sources
+        tree: Tree = yield from proposed(inner, prefix, budget, chance)
+        end = max(range(len(tree)), key=tree.depth, default=ROOT)
+        last = tree.drawn[end].token if end >= 0 else prefix.text[-1]
+        trie = Trie(budget, tree)
+        for phrase in self.pool.after(last)[: self.phrase.phrases]:
+            trie.add(phrase[: self.phrase.length], end)
+        return trie.tree()
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """A phrase from every node, and those of the new text."""
+        for node, drawn in enumerate(tree.drawn):
+            self.pool.add(drawn.token, self._run(node, tree, scores))
+        self.pool.read(prefix.text, self.seen)
+        self.seen = len(prefix)
+        super().learn(prefix, tree, scores)
+
+    def _run(self, node: int | None, tree: Tree, scores: Scores) -> list[int]:
+        run: list[int] = []
+        while node is not None and len(run) < self.phrase.length:
+            run.append(scores.law(node).best)
+            node = tree.child(node, run[-1])
+        return run

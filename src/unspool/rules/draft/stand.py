@@ -1,0 +1,184 @@
+"""Stochastic n-gram drafting: draw trees without replacement from laws that the target showed after these n-grams."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import torch
+
+from ...core.asks import Scores, Tops
+from ...core.chance import At, Chance, Role
+from ...core.claim import LAW, Method, claims
+from ...core.errors import BadRequest
+from ...core.law import Drawn, Law
+from ...core.option import NGRAM, NODES, Numbers, Range
+from ...core.tree import ROOT, Tree
+from ...core.warp.warp import Prefix
+from ...loops.drafter import Draft, Proposing, Source
+from ...loops.speculate import Speculate
+from ..verify.rejection import rejection
+from .few import Few
+
+
+@dataclass
+class Mean:
+    """The running mean of the laws seen after one n-gram, its largest entries only."""
+
+    visits: int = 0
+    weights: dict[int, float] = field(default_factory=dict)
+
+    def see(self, law: dict[int, float], width: int) -> None:
+        """mean ← k/(k+1)·mean + 1/(k+1)·law on the k-th visit; what is absent counts 0."""
+        k = self.visits
+        old = self.weights
+        mixed = {x: (k * old.get(x, 0.0) + law.get(x, 0.0)) / (k + 1) for x in {*old, *law}} if old else law
+        self.weights = dict(sorted(mixed.items(), key=lambda item: (-item[1], item[0]))[:width])
+        self.visits = k + 1
+
+
+class Grams:
+    """Mean laws after n-grams of several lengths; at most `most` n-grams, the least recently renewed out.
+
+    Give one to `Stand` to let the samples of one problem learn from each other; without one, each request has its own.
+    """
+
+    def __init__(self, orders: tuple[int, ...] = (4, 3, 2), width: int = 10, most: int = 1 << 18) -> None:
+        if not orders or min(orders) < 1 or width < 1 or most < 1:
+            raise BadRequest(
+                f"Grams(orders={orders}, width={width}, most={most}) cannot be used; expected numbers from 1 on"
+            )
+        self.orders, self.width, self.most = tuple(sorted(orders, reverse=True)), width, most
+        self._means: OrderedDict[tuple[int, ...], Mean] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._means)
+
+    def after(self, text: Sequence[int]) -> dict[int, float]:
+        """The mean law after the longest known n-gram that ends this text; empty if none is known."""
+        for n in self.orders:
+            mean = self._means.get(tuple(text[-n:])) if len(text) >= n else None
+            if mean is not None:
+                return mean.weights
+        return {}
+
+    def see(self, text: Sequence[int], law: dict[int, float]) -> None:
+        """Take note of the law after this text, for all n-grams that end it."""
+        with self._lock:
+            for n in self.orders:
+                if len(text) >= n:
+                    gram = tuple(text[-n:])
+                    self._means.setdefault(gram, Mean()).see(law, self.width)
+                    self._means.move_to_end(gram)
+            while len(self._means) > self.most:
+                self._means.popitem(last=False)
+
+
+def build(
+    widths: Annotated[tuple[int, ...], Numbers(Range(1, 64), 16)] = (3, 2, 1, 1),
+    orders: Annotated[tuple[int, ...], Numbers(NGRAM, 8)] = (4, 3, 2),
+    nodes: Annotated[int, NODES] = 24,
+) -> Method:
+    """Drawn n-gram trees under rejection."""
+    return Speculate(Stand(widths, orders), rejection, budget=nodes)
+
+
+@claims(
+    LAW,
+    trials=lambda _: [build((2,), (1,)), build((1, 1), (2, 1))],
+    build=build,
+    paper="2506.04708",
+    systems=("STAND",),
+)
+@dataclass(frozen=True)
+class Stand(Draft):
+    """At level i draw `widths[i]` different tokens below every node from the mean law after its last n-gram.
+
+    The k largest of log q(x) + Gumbel are k draws without replacement, in that order; each carries the law it was drawn
+    from. The laws are the target's after all warps where text was accepted, and one-hot where the prompt showed what
+    came next. The widths stand in for the paper's tree, which was found offline and is not known to us; nor is the
+    paper's rule of verification.
+
+    Claim: LAW under rejection. Cost: no model; warps and a top-k again for the accepted tokens; 10 numbers per n-gram.
+    """
+
+    widths: tuple[int, ...] = (3, 2, 1, 1)
+    orders: tuple[int, ...] = (4, 3, 2)
+    shared: Grams | None = None
+
+    def __post_init__(self) -> None:
+        if not self.widths or min(self.widths) < 1 or not self.orders or min(self.orders) < 1:
+            shown = ",".join(f"{name}={'+'.join(map(str, getattr(self, name)))}" for name in ("widths", "orders"))
+            raise BadRequest(f"stand:{shown} cannot be used; expected numbers from 1 on, as widths=3+2+1,orders=4+3+2")
+
+    def begin(self, prefix: Prefix) -> Source:
+        """The prompt's n-grams, and those of others if they are shared."""
+        grams = Grams(self.orders) if self.shared is None else self.shared
+        text, longest = prefix.text, grams.orders[0]
+        for i in range(1, len(text)):
+            grams.see(text[max(0, i - longest) : i], {text[i]: 1.0})
+        return Drawing(self.widths, grams, prefix)
+
+
+class Drawing(Source):
+    """The n-grams of one request, and its text as it was last seen."""
+
+    def __init__(self, widths: tuple[int, ...], grams: Grams, prefix: Prefix) -> None:
+        self.widths, self.grams, self.prefix = widths, grams, prefix
+        self.like: Law | None = None  # the vocabulary, known once the target has spoken
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The tree, level by level, until the budget is spent."""
+        yield from ()
+        start, longest = len(prefix), self.grams.orders[0]
+        drawn: list[Drawn] = []
+        parent: list[int] = []
+        level = [(ROOT, prefix.text[-longest:])]
+        for depth, width in enumerate(self.widths):
+            below: list[tuple[int, tuple[int, ...]]] = []
+            for node, text in level:
+                law: Law = Few(self.grams.after(text), self.like)
+                for _ in range(min(width, budget - len(drawn))):
+                    if law.is_empty():
+                        break
+                    kid = law.draw(chance, At(start + depth, Role.DRAFT, len(drawn), start))
+                    below.append((len(drawn), (*text, kid.token)[-longest:]))
+                    drawn.append(kid)
+                    parent.append(node)
+                    law = law.without(kid.token)
+            level = below
+        return Tree(tuple(drawn), tuple(parent))
+
+    @property
+    def listens(self) -> bool:
+        """It remembers what it is told."""
+        return True
+
+    def told(self, text: tuple[int, ...], tops: Tops) -> None:
+        """See the laws at the places of the prompt."""
+        longest = self.grams.orders[0]
+        for place, best in sorted(tops.items()):
+            self.grams.see(text[max(0, place - longest) : place], dict(best))
+
+    def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        """See the target's law at every position that was accepted, and at the one after."""
+        self.like = scores.leaf[0]
+        here, node = self.prefix, ROOT
+        laws: list[Law] = []
+        for token in prefix.text[len(here) :]:
+            laws.append(here.shape(scores.law(node)))
+            here, kid = here.then((token,)), tree.child(node, token)
+            if kid is None:
+                break
+            node = kid
+        p, x = torch.stack([law.scores for law in laws]).softmax(-1).topk(min(self.grams.width, self.like.size))
+        rows = torch.stack((p.double(), x.double())).tolist()  # one copy to the host
+        longest, start = self.grams.orders[0], len(self.prefix)
+        for i, (masses, tokens) in enumerate(zip(*rows, strict=True)):
+            text = prefix.text[max(0, start + i - longest) : start + i]
+            self.grams.see(text, {int(x): p for x, p in zip(tokens, masses, strict=True) if p > 0})
+        self.prefix = prefix

@@ -1,0 +1,168 @@
+"""Adaptive trigrams: a table of what follows two tokens, bent towards the text at hand, searched as a tree of moves."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...core.chance import Chance
+from ...core.chosen import chosen
+from ...core.claim import SEED, Method, claims
+from ...core.errors import BadRequest
+from ...core.option import NODES, Product, Range
+from ...core.tree import NOTHING, ROOT, Tree
+from ...core.warp.warp import Prefix
+from ...loops.drafter import Draft, Proposing, Source
+from ...loops.speculate import Speculate
+
+WIDTH = 12  # successors that the table keeps of each pair
+RECENT = 16  # tokens at the end of the text whose trigrams gain weight in every round
+GAIN, CAP = 0.04, 3.0
+Pair = tuple[int, int]
+
+
+def trigrams(texts: Iterable[Sequence[int]]) -> dict[Pair, dict[int, float]]:
+    """The table of a corpus: p(c | a, b), the likeliest successors of each pair. Nothing changes it later."""
+    counts: defaultdict[Pair, Counter[int]] = defaultdict(Counter)
+    for text in texts:
+        for a, b, c in zip(text, text[1:], text[2:], strict=False):
+            counts[a, b][c] += 1
+    return {pair: {c: n / sum(after.values()) for c, n in after.most_common(WIDTH)} for pair, after in counts.items()}
+
+
+def build(
+    nodes: Annotated[int, NODES] = 16,
+    depth: Annotated[int, Range(1, 32)] = 4,
+    rounds: Annotated[int, Range(1, 4096)] = 64,
+) -> Annotated[Method, Product(2**15, "depth", "rounds")]:
+    """Adaptive trigrams under the walk, from the request's own text."""
+    return Speculate(Trigram(depth, rounds), budget=nodes)
+
+
+def _with_table() -> Method:
+    return Speculate(Trigram(2, 4, trigrams([(0, 1, 0, 0, 1, 1, 0)])), budget=2)
+
+
+@claims(
+    SEED,
+    trials=lambda _: [build(nodes=2, depth=2, rounds=4), _with_table()],
+    build=build,
+    paper="2407.12021",
+    systems=("ADED (Adaptix)",),
+)
+@dataclass(frozen=True)
+class Trigram(Draft):
+    """Search the table of trigrams as a game tree, `rounds` times, and draft the moves that were visited most.
+
+    Each round descends by the largest mean + (32 + ln((N + 9)/8)) · p · √N / (1 + n), opens the successors of the move
+    it reaches, goes on to `depth` by the likeliest successors, and backs up 1 + Σ p. The weights of the text's last
+    trigrams gain 0.04 in every round of decoding, up to 3. The paper draws its roll-outs and always has a corpus; here
+    nothing is drawn, `table` is optional, and every trigram of the prompt gains once.
+
+    Claim: SEED under the walk. Cost: `rounds` descents of a few µs each per round; one entry per new trigram.
+    """
+
+    depth: int = 4
+    rounds: int = 64
+    table: Mapping[Pair, Mapping[int, float]] | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.depth, self.rounds) < 1:
+            raise BadRequest(f"trigram:depth={self.depth},rounds={self.rounds} cannot be used; expected both from 1 on")
+
+    def begin(self, prefix: Prefix) -> Source:
+        """A table bent by this request's text alone."""
+        return Bent(self)
+
+
+class Move:
+    """A token that may come next: its share of the weights, and what the search has seen below it."""
+
+    __slots__ = ("gained", "kids", "p", "pair", "visits")
+
+    def __init__(self, pair: Pair, p: float) -> None:
+        self.pair, self.p = pair, p
+        self.visits, self.gained = 0, 0.0
+        self.kids: list[Move] | None = None
+
+    def likeliest(self) -> Move:
+        """The kid to descend to."""
+        assert self.kids
+        push = (32 + math.log((self.visits + 9) / 8)) * math.sqrt(self.visits)
+        return max(self.kids, key=lambda kid: kid.gained / (kid.visits or 1) + push * kid.p / (1 + kid.visits))
+
+
+class Bent(Source):
+    """The table as one text has bent it: rows are copied from the shared one when they first change."""
+
+    def __init__(self, rule: Trigram) -> None:
+        self.rule, self.seen = rule, 0
+        self.rows: dict[Pair, dict[int, float]] = {}
+        self.shares: dict[Pair, list[tuple[int, float]]] = {}  # of one round; the weights change with the text
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        """The most visited moves."""
+        yield from ()
+        text = prefix.text
+        self.read(text)
+        return self.searched((text[-2], text[-1]), budget) if len(text) > 1 else NOTHING
+
+    def read(self, text: tuple[int, ...]) -> None:
+        """Let the last trigrams, and all that are new, gain weight."""
+        first = max(0, min(self.seen - 2, len(text) - RECENT))
+        for i in range(first, len(text) - 2):
+            pair, token = (text[i], text[i + 1]), text[i + 2]
+            row = self.rows.setdefault(pair, dict(self._given(pair)))
+            row[token] = min(CAP, row.get(token, 0.0) + GAIN)
+        self.seen, self.shares = len(text), {}
+
+    def after(self, pair: Pair) -> list[tuple[int, float]]:
+        """The successors of a pair, with their share of its weights, heaviest first."""
+        if pair not in self.shares:
+            row = self.rows.get(pair) or self._given(pair)
+            top = sorted(row.items(), key=lambda item: -item[1])[:WIDTH]
+            total = sum(weight for _, weight in top)
+            self.shares[pair] = [(token, weight / total) for token, weight in top]
+        return self.shares[pair]
+
+    def searched(self, pair: Pair, budget: int) -> Tree:
+        """The `budget` moves that were visited most, parents before children."""
+        root = Move(pair, 1.0)
+        for _ in range(self.rule.rounds):
+            self._descend(root)
+        moves = sorted(_below(root, 0), key=lambda found: (-found[0].visits, found[1]))[:budget]
+        number = {id(root): ROOT} | {id(move): i for i, (move, _, _) in enumerate(moves)}
+        drawn = tuple(chosen(move.pair[1]) for move, _, _ in moves)
+        return Tree(drawn, tuple(number[id(above)] for _, _, above in moves))
+
+    def _descend(self, root: Move) -> None:
+        path, move = [root], root
+        while move.kids and len(path) <= self.rule.depth:
+            move = move.likeliest()
+            path.append(move)
+        if move.kids is None:
+            move.kids = [Move((move.pair[1], token), p) for token, p in self.after(move.pair)]
+        value, pair = 1.0 + sum(step.p for step in path[1:]), move.pair
+        for _ in range(self.rule.depth + 1 - len(path)):
+            after = self.after(pair)
+            if not after:
+                break
+            token, p = after[0]
+            pair, value = (pair[1], token), value + p
+        for step in path:
+            step.visits += 1
+            step.gained += value
+
+    def _given(self, pair: Pair) -> Mapping[int, float]:
+        return self.rule.table.get(pair, {}) if self.rule.table is not None else {}
+
+
+def _below(root: Move, depth: int) -> Iterator[tuple[Move, int, Move]]:
+    """Every visited move below `root`, with its depth and the move above it."""
+    for kid in root.kids or ():
+        if kid.visits:
+            yield kid, depth + 1, root
+            yield from _below(kid, depth + 1)

@@ -1,0 +1,100 @@
+"""A*-decoding: of all beginnings that were seen, always go on with the one that has cost least and promises most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+from ...core.asks import Decoding
+from ...core.chance import Chance
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.option import STEP, TEXTS, Range
+from ...core.stop import Stop
+from ...core.warp.limits import expect, whole
+from ...core.warp.warp import Warp
+from ..decode.judge import Chatting
+from .grove import Grove
+from .mark import Likely, Mark, fit_mark
+from .rollout import Border, drawing, rolled
+from .text import Text, Watch, told, unwatched
+
+
+def build(
+    kids: Annotated[int, TEXTS] = 3, longest: Annotated[int, STEP] = 64, rows: Annotated[int, Range(1, 8000)] = 4000
+) -> Method:
+    """Steps are lines, marked by how likely they are; it draws, so it wants a temperature above 0."""
+    return AStar(kids, Likely(), Border(("\n",), longest), rows)
+
+
+@claims(
+    HEURISTIC,
+    trials=lambda rule: [rule(2, border=Border(("b",), 1), rows=4)],
+    build=build,
+    paper="2505.13672",
+    systems=("A*-decoding",),
+    shaped=False,
+)
+@dataclass(frozen=True)
+class AStar:
+    """Take the beginning with the least g + h from one frontier and draw `kids` next steps, until it is a whole text.
+
+    With r the mark of a step, from 0 to 1: h = 1 − r, and g = Σ (1 − r) over its steps. Of equals the oldest goes
+    first, equal steps merge. The paper's g was not to be found; this one is reconstructed. Marks are any process
+    score: `Told(function)`, `Judged()`, or how likely the step is.
+
+    Claim: HEURISTIC: nothing makes h a lower bound. One kid is ancestral sampling.
+    Cost: at most `rows` rows in all, then the whole text with the least g + h, or the beginning if there is none.
+    """
+
+    kids: int = 3
+    mark: Mark = Likely()  # noqa: RUF009  (frozen)
+    border: Border = Border()  # noqa: RUF009
+    rows: int = 4000
+    watch: Watch = unwatched
+
+    def __post_init__(self) -> None:
+        expect(whole(self.kids, 1), "astar:kids", self.kids, "a whole number of steps from 1 on")
+        Grove(self.rows)
+
+    @property
+    def texts(self) -> int:
+        """How many texts are kept at the same time, about: those of the frontier share their beginnings."""
+        return 4 * self.kids
+
+    def fit(self, vocabulary: Chatting) -> AStar:
+        """With a mark that knows this vocabulary."""
+        return replace(self, mark=fit_mark(self.mark, vocabulary))
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        """Search after `text` until `stop`."""
+        grove, border = Grove(self.rows), self.border.stop(stop)
+        frontier = [_Open(1.0, 0, 0.0, Text.begin(text, warp, stop))]
+        came, shown = 0, list[Text]()
+        try:
+            while (best := min(frontier)).text.reason is None and grove.affords([best.text]):
+                frontier.remove(best)
+                # a beginning is gone on with once, and its number tells it from others of the same length
+                texts, follow = [best.text] * self.kids, drawing(chance, best.came)
+                held = [one.text for one in frontier]
+                shown.clear()
+                found = yield from rolled(grove, best.text, texts, border, stop, follow, 1, held, shown.extend)
+                found = list({rollout.text.tokens: rollout for rollout in found}.values())
+                marks = yield from self.mark(grove, found)
+                for rollout, mark in zip(found, marks, strict=True):
+                    came += 1
+                    cost = best.cost + 1 - mark
+                    frontier.append(_Open(cost + 1 - mark, came, cost, rollout.text))
+        finally:
+            ends = [one for one in frontier if one.text.reason] or frontier
+            self.watch([*(one.text.ranked(-one.promise) for one in sorted(ends)), *shown])
+        return (yield from told([min(ends).text], grove.forwards))
+
+
+@dataclass(frozen=True, order=True)
+class _Open:
+    """A beginning in the frontier: its g + h, when it came, its g."""
+
+    promise: float
+    came: int
+    cost: float
+    text: Text = field(compare=False)

@@ -1,0 +1,163 @@
+"""Beam search: the few best beginnings, extended together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from ...core.asks import Decoding
+from ...core.chance import Chance
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.law import Law
+from ...core.option import BUDGET, TEXTS, Choice, Range
+from ...core.stop import Stop
+from ...core.warp.limits import expect, whole
+from ...core.warp.warp import Warp
+from .grove import Grove
+from .leading import leading, values
+from .length import LENGTH, PATIENCE, Length, Outlook, Patience, Power, likely
+from .text import Text, Watch, told, unwatched
+from .thaw import thawed
+
+
+def build(
+    width: Annotated[int, TEXTS] = 4,
+    alpha: Annotated[float, Range(-100, 100)] = 1.0,
+    length: Annotated[str, Choice(tuple(LENGTH))] = "power",
+    patience: Annotated[str, Choice(tuple(PATIENCE))] = "likely",
+    rows: Annotated[int, BUDGET] = 0,
+) -> Method:
+    """Beam search with lengths weighed as transformers does, or as `length=gnmt`."""
+    return Beam(width, measure(length, alpha), patient(patience), rows)
+
+
+def measure(name: str, alpha: float) -> Length:
+    """The length penalty that a name means."""
+    expect(name in LENGTH, "length", name, f"one of {', '.join(LENGTH)}")
+    return LENGTH[name](alpha)
+
+
+def patient(name: str) -> Patience:
+    """The rule to stop that a name means."""
+    expect(name in PATIENCE, "patience", name, f"one of {', '.join(PATIENCE)}")
+    return PATIENCE[name]
+
+
+@claims(
+    HEURISTIC,
+    trials=lambda rule: [rule(4), rule(2)],
+    build=build,
+    systems=("Beam search", "GNMT length penalty"),
+)
+@dataclass(frozen=True)
+class Beam:
+    """Of all one-token continuations of `width` texts keep the `width` best by Σ log p; the best finished text wins.
+
+    Finished texts are compared by Σ log p / length(tokens). A continuation that ends counts only if it is among the
+    `width` best itself, so that the search does not fill up with short texts; places that finished texts leave go to
+    the next best. Laws are those after all warps but a temperature of 0, so a `Constrained` warp makes this
+    constrained beam search. `watch` is told all finished texts, best first.
+
+    Claim: HEURISTIC: what it finds is often likelier than the greedy text, and not always the likeliest. With one beam
+    it is greedy decoding, which is enumerated in the tests; with a beam for every text (width ≥ Vᵀ), `sure` and
+    Power(0) it is the most probable text of all. In between nothing is promised.
+    Cost: one forward per token, of `width` rows; at most `rows` rows in all, then the best so far.
+    """
+
+    width: int = 4
+    length: Length = Power(1.0)  # noqa: RUF009  (frozen)
+    patience: Patience = likely
+    rows: int = 0
+    watch: Watch = unwatched
+
+    def __post_init__(self) -> None:
+        expect(whole(self.width, 1), "beam:width", self.width, "a whole number of texts from 1 on")
+        Grove(self.rows)
+
+    @property
+    def texts(self) -> int:
+        """How many texts are kept at the same time."""
+        return self.width
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        """Search after `text` until `stop`."""
+        pool = Pool(self.width, self.length, self.patience)
+        return beams([pool], 0.0, text, warp, stop, self.rows, self.watch)
+
+
+def beams(
+    pools: Sequence[Pool], apart: float, text: tuple[int, ...], warp: Warp, stop: Stop, rows: int, watch: Watch
+) -> Decoding:
+    """Beam search in several pools at once, each kept `apart` from what those before it have just written."""
+    grove, begin = Grove(rows), Text.begin(text, thawed(warp), stop)
+    for pool in pools:
+        pool.live = [begin.ranked(0.0)]
+    found: list[Text] = []
+    try:
+        while grove.affords(live := [text for pool in pools for text in pool.live]):
+            raws = iter((yield from grove.score(live)))
+            taken: Counter[int] = Counter()
+            for pool in pools:
+                fines = {token: apart * count for token, count in taken.items()}
+                taken.update(pool.advance([next(raws) for _ in pool.live], fines, stop))
+    finally:
+        found += sorted((text for pool in pools for text in pool.found()), key=lambda text: -text.score)
+        watch(found)
+    return (yield from told(found, grove.forwards))
+
+
+@dataclass(eq=False)
+class Pool:
+    """The beams that compete with each other: `live` ones, scored by Σ log p less what they were fined, and `ended`."""
+
+    width: int
+    length: Length
+    patience: Patience
+    live: list[Text] = field(default_factory=list)
+    ended: list[Text] = field(default_factory=list)
+
+    def advance(self, raws: Sequence[Law], fines: dict[int, float], stop: Stop) -> list[int]:
+        """One token more for all; those that were written."""
+        if not self.live:
+            return []
+        laws = [text.prefix.shape(raw) for text, raw in zip(self.live, raws, strict=True)]
+        worth = values(laws, [text.score for text in self.live])
+        if fines:
+            worth[:, list(fines)] -= worth.new_tensor(list(fines.values()))
+        best = leading(worth, self.room(stop))
+        return self.take([self.live[i].then(x, raws[i], laws[i], stop).ranked(value) for i, x, value in best], stop)
+
+    def room(self, stop: Stop) -> int:
+        """So many continuations that enough go on even if all ends are among them."""
+        return self.width * (1 + max(1, len(stop.tokens)))
+
+    def take(self, texts: Sequence[Text], stop: Stop) -> list[int]:
+        """Go on with the first of these, best first; the tokens that were written."""
+        live, written = list[Text](), list[int]()
+        for rank, text in enumerate(texts):
+            if text.reason is None and len(live) < self.width:
+                live.append(text)
+            elif text.reason is not None and rank < self.width:
+                self.ended.append(text.ranked(self._score(text)))
+            else:
+                continue
+            written.append(text.tokens[-1])
+        self.ended = sorted(self.ended, key=lambda text: -text.score)[: self.width]
+        self.live = live if self._goes_on(live, stop) else []
+        return written
+
+    def found(self) -> list[Text]:
+        """The finished texts; if there are none, those that were being written, once they have a token."""
+        return self.ended or [text.ranked(self._score(text)) for text in self.live if text.tokens]
+
+    def _score(self, text: Text) -> float:
+        return text.logp / self.length(len(text.tokens))
+
+    def _goes_on(self, live: list[Text], stop: Stop) -> bool:
+        if not live or len(self.ended) < self.width:
+            return bool(live)
+        best = max(text.logp for text in live)
+        most = float("inf") if stop.most is None else stop.most
+        return self.patience(Outlook(best, len(live[0].tokens), most, self.ended[-1].score, self.length))

@@ -1,0 +1,95 @@
+"""Marks: what a piece of text is thought to be worth, by whoever is asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ...core.asks import Ask
+from ...core.errors import BadRequest
+from ..constrain.potential import Worth, weighed
+from ..decode.judge import QUESTION, Chatting, Judge
+from .grove import Grove
+from .rollout import Rollout
+
+
+class Mark(Protocol):
+    """Gives marks to rollouts, higher for better; it may ask the model."""
+
+    def __call__(self, grove: Grove, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
+        """One mark for each."""
+        ...
+
+
+@dataclass(frozen=True)
+class Likely:
+    """exp(mean log p) of what was written, the inverse of its perplexity: between 0 and 1."""
+
+    def __call__(self, grove: Grove, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
+        """Known already."""
+        yield from ()
+        return [math.exp(rollout.mean) for rollout in rollouts]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a function says of all that was written after the prompt: a process reward, tests that pass."""
+
+    worth: Worth
+
+    def __call__(self, grove: Grove, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
+        """One call for each."""
+        yield from ()
+        return [weighed(self.worth, "the mark", rollout.text.tokens) for rollout in rollouts]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The mark that the model itself gives if it is asked `judge`'s question behind the text, from 0 to 1.
+
+    Cost: a row for every token of the question and every rollout; 0 for all if the budget has no room for that.
+    """
+
+    judge: Judge | None = None
+    question: str = QUESTION
+
+    def fit(self, vocabulary: Chatting) -> Judged:
+        """With the ready-made judge for this vocabulary, unless it has one."""
+        return self if self.judge is not None else Judged(Judge.of(vocabulary, self.question), self.question)
+
+    def __call__(self, grove: Grove, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
+        """One forward for all."""
+        if self.judge is None:
+            raise BadRequest(
+                "a judge has to know the tokens: run the method by name, or give Judged(Judge(ask, marks))"
+            )
+        texts = [rollout.text for rollout in rollouts]
+        if not grove.affords(texts, len(self.judge.ask)):
+            return [0.0] * len(rollouts)
+        laws = yield from grove.after(texts, self.judge.ask)
+        best = len(self.judge.marks) - 1
+        return [self.judge.mark(law) / best for law in laws]
+
+
+@dataclass(frozen=True)
+class Leaning:
+    """log p(first token) + weight·mark: what the model leans to, moved by what comes of it."""
+
+    mark: Mark
+    weight: float = 1.0
+
+    def fit(self, vocabulary: Chatting) -> Leaning:
+        """With a mark that knows this vocabulary."""
+        return Leaning(fit_mark(self.mark, vocabulary), self.weight)
+
+    def __call__(self, grove: Grove, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
+        """Those of the mark, moved."""
+        marks = yield from self.mark(grove, rollouts)
+        return [rollout.first + self.weight * mark for rollout, mark in zip(rollouts, marks, strict=True)]
+
+
+def fit_mark(mark: Mark, vocabulary: Chatting) -> Mark:
+    """The mark for this vocabulary, if it has to know it."""
+    return mark.fit(vocabulary) if isinstance(mark, (Judged, Leaning)) else mark

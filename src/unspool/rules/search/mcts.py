@@ -1,0 +1,214 @@
+"""Planning: a tree of beginnings, grown where the finished texts below them were good."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from ...core.asks import Ask, Decoding
+from ...core.chance import Chance
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.law import NEVER, Law
+from ...core.option import FILE, TEXTS, Product, Range
+from ...core.stop import Stop
+from ...core.warp.limits import expect, real, whole
+from ...core.warp.warp import Warp
+from .beam import Pool
+from .grove import Grove
+from .leading import leading, values
+from .length import Power, likely
+from .reward import Grader, Reward, likelihood, reward_of
+from .text import Text, Watch, told, unwatched
+from .thaw import thawed
+
+HELD = 8  # beginnings that stay in the cache: those that were visited most
+
+
+def build(
+    kids: Annotated[int, TEXTS] = 3,
+    rollouts: Annotated[int, Range(1, 4096)] = 256,
+    width: Annotated[int, Range(1, 16)] = 1,
+    base: Annotated[float, Range(0.001, 1e9)] = 10.0,
+    explore: Annotated[float, Range(0, 1e6)] = 4.0,
+    enough: Annotated[float, Range(-1e9, 1e9)] = 0.0,
+    reward: Annotated[str, FILE] = "",
+    rows: Annotated[int, Range(1, 8000)] = 4000,
+) -> Annotated[Method, Product(8192, "kids", "rollouts")]:
+    """Planning for a reward that is FILE.py:NAME, or else for likely texts; `enough` ends it, 0 is never enough."""
+    function = reward_of(reward) if reward else None
+    return Mcts(function, kids, rollouts, width, base, explore, enough or math.inf, rows)
+
+
+@claims(
+    HEURISTIC,
+    trials=lambda rule: [rule(kids=2, rollouts=4)],
+    build=build,
+    paper="2303.05510",
+    systems=("PG-TD",),
+)
+@dataclass(frozen=True)
+class Mcts:
+    """Grow a tree of beginnings by P-UCB, write each new one on to its end, and hand out the text of most reward.
+
+    A rollout goes down from the prompt, at every beginning s to the token a among its `kids` best with the highest
+    Q(s, a) + β(s)·P(a|s)·√(log N(s)) / (1 + N(s, a)), where β(s) = log((N(s) + `base` + 1) / `base`) + `explore`, Q the
+    highest reward that was seen below a (0 before the first), N how often it was passed, and P the law over these
+    tokens alone. The first beginning that is new is written on by beam search of `width` and rewarded, and all above
+    it take note. The very first rollout writes on the prompt itself, so one rollout is beam search.
+
+    `reward` is any function from a finished text to a number, best from 0 to 1, and is asked once for every text;
+    without one, texts are wanted that are likely by exp(mean log p). A reward of `enough` ends the search. No law is
+    asked for twice, so that what was written before costs nothing to write again. `watch` is told all finished texts,
+    best first.
+
+    Claim: HEURISTIC, and greedy decoding with one kid, or with one rollout of one beam.
+    Cost: a row for every beginning that was not seen before, and for what has left the cache above it; at most `rows`
+    in all, then the best so far. It keeps as many laws as it spends rows.
+    """
+
+    reward: Reward | None = None
+    kids: int = 3
+    rollouts: int = 256
+    width: int = 1
+    base: float = 10.0
+    explore: float = 4.0
+    enough: float = math.inf
+    rows: int = 4000
+    watch: Watch = unwatched
+
+    def __post_init__(self) -> None:
+        called = self.reward is None or callable(self.reward)
+        expect(called, "mcts:reward", self.reward, "None, or a function from a text to a number")
+        expect(whole(self.kids, 1), "mcts:kids", self.kids, "a whole number of tokens from 1 on")
+        expect(whole(self.rollouts, 1), "mcts:rollouts", self.rollouts, "a whole number of texts from 1 on")
+        expect(whole(self.width, 1), "mcts:width", self.width, "a whole number of beams from 1 on")
+        expect(real(self.base) and self.base > 0, "mcts:base", self.base, "a finite number above 0; usual is 10")
+        expect(real(self.explore, 0), "mcts:explore", self.explore, "a finite number from 0 on; usual is 4")
+        Grove(self.rows)
+
+    @property
+    def texts(self) -> int:
+        """How many texts are kept at the same time."""
+        return HELD + self.width
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        """Search after `text` until `stop`."""
+        plan = Plan(Grove(self.rows), stop, self.width)
+        grade = likelihood if self.reward is None else Grader(self.reward, stop)
+        root = Node(Text.begin(text, thawed(warp), stop))
+        nodes, found = [root], dict[tuple[int, ...], Text]()
+        try:
+            for _ in range(self.rollouts):
+                path, node = self._selected(root, plan)
+                if node.visits == 0:
+                    nodes.append(node)
+                held = sorted(nodes, key=lambda one: -one.visits)[:HELD]
+                best = yield from plan.finished(node.text, [one.text for one in held])
+                if plan.spent:
+                    break
+                value = NEVER  # of a dead end
+                if best is not None:
+                    value = grade(best)
+                    found.setdefault(best.tokens, best.ranked(value))
+                for above, edge in path:
+                    above.visits += 1
+                    edge.best = max(edge.best, value) if edge.visits else value
+                    edge.visits += 1
+                node.visits = max(node.visits, 1)
+                if value >= self.enough:
+                    break
+        finally:
+            ranked = sorted(found.values(), key=lambda text: -text.score) or plan.under_way
+            self.watch(ranked)
+        return (yield from told(ranked, plan.grove.forwards))
+
+    def _selected(self, root: Node, plan: Plan) -> tuple[list[tuple[Node, Edge]], Node]:
+        """The way down to the first beginning that is new, or to a text that has ended."""
+        node, path = root, list[tuple["Node", "Edge"]]()
+        while node.visits and node.text.reason is None:
+            node.kids = node.kids or plan.kids(node.text, self.kids)
+            if not node.kids:
+                break
+            edge = max(node.kids, key=lambda kid: self._bound(node, kid))  # of equals the likelier
+            path.append((node, edge))
+            if edge.node is None:
+                edge.node = Node(plan.then(node.text, edge.token))
+            node = edge.node
+        return path, node
+
+    def _bound(self, node: Node, kid: Edge) -> float:
+        """P-UCB: what is hoped for below a token."""
+        keen = math.log((node.visits + self.base + 1) / self.base) + self.explore
+        return kid.best + keen * kid.prior * math.sqrt(math.log(node.visits)) / (1 + kid.visits)
+
+
+@dataclass(eq=False)
+class Node:
+    """A beginning in the tree; `visits` is 0 until a text was written from it."""
+
+    text: Text
+    visits: int = 0
+    kids: list[Edge] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Edge:
+    """A token after a beginning: its share among the kids, how often it was passed, and the best reward below."""
+
+    token: int
+    prior: float
+    visits: int = 0
+    best: float = 0.0
+    node: Node | None = None
+
+
+@dataclass(eq=False)
+class Plan:
+    """What was asked of the model so far: the law after every beginning, and the end of every text that was begun."""
+
+    grove: Grove
+    stop: Stop
+    width: int
+    laws: dict[tuple[int, ...], Law] = field(default_factory=dict)
+    ends: dict[tuple[int, ...], Text] = field(default_factory=dict)
+    under_way: list[Text] = field(default_factory=list)
+    spent: bool = False  # whether the budget has ended a text
+
+    def finished(self, start: Text, held: Iterable[Text]) -> Generator[Ask, Any, Text | None]:
+        """The text that beam search writes from here; None if nothing may follow, or if the budget does not suffice."""
+        if start.reason is not None:
+            return start
+        if start.tokens in self.ends:
+            return self.ends[start.tokens]
+        pool = Pool(self.width, Power(1.0), likely, [start.ranked(start.logp)])
+        while pool.live:
+            self.under_way = [text for text in pool.live if text.tokens]
+            new = [text for text in pool.live if text.tokens not in self.laws]
+            if new:
+                if not self.grove.affords(new):
+                    self.spent = True
+                    return None
+                raws = yield from self.grove.score(new, held)
+                self.laws.update(zip((text.tokens for text in new), raws, strict=True))
+            pool.advance([self.laws[text.tokens] for text in pool.live], {}, self.stop)
+        if not pool.ended:
+            return None
+        best = pool.ended[0]
+        # a single beam writes the same from any beginning on its way; several may not
+        sizes = range(len(start.tokens), len(best.tokens)) if self.width == 1 else (len(start.tokens),)
+        self.ends.update((best.tokens[:size], best) for size in sizes)
+        return best
+
+    def kids(self, text: Text, count: int) -> list[Edge]:
+        """The best tokens after a text, with their shares."""
+        law = text.prefix.shape(self.laws[text.tokens])
+        best = leading(values([law], [0.0]), count)
+        total = sum(math.exp(one.value) for one in best)
+        return [Edge(one.token, math.exp(one.value) / total) for one in best]
+
+    def then(self, text: Text, token: int) -> Text:
+        """A text with one more token."""
+        raw = self.laws[text.tokens]
+        return text.then(token, raw, text.prefix.shape(raw), self.stop)

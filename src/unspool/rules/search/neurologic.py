@@ -1,0 +1,168 @@
+"""Beam search for texts that must say something: beams by what they have said, and a look at what they may say yet."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from ...core.asks import Ask, Decoding
+from ...core.chance import Chance
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.errors import BadRequest
+from ...core.law import Law
+from ...core.option import BUDGET, WEIGHT, Choice, FreeText, Product, Range
+from ...core.stop import Stop
+from ...core.warp.limits import expect, real, whole
+from ...core.warp.warp import Warp
+from ..constrain.combine import And
+from ..constrain.constraint import Constrained, Constraint
+from ..constrain.form import Words
+from ..constrain.lexical import Keywords, Lexical
+from ..constrain.parted import parted
+from .ahead import Ahead, Beamed, Greedy, Sampled, outlook
+from .beam import Pool
+from .clauses import Clauses
+from .grove import Grove
+from .leading import leading, values
+from .length import Length, Patience, Power, likely
+from .text import Text, Watch, told, unwatched
+from .thaw import thawed
+
+
+def build(
+    words: Annotated[str, FreeText(256)] = "",
+    width: Annotated[int, Range(1, 32)] = 4,
+    ahead: Annotated[str, Choice(("greedy", "beam", "sample"))] = "greedy",
+    steps: Annotated[int, Range(0, 64)] = 5,
+    alpha: Annotated[float, WEIGHT] = 0.25,
+    prune: Annotated[int, Range(1, 1000)] = 50,
+    tolerance: Annotated[int, Range(0, 64)] = 2,
+    penalty: Annotated[float, Range(-100, 100)] = 0.2,
+    rows: Annotated[int, BUDGET] = 0,
+) -> Annotated[Method, Product(4096, "width", "width", "words")]:
+    """Beams for keywords, as in words=dog/dogs+ball; `ahead` is greedy, beam or sample; 0 steps is NeuroLogic's own."""
+    known: dict[str, Ahead] = {"greedy": Greedy(steps), "beam": Beamed(steps), "sample": Sampled(steps)}
+    expect(ahead in known, "neurologic:ahead", ahead, f"one of {', '.join(known)}")
+    demand = Keywords(tuple(tuple(clause.split("/")) for clause in words.split("+"))) if words else None
+    return Neurologic(width, known[ahead], alpha, prune, tolerance, Power(penalty), rows=rows, demand=demand)
+
+
+@claims(
+    HEURISTIC,
+    trials=lambda rule: [rule(4)],
+    build=build,
+    paper="2112.08726",
+    systems=("NeuroLogic A*esque (greedy, beam and sampling lookahead)", "NeuroLogic decoding"),
+)
+@dataclass(frozen=True)
+class Neurologic:
+    """Of the continuations of `width` texts keep the best of each set of clauses said, ranked by log p and by outlook.
+
+    The clauses are the request's keywords, or those of `demand`. Candidates are the best continuations of all, and of
+    each text its `width` best and whatever begins or continues a phrase not yet said among its `prune` best. Those
+    that have said fewer than the most less `tolerance` clauses are dropped. The others are ranked by
+    log p/length + `alpha`·h, where h = max over phrases z not yet said and places t up to `ahead` tokens on of
+    mean_j log p(z_j | text, ahead to t, z to j); a phrase under way counts as what is missing of it, right here. h is 0
+    where all is said. Then the best of every set of clauses is taken, then the second best of each, until there are
+    `width`. A text ends only when all is said; finished ones are compared by log p / length(tokens). The paper's soft
+    lookahead, which mixes embeddings, is not offered; its beams are 20.
+
+    Claim: HEURISTIC. Without keywords it is beam search, and with one beam greedy decoding. With no steps ahead, or
+    `alpha` 0, it is NeuroLogic decoding.
+    Cost: per token a row for each text and, for each candidate, `ahead` rows and one for each token of a phrase but its
+    last; at most `rows` in all, then the best so far.
+    """
+
+    width: int = 4
+    ahead: Ahead = Greedy(5)  # noqa: RUF009  (frozen)
+    alpha: float = 0.25
+    prune: int = 50
+    tolerance: int = 2
+    length: Length = Power(0.2)  # noqa: RUF009
+    patience: Patience = likely
+    rows: int = 0
+    demand: Keywords | Lexical | None = None
+    watch: Watch = unwatched
+
+    def __post_init__(self) -> None:
+        expect(whole(self.width, 1), "neurologic:width", self.width, "a whole number of texts from 1 on")
+        expect(real(self.alpha, 0), "neurologic:alpha", self.alpha, "a finite number from 0 on; usual is 0.25")
+        expect(whole(self.prune, 1), "neurologic:prune", self.prune, "a whole number of tokens from 1 on")
+        expect(whole(self.tolerance, 0), "neurologic:tolerance", self.tolerance, "a whole number of clauses from 0 on")
+        Grove(self.rows)
+
+    @property
+    def texts(self) -> int:
+        """How many texts are kept at the same time, about: a candidate has one token more than the beam it is from."""
+        return 3 * self.width
+
+    def fit(self, vocabulary: Words) -> Neurologic:
+        """With its keywords in the tokens of this vocabulary."""
+        return replace(self, demand=self.demand.fit(vocabulary)) if isinstance(self.demand, Keywords) else self
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        """Search after `text` until `stop`."""
+        grove, pool = Grove(self.rows), Pool(self.width, self.length, self.patience)
+        if self.demand is not None:
+            if isinstance(self.demand, Keywords):
+                raise BadRequest("keywords have to be fitted to a vocabulary: give keywords(…).fit(vocabulary)")
+            warp = Constrained(self.demand) | warp
+        clauses = _clauses(parted(warp)[1])
+        pool.live = [Text.begin(text, thawed(warp), stop).ranked(0.0)]
+        found: list[Text] = []
+        try:
+            while grove.affords(pool.live):
+                raws = yield from grove.score(pool.live)
+                texts = clauses.within(self._candidates(pool, raws, clauses, stop), self.tolerance)
+                ranks = [text.logp / len(text.tokens) for text in texts]
+                if self.alpha and self.ahead.steps:
+                    futures = yield from self._futures(grove, clauses, texts, chance, stop)
+                    ranks = [rank + self.alpha * future for rank, future in zip(ranks, futures, strict=True)]
+                pool.take(clauses.in_turn(texts, ranks), stop)
+        finally:
+            found += sorted(pool.found(), key=lambda text: (-clauses.met(text), -text.score))
+            self.watch(found)
+        return (yield from told(found, grove.forwards))
+
+    def _candidates(self, pool: Pool, raws: Sequence[Law], clauses: Clauses, stop: Stop) -> list[Text]:
+        """The continuations that may be gone on with, best first."""
+        laws = [text.prefix.shape(raw) for text, raw in zip(pool.live, raws, strict=True)]
+        worth = values(laws, [text.score for text in pool.live])
+        best = {(one.row, one.token): one.value for one in leading(worth, pool.room(stop))}
+        for row, text in enumerate(pool.live if clauses.lexical else ()):
+            for rank, (_, token, value) in enumerate(leading(worth[row : row + 1], self.prune)):
+                if rank < self.width or clauses.advances(text, token):
+                    best[row, token] = value
+        order = sorted(best, key=lambda pair: -best[pair])
+        return [pool.live[i].then(x, raws[i], laws[i], stop).ranked(best[i, x]) for i, x in order]
+
+    def _futures(
+        self, grove: Grove, clauses: Clauses, texts: Sequence[Text], chance: Chance, stop: Stop
+    ) -> Generator[Ask, Any, list[float]]:
+        """h of every candidate, 0 for those that have said all."""
+        open_ = [i for i, text in enumerate(texts) if text.reason is None and clauses.unsaid(text)]
+        views = [clauses.view(texts[i]) for i in open_]
+        seen = (yield from outlook(grove, views, self.ahead, chance, stop, texts)) if views else []
+        futures = [0.0] * len(texts)
+        for i, future in zip(open_, seen or [0.0] * len(open_), strict=True):
+            futures[i] = future
+        return futures
+
+
+def _clauses(constraint: Constraint | None) -> Clauses:
+    """What a request demands to be said."""
+    found = _lexical(constraint)
+    if constraint is not None and found is None:
+        raise BadRequest(
+            "neurologic searches for keywords, but the request's constraint has none at its top: give keywords(…), "
+            "alone or joined to others with &, or use beam"
+        )
+    return Clauses(found)
+
+
+def _lexical(constraint: Constraint | None) -> Lexical | None:
+    """The keywords among what is demanded, None if there are none."""
+    if isinstance(constraint, And):
+        return _lexical(constraint.first) or _lexical(constraint.second)
+    return constraint if isinstance(constraint, Lexical) else None

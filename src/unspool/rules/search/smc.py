@@ -1,0 +1,191 @@
+"""Sequential Monte Carlo: particles with weights, so that what is wanted of whole texts is weighed and not masked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypeAlias
+
+from ...core.asks import Ask, Decoding
+from ...core.chance import At, Chance, Role
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.law import NEVER, Law
+from ...core.option import BUDGET, STEP, TEXTS, WEIGHT, Choice, Product, Range
+from ...core.stop import Stop
+from ...core.warp.limits import expect, real, whole
+from ...core.warp.warp import Warp
+from ..constrain.awrs import Adaptive, Geometric, Masked, Propose, Recursive
+from ..constrain.parted import parted, timely
+from ..constrain.potential import Potential, Wanting
+from .grove import Grove
+from .particle import Particle, Pen, end_of, log_mean, refuse_dead, shares
+from .particle import log_marginal as log_marginal
+from .resample import RESAMPLE, Resample, multinomial, stratified
+from .text import Text, Watch, told, unwatched
+from .twist import Given, Twist
+
+Cloud: TypeAlias = Sequence[Particle]
+CHECKS = 2**15  # of a constraint, for all particles together, between two forwards
+Past: TypeAlias = list[Cloud]  # the particles as they were when each of the last blocks began
+
+
+def build(
+    particles: Annotated[int, TEXTS] = 8,
+    propose: Annotated[str, Choice(("masked", "recursive", "geometric", "adaptive"))] = "masked",
+    power: Annotated[float, Range(0.001, 1000)] = 1.0,
+    resample: Annotated[str, Choice(tuple(RESAMPLE))] = "stratified",
+    threshold: Annotated[float, WEIGHT] = 0.5,
+    block: Annotated[int, STEP] = 1,
+    moves: Annotated[int, Range(0, 64)] = 0,
+    back: Annotated[int, Range(1, 64)] = 1,
+    checks: Annotated[int, Range(0, CHECKS)] = 0,
+    rows: Annotated[int, BUDGET] = 0,
+) -> Annotated[Method, Product(1024, "particles", "back"), Product(CHECKS, "particles", "checks")]:
+    """Particles for the request's constraint, and for p(text)^power if that is not 1.
+
+    `checks` bounds how often the constraint is asked for one token; 0 shares out a bound among the particles.
+    """
+    recursive = Recursive(checks or CHECKS // particles)
+    known: dict[str, Propose] = {
+        "masked": Masked(power),
+        "recursive": recursive,
+        "geometric": Geometric(),
+        "adaptive": Adaptive(recursive),
+    }
+    expect(propose in known, "smc:propose", propose, f"one of {', '.join(known)}")
+    expect(power == 1 or propose == "masked", "smc:power", power, "1, unless propose=masked, which alone knows powers")
+    expect(resample in RESAMPLE, "smc:resample", resample, f"one of {', '.join(RESAMPLE)}")
+    return Smc(particles, known[propose], Potential(), RESAMPLE[resample], threshold, block, moves, rows, back)
+
+
+@claims(
+    HEURISTIC,
+    trials=lambda rule: [rule(2, Masked(2.0), resample=multinomial, threshold=0.9)],
+    build=build,
+    paper="2504.05410",
+    systems=("AWRS + SMC", "Power-SMC"),
+    shaped=False,
+)
+@dataclass(frozen=True)
+class Smc:
+    """Write `particles` texts side by side, each with a weight; drop light ones for copies of heavy ones; draw one.
+
+    Wanted are texts in proportion to p(text)·1[constraint met]·exp(potential(text)), p the law after all other warps.
+    A token comes from `propose` with a weight that makes up for what the constraint took away; a guess of what will
+    follow, `potential.prefix` or what `twist` sees ahead, is multiplied in before resampling and taken back after. If
+    the effective number 1/Σw̄² falls below `threshold` times the particles, at the end of a block of `block` tokens,
+    `resample` chooses who goes on. After every block copies part by `moves` Metropolis steps: one of the last `back`
+    blocks and all after it are written anew, and taken with probability min(1, their weight/that of the old ones).
+    Under a constraint the last token that fits must be one that ends the text. The constraint is taken out of the
+    request's warps.
+
+    `watch` is told all particles with their log-weights as scores; `log_marginal` estimates what share of the model's
+    texts is wanted.
+
+    Claim: HEURISTIC for the one text that is drawn at the end: its law tends to the wanted one with more particles; the
+    gap printed is the one to plain decoding, for p². The weights are proper, E[Σw·1{text}]/n = p(text)·potential(text),
+    which the tests enumerate. Where nothing is weighed the law is plain decoding's.
+    Cost: one forward per token, of a row per live particle; at most `rows` rows in all, then one of the finished texts.
+    """
+
+    particles: int = 8
+    propose: Propose = Masked()  # noqa: RUF009  (frozen)
+    potential: Wanting = Potential()  # noqa: RUF009  (frozen)
+    resample: Resample = stratified
+    threshold: float = 0.5
+    block: int = 1
+    moves: int = 0
+    rows: int = 0
+    back: int = 1
+    twist: Twist = Given()  # noqa: RUF009  (frozen)
+    watch: Watch = unwatched
+
+    def __post_init__(self) -> None:
+        expect(whole(self.particles, 1), "smc:particles", self.particles, "a whole number of texts from 1 on")
+        expect(real(self.threshold, 0), "smc:threshold", self.threshold, "a share of the particles; usual is 0.5")
+        expect(whole(self.block, 1), "smc:block", self.block, "a whole number of tokens from 1 on")
+        expect(whole(self.moves, 0), "smc:moves", self.moves, "a whole number of steps from 0 on")
+        expect(whole(self.back, 1), "smc:back", self.back, "a whole number of blocks from 1 on")
+        Grove(self.rows)
+
+    @property
+    def texts(self) -> int:
+        """How many texts are kept at the same time."""
+        return self.particles * ((2 if self.moves else 1) + self.twist.texts)
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        """Draw after `text` until `stop`."""
+        warp, constraint = parted(warp)
+        pen = Pen(Grove(self.rows), self.propose, self.potential.over(stop), chance, stop)
+        cloud: Cloud = [Particle(Text.begin(text, warp, stop), timely(constraint, stop))] * self.particles
+        past: Past = []
+        blocks = math.inf if stop.most is None else math.ceil(stop.most / self.block)  # after which all have ended
+        try:
+            while self._goes_on(pen, cloud, past):
+                blocks -= 1
+                past = [*past, cloud][-self.back :] if self.moves else []
+                cloud = yield from self._grown(pen, past, cloud, 0)
+                refuse_dead(cloud)
+                if any(one.live for one in cloud) and self._is_uneven(cloud):
+                    picks = self.resample(shares([one.weight for one in cloud]), chance, end_of(cloud))
+                    mean = log_mean([one.weight for one in cloud])
+                    cloud = [replace(cloud[i], weight=mean) for i in picks]
+                    past = [[roots[i] for i in picks] for roots in past]
+                # after every block but the last: moves that waited for uneven weights, or for texts that go on, would
+                # leave other weights than they found
+                for _ in range(self.moves if blocks > 0 else 0):
+                    cloud, past = yield from self._rejuvenated(pen, cloud, past)
+            pen.front = cloud
+        finally:
+            # cancelled within a block, the particles have come further than the end of the last one
+            shown = max(cloud, pen.front or cloud, key=end_of)
+            self.watch(sorted((one.text.ranked(one.weight) for one in shown), key=lambda text: -text.score))
+        ended = [one for one in cloud if one.text.reason and one.weight > NEVER] or cloud
+        law = Law.of(shares([one.weight for one in ended]))
+        drawn = law.draw(chance, At(end_of(cloud), Role.ORDER, self.particles))
+        return (yield from told([ended[drawn.token].text], pen.grove.forwards))
+
+    def _goes_on(self, pen: Pen, cloud: Cloud, past: Past) -> bool:
+        """Whether there is budget for those that are live, or a text that has ended may still be moved back to life."""
+        live = [one.text for one in cloud if one.live]
+        return pen.grove.affords(live) if live else any(one.live for roots in past for one in roots)
+
+    def _grown(self, pen: Pen, past: Past, cloud: Cloud, number: int) -> Generator[Ask, Any, Cloud]:
+        """A block more for all that are live, or as much of it as there is budget for, and a guess of what follows."""
+        held = [one.text for roots in past for one in roots]
+        grown = yield from pen.grown(cloud, self.block, number, held)
+        return (yield from self.twist(pen, grown, held))
+
+    def _rejuvenated(self, pen: Pen, cloud: Cloud, past: Past) -> Generator[Ask, Any, tuple[Cloud, Past]]:
+        """Write the last blocks anew; each particle takes that with probability min(1, its weight / the old one's)."""
+        number = pen.turn(self.particles * max(1, self.twist.texts))
+        end = end_of(cloud)
+        cut = Law.of([1.0] * len(past)).draw(pen.chance, At(end, Role.ACCEPT, number)).token
+        fresh, stages = past[cut], list[Cloud]()
+        for _ in past[cut:]:
+            stages.append(fresh)
+            fresh = yield from self._grown(pen, [*past, *stages[1:], cloud], fresh, number)
+        size = self.block * len(stages)
+        kept, taken = list(cloud), set[int]()
+        for i, (old, new, root) in enumerate(zip(cloud, fresh, past[cut], strict=True)):
+            both = root.live and old.weight > NEVER
+            comparable = both and all(_grown_by(one, root, size) for one in (old, new))
+            odds = math.exp(min(0.0, new.worth - old.worth)) if comparable else 0.0
+            if odds > 0 and pen.chance.coin(odds, At(end, Role.RESIDUAL, number + i)):
+                kept[i] = replace(new, weight=old.weight)
+                taken.add(i)
+        newer = [
+            [new if i in taken else old for i, (old, new) in enumerate(zip(*pair, strict=True))]
+            for pair in zip(past[cut:], stages, strict=True)
+        ]
+        return kept, [*past[:cut], *newer]
+
+    def _is_uneven(self, cloud: Cloud) -> bool:
+        """Whether too few particles carry the weight."""
+        return 1 / sum(w * w for w in shares([one.weight for one in cloud])) < self.threshold * len(cloud)
+
+
+def _grown_by(one: Particle, root: Particle, size: int) -> bool:
+    """Whether a particle has come so far from its root; the budget may have cut it."""
+    return not one.live or len(one.text.tokens) == len(root.text.tokens) + size

@@ -1,0 +1,151 @@
+"""Stochastic beam search: several texts drawn without replacement, in one pass over a tree of beams."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count as count_up
+from typing import Annotated
+
+from ...core.asks import Decoding
+from ...core.chance import At, Chance, Role
+from ...core.claim import SEED, Method, claims
+from ...core.law import Law
+from ...core.option import BUDGET, TEXTS
+from ...core.stop import Stop
+from ...core.warp.limits import expect, whole
+from ...core.warp.warp import Warp
+from ...loops.drafter import possible
+from .grove import Grove
+from .text import Text, Watch, told, unwatched
+
+
+def build(width: Annotated[int, TEXTS] = 4, rows: Annotated[int, BUDGET] = 0) -> Method:
+    """`width` different texts; the first is handed out."""
+    return Stochastic(width, rows)
+
+
+@claims(
+    SEED,
+    trials=lambda rule: [rule(2)],
+    build=build,
+    paper="1903.06059",
+    systems=("Stochastic Beam Search",),
+)
+@dataclass(frozen=True)
+class Stochastic:
+    """Draw `width` different texts one after the other, each from the law of what is left, but all level by level.
+
+    Think of every whole text as arriving at an exponential time of rate p(text): the order of arrival is that of draws
+    without replacement, and a beginning arrives when its first text does. Level by level, the first `width` beginnings
+    are kept. Kool et al. draw the times (as Gumbel numbers) and sort. Times have no memory, so their order alone can
+    be drawn: after j beginnings, of masses p₁ … pⱼ, the next arrival is another child of one of these with rate
+    pᵢ·(1 − Σ p(its children so far)), and the first child of beginning j + 1 with rate 1 − p₁ − … − pⱼ. So no noise
+    per token of the vocabulary is needed, and every choice can be enumerated.
+
+    `watch` is told all texts in their order; `weights` makes unbiased estimates of them.
+
+    Claim: SEED. The first text is plain decoding's own. That all of them have the law of draws without replacement is
+    enumerated in the tests.
+    Cost: one forward per token, of `width` rows; at most `rows` rows in all, then what was drawn so far.
+    """
+
+    width: int = 4
+    rows: int = 0
+    watch: Watch = unwatched
+
+    def __post_init__(self) -> None:
+        expect(whole(self.width, 1), "stochastic:width", self.width, "a whole number of texts from 1 on")
+        Grove(self.rows)
+
+    @property
+    def texts(self) -> int:
+        """How many texts are kept at the same time."""
+        return self.width
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        """Draw after `text` until `stop`."""
+        grove = Grove(self.rows)
+        texts = [Text.begin(text, warp, stop)]
+        try:
+            while grove.affords(live := [text for text in texts if text.reason is None]):
+                raws = iter((yield from grove.score(live)))
+                buds = [Bud(text, None if text.reason else next(raws), stop) for text in texts]
+                texts = arrivals(buds, self.width, chance, len(text) + len(live[0].tokens))
+        finally:
+            self.watch(texts)
+        return (yield from told(texts, grove.forwards))
+
+
+@dataclass(eq=False)
+class Bud:
+    """A beginning that has arrived, and what of it has not yet been seen; a finished text has itself as only child."""
+
+    text: Text
+    raw: Law | None
+    stop: Stop
+    rest: Law = field(init=False)  # unnormalised: its children so far are struck out
+    law: Law = field(init=False)
+    dead: bool = field(init=False)  # warps leave no token after it, so no text begins so
+
+    def __post_init__(self) -> None:
+        self.dead = False
+        if self.raw is not None:
+            shaped = possible(self.text.prefix, self.raw)
+            self.dead = shaped is None
+            self.law = self.rest = self.raw if shaped is None else shaped
+
+    @property
+    def mass(self) -> float:
+        """The probability of the beginning."""
+        return math.exp(self.text.logp)
+
+    @property
+    def left(self) -> float:
+        """The probability of its children that have not arrived."""
+        if self.raw is None or self.dead or self.rest.is_empty():
+            return 0.0
+        return self.mass * math.exp(self.rest.log_z - self.law.log_z)
+
+    def child(self, chance: Chance, at: At) -> Text:
+        """The next child to arrive."""
+        if self.raw is None:
+            return self.text
+        if self.dead:
+            self.text.prefix.shape(self.raw).draw(chance, at)  # says that no token is left, and why
+        token = self.rest.draw(chance, at).token
+        self.rest = self.rest.without(token)
+        return self.text.then(token, self.raw, self.law, self.stop)
+
+
+def arrivals(buds: Sequence[Bud], count: int, chance: Chance, position: int) -> list[Text]:
+    """The first `count` children to arrive, given the order in which their parents did."""
+    came: list[Text] = []
+    open_, unseen = list[Bud](), 1.0
+    waiting = list(buds)
+    for step in count_up():
+        if len(came) == count:
+            break
+        lefts = [bud.left for bud in open_]
+        if waiting:
+            next_one = max(unseen, sum(bud.mass for bud in waiting))  # the sum is exact where little is left
+            lefts.append(next_one)
+        if not sum(lefts):
+            break
+        which = Law.of(lefts).draw(chance, At(position, Role.ORDER, step)).token
+        if waiting and which == len(open_):
+            open_.append(waiting.pop(0))
+            unseen -= open_[-1].mass
+            if open_[-1].dead and step > 0:  # no text begins so; where plain decoding's own does, it has failed
+                continue
+        # the very first is drawn with plain decoding's own number
+        role = Role.DRAFT if came else Role.PICK
+        came.append(open_[which].child(chance, At(position, role, len(came))))
+    return came
+
+
+def weights(texts: Sequence[Text]) -> list[float]:
+    """Weights w with E[Σ w·f(text)] = Σ p·f, for texts in their order: p for all but the last, and the rest for it."""
+    masses = [math.exp(text.logp) for text in texts[:-1]]
+    return [*masses, 1.0 - sum(masses)]

@@ -1,0 +1,107 @@
+"""Rules that fill canvases: which holes come next, in which blocks, by which looks, and what is taken back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.lazy import lazily
+
+if TYPE_CHECKING:
+    from ...loops.remask import Remask as Remask
+    from ...loops.sight import Sight as Sight
+    from ...loops.unmask_blocks import Blocks as Blocks
+    from ...loops.unmask_blocks import Fixed as Fixed
+    from ...loops.unmasker import Unmask as Unmask
+    from ...loops.view import View as View
+    from .adaptive import Adaptive as Adaptive
+    from .ancestral import Ancestral as Ancestral
+    from .annealed import Annealed as Annealed
+    from .cached_dual import CachedDual as CachedDual
+    from .cached_prefix import CachedPrefix as CachedPrefix
+    from .certainty import Certainty as Certainty
+    from .checked import Checked as Checked
+    from .clocked import Clocked as Clocked
+    from .confident import Confident as Confident
+    from .context import Context as Context
+    from .cooling import Cooling as Cooling
+    from .credited import Credited as Credited
+    from .cycle import Cycle as Cycle
+    from .delayed import Delayed as Delayed
+    from .dynamic import Dynamic as Dynamic
+    from .early import Early as Early
+    from .edit import Edit as Edit
+    from .entropy_bound import EntropyBound as EntropyBound
+    from .explore import Explore as Explore
+    from .factor import Factor as Factor
+    from .filtered import Filter as Filter
+    from .filtered import Filtered as Filtered
+    from .foreseen import Foreseen as Foreseen
+    from .guided import Guided as Guided
+    from .hierarchy import Hierarchy as Hierarchy
+    from .interval import Interval as Interval
+    from .local import Local as Local
+    from .one_by_one import one as one
+    from .peaked import Peaked as Peaked
+    from .quota import Quota as Quota
+    from .redundant import Redundant as Redundant
+    from .renoise import Doubtful as Doubtful
+    from .renoise import Renoise as Renoise
+    from .renoise import Reverse as Reverse
+    from .resample import Resample as Resample
+    from .sliding import Near as Near
+    from .sliding import Sliding as Sliding
+    from .softened import Settled as Settled
+    from .softened import Softened as Softened
+    from .stable import Stable as Stable
+    from .timed import Timed as Timed
+    from .unchanged import Unchanged as Unchanged
+    from .windowed import Windowed as Windowed
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "adaptive": "Adaptive",
+        "ancestral": "Ancestral",
+        "annealed": "Annealed",
+        "..loops.unmask_blocks": "Blocks Fixed",
+        "cached_dual": "CachedDual",
+        "cached_prefix": "CachedPrefix",
+        "certainty": "Certainty",
+        "checked": "Checked",
+        "clocked": "Clocked",
+        "confident": "Confident",
+        "context": "Context",
+        "cooling": "Cooling",
+        "credited": "Credited",
+        "cycle": "Cycle",
+        "delayed": "Delayed",
+        "dynamic": "Dynamic",
+        "early": "Early",
+        "edit": "Edit",
+        "entropy_bound": "EntropyBound",
+        "explore": "Explore",
+        "factor": "Factor",
+        "filtered": "Filter Filtered",
+        "foreseen": "Foreseen",
+        "guided": "Guided",
+        "hierarchy": "Hierarchy",
+        "interval": "Interval",
+        "local": "Local",
+        "one_by_one": "one",
+        "peaked": "Peaked",
+        "quota": "Quota",
+        "redundant": "Redundant",
+        "..loops.remask": "Remask",
+        "renoise": "Doubtful Renoise Reverse",
+        "resample": "Resample",
+        "..loops.sight": "Sight",
+        "sliding": "Near Sliding",
+        "softened": "Settled Softened",
+        "stable": "Stable",
+        "timed": "Timed",
+        "unchanged": "Unchanged",
+        "..loops.unmasker": "Unmask",
+        "..loops.view": "View",
+        "windowed": "Windowed",
+    },
+)

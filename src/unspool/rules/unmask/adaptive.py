@@ -1,0 +1,116 @@
+"""Blocks that end where a line or sentence does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from ...core.canvas import Canvas
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.errors import BadRequest
+from ...core.option import CANVAS, LEVEL, Range
+from ...core.warp.limits import expect, level, whole
+from ...loops.denoise import Denoise
+from ...loops.sight import Sight
+from ...loops.unmask_blocks import Narrowing
+from ...loops.unmasker import Rule
+from .confident import Confident
+
+
+def build(
+    threshold: Annotated[float, LEVEL] = 0.9,
+    delimiter: Annotated[float, LEVEL] = 0.3,
+    block: Annotated[int, Range(1, 1024)] = 32,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
+    """All holes above the threshold, in blocks that end with a line."""
+    return Denoise(Confident(threshold), size, Adaptive(block, delimiter))
+
+
+def _trials(rule: type[Adaptive]) -> list[Method]:
+    return [Denoise(Confident(0.6), 3, rule(2, 0.3, ends=(0,), reach=1.0))]
+
+
+@claims(
+    HEURISTIC,
+    shaped=False,
+    trials=_trials,
+    build=build,
+    paper="2509.26432",
+    systems=("AdaBlock-dLLM",),
+)
+@dataclass(frozen=True)
+class Adaptive(Rule):
+    """End a block with the surest delimiter nearby, if that has at least `threshold`, else after `size` places.
+
+    The block begins at the first hole and the look that finds its end also fills its first holes:
+    b = argmax {p_i : argmax of hole i is a delimiter, i < start + reach·length}, block = [start, b] if p_b ≥ threshold.
+    `ends` are the delimiters; a method that is run by name takes the tokens of the vocabulary that end in one of
+    `signs`, which are line ends unless told.
+
+    Claim: HEURISTIC. With a threshold above 1 these are fixed blocks. It loses on text without delimiters, where it is
+    those blocks, and where a sure line end far off makes one long block. Cost: no look of its own.
+    """
+
+    size: int = 32
+    threshold: float = 0.3
+    ends: Collection[int] = ()
+    signs: str = "\n"
+    reach: float = 0.25
+
+    def __post_init__(self) -> None:
+        expect(whole(self.size, 1), "adaptive:block", self.size, "a block of at least 1")
+        expect(level(self.threshold), "adaptive:delimiter", self.threshold, "a number; usual is 0.3")
+        expect(0 < self.reach <= 1, "adaptive:reach", self.reach, "a share of the answer, above 0 and at most 1")
+
+    def fit(self, vocabulary: Any) -> Adaptive:
+        """With the delimiters of this vocabulary, unless some were given."""
+        if self.ends:
+            return self
+        signs = tuple(sign.encode() for sign in self.signs)
+        return replace(self, ends=frozenset(i for i in range(vocabulary.size) if vocabulary.piece(i).endswith(signs)))
+
+    def __call__(self, canvas: Canvas) -> Canvas:
+        """What is looked at first."""
+        return self.begin()(canvas)
+
+    def begin(self) -> _Found:
+        """Nothing found yet."""
+        if not self.ends and self.threshold <= 1:
+            raise BadRequest(
+                "adaptive blocks need to know the tokens that end a line: run the method through a loaded model, which "
+                "gives its vocabulary, or give ends=(id, …)."
+            )
+        return _Found(self)
+
+
+@dataclass
+class _Found(Narrowing):
+    """The block that is being filled."""
+
+    rule: Adaptive
+    block: tuple[int, int] = (0, 0)
+
+    def __call__(self, canvas: Canvas) -> Canvas:
+        """The block, or all that is left where a new one is to be found."""
+        if not any(canvas.is_open(i) for i in range(*self.block)):
+            self.block = (0, 0)
+        return canvas.within(*(self.block if any(self.block) else (canvas.settled, len(canvas))))
+
+    def saw(self, sight: Sight) -> Sight:
+        """The sight of the block; it is found now, if it was not before."""
+        if not any(self.block):
+            self.block = self._found(sight)
+        return sight.within(*self.block)
+
+    def _found(self, sight: Sight) -> tuple[int, int]:
+        start, end = sight.canvas.window
+        far = start + math.ceil(self.rule.reach * (end - sight.canvas.prompt))
+        near = {i: sight.peak(i) for i in sight.holes if i < far}
+        marks = {i: peak.p for i, peak in near.items() if peak.token in self.rule.ends}
+        best = max(marks, key=lambda i: marks[i], default=start)
+        if marks.get(best, 0.0) >= self.rule.threshold:
+            return start, best + 1
+        return start, min(start + self.rule.size, end)

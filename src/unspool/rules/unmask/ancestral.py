@@ -1,0 +1,77 @@
+"""The reverse process of a masked diffusion itself: every hole has its own coin at every step of time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from ...core.chance import At, Role
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.option import CANVAS, STEP
+from ...core.warp.limits import expect, real, whole
+from ...loops.denoise import Denoise
+from ...loops.sight import Sight
+from ...loops.unmask_blocks import blocks_of
+from ...loops.unmasker import Rule
+from .timed import LAST, Clock
+
+
+def build(
+    steps: Annotated[int, STEP] = 64, block: Annotated[int, CANVAS] = 0, size: Annotated[int, CANVAS] = 0
+) -> Method:
+    """As many steps of time as told, for the whole canvas or for each block."""
+    return Denoise(Ancestral(steps), size, blocks_of(block))
+
+
+@claims(
+    HEURISTIC,
+    shaped=False,
+    trials=lambda _: [build(steps=2, size=3)],
+    build=build,
+    paper="2508.15487",
+    systems=("Dream (origin)",),
+)
+@dataclass(frozen=True)
+class Ancestral(Rule):
+    """At each step of time from t to s fill every hole with probability 1 − s/t, each by its own coin; at the last all.
+
+    The times run from 1 to `last` in `steps` equal steps, anew for each block. A step at which no coin falls is passed
+    over without a look, which would only tell the same again.
+
+    Claim: HEURISTIC; the gap goes to 0 as the steps get finer, since then no two holes are filled at once. It loses to
+    every rule that looks at certainty where steps are few. Cost: at most `steps` looks, and one per hole at most.
+    """
+
+    steps: int = 64
+    last: float = LAST
+
+    def __post_init__(self) -> None:
+        expect(whole(self.steps, 1), "ancestral:steps", self.steps, "a whole number of steps from 1 on")
+        expect(real(self.last, 0, 1), "ancestral:last", self.last, "a time from 0 to 1; usual is 0.001")
+
+    def begin(self) -> Tossing:
+        """The same rule with a clock."""
+        return Tossing(self)
+
+    def __call__(self, sight: Sight) -> Collection[int]:
+        """The choice at the first step."""
+        return self.begin()(sight)
+
+
+@dataclass
+class Tossing:
+    """The rule at a time."""
+
+    rule: Ancestral
+    clock: Clock = field(default_factory=Clock)
+
+    def __call__(self, sight: Sight) -> Collection[int]:
+        """The holes whose coins fall, at the first step with any."""
+        while True:
+            share = self.clock.tick(sight, self.rule.steps, self.rule.last)
+            if share >= 1:
+                return sight.holes
+            addresses = {i: At(i, Role.ORDER, self.clock.passed, sight.canvas.step) for i in sight.holes}
+            if chosen := [i for i, at in addresses.items() if sight.chance.coin(share, at)]:
+                return chosen

@@ -1,0 +1,68 @@
+"""A cache of all that stands before the block: computed once per block, and old from its second look on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...core.asks import Look
+from ...core.canvas import Canvas
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.field import Field
+from ...core.option import CANVAS, LEVEL
+from ...loops.denoise import Denoise
+from ...loops.unmask_blocks import blocks_of
+from ...loops.unmasker import Rule
+from ...loops.view import Viewing
+from .confident import Confident
+
+
+def build(
+    threshold: Annotated[float, LEVEL] = 0.9, block: Annotated[int, CANVAS] = 32, size: Annotated[int, CANVAS] = 0
+) -> Method:
+    """All holes of a block above the threshold per look, over a cached prefix."""
+    return Denoise(Confident(threshold), size, blocks_of(block), CachedPrefix())
+
+
+@claims(
+    HEURISTIC,
+    name="cached_prefix",
+    shaped=False,
+    trials=lambda _: [build(threshold=0.6, size=3, block=3)],
+    build=build,
+    paper="2505.22618",
+    systems=("Fast-dLLM (prefix cache)",),
+)
+@dataclass(frozen=True)
+class CachedPrefix(Rule):
+    """Compute everything at the first look at a block, and then only what stands from the block on.
+
+    Keys of the text before the block, the prompt among it, stay as they were when the block was blank.
+
+    Claim: HEURISTIC; exact while nothing stands before the block, where every block needs one look, and on models that
+    read what is left of the window from left to right. The gap that is printed is that of the threshold: a table
+    computes nothing, so nothing of it is old. Cost: rows for the block and all behind it per look, but the first.
+    """
+
+    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
+        """The first look."""
+        return self.begin()(canvas, places)
+
+    def begin(self) -> _Since:
+        """Nothing computed yet."""
+        return _Since()
+
+
+@dataclass
+class _Since:
+    """The block whose prefix is in the cache."""
+
+    window: tuple[int, int] | None = None
+
+    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
+        """One look, over the cache if it is this block's."""
+        fresh = frozenset(range(canvas.window[0], len(canvas))) if canvas.window == self.window else None
+        self.window = canvas.window
+        field: Field = yield Look(canvas, tuple(places), fresh=fresh)
+        return field

@@ -1,0 +1,97 @@
+"""Drafts that are checked before they stand: a run of holes is filled at once and read from left to right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...core.asks import Look
+from ...core.chance import At, Role
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.errors import BadRequest
+from ...core.field import Field
+from ...core.option import CANVAS, LEVEL, Range
+from ...loops.denoise import Denoise
+from ...loops.recheck import Checking
+from ...loops.sight import Sight
+from ...loops.unmask_blocks import blocks_of
+from .confident import Confident
+from .hierarchy import runs
+
+
+def build(
+    cost: Annotated[float, Range(-math.inf, 1000)] = 1.0,
+    least: Annotated[int, Range(1, 1024)] = 1,
+    threshold: Annotated[float, LEVEL] = 0.9,
+    block: Annotated[int, CANVAS] = 16,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
+    """Blocks whose holes are filled by threshold, or checked by reading where that is worth its forward."""
+    return Denoise(Confident(threshold), size, blocks_of(block), check=Checked(cost, least))
+
+
+def _trials() -> Iterator[Method]:
+    yield build(threshold=0.6, cost=1.0, size=3)
+    yield build(threshold=0.6, cost=-math.inf, size=3)
+
+
+@claims(
+    HEURISTIC,
+    name="checked",
+    shaped=False,
+    trials=lambda _: _trials(),
+    build=build,
+    paper="2603.25702",
+    systems=("S2D2 (routed)",),
+)
+@dataclass(frozen=True)
+class Checked:
+    """Draw the first run of holes and let the model read it: accept x ~ p with min(1, q/p), else draw norm[q − p]₊.
+
+    q is the law of each place given what stands outside of the run and the drafts before it, told by one look more.
+    That is done if Ê ≥ `cost` and the run has at least `least` holes, where Ê = Σₖ Πᵢ≤ₖ exp(−Hᵢ / ln V) is how many
+    drafts are expected to stand; else the rule's choice stands unchecked. The paper's hysteresis and its bandit are
+    not offered.
+
+    Claim: HEURISTIC; with cost −∞ every run is checked, and what comes out is the law of reading left to right. At
+    temperature 0 a draft stands if it is what reading would have written. Cost: two looks where it checks.
+    """
+
+    cost: float = 1.0
+    least: int = 1
+
+    def __post_init__(self) -> None:
+        if self.least < 1 or math.isnan(self.cost):
+            raise BadRequest(
+                f"checked:cost={self.cost},least={self.least} cannot be used; expected numbers, least from 1"
+            )
+
+    def __call__(self, sight: Sight, chosen: Collection[int]) -> Checking:
+        """The drafts that stood and the token after them, or the rule's own choice."""
+        run = runs(sight.holes)[0]
+        if len(run) < self.least or self._expected(sight, run) < self.cost:
+            return chosen
+        drafts = {i: sight.preview(i) for i in run}
+        filled = sight.canvas.fill({i: drawn.token for i, drawn in drafts.items()})
+        read: Field = yield Look(filled, along=tuple(run))
+        step, stood = sight.canvas.step, list[int]()
+        for i in run:
+            law, (token, p) = sight.shaped(i, read[i]), drafts[i]
+            stood.append(i)
+            sure = min(1.0, law[token] / p[token])
+            if sight.chance.coin(sure, At(i, Role.ACCEPT, round=step)):
+                sight.settle(i, drafts[i])
+                continue
+            sight.settle(i, law.minus(p).draw(sight.chance, At(i, Role.RESIDUAL, round=step)))
+            break
+        return stood
+
+    def _expected(self, sight: Sight, run: list[int]) -> float:
+        """How many drafts of a run are expected to stand."""
+        total, reach = 0.0, 1.0
+        for i in run:
+            reach *= math.exp(-sight.peak(i).entropy / math.log(max(2, sight.raw[i].size)))
+            total += reach
+        return total

@@ -1,0 +1,68 @@
+"""Guidance by a poorer context: away from what the model would write if it knew less of the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...core.asks import Look
+from ...core.canvas import Canvas
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.field import Field
+from ...core.option import CANVAS, SHARE, WEIGHT
+from ...core.warp.limits import expect, real
+from ...loops.denoise import Denoise
+from ...loops.unmask_blocks import blocks_of
+from ...loops.view import Viewing, look
+from .cooling import Cooling
+from .guided import further
+from .trials import Brief
+
+
+def build(
+    weight: Annotated[float, WEIGHT] = 2.0,
+    share: Annotated[float, SHARE] = 0.3,
+    randomness: Annotated[float, WEIGHT] = 0.5,
+    block: Annotated[int, CANVAS] = 0,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
+    """One hole per look, guided by the prompt with some of its tokens masked."""
+    return Denoise(Cooling(randomness), size, blocks_of(block), Context(weight, share))
+
+
+@claims(
+    HEURISTIC,
+    shaped=False,
+    trials=lambda _: [Brief(lambda size: build(2.0, 0.5, 0.0, size=size))],
+    build=build,
+    paper="2501.06158",
+    systems=("GenMol (molecular context guidance)",),
+)
+@dataclass(frozen=True)
+class Context:
+    """Look twice, the second time with a `share` of the prompt masked: l ← weight·l + (1 − weight)·l_poor.
+
+    The paper masks at random; a look draws nothing, so here the masked tokens are spread evenly. A token that either
+    look rules out keeps its score from the first.
+
+    Claim: HEURISTIC; share 0 or weight 1 is one plain look. It loses on prompts that say everything twice, where the
+    two looks agree, and on short ones, where a share is all or nothing. Cost: two looks for each.
+    """
+
+    weight: float = 2.0
+    share: float = 0.3
+
+    def __post_init__(self) -> None:
+        expect(real(self.weight, 0), "context:weight", self.weight, "a number from 0 on; 1 turns guidance off")
+        expect(real(self.share, 0, 1), "context:share", self.share, "a share from 0 to 1")
+
+    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
+        """The guided laws."""
+        rich = yield from look(canvas, places)
+        count = round(self.share * canvas.prompt)
+        if self.weight == 1 or count == 0:
+            return rich
+        masked = {int((n + 0.5) * canvas.prompt / count) for n in range(count)}
+        poor: Field = yield Look(canvas.veiled(masked), tuple(places))
+        return further(rich, poor, self.weight - 1)

@@ -1,0 +1,59 @@
+"""One hole per look, by how sure its draw is and by luck that runs out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.option import CANVAS, WEIGHT
+from ...core.warp.limits import expect, real
+from ...loops.denoise import Denoise
+from ...loops.sight import Sight
+from ...loops.unmask_blocks import blocks_of
+from .certainty import foremost
+from .quota import writable
+from .trials import Brief
+
+
+def build(
+    randomness: Annotated[float, WEIGHT] = 0.5, block: Annotated[int, CANVAS] = 0, size: Annotated[int, CANVAS] = 0
+) -> Method:
+    """One hole per look, the more at random the earlier."""
+    return Denoise(Cooling(randomness), size, blocks_of(block))
+
+
+@claims(
+    HEURISTIC,
+    shaped=False,
+    trials=lambda _: [Brief(lambda size: build(randomness=0.5, size=size))],
+    build=build,
+    paper="2501.06158",
+    systems=("GenMol (confidence sampling)",),
+)
+@dataclass(frozen=True)
+class Cooling:
+    """Draw in every hole, and keep the draw with the most ln p(x̂) + randomness·(1 − i/(n − 1))·Gumbel, i of n filled.
+
+    As the most after such noise is one drawn ∝ p(x̂)^(1/heat), that is how it is done.
+
+    Claim: HEURISTIC: what comes out surest is kept, which acts like a lower temperature. It loses where rare tokens
+    matter, as they are drawn again and again until they are gone. Cost: one look per token.
+    """
+
+    randomness: float = 0.5
+
+    def __post_init__(self) -> None:
+        expect(real(self.randomness, 0), "cooling:randomness", self.randomness, "a number from 0 on; usual is 0.5 to 3")
+
+    def __call__(self, sight: Sight) -> Collection[int]:
+        """The draw that is kept."""
+        n = writable(sight.canvas)
+        heat = self.randomness * (1 - (n - len(sight.holes)) / max(1, n - 1))
+        return foremost(sight, _log, 1, max(0.0, heat))
+
+
+def _log(sight: Sight, place: int) -> float:
+    return math.log(max(sight.sure(place), 1e-300))  # a warp may revive what the model rules out

@@ -1,0 +1,104 @@
+"""Slow looks that find how far the model is sure, then fast ones up to there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import pstdev
+from typing import Annotated
+
+from ...core.canvas import Canvas
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.option import CANVAS, LEVEL, Range
+from ...core.warp.limits import expect, level, whole
+from ...loops.denoise import Denoise
+from ...loops.sight import Sight
+from ...loops.unmask_blocks import Narrowing, blocks_of
+from ...loops.unmasker import Rule
+from .confident import Confident
+
+
+def build(
+    threshold: Annotated[float, LEVEL] = 0.9,
+    looks: Annotated[int, Range(0, 4096)] = 6,
+    least: Annotated[float, LEVEL] = 0.3,
+    steady: Annotated[float, LEVEL] = 1.0,
+    block: Annotated[int, CANVAS] = 0,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
+    """All holes above the threshold, or the surest, first anywhere and then in the stretch that was found."""
+    return Denoise(Confident(threshold), size, Cycle(looks, least, steady, block=block))
+
+
+@claims(
+    HEURISTIC,
+    shaped=False,
+    trials=lambda _: [build(threshold=0.6, looks=2, least=0.5, size=3)],
+    build=build,
+    paper="2506.10848",
+    systems=("SlowFast sampling",),
+)
+@dataclass(frozen=True)
+class Cycle(Rule):
+    """Look at the whole block until the last place with p ≥ `least` stays where it is; then only at what is before it.
+
+    Slow: up to `looks` looks; the horizon e is the place after the last hole whose best token has at least `least`;
+    the last `recent` horizons with a standard deviation below `steady` end it. Fast: the canvas is cut at e until all
+    before e is filled. In both the rule that fills chooses; then the next cycle begins.
+
+    Claim: HEURISTIC. Without slow looks it is the rule in its blocks. What is cut off is no condition any more, so the
+    fast laws are others; it loses where the right end of an answer says much about its middle. Cost: one forward per
+    look, in the fast phase over the canvas up to e alone.
+    """
+
+    looks: int = 6
+    least: float = 0.3
+    steady: float = 1.0
+    recent: int = 2
+    block: int = 0
+
+    def __post_init__(self) -> None:
+        expect(whole(self.looks, 0), "cycle:looks", self.looks, "a whole number of slow looks from 0 on")
+        expect(level(self.least), "cycle:least", self.least, "a number; usual is 0.3")
+        expect(level(self.steady), "cycle:steady", self.steady, "a number of places; usual is 1")
+        expect(whole(self.recent, 1), "cycle:recent", self.recent, "a whole number of horizons from 1 on")
+        blocks_of(self.block)
+
+    def __call__(self, canvas: Canvas) -> Canvas:
+        """What is looked at first."""
+        return self.begin()(canvas)
+
+    def begin(self) -> _Turn:
+        """The first cycle."""
+        return _Turn(self)
+
+
+@dataclass
+class _Turn(Narrowing):
+    """One cycle: the horizons so far, and the end of the fast phase when it is known."""
+
+    rule: Cycle
+    horizons: list[int] = field(default_factory=list)
+    end: int | None = None
+
+    def __call__(self, canvas: Canvas) -> Canvas:
+        """The block from its first open place on, cut in the fast phase."""
+        block = blocks_of(self.rule.block)(canvas)
+        if self.end is not None and canvas.settled >= self.end:
+            self.horizons, self.end = [], None
+        if self.end is None:
+            return block
+        return canvas.cut(self.end).within(block.window[0], self.end)
+
+    def saw(self, sight: Sight) -> Sight:
+        """All that was seen; the slow phase takes note of how far the model is sure."""
+        if self.end is None and self.rule.looks:
+            self.horizons.append(self._horizon(sight))
+            last = self.horizons[-self.rule.recent :]
+            calm = len(last) == self.rule.recent and pstdev(last) < self.rule.steady
+            if calm or len(self.horizons) == self.rule.looks:
+                self.end = last[-1]
+        return sight
+
+    def _horizon(self, sight: Sight) -> int:
+        sure = [i for i in sight.holes if sight.peak(i).p >= self.rule.least]
+        return 1 + max(sure, default=sight.canvas.settled)

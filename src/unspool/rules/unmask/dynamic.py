@@ -1,0 +1,58 @@
+"""Every hole that is sure enough, but never fewer than a quota."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.option import CANVAS, STEP, Range
+from ...core.warp.limits import expect, real, whole
+from ...loops.denoise import Denoise
+from ...loops.sight import Sight
+from ...loops.unmask_blocks import blocks_of
+from .certainty import confidence, foremost
+from .quota import quota
+
+
+def build(
+    threshold: Annotated[float, Range(-10_000, 10_000)] = 0.9,
+    steps: Annotated[int, STEP] = 4,
+    block: Annotated[int, CANVAS] = 4,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
+    """All holes of a block above the threshold, and at least so many that `steps` looks are enough for it."""
+    return Denoise(Dynamic(threshold, steps), size, blocks_of(block))
+
+
+@claims(
+    HEURISTIC,
+    shaped=False,
+    trials=lambda _: [build(threshold=0.6, steps=2, block=3, size=3)],
+    build=build,
+    paper="2510.06303",
+    systems=("SDAR (low_confidence_dynamic)", "LLaDA2.0 (threshold)"),
+)
+@dataclass(frozen=True)
+class Dynamic:
+    """Fill every hole with p ≥ `threshold` if these are at least the quota of this look, else the surest up to it.
+
+    The quota is n // steps of the n holes of a block, one more at the first n mod steps looks.
+
+    Claim: HEURISTIC; with threshold > 1 it is `quota`, with steps ≥ n `confident`. It loses like both: where a quota
+    forces a guess, and where sure holes depend on each other. Cost: at most `steps` looks per block.
+    """
+
+    threshold: float = 0.9
+    steps: int = 4
+
+    def __post_init__(self) -> None:
+        expect(real(self.threshold), "dynamic:threshold", self.threshold, "a probability; usual is 0.85 to 0.95")
+        expect(whole(self.steps, 1), "dynamic:steps", self.steps, "a whole number of looks per block from 1 on")
+
+    def __call__(self, sight: Sight) -> Collection[int]:
+        """The sure ones if they are enough, else the surest."""
+        least = quota(sight.canvas, self.steps)
+        sure = [i for i in sight.holes if sight.peak(i).p >= self.threshold]
+        return sure if len(sure) >= least else foremost(sight, confidence, least)

@@ -1,0 +1,103 @@
+"""Tokens that are replaced where the model has come to prefer another."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...core.canvas import Canvas, Status
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.option import CANVAS, LEVEL, Range
+from ...core.warp.limits import expect, level, whole
+from ...loops.denoise import Denoise
+from ...loops.sight import Sight
+from ...loops.unmask_blocks import blocks_of
+from ...loops.unmasker import Rule
+from .confident import Confident
+from .trials import Brief
+
+
+def build(
+    threshold: Annotated[float, LEVEL] = 0.95,
+    edit: Annotated[float, LEVEL] = 0.9,
+    passes: Annotated[int, Range(0, 4096)] = 16,
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
+    """Holes above one threshold are filled, tokens whose rival is above the other are replaced."""
+    return Denoise(Confident(threshold), size, blocks_of(block), remask=Edit(edit, passes))
+
+
+@claims(
+    HEURISTIC,
+    shaped=False,
+    trials=lambda _: [Brief(lambda size: build(0.6, 0.5, 2, size=size), 3)],
+    build=build,
+    paper="2602.08676",
+    systems=("LLaDA2.1 (token editing)",),
+)
+@dataclass(frozen=True)
+class Edit(Rule):
+    """Replace each token of the block by argmax p where that is another token with more than `threshold`.
+
+    Tokens are looked at again at every look; when no hole is left, in up to `passes` looks more, until one changes
+    nothing. The prompt and finished blocks are never edited, and no token becomes one that the request forbids: an edit
+    that a constraint does not allow is not made.
+
+    Claim: HEURISTIC; a threshold above 1 never edits. What is edited is chosen and not drawn, so texts are likelier
+    than the model's own; it loses where two tokens are each right for the other's rival and go on swapping. Cost: the
+    looks that fill, and up to `passes` per block.
+    """
+
+    threshold: float = 0.9
+    passes: int = 16
+
+    def __post_init__(self) -> None:
+        expect(level(self.threshold), "edit:edit", self.threshold, "a number; usual is 0.9")
+        expect(whole(self.passes, 0), "edit:passes", self.passes, "a whole number of looks from 0 on")
+
+    @property
+    def looks(self) -> int:
+        """The passes."""
+        return self.passes
+
+    def asks(self, canvas: Canvas) -> Collection[int]:
+        """Every draft of the window."""
+        return _Editing(self).asks(canvas)
+
+    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+        """The canvas with its edits."""
+        return _Editing(self)(sight, canvas)
+
+    def begin(self) -> _Editing:
+        """No pass made yet."""
+        return _Editing(self)
+
+
+@dataclass
+class _Editing:
+    """How many looks in this block were for edits alone, and what the last of them was at."""
+
+    rule: Edit
+    window: tuple[int, int] = (0, 0)
+    passes: int = 0
+    seen: tuple[int, ...] = ()
+
+    def asks(self, canvas: Canvas) -> Collection[int]:
+        """Every draft of the window, while passes are left and the last has changed something."""
+        if canvas.window != self.window:
+            self.window, self.passes, self.seen = canvas.window, 0, ()
+        left = self.passes < self.rule.passes or (canvas.holes and not self.passes)
+        if self.rule.threshold > 1 or canvas.tokens == self.seen or not left:
+            return ()
+        return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
+
+    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+        """The canvas with its edits."""
+        old = [i for i in sight.raw if sight.canvas.status[i] == Status.DRAFT]
+        rivals = {i: peak.token for i in old if (peak := sight.peak(i)).p > self.rule.threshold}
+        edits = {i: x for i, x in rivals.items() if x != canvas.tokens[i] and sight.law(i)[x] > 0}
+        self.passes = 0 if sight.holes else self.passes + 1
+        self.seen = () if sight.holes else sight.canvas.tokens
+        return canvas.fill(edits, Status.DRAFT) if edits else canvas

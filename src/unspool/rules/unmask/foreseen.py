@@ -1,0 +1,108 @@
+"""The end of the text foreseen, and nothing looked at behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from ...core.canvas import HOLE, Canvas
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.errors import BadRequest
+from ...core.option import CANVAS, LEVEL, WEIGHT
+from ...core.warp.limits import expect, level, real
+from ...loops.denoise import Denoise
+from ...loops.sight import Sight
+from ...loops.unmask_blocks import Narrowing, blocks_of, with_holes
+from ...loops.unmasker import Rule
+from .confident import Confident
+
+
+def build(
+    threshold: Annotated[float, LEVEL] = 0.9,
+    sure: Annotated[float, LEVEL] = 0.9,
+    floor: Annotated[float, WEIGHT] = 0.5,
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
+    """All holes of a block above the threshold per look, on a canvas that shrinks to the end of the text."""
+    return Denoise(Confident(threshold), size, Foreseen(block, sure, floor))
+
+
+def _trials(rule: type[Foreseen]) -> list[Method]:
+    return [Denoise(Confident(0.6), 3, rule(3, 0.9, 0.5, ends=(1,)))]
+
+
+@claims(
+    HEURISTIC,
+    shaped=False,
+    trials=_trials,
+    build=build,
+    paper="2509.25188",
+    systems=("Learn2PD (end-of-text prediction)",),
+)
+@dataclass(frozen=True)
+class Foreseen(Rule):
+    """Cut the canvas behind the hole that most surely ends the text, and work on blocks of what is left.
+
+    Where a hole of the block has an end as its best token with at least `sure`, the first of these counts; else the
+    surest of all holes, with at least `floor`: without a floor, as in the paper, any chance remark of an end cuts the
+    text. Nothing is cut that is filled already. If the hole comes to hold something else, what was cut comes back.
+    `ends` are the tokens that end a text; a method that is run by name takes them from the vocabulary.
+
+    Claim: HEURISTIC; a floor above 1 never cuts. It loses where the model sees an end too early, since a cut canvas
+    itself suggests one. Cost: none of its own; every look is at all holes, but of a shorter canvas.
+    """
+
+    block: int = 32
+    sure: float = 0.9
+    floor: float = 0.5
+    ends: Collection[int] = ()
+
+    def __post_init__(self) -> None:
+        expect(real(self.floor, 0), "foreseen:floor", self.floor, "a probability")
+        expect(level(self.sure), "foreseen:sure", self.sure, "a number; usual is 0.9")
+        blocks_of(self.block)
+
+    def fit(self, vocabulary: Any) -> Foreseen:
+        """With the ends of this vocabulary, unless some were given."""
+        return self if self.ends else replace(self, ends=frozenset(vocabulary.eos))
+
+    def __call__(self, canvas: Canvas) -> Canvas:
+        """What is looked at first."""
+        return self.begin()(canvas)
+
+    def begin(self) -> _Ending:
+        """No end in sight."""
+        if not self.ends:
+            raise BadRequest(
+                "foreseen needs to know the tokens that end a text: run the method through a loaded model, which gives "
+                "its vocabulary, or give ends=(id, …)."
+            )
+        return _Ending(self)
+
+
+@dataclass
+class _Ending(Narrowing):
+    """Where the text ends, as far as it is known."""
+
+    rule: Foreseen
+    end: int | None = None
+
+    def __call__(self, canvas: Canvas) -> Canvas:
+        """All that is open before the end."""
+        if self.end is not None and canvas.settled >= self.end:
+            self.end = None
+        sheet = canvas if self.end is None else canvas.cut(self.end)
+        return sheet.within(blocks_of(self.rule.block)(sheet).window[0], len(sheet))
+
+    def saw(self, sight: Sight) -> Sight:
+        """The sight of the block, up to the end if one was seen."""
+        low, high = with_holes(blocks_of(self.rule.block), sight.canvas)
+        filled = max((i for i, x in enumerate(sight.canvas.tokens) if x != HOLE), default=-1)
+        found = {i: peak.p for i in sight.holes if i > filled and (peak := sight.peak(i)).token in self.rule.ends}
+        near = [i for i, p in found.items() if i < high and p >= self.rule.sure]
+        best = near[0] if near else max(found, key=lambda i: found[i], default=low)
+        if near or found.get(best, -1.0) >= self.rule.floor:
+            self.end = best + 1
+        return sight.within(low, high if self.end is None else min(high, self.end))

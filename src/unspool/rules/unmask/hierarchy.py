@@ -1,0 +1,70 @@
+"""One hole in every run of holes, so that runs are halved rather than eaten up from one end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.option import CANVAS, Range
+from ...core.warp.limits import expect, real
+from ...loops.denoise import Denoise
+from ...loops.sight import Sight
+from ...loops.unmask_blocks import blocks_of
+from .certainty import confidence, ranked
+
+
+def build(
+    threshold: Annotated[float, Range(-10_000, 10_000)] = 0.9,
+    low: Annotated[float, Range(-10_000, 10_000)] = 0.4,
+    block: Annotated[int, CANVAS] = 32,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
+    """All holes of a block above the threshold per look, and the surest of each run above the low one."""
+    return Denoise(Hierarchy(threshold, low), size, blocks_of(block))
+
+
+@claims(
+    HEURISTIC,
+    shaped=False,
+    trials=lambda _: [build(threshold=0.65, low=0.4, size=3)],
+    build=build,
+    paper="2510.08666",
+    systems=("dInfer (hierarchical)",),
+)
+@dataclass(frozen=True)
+class Hierarchy:
+    """Fill every hole with p ≥ `threshold` and the surest of every run of holes if it has p ≥ `low`, or the surest.
+
+    Holes far apart depend on each other less, and what stands between two runs tells both of them something. The
+    variant that masks unsure tokens again is not here.
+
+    Claim: HEURISTIC; with low > 1 it is `confident`. It loses where a low bar lets a guess stand that its neighbours
+    would have corrected. Cost: one look per group.
+    """
+
+    threshold: float = 0.9
+    low: float = 0.4
+
+    def __post_init__(self) -> None:
+        expect(real(self.threshold), "hierarchy:threshold", self.threshold, "a probability; usual is 0.9")
+        expect(real(self.low), "hierarchy:low", self.low, "a probability; usual is 0.4")
+
+    def __call__(self, sight: Sight) -> Collection[int]:
+        """The sure ones, one of each run, or the surest."""
+        sure = {i: sight.peak(i).p for i in sight.holes}
+        tops = [max(run, key=lambda i: sure[i]) for run in runs(sight.holes)]
+        chosen = {i for i, p in sure.items() if p >= self.threshold} | {i for i in tops if sure[i] >= self.low}
+        return chosen or ranked(sight, confidence)[:1]
+
+
+def runs(places: Iterable[int]) -> list[list[int]]:
+    """The longest stretches of places without a gap, left to right."""
+    found: list[list[int]] = []
+    for i in sorted(places):
+        if found and found[-1][-1] == i - 1:
+            found[-1].append(i)
+        else:
+            found.append([i])
+    return found

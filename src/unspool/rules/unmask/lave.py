@@ -1,0 +1,314 @@
+"""Lookahead, then verify: a constraint that reads left to right, kept on a canvas that is filled in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from ...core.canvas import HOLE, Canvas, Status
+from ...core.chance import At, Role
+from ...core.errors import BadRequest
+from ...core.law import Law, Point
+from ...core.stop import Stop
+from ...loops.sight import Sight
+from ..constrain.closing import Closing
+from ..constrain.constraint import Constraint, Filling, State
+from .outlook import Outlook
+
+
+class Beam(NamedTuple):
+    """One way to fill the holes so far: its log-probability, its tokens from the first hole on, where it leads."""
+
+    score: float
+    tokens: tuple[int, ...]
+    state: State
+
+
+@dataclass
+class Lave:
+    """Accept a token for a hole only if a whole text that meets the constraint is known with it.
+
+    Such a text, the witness, is known at every moment, the first before the model is asked anything: so what stands can
+    always be completed within the holes that are left. A proposal that agrees with the witness is accepted at once.
+    For any other the holes up to the last filled place are filled by a beam search over their laws, under the
+    constraint's masks; then the text goes on greedily as far as laws are known, and is closed in as few tokens as a
+    search finds. After `patience` proposals without success the hole is left open, and after as many such holes all
+    others are. If none of the chosen holes could be filled, the first open one is filled left to right: from its masked
+    law, in the end with the witness's own token.
+
+    Every text that comes out meets the constraint. Good tokens may be rejected, as only `beams` ways are followed; a
+    constraint that can be asked about texts with holes (2508.10111) is asked then, and its answer is exact.
+
+    LAVE; its arXiv id is not known to us. There, a block is pasted over with the last witness after `patience`
+    rejections; here single tokens of it are, so that the model has more of a say. Scores are sums of log-probabilities.
+    """
+
+    first: State
+    stop: Stop
+    closing: Closing
+    begins: int  # where the text begins on the canvas
+    room: int  # how long it may be
+    witness: tuple[int, ...]  # a whole text, with its end token if there is room for one
+    beams: int = 10
+    width: int = 5
+    patience: int = 5
+    exact: Filling | None = None  # the constraint itself, if it can tell of any text with holes whether one fits
+    _known: list[tuple[int, State]] = field(default_factory=list)  # tokens without a gap, and the states after them
+
+    @staticmethod
+    def begin(constraint: Constraint, canvas: Canvas, stop: Stop) -> Lave:
+        """The guard of one request; BadRequest if no text is found that meets the constraint and fits."""
+        first, begins = constraint.start(), canvas.prompt
+        room = int(min(len(canvas) - begins, stop.left(stop.start())))
+        closing = Closing(first.mask().shape[0], stop.tokens, stop.piece)
+        exact = constraint if isinstance(constraint, Filling) else None
+        lave = Lave(first, stop, closing, begins, room, (), exact=exact)
+        found = lave._closed(first, 0)
+        found = lave._filled([HOLE] * room) if found is None else found
+        if found is None:
+            raise BadRequest(
+                f"no text of up to {room} tokens was found that meets the constraint. Raise max_tokens, or the "
+                "method's option size, or ask for less"
+            )
+        lave.witness = found
+        return lave
+
+    def __call__(self, sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+        """The canvas one step later, with those of the chosen tokens that leave a way to an end, or with one other."""
+        if not chosen:
+            return canvas.fill({}, status)  # a step all the same: schedules go by the canvas's own time
+        text, outlook = self._text(canvas), Outlook(sight)
+        self._refuse_unless(self._agrees(text))
+        placed: dict[int, int] = {}
+        missed = 0
+        for i in sorted(chosen, key=lambda i: -sight.peak(i).p):
+            at = i - self.begins
+            if at >= self.room:  # behind the longest text: never read
+                placed[i] = sight.draw(i).token
+            elif at < self._end(text) and missed < self.patience:  # the next look may know better
+                token = self._proposed(outlook, text, i)
+                if token is None:
+                    missed += 1
+                else:
+                    placed[i] = text[at] = token
+        if not placed:
+            i = sight.holes[0]
+            placed[i] = text[i - self.begins] = self._forward(outlook, text, i)
+        return canvas.fill(placed | self._forced(sight, text), status)
+
+    def mend(self, sight: Sight, before: Canvas, after: Canvas) -> Canvas:
+        """The canvas after a second thought, with what stood before where the new token leaves no way to an end.
+
+        Places are asked about from left to right, each with all others as they stand by then. One that was drawn anew
+        may be drawn again; a place that was emptied stays so.
+        """
+        text, outlook = self._text(before), Outlook(sight)
+        wanted = self._text(after)
+        changed = [at for at, token in enumerate(wanted) if token != text[at]]
+        for at in changed:
+            if wanted[at] == HOLE:
+                text[at] = HOLE
+        self._refuse_unless(self._agrees(text))
+        revised: dict[int, int] = {}
+        for at in changed:
+            i, new = self.begins + at, wanted[at]
+            if new == HOLE:
+                continue
+            old, text[at] = text[at], HOLE
+            if sight.drew(i, new):
+                token = self._proposed(outlook, text, i)
+            else:
+                token = new if self._fits(outlook, text, at, new) else None
+            text[at] = old if token is None else token
+            if text[at] != new:
+                revised[i] = text[at]
+        return replace(after.fill(revised, Status.DRAFT), step=after.step) if revised else after
+
+    # ---- proposals
+
+    def _proposed(self, outlook: Outlook, text: list[int], i: int) -> int | None:
+        """The token for a hole: the one that was drawn, or another draw if that cannot stand; None after too many."""
+        sight = outlook.sight
+        token, tried = sight.draw(i).token, list[int]()
+        for k in range(1, self._tries() + 1):
+            if self._fits(outlook, text, i - self.begins, token):
+                return token
+            tried.append(token)
+            law = outlook.law(i) if isinstance(sight.law(i), Point) else sight.law(i)
+            next_one = _drawn(law.without(*tried), sight, At(i, Role.FILL, k, sight.canvas.step))
+            if next_one is None:
+                return None
+            token = next_one
+        return None
+
+    def _forward(self, outlook: Outlook, text: list[int], i: int) -> int:
+        """A token for the first open hole, which some text has: from its masked law, or the witness's own."""
+        at, sight = i - self.begins, outlook.sight
+        if HOLE not in text[:at]:
+            mask, tried = self._state(text, at).mask(), list[int]()
+            law = outlook.law(i) if isinstance(sight.law(i), Point) else sight.law(i)
+            law = law.only(mask.to(law.scores.device))
+            for k in range(self.patience + 1, self.patience + self._tries() + 1):
+                token = _drawn(law.without(*tried) if tried else law, sight, At(i, Role.FILL, k, sight.canvas.step))
+                if token is None:
+                    break
+                if self._fits(outlook, text, at, token):
+                    return token
+                tried.append(token)
+        self._refuse_unless(at < len(self.witness))
+        return self.witness[at]
+
+    def _tries(self) -> int:
+        """How many proposals to try: the less room the witness leaves, the less hope there is for any other."""
+        return max(1, min(self.patience, self.room - len(self.witness)))
+
+    def _forced(self, sight: Sight, text: list[int]) -> dict[int, int]:
+        """What the constraint leaves no choice about after all that stands without a gap: the witness has it too."""
+        placed: dict[int, int] = {}
+        for at, foreseen in enumerate(self.witness):
+            if text[at] in self.stop.tokens:
+                break
+            if text[at] == HOLE:
+                if self.begins + at not in sight.raw or not self._state(text, at).forced():
+                    break
+                placed[self.begins + at] = text[at] = foreseen
+        return placed
+
+    # ---- lookahead
+
+    def _fits(self, outlook: Outlook, text: list[int], at: int, token: int) -> bool:
+        """True if a whole text is known with this token there; it is the witness from now on."""
+        if self._as_foreseen(at, token):
+            return True
+        tried = [*text[:at], token, *text[at + 1 :]]
+        found = self._completed(outlook, tried)
+        found = self._filled(tried) if found is None else found
+        self.witness = self.witness if found is None else found
+        return found is not None
+
+    def _completed(self, outlook: Outlook, text: list[int]) -> tuple[int, ...] | None:
+        """A whole text that has these tokens and meets the constraint, or None if none was found."""
+        hole, end = text.index(HOLE) if HOLE in text else len(text), self._end(text)
+        hole = min(hole, end)
+        last = max((at + 1 for at in range(hole, end) if text[at] != HOLE), default=hole) if end == len(text) else end
+        beams = [Beam(0.0, (), self._state(text, hole))]
+        for at in range(hole, last):
+            beams = self._grown(outlook, beams, text[at], self.begins + at)
+        before = tuple(text[:hole])
+        for beam in beams if end < len(text) else beams[:2]:  # to close a text costs more than to see that it may end
+            if end < len(text):
+                if self._may_end(beam.state, text[end]):
+                    return (*before, *beam.tokens, text[end])
+            elif (rest := self._rest(outlook, beam.state, last)) is not None:
+                return (*before, *beam.tokens, *rest)
+        return None
+
+    def _filled(self, text: list[int]) -> tuple[int, ...] | None:
+        """A whole text that has these tokens, by a constraint that overlooks none; None if there is no such."""
+        if self.exact is None:
+            return None
+        end = self._end(text)
+        if end < len(text):
+            found = self.exact.filled(text[:end])
+            return None if found is None else (*found, text[end])
+        last = max((at + 1 for at, token in enumerate(text) if token != HOLE), default=0)
+        ends = sorted(self.stop.tokens)[:1]
+        for length in range(last if ends else len(text), len(text) + 1):
+            found = self.exact.filled(text[:length])
+            if found is not None:
+                return (*found, *ends)[: len(text)]
+        return None
+
+    def _grown(self, outlook: Outlook, beams: list[Beam], known: int, i: int) -> list[Beam]:
+        """All beams one place further, the best of them first."""
+        if known == HOLE and i not in outlook.sight.raw:  # nobody has looked there: what was foreseen has to do
+            at = i - self.begins
+            known = self.witness[at] if at < len(self.witness) else HOLE
+        if known != HOLE:
+            return [Beam(b.score, (*b.tokens, known), b.state.step(known)) for b in beams if b.state.allows(known)]
+        if i not in outlook.sight.raw:
+            return []
+        grown = [
+            (beam, token, beam.score + logprob)
+            for beam in beams
+            for token, logprob in outlook.best(i, beam.state, self.width, self.stop.tokens)
+        ]
+        best = sorted(grown, key=lambda way: -way[2])[: self.beams]
+        return [Beam(score, (*beam.tokens, token), beam.state.step(token)) for beam, token, score in best]
+
+    def _rest(self, outlook: Outlook, state: State, at: int) -> tuple[int, ...] | None:
+        """How a text goes on from here to its end: greedily while laws are known, then by the shortest way."""
+        states, tokens = [state], list[int]()
+        while at + len(tokens) < self.room and self.begins + at + len(tokens) in outlook.sight.raw:
+            found = outlook.best(self.begins + at + len(tokens), states[-1], 1)
+            if not found:
+                break
+            ((token, _),) = found
+            if token in self.stop.tokens:
+                if self._may_end(states[-1], token):
+                    return (*tokens, token)
+                break
+            tokens.append(token)
+            states.append(states[-1].step(token))
+        for far in dict.fromkeys((len(tokens), 0)):
+            if (ending := self._closed(states[far], at + far)) is not None:
+                return (*tokens[:far], *ending)
+        return None
+
+    def _closed(self, state: State, at: int) -> tuple[int, ...] | None:
+        """The shortest way to an end that was found, with the end token if there is room for one."""
+        left = self.room - at
+        effort = 2 if self.witness else 8  # the first witness decides whether there is any text at all
+        found = self.closing.find(state, left, exactly=not self.stop.tokens, effort=effort)
+        if found is None or len(found) == left:
+            return found
+        for token in found:
+            state = state.step(token)
+        end = next((token for token in sorted(self.stop.tokens) if self._may_end(state, token)), None)
+        return None if end is None else (*found, end)
+
+    # ---- what stands
+
+    def _text(self, canvas: Canvas) -> list[int]:
+        return list(canvas.tokens[self.begins : self.begins + self.room])
+
+    def _end(self, text: Sequence[int]) -> int:
+        """Where a text ends: at its first end token, or after all."""
+        return next((at for at, token in enumerate(text) if token in self.stop.tokens), len(text))
+
+    def _may_end(self, state: State, token: int) -> bool:
+        return state.allows(token) and state.step(token).complete()
+
+    def _as_foreseen(self, at: int, token: int) -> bool:
+        return at < len(self.witness) and self.witness[at] == token
+
+    def _agrees(self, text: list[int]) -> bool:
+        """True if the witness has all that stands, up to its end."""
+        return all(text[at] in (HOLE, token) for at, token in enumerate(self.witness))
+
+    def _state(self, text: list[int], at: int) -> State:
+        """The state after the first `at` tokens, which have no gap."""
+        same = 0
+        while same < min(at, len(self._known)) and self._known[same][0] == text[same]:
+            same += 1
+        del self._known[same:]
+        for token in text[same:at]:
+            state = self._known[-1][1] if self._known else self.first
+            self._known.append((token, state.step(token)))
+        return self._known[at - 1][1] if at else self.first
+
+    def _refuse_unless(self, fits: bool) -> None:
+        if not fits:
+            raise BadRequest(
+                "the canvas no longer agrees with any text that is known to meet the constraint: the method filled "
+                "places behind its back. Use one that fills from the left, or block by block"
+            )
+
+
+def _drawn(law: Law, sight: Sight, at: At) -> int | None:
+    """A token of a law: drawn, or the best where the request is greedy; None if there is none."""
+    if law.is_empty():
+        return None
+    greedy = isinstance(sight.law(at.position), Point)
+    return law.best if greedy else law.draw(sight.chance, at).token

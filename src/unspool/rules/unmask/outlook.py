@@ -1,0 +1,59 @@
+"""What a lookahead may fill holes with: the likeliest tokens of each, under a constraint's masks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cached_property, reduce
+from operator import or_
+
+from ...core.law import Law
+from ...core.warp.temperature import Temperature
+from ...core.warp.warp import Same, Warp
+from ...loops.guard import parts
+from ...loops.sight import Sight
+from ..constrain.constraint import State
+
+AHEAD = 24  # tokens of a hole that are tried before the whole vocabulary is
+
+
+class Outlook:
+    """One look, seen from a constraint: the laws before the greedy choice, and their best tokens, made when needed."""
+
+    def __init__(self, sight: Sight) -> None:
+        self.sight = sight
+        self._best: dict[int, list[tuple[int, float]]] = {}
+
+    def law(self, i: int) -> Law:
+        """The law at a place after all warps but the greedy choice, so that there is a second best."""
+        return self._warm.law(i)
+
+    def best(self, i: int, state: State, count: int, without: Collection[int] = frozenset()) -> list[tuple[int, float]]:
+        """The likeliest tokens for a place that a state allows, with their log-probabilities, best first."""
+        found: list[tuple[int, float]] = []
+        for token, logprob in self._likeliest(i):
+            if token not in without and state.allows(token):
+                found.append((token, logprob))
+                if len(found) == count:
+                    return found
+        if found:
+            return found
+        law = self.law(i)
+        law = law.only(state.mask().to(law.scores.device))
+        law = law.without(*without) if without else law
+        scores, tokens = law.scores.topk(min(count, law.size))
+        pairs = zip(tokens.tolist(), scores.tolist(), strict=True)
+        return [(token, score - self.law(i).log_z) for token, score in pairs if score > float("-inf")]
+
+    def _likeliest(self, i: int) -> list[tuple[int, float]]:
+        if i not in self._best:
+            law = self.law(i)
+            scores, tokens = law.scores.topk(min(AHEAD, law.size))
+            pairs = zip(tokens.tolist(), scores.tolist(), strict=True)
+            self._best[i] = [(token, score - law.log_z) for token, score in pairs if score > float("-inf")]
+        return self._best[i]
+
+    @cached_property
+    def _warm(self) -> Sight:
+        sight = self.sight
+        warm: Warp = reduce(or_, (part for part in parts(sight.warp) if part != Temperature(0)), Same())
+        return Sight(sight.canvas, sight.raw, warm, sight.chance)

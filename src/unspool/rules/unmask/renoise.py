@@ -1,0 +1,158 @@
+"""The reverse process of masked diffusion, and tokens that are masked again on its way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from ...core.canvas import Canvas, Status
+from ...core.chance import At, Role
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.errors import BadRequest
+from ...core.option import CANVAS, STEP, Choice, Range
+from ...loops.denoise import Denoise
+from ...loops.remask import Remask
+from ...loops.sight import Sight
+from ...loops.unmasker import Rule
+from .noise import Capped, Even, Looped, Noise, Rescaled
+from .trials import Brief
+from .unchanged import Unchanged
+
+
+def build(
+    schedule: Annotated[str, Choice(("cap", "rescale", "loop", "conf"))] = "cap",
+    steps: Annotated[int, STEP] = 128,
+    eta: Annotated[float, Range(-1, 1)] = -1.0,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
+    """The schedules cap, rescale, loop and conf, with the paper's η unless one is given."""
+    own = {} if eta < 0 else {"eta": eta}
+    kinds: Mapping[str, Callable[..., Noise]] = {"cap": Capped, "rescale": Rescaled, "loop": Looped}
+    if schedule != "conf" and schedule not in kinds:
+        raise BadRequest(f"no schedule is called {schedule!r}; expected one of: {', '.join(kinds)}, conf")
+    noise: Noise = Even(steps) if schedule == "conf" else kinds[schedule](steps, **own)
+    remask: Remask = Doubtful(noise) if schedule == "conf" else Renoise(noise)
+    return Denoise(Reverse(noise), size, view=Unchanged(), remask=remask)
+
+
+@claims(
+    HEURISTIC,
+    shaped=False,
+    trials=lambda _: [Brief(lambda size: build("rescale", 3, 1.0, size))],
+    build=build,
+    paper="2503.00307",
+    systems=("ReMDM (cap, rescale, loop, conf)", "MDLM (ancestral sampling)"),
+)
+@dataclass(frozen=True)
+class Renoise:
+    """Mask every token again with the chance σ of its step, and fill holes so much the more: ReMDM.
+
+    Hole → token with (αₛ − (1 − σ)·αₜ) / (1 − αₜ), token → hole with σ ≤ min(1, (1 − αₛ)/αₜ), α the share that is
+    filled: so after each step a place is filled with probability αₛ, whatever σ is. Time is the canvas's own, so this
+    is not for blocks. A look at a canvas that has not changed is not asked for again.
+
+    Claim: HEURISTIC; what is filled in one step is drawn as if it were independent. σ = 0 is ancestral sampling of
+    MDLM. It loses on tasks where holes filled together contradict each other in ways that no single place shows.
+    Cost: at most one look per step, and `steps` steps.
+    """
+
+    noise: Noise
+
+    @property
+    def looks(self) -> int:
+        """The steps."""
+        return self.noise.steps
+
+    def asks(self, canvas: Canvas) -> Collection[int]:
+        """A draft, when all is filled before all steps are made: so that time goes on."""
+        return _waiting(canvas) if any(self.noise(n).mask for n in range(canvas.step, self.noise.steps)) else ()
+
+    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+        """Some of the tokens that stood before this step are holes again."""
+        step = sight.canvas.step
+        if step >= self.noise.steps:
+            return canvas
+        sigma = self.noise(step).mask
+        return canvas.remask(i for i in _drafts(sight.canvas) if _gone(sight, i, sigma))
+
+
+@dataclass(frozen=True)
+class Reverse:
+    """Fill each hole with the chance of its step, independently of all others: it may be none, or all."""
+
+    noise: Noise
+
+    def __call__(self, sight: Sight) -> Collection[int]:
+        """The holes whose coin says so."""
+        step = sight.canvas.step
+        fill = self.noise(step).fill if step < self.noise.steps else 1.0
+        return [i for i in sight.holes if sight.chance.coin(fill, At(i, Role.ORDER, round=step))]
+
+
+@dataclass(frozen=True)
+class Doubtful(Rule):
+    """Mask a token again with the chance softmaxᵢ(−cᵢ)·σ_max, c its probability when it was filled: ReMDM-conf.
+
+    As in the paper holes are filled as if σ were 0, so that less than αₛ is filled until the last step.
+    """
+
+    noise: Noise
+
+    @property
+    def looks(self) -> int:
+        """The steps."""
+        return self.noise.steps
+
+    def asks(self, canvas: Canvas) -> Collection[int]:
+        """A draft, when all is filled before all steps are made."""
+        return _waiting(canvas) if canvas.step < self.noise.steps else ()
+
+    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+        """What is masked at the first step: nothing."""
+        return self.begin()(sight, canvas)
+
+    def begin(self) -> _Doubts:
+        """Nothing filled yet."""
+        return _Doubts(self.noise, self)
+
+
+@dataclass
+class _Doubts:
+    """The probability that each token had when it was filled."""
+
+    noise: Noise
+    rule: Doubtful
+    sure: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def looks(self) -> int:
+        """The steps."""
+        return self.noise.steps
+
+    def asks(self, canvas: Canvas) -> Collection[int]:
+        """As the rule says."""
+        return self.rule.asks(canvas)
+
+    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+        """Some tokens are holes again, the doubtful sooner."""
+        step, old = sight.canvas.step, _drafts(sight.canvas)
+        self.sure |= {i: sight.raw[i][canvas.tokens[i]] for i in sight.holes if canvas.tokens[i] >= 0}
+        if step >= self.noise.steps or not old:
+            return canvas
+        weights = {i: math.exp(-self.sure[i]) for i in old}
+        share = self.noise(step).most / sum(weights.values())
+        return canvas.remask(i for i in old if _gone(sight, i, weights[i] * share))
+
+
+def _drafts(canvas: Canvas) -> list[int]:
+    return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
+
+
+def _waiting(canvas: Canvas) -> list[int]:
+    return [] if canvas.holes else _drafts(canvas)[:1]
+
+
+def _gone(sight: Sight, place: int, chance: float) -> bool:
+    return sight.chance.coin(chance, At(place, Role.ACCEPT, round=sight.canvas.step))

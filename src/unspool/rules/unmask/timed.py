@@ -1,0 +1,110 @@
+"""Time runs from 1 down to almost 0, and at each step the share of holes is filled that a diffusion would unmask."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.option import CANVAS, STEP, WEIGHT
+from ...core.warp.limits import expect, real, whole
+from ...loops.denoise import Denoise
+from ...loops.sight import Sight
+from ...loops.unmask_blocks import blocks_of
+from ...loops.unmasker import Rule
+from .certainty import CERTAINTY, Certainty, certainty_of, entropy, foremost
+
+LAST = 1e-3  # the time at which a diffusion ends
+ROUNDING = 1e-9  # a share that is a whole number of holes must not be floored to one less
+
+
+def build(
+    steps: Annotated[int, STEP] = 16,
+    certainty: Annotated[str, CERTAINTY] = "entropy",
+    heat: Annotated[float, WEIGHT] = 0.0,
+    block: Annotated[int, CANVAS] = 0,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
+    """As many steps of time as told, for the whole canvas or for each block."""
+    return Denoise(Timed(steps, certainty_of(certainty), heat), size, blocks_of(block))
+
+
+@claims(
+    HEURISTIC,
+    shaped=False,
+    trials=lambda _: [build(steps=2, size=3), build(steps=3, size=3, heat=0.5)],
+    build=build,
+    paper="2508.15487",
+    systems=("Dream (maskgit_plus, topk_margin, entropy)",),
+)
+@dataclass(frozen=True)
+class Timed(Rule):
+    """At each step of time from t to s fill ⌊|M|·(1 − s/t)⌋ of the |M| holes, the surest first; at the last step all.
+
+    The times run from 1 to `last` in `steps` equal steps, anew for each block. With `heat` the holes are drawn without
+    replacement ∝ exp(certainty / heat). Because of the floor many steps may fill nothing and the last one a burst; a
+    step that fills nothing is passed over without a look, which would only tell the same again. The scores are the
+    model's own, before warps; Dream's `maskgit_plus` (here `drawn`) takes them after temperature and truncation, where
+    a truncated law is often a point and all holes look equally sure.
+
+    Claim: HEURISTIC. It loses in the burst at the end, where what is left is the least sure. Cost: at most `steps`
+    looks.
+    """
+
+    steps: int = 16
+    certainty: Certainty = entropy
+    heat: float = 0.0
+    last: float = LAST
+
+    def __post_init__(self) -> None:
+        expect(whole(self.steps, 1), "timed:steps", self.steps, "a whole number of steps from 1 on")
+        expect(real(self.heat, 0), "timed:heat", self.heat, "a number from 0 on; 0 takes the surest")
+        expect(real(self.last, 0, 1), "timed:last", self.last, "a time from 0 to 1; usual is 0.001")
+
+    def begin(self) -> Timing:
+        """The same rule with a clock."""
+        return Timing(super().begin())
+
+    def __call__(self, sight: Sight) -> Collection[int]:
+        """The choice at the first step."""
+        return self.begin()(sight)
+
+
+@dataclass
+class Clock:
+    """How many steps have passed in the block that is being worked on."""
+
+    passed: int = 0
+    window: tuple[int, int] | None = None
+
+    def tick(self, sight: Sight, steps: int, last: float) -> float:
+        """The share of holes that a diffusion unmasks in the next step, 1 − s/t; all at the last one."""
+        if sight.canvas.window != self.window:
+            self.passed, self.window = 0, sight.canvas.window
+        self.passed += 1
+        if self.passed >= steps:
+            return 1.0
+        return 1 - time(self.passed, steps, last) / time(self.passed - 1, steps, last)
+
+
+@dataclass
+class Timing:
+    """The rule at a time."""
+
+    rule: Timed
+    clock: Clock = field(default_factory=Clock)
+
+    def __call__(self, sight: Sight) -> Collection[int]:
+        """The surest, at the first step that fills any."""
+        rule, count = self.rule, 0
+        while count == 0:
+            share = self.clock.tick(sight, rule.steps, rule.last)
+            count = math.floor(len(sight.holes) * share + ROUNDING)
+        return foremost(sight, rule.certainty, count, rule.heat)
+
+
+def time(step: int, steps: int, last: float) -> float:
+    """The time after so many of all steps."""
+    return 1 - (1 - last) * step / steps

@@ -1,0 +1,93 @@
+"""A window that slides over the holes: near ones are computed, further ones are seen as they were, the rest is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...core.asks import Look
+from ...core.canvas import HOLE, Canvas, Status
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.field import Field
+from ...core.option import CANVAS, LEVEL, STEP, Range
+from ...core.warp.limits import expect, whole
+from ...loops.denoise import Denoise
+from ...loops.unmask_blocks import blocks_of
+from ...loops.unmasker import Rule
+from ...loops.view import Viewing
+from .confident import Confident
+
+
+def build(
+    threshold: Annotated[float, LEVEL] = 0.9,
+    near: Annotated[int, Range(1, 1024)] = 16,
+    far: Annotated[int, Range(1, 1024)] = 64,
+    cycle: Annotated[int, STEP] = 32,
+    block: Annotated[int, CANVAS] = 0,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
+    """All near holes above the threshold per look."""
+    return Denoise(Confident(threshold), size, blocks_of(block), Windowed(near, far, cycle))
+
+
+@claims(
+    HEURISTIC,
+    shaped=False,
+    trials=lambda _: [build(threshold=0.6, near=1, far=2, cycle=2, size=3)],
+    build=build,
+    systems=("Window-Diffusion",),
+)
+@dataclass(frozen=True)
+class Windowed(Rule):
+    """Compute the `near` leftmost holes and what was written since everything was computed last, every `cycle` looks.
+
+    They see all tokens and the `far` leftmost holes, as those were computed last; holes beyond are not seen. Only near
+    holes can be filled, but at a look that computes everything any can. Stopping as soon as an end of text is written
+    is left to the stop.
+
+    Claim: HEURISTIC; exact with cycle 1, or with `near` at least all holes if nothing but them was ever blank. The gap
+    that is printed is that of the threshold and of what is near: a table computes nothing, so nothing of it is old.
+    Cost: rows for `near` holes and the tokens of this cycle per look.
+    """
+
+    near: int = 16
+    far: int = 64
+    cycle: int = 32
+
+    def __post_init__(self) -> None:
+        expect(whole(self.near, 1), "windowed:near", self.near, "a whole number of holes from 1 on; usual is 16")
+        expect(whole(self.far, self.near), "windowed:far", self.far, f"at least as many as near ({self.near})")
+        expect(whole(self.cycle, 1), "windowed:cycle", self.cycle, "a whole number of looks from 1 on; usual is 32")
+
+    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
+        """The first look."""
+        return self.begin()(canvas, places)
+
+    def begin(self) -> _Phase:
+        """Nothing computed yet."""
+        return _Phase(self)
+
+
+@dataclass
+class _Phase:
+    """What stood when everything was computed last, and how many looks ago that was."""
+
+    rule: Windowed
+    tokens: tuple[int, ...] = ()
+    looks: int = 0
+
+    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
+        """One look, at everything or at what is near."""
+        if self.looks % self.rule.cycle == 0 or len(canvas) != len(self.tokens):
+            self.tokens, self.looks = canvas.tokens, 1
+            everything: Field = yield Look(canvas, tuple(places))
+            return everything
+        self.looks += 1
+        holes = [i for i, status in enumerate(canvas.status) if status == Status.HOLE]
+        near = [i for i in places if canvas.status[i] == Status.HOLE][: self.rule.near]
+        written = [i for i, old in enumerate(self.tokens) if canvas.tokens[i] not in (HOLE, old)]
+        at = sorted({*near, *(i for i in places if canvas.status[i] != Status.HOLE)})
+        seen = {*range(len(canvas))}.difference(holes[self.rule.far :]).union(at)
+        some: Field = yield Look(canvas, tuple(at), fresh=frozenset((*at, *written)), seen=frozenset(seen))
+        return some

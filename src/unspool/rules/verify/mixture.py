@@ -1,0 +1,59 @@
+"""Mixture: exact speculation for a target that leans towards its draft."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...core.asks import Verdict
+from ...core.chance import Chance, Role
+from ...core.claim import BOUND, claims
+from ...core.law import Law
+from ...core.tree import ROOT
+from ...core.verifier import token_by_token
+from ...core.warp.limits import expect, real
+from ...core.warp.warp import Scored
+from .trials import chained
+
+USUAL = 0.2
+
+
+@claims(
+    BOUND,
+    trials=lambda rule: chained(rule()),
+    bound=lambda case: 1 - (1 - USUAL) ** case.most,
+    systems=("transformers (assistant_ensemble_weight)",),
+)
+@token_by_token
+@dataclass(frozen=True)
+class Mixture:
+    """Rejection with (1 − w)·p + w·q in place of p wherever something was drafted, q the eldest sibling's law.
+
+    What is emitted has exactly that law. It differs from p by w·TV(p, q) ≤ w per token, and acceptance rises from
+    1 − TV to 1 − (1 − w)·TV. After the last drafted token there is no q, and p is not mixed.
+
+    Claim: BOUND, 1 − (1 − w)ⁿ in total variation for texts of n tokens. Cost: as rejection.
+    """
+
+    weight: float = USUAL
+
+    def __post_init__(self) -> None:
+        expect(real(self.weight, 0, 1), "mixture:weight", self.weight, "a number from 0 (exact) to 1 (the draft alone)")
+
+    def __call__(self, scored: Scored, chance: Chance) -> Verdict:
+        """As rejection, for the mixed law."""
+        tree, node, law = scored.tree, ROOT, self._mixed(scored, ROOT)
+        while kids := tree.kids(node):
+            for k, kid in enumerate(kids):
+                x, q = tree.drawn[kid]
+                if chance.coin(min(1.0, law[x] / q[x]) if q[x] > 0 else 0.0, scored.at(Role.ACCEPT, node, k)):
+                    node, law = kid, self._mixed(scored, kid)
+                    break
+                law = law.minus(q)
+            else:
+                break
+        return Verdict(node, law.draw(chance, scored.at(Role.RESIDUAL, node)).token)
+
+    def _mixed(self, scored: Scored, node: int) -> Law:
+        kids = scored.tree.kids(node)
+        law = scored.law(node)
+        return law.mix(scored.tree.drawn[kids[0]].law, self.weight) if kids else law

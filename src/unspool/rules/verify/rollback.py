@@ -1,0 +1,74 @@
+"""Rollback: the big model lets the little one write, and takes back what it finds too surprising."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from ...core.asks import Verdict
+from ...core.chance import Chance
+from ...core.claim import HEURISTIC, Method, claims
+from ...core.option import DEPTH, SHARE, Range
+from ...core.tree import ROOT
+from ...core.verifier import token_by_token
+from ...core.warp.limits import expect, real
+from ...core.warp.warp import Scored
+from ...loops.speculate import Speculate
+
+
+def build(
+    sure: Annotated[float, SHARE] = 0.6,
+    steps: Annotated[int, DEPTH] = 10,
+    surprise: Annotated[float, Range(0, 1000, endless=True)] = 5.0,
+) -> Method:
+    """BiLD: a little model writes while it is sure, the big one rolls back."""
+    from ..draft.little import Little
+
+    return Speculate(Little(sure, steps), Rollback(surprise), budget=steps)
+
+
+def _trials(rule: type[Rollback]) -> Iterator[Method]:
+    yield build(sure=0.5, steps=2)
+
+
+@claims(
+    HEURISTIC,
+    trials=_trials,
+    build=build,
+    paper="2302.07863",
+    systems=("BiLD (rollback)",),
+    needs=("draft",),
+)
+@token_by_token
+@dataclass(frozen=True)
+class Rollback:
+    """Accept drafted tokens up to the first with −log P(x) > `surprise` that is not argmax P; there write argmax P.
+
+    Every position is tested, so `surprise` = 0 is greedy decoding; the reference implementation looks only at the first
+    surprising one. It judges the law after warps and draws nothing, so give it temperature 1: at temperature 0 every
+    token but the best is infinitely surprising. In a tree it reads the path of eldest siblings.
+
+    Claim: HEURISTIC. It approximates greedy text; the gap that is printed is the one to sampling, and so contains
+    greedy decoding's own. Cost: one log-probability and one max per accepted token; no randomness.
+    """
+
+    surprise: float = 5.0
+
+    def __post_init__(self) -> None:
+        expect(
+            self.surprise == float("inf") or real(self.surprise, 0),
+            "rollback:surprise",
+            self.surprise,
+            "nats from 0 (greedy) on; usual is 2 to 5",
+        )
+
+    def __call__(self, scored: Scored, chance: Chance) -> Verdict:
+        """As far as the big model is not too surprised, then its own choice."""
+        tree, node = scored.tree, ROOT
+        while True:
+            law, kids = scored.law(node), scored.tree.kids(node)
+            x = tree.drawn[kids[0]].token if kids else None
+            if x is None or (x != law.best and (law[x] == 0 or -law.logprob(x) > self.surprise)):
+                return Verdict(node, law.best)
+            node = kids[0]

@@ -1,0 +1,62 @@
+"""Slots on a device that gathers: any free slot is as good as another, so texts are lists of slots in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...core.errors import OutOfRoom
+from .kv_pool import Slots
+
+
+class Loose(Slots):
+    """A pool whose free slots lie on a stack; one slot more than `room` takes what padding writes.
+
+    Keys and values of layer i are keys[i] and values[i], each [heads, room + 1, width]. Kernels read them through a
+    table of slots, so nothing is ever moved.
+    """
+
+    gathers = True
+
+    def __init__(
+        self, room: int, layers: int, heads: int, width: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        super().__init__(room)
+        self.trash = room
+        self.keys = [torch.zeros(heads, room + 1, width, dtype=dtype, device=device) for _ in range(layers)]
+        self.values = [torch.zeros(heads, room + 1, width, dtype=dtype, device=device) for _ in range(layers)]
+        self._stack = list(range(room - 1, -1, -1))
+        self._users = [1] * room  # a free slot waits with its first user counted, so that taking it is taking it off
+
+    def take(self, count: int, after: int | None = None) -> list[int]:
+        """`count` free slots; all or none."""
+        if count > self._free:
+            raise OutOfRoom(self._full(count))
+        at = len(self._stack) - count
+        taken = self._stack[at:]
+        del self._stack[at:]
+        self._free -= count
+        taken.reverse()
+        return taken
+
+    def drop(self, slots: Sequence[int]) -> None:
+        """Count one user less of each; slots without users are free again."""
+        users, free = self._users, self._stack
+        for slot in slots:
+            if users[slot] == 1:
+                free.append(slot)
+            else:
+                users[slot] -= 1
+        self._free = len(free)
+
+    def write(self, layer: int, slots: Sequence[int] | slice | Tensor, keys: Tensor, values: Tensor) -> None:
+        """Store keys and values, each [heads, tokens, width], in these slots."""
+        at = slots if isinstance(slots, (slice, Tensor)) else self.where(slots, keys.device)
+        self.keys[layer][:, at], self.values[layer][:, at] = keys, values
+
+    def read(self, layer: int, slots: Sequence[int] | slice | Tensor) -> tuple[Tensor, Tensor]:
+        """The keys and values of these slots, each [heads, tokens, width]."""
+        at = slots if isinstance(slots, (slice, Tensor)) else self.where(slots, self.keys[layer].device)
+        return self.keys[layer][:, at], self.values[layer][:, at]

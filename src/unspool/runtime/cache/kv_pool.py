@@ -1,0 +1,127 @@
+"""The key/value pool: a text is a list of slots, a shared prefix is stored once, and forking copies nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...core.errors import OutOfRoom
+
+Where = slice | Tensor
+"""Slots as an index into storage: a slice where they are neighbours in order, else their numbers on the device."""
+
+
+class Slots:
+    """Storage for the keys and values of `room` tokens, with a count of users per slot.
+
+    Layers are laid out on first write as [heads, room, width], so that a run of neighbouring slots is a view and costs
+    no copy. Memory that was never written is never touched.
+    """
+
+    gathers = False  # whether scattered slots are read as fast as neighbours
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self._users = [0] * room
+        self._free = room
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
+
+    # ---- who uses what
+
+    @property
+    def in_use(self) -> int:
+        """Slots that some text holds."""
+        return self.room - self._free
+
+    def take(self, count: int, after: int | None = None) -> list[int]:
+        """`count` free slots, behind `after` if those are free, else from the longest free run; all or none."""
+        if count > self._free:
+            raise OutOfRoom(self._full(count))
+        start = self._run_behind(after, count) if after is not None else None
+        taken = self._from_longest_runs(count) if start is None else list(range(start, start + count))
+        for slot in taken:
+            self._users[slot] = 1
+        self._free -= count
+        return taken
+
+    def share(self, slots: Sequence[int]) -> None:
+        """Count one more user of each."""
+        for slot in slots:
+            self._users[slot] += 1
+
+    def drop(self, slots: Sequence[int]) -> None:
+        """Count one user less of each; slots without users are free again."""
+        for slot in slots:
+            self._users[slot] -= 1
+            self._free += self._users[slot] == 0
+
+    def _full(self, count: int) -> str:
+        return (
+            f"{count} tokens more do not fit: {self.in_use} of {self.room} slots of the cache are in use. "
+            "End or shorten other texts, or load the model with a larger cache."
+        )
+
+    def _run_behind(self, after: int, count: int) -> int | None:
+        start = after + 1
+        fits = start + count <= self.room and not any(self._users[start : start + count])
+        return start if fits else None
+
+    def _from_longest_runs(self, count: int) -> list[int]:
+        runs: list[tuple[int, int]] = []  # (length, start) of every free run
+        slot = 0
+        while slot < self.room:
+            if self._users[slot]:
+                slot += 1
+                continue
+            start = slot
+            try:
+                slot = next(i for i in range(start, self.room) if self._users[i])
+            except StopIteration:
+                slot = self.room
+            runs.append((slot - start, start))
+        taken: list[int] = []
+        # A new text starts in the middle of the longest run if it can, so that the text before it can still grow.
+        runs.sort(reverse=True)
+        length, start = runs[0]
+        if start > 0 and length >= 4 * count:
+            start, length = start + length // 2, length - length // 2
+            runs[0] = (length, start)
+        for length, start in runs:
+            taken += range(start, start + min(length, count - len(taken)))
+            if len(taken) == count:
+                break
+        return taken
+
+    # ---- what is in them
+
+    def write(self, layer: int, slots: Sequence[int] | Where, keys: Tensor, values: Tensor) -> None:
+        """Store keys and values, each [heads, tokens, width], in these slots."""
+        if layer not in self._keys:
+            self._keys[layer] = keys.new_empty(keys.shape[0], self.room, keys.shape[2])
+            self._values[layer] = values.new_empty(values.shape[0], self.room, values.shape[2])
+        at = slots if isinstance(slots, (slice, Tensor)) else self.where(slots, keys.device)
+        self._keys[layer][:, at] = keys
+        self._values[layer][:, at] = values
+
+    def read(self, layer: int, slots: Sequence[int] | Where) -> tuple[Tensor, Tensor]:
+        """The keys and values of these slots, each [heads, tokens, width]: views where the slots are neighbours."""
+        keys, values = self._keys[layer], self._values[layer]
+        at = slots if isinstance(slots, (slice, Tensor)) else self.where(slots, keys.device)
+        return keys[:, at], values[:, at]
+
+    def where(self, slots: Sequence[int], device: torch.device) -> Where:
+        """These slots as `write` and `read` take them fastest; a forward works it out once and not once per layer."""
+        first = slots[0]
+        neighbours = range(first, first + len(slots))
+        if slots[-1] == neighbours[-1] and (isinstance(slots, range) or list(slots) == list(neighbours)):
+            return slice(first, first + len(slots))
+        return torch.tensor(list(slots), device=device)
+
+    def move(self, old: Sequence[int], new: Sequence[int]) -> None:
+        """Copy what these slots hold to other slots, in every layer."""
+        for stored in (self._keys, self._values):
+            for tensor in stored.values():
+                tensor[:, list(new)] = tensor[:, list(old)]

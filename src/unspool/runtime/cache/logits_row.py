@@ -1,0 +1,22 @@
+"""A law that is one line of a matrix of logits, taken out only when somebody looks at it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ...core.law import Law
+
+
+class Line(Law):
+    """The law of row `number` of logits [n, vocab].
+
+    On a device, taking a row out is a launch; most laws of a drafted tree are never looked at.
+    """
+
+    def __init__(self, logits: Tensor, number: int) -> None:
+        self._logits, self._number = logits, number
+
+    @property
+    def scores(self) -> Tensor:
+        """The log-weights, in float32."""
+        return self._logits[self._number].float()

@@ -1,0 +1,65 @@
+"""What the GPU runtime takes beside weights and cache: tables, buffers, graphs and workspaces, in bytes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from ...models.shape import Shape
+
+WIDEST = 64  # tokens of a row in one step; more of a prompt are read before, without logits
+PORTION = 512  # tokens of a row that one forward reads of a prompt
+FLOCK = 16384  # tokens of one forward over prompts
+SHORTEST = 1024  # tokens of the shortest text that graphs are made for
+LANES = 4096  # texts at a time
+LEAST_LANES, SLOTS_PER_LANE = 64, 16  # texts that a small cache has lanes for
+STREAMED = 64  # tokens up to which a product needs no library
+LAWS, LAW = 1 << 17, 72  # laws that are remembered for drafts, and the bytes of one
+LINES = 64  # texts that drafts can be made for at the same time
+WORKSPACE = 32 << 20  # of the library, for every stream that has called it
+STREAMS = 3  # the usual one, one to try a step and one to record it
+SPLIT = 264 * 128 * 4  # bytes of partial sums of attention, per number of a head
+
+
+class Footprint(NamedTuple):
+    """Bytes of what a step leaves and needs."""
+
+    logits: int
+    activations: int
+    tables: int
+
+
+def lanes_for(room: int, most: int = LANES) -> int:
+    """How many texts a cache of so many tokens has lanes for."""
+    return min(most, max(LEAST_LANES, room // SLOTS_PER_LANE), room)
+
+
+def step_up(number: int, least: int) -> int:
+    """The next power of two from `least` on."""
+    return max(least, 1 << (number - 1).bit_length())
+
+
+def footprint(shape: Shape, dtype: torch.dtype, room: int, context: int, rows: int, tree: int) -> Footprint:
+    """What `rows` texts of `context` tokens with trees of `tree` nodes take on a GPU with a cache of `room` tokens.
+
+    logits: those of a step, and twice a copy that laws look at while the next is made. activations: the widest place of
+    a layer, in the step or where prompts are read, once to try it and once in the graphs' own memory, which they share.
+    tables: the slots of all texts, those of a step picked out of them, turns, what drafting remembers, and the
+    library's workspaces.
+    """
+    size = dtype.itemsize
+    step = step_up(rows, 1) * step_up(tree + 1, 1)
+    fill = min(FLOCK, step_up(rows, 1) * step_up(min(context, PORTION), WIDEST))
+    widest = max(step, fill)
+    inner = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
+    layer = max(2 * shape.dim + 3 * shape.hidden, shape.dim + inner + 2 * shape.heads * shape.head_dim)
+    length = step_up(shape.context, SHORTEST)
+    picked = step_up(rows, 1) * min(step_up(context + tree + 1, SHORTEST), length) * 4
+    turns = 2 * shape.context * shape.head_dim * 4
+    library = STREAMS * WORKSPACE if widest > STREAMED else 0
+    return Footprint(
+        logits=3 * step * shape.vocab * size,
+        activations=2 * (widest * layer * size + SPLIT * shape.head_dim),
+        tables=(lanes_for(room) + 1 + LINES + 1) * length * 4 + LAWS * LAW + 2 * picked + turns + library,
+    )

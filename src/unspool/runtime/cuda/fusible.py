@@ -1,0 +1,16 @@
+"""Which shapes the fused kernels can run; the others stay with PyTorch's own."""
+
+from __future__ import annotations
+
+from ...models.shape import Shape
+
+
+def unfused(shape: Shape) -> str | None:
+    """Why the fused kernels cannot run a shape, None if they can."""
+    if shape.mixture is not None:
+        return "its layers have experts, and the kernels know one perceptron a layer"
+    if shape.rotary != shape.head_dim:
+        return "a part of each head is turned, and the kernels turn whole heads"
+    if shape.filling is not None and not shape.filling.reads:
+        return "it only fills holes, and the kernels' texts are read from left to right"
+    return None

@@ -1,0 +1,249 @@
+"""A bucket: one shape of batch with buffers of its own, run as a graph where the device has such."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ...core.canvas import HOLE
+from ...core.chance import Chance, Philox, Role
+from ...kernels.advance import advance
+from ...kernels.philox import uniforms
+from ...kernels.pick import pick
+from ...kernels.rows import Rows, Sight
+from ...kernels.top import top
+from ...kernels.verify import verify
+from ..engine.contracts import LAST
+from ..network.lookahead_heads import Heads
+from .block_table import Lanes
+from .fused import Fused
+from .packing import BITS, Packed, words
+from .staging_buffer import Wire
+
+STRIDE = 32  # tokens that plain decoding writes at most before it looks up
+BEST = 8  # most probable tokens that are told after every node, for those who remember laws
+
+
+Lines: TypeAlias = tuple[list[int], list[int], list[int]]
+"""The lanes of some rows, and what is new in them: indices into the table, and slots."""
+
+
+class Kind(Enum):
+    """What a bucket is for."""
+
+    FILL = "read part of a prompt: keys and values, no logits"
+    TREE = "score drafted trees and verify them"
+    WRITE = "write on, token by token, without leaving the device"
+    LEAP = "write on, draft by draft, without leaving the device"
+    DRAW = "draw a chain of drafts, without leaving the device"
+
+
+class Size(NamedTuple):
+    """The shape of a bucket: rows × tokens, over texts of up to `length` tokens."""
+
+    kind: Kind
+    rows: int
+    tokens: int
+    length: int
+
+    @property
+    def words(self) -> int:
+        """Words of bits per token: its row, and as many drafts of earlier forwards again."""
+        return -(-2 * self.tokens // BITS)
+
+    @property
+    def entries(self) -> int:
+        """New entries of the table per row that a step can write, besides those of its own tokens."""
+        return 2 * self.tokens
+
+
+class Graph(NamedTuple):
+    """A recorded step, and where it leaves what it finds; logits have a place of their own."""
+
+    graph: torch.cuda.CUDAGraph
+    verdicts: Tensor
+    best: Tensor
+    hidden: dict[int, Tensor]
+    ahead: Tensor
+
+
+class Bucket:
+    """Buffers and, once it has run, a graph for one size."""
+
+    def __init__(self, size: Size, network: Fused, lanes: Lanes) -> None:
+        self.size, self.network, self.lanes = size, network, lanes
+        self.wire = Wire(self.fields(), network.device)
+        if size.kind is Kind.WRITE:
+            self.written = torch.zeros(size.rows, STRIDE, dtype=torch.int32, device=network.device)
+            self.logprobs = torch.zeros(size.rows, STRIDE, 2, dtype=torch.float32, device=network.device)
+        self.logits = torch.empty(0)
+        self.verdicts = torch.empty(0)
+        self.best = torch.empty(0)  # [n, 2 · BEST]: weights among the best, then their ids
+        self.hidden: dict[int, Tensor] = {}
+        self.heads: Heads | None = None
+        self.ahead = torch.empty(0)  # [rows, heads, 2 · BEST]: what they guess after each row's last accepted token
+        self.graphs: dict[tuple[int, ...], Graph] = {}  # by the hidden states that are wanted
+
+    def fields(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+        """The arrays that a step reads, with their types and sizes."""
+        size, whole, real = self.size, torch.int32, torch.float32
+        rows, n = size.rows, size.rows * size.tokens
+        plan = {"plan": (whole, (rows, STRIDE)), "turn": (whole, (1,))} if size.kind is Kind.WRITE else {}
+        return {
+            **dict.fromkeys(("tokens", "places", "slots", "parents"), (whole, (n,))),
+            **dict.fromkeys(("past", "count", "clear", "lane", "roots"), (whole, (rows,))),
+            **dict.fromkeys(("at", "slot"), (whole, (rows * size.entries,))),
+            "sees": (whole, (n, size.words)),
+            "key_places": (whole, (rows, BITS * size.words)),
+            "temperature": (real, (rows,)),
+            **dict.fromkeys(("seed", "stream"), (torch.int64, (rows,))),
+            **plan,
+        }
+
+    def fill(self, rows: list[Packed], lines: Lines) -> None:
+        """Write what the rows are; temperatures and noise are the caller's."""
+        size, put, trash = self.size, self.wire.put, self.network.slots.trash
+        tokens, width = size.tokens, size.words
+        self.wire.wait()
+
+        def spread(field: str, rest: int) -> list[int]:
+            return [x for row in rows for x in _filled(getattr(row, field), tokens, rest)]
+
+        shown = spread("tokens", 0)
+        put("tokens", self.network.shown(shown) if HOLE in shown else shown)
+        for field, rest in (("places", 0), ("slots", trash)):
+            put(field, spread(field, rest), rest)
+        put("count", [len(row.tokens) for row in rows])
+        put("past", [row.past for row in rows])
+        self._lay(*lines)
+        if size.kind is Kind.FILL:
+            return
+        put("roots", [max(row.root, 0) for row in rows])
+        put("parents", [x for row in rows for x in _filled(row.parents or [], tokens, -2)], -2)
+        if size.tokens > 1:
+            put("clear", [row.clear for row in rows])
+            put("sees", words(spread("sees", 0), width))
+            if self.network.placed:
+                put("key_places", [x for row in rows for x in _filled(row.key_places, BITS * width, 0)])
+
+    def begin(self, tokens: list[int], past: list[int], plan: list[int], turns: int, lines: Lines) -> None:
+        """Write where each row goes on: its last token, how many are before it, and the slots of the next `turns`."""
+        put, trash = self.wire.put, self.network.slots.trash
+        self.wire.wait()
+        put("tokens", tokens)
+        put("places", past)
+        put("past", past)
+        put("slots", plan[::turns], trash)
+        put("count", [1] * len(tokens))
+        if turns < STRIDE:
+            rest = [trash] * (STRIDE - turns)
+            plan = [slot for i in range(0, len(plan), turns) for slot in (*plan[i : i + turns], *rest)]
+        put("plan", plan, trash)
+        put("turn", [0])
+        self._lay(*lines)
+
+    def _lay(self, lanes: list[int], at: list[int], slots: list[int]) -> None:
+        if len(at) > self.size.rows * self.size.entries:
+            self.lanes.write(at, slots)
+            at = slots = []
+        self.wire.put("lane", lanes, self.lanes.trash)
+        self.wire.put("at", at, self.lanes.nowhere)
+        self.wire.put("slot", slots)
+
+    def warm(self, temperatures: list[float], chances: Sequence[Chance]) -> None:
+        """Write how each row is drawn: the temperature, 0 for greedy, and the key of its random numbers."""
+        seeds = [chance.seed if isinstance(chance, Philox) else 0 for chance in chances]
+        self.wire.put("temperature", temperatures)
+        self.wire.put("seed", [seed - (1 << 64) if seed >> 63 else seed for seed in seeds])
+        self.wire.put("stream", [chance.stream if isinstance(chance, Philox) else 0 for chance in chances])
+
+    def run(self, turns: int = 1, want: tuple[int, ...] = ()) -> None:
+        """Send what was written and run the bucket, `turns` times one after the other."""
+        self.wire.send()
+        if self.network.device.type != "cuda":
+            for _ in range(turns):
+                self._step(want)
+            return
+        if want not in self.graphs:
+            self.graphs[want] = self._captured(want)
+            self.wire.send()  # running it to capture it has moved its counters on
+        graph, self.verdicts, self.best, self.hidden, self.ahead = self.graphs[want]
+        for _ in range(turns):
+            graph.replay()
+
+    def _captured(self, want: tuple[int, ...]) -> Graph:
+        side = _side(self.network.device)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self._step(want)  # compiles what is new
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.network.pool):
+            self._step(want)
+        return Graph(graph, self.verdicts, self.best, self.hidden, self.ahead)
+
+    @torch.no_grad()
+    def _step(self, want: tuple[int, ...] = ()) -> None:
+        on, size = self.wire.on, self.size
+        flat = self.lanes.table.view(-1)
+        flat.index_put_((on["at"].long(),), on["slot"])
+        if size.kind is Kind.WRITE:  # what this turn computes is what the next one reads
+            flat.index_put_((on["lane"].long() * self.lanes.length + on["past"],), on["slots"])
+        tree = size.tokens > 1 and size.kind is Kind.TREE
+        x, self.hidden = self.network.run(on["tokens"], self._rows(tree), want)
+        if LAST in want:
+            self.hidden[LAST] = self.network.normed(x)
+        if size.kind is Kind.FILL:
+            return
+        self.logits = self.network.read(x)
+        noise = self._noise()
+        if size.kind is Kind.TREE:
+            asked = (on["tokens"], on["parents"], on["roots"], on["count"], on["temperature"], noise)
+            self.verdicts = verify(self.logits, *asked).packed
+            values, best = top(self.logits, BEST)
+            self.best = torch.cat((values.softmax(1), best.to(values.dtype)), 1)
+            if self.heads is not None and LAST in want:
+                first = torch.arange(0, size.rows * size.tokens, size.tokens, device=x.device)
+                ends, follow = first + self.verdicts[:, 0], self.verdicts[:, 1].clamp(min=0)
+                told = self.heads.told(self.hidden[LAST][ends], follow, BEST, top)
+                self.ahead = told.view(size.rows, len(self.heads), -1)
+            return
+        picked, logprobs = pick(self.logits, on["temperature"], noise, on["count"])
+        moving = (on["tokens"], on["places"], on["slots"], on["past"], on["count"])
+        advance(picked, *moving, on["plan"], self.written, logprobs, self.logprobs, on["turn"])
+
+    def _rows(self, tree: bool) -> Rows:
+        """The batch as kernels take it; the tokens of a tree see what their bits say."""
+        on = self.wire.on
+        return Rows(
+            table=self.lanes.rows(on["lane"], self.size.length),
+            past=on["past"],
+            count=on["count"],
+            slots=on["slots"],
+            places=on["places"],
+            sight=Sight.BITS if tree else Sight.CAUSAL,
+            clear=on["clear"] if tree else None,
+            sees=on["sees"] if tree else None,
+            key_places=on["key_places"] if tree else None,
+        )
+
+    def _noise(self) -> Tensor:
+        """The numbers that draw the token after every one of the batch."""
+        on = self.wire.on
+        seed, stream = (on[name].repeat_interleave(self.size.tokens) for name in ("seed", "stream"))
+        return uniforms(seed, stream, on["places"] + 1, Role.PICK)
+
+
+@lru_cache
+def _side(device: torch.device) -> torch.cuda.Stream:
+    """One stream to try steps on before they are captured: what one leaves there, the next one takes."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def _filled(numbers: list[int], size: int, rest: int) -> list[int]:
+    return numbers if len(numbers) == size else [*numbers, *[rest] * (size - len(numbers))]

@@ -1,0 +1,77 @@
+"""Packing: a growth as one row of a rectangular batch, with what each token sees as bits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..cache.forward_request import Growth
+from ..cache.sequence import Leaf, Node
+
+BITS = 32
+
+
+class Packed(NamedTuple):
+    """The tokens of one row. Bit b of `sees[i]` tells whether token i sees key `clear` + b of the row.
+
+    The row's keys are those of the text as far as it is computed (all see them), the drafts below it, and its own.
+    `root` is the index of the text's last token, `parents` are indices in the row; both tell the verifier what hangs
+    where, and are None where a draft hangs from one of an earlier forward.
+    """
+
+    tokens: list[int]
+    places: list[int]
+    slots: list[int]
+    sees: list[int]
+    clear: int
+    behind: list[int]  # slots of the row's older keys that are not the text's own yet
+    key_places: list[int]  # places of the keys from `clear` on
+    past: int
+    root: int
+    parents: list[int] | None
+
+
+def packed(growth: Growth, done: int = 0) -> Packed:
+    """The row of a growth, whose first `done` owed tokens are computed already."""
+    leaf, owed = growth.leaf, growth.owed[done:]
+    clear, older = len(leaf.slots) + done, len(leaf.drafts)
+    end, count = len(leaf.tokens), len(owed)
+    text = ((1 << count) - 1) << older
+    sees = [((2 << i) - 1) << older for i in range(count)]
+    places, tokens = list(range(clear, end)), [*owed, *(token for token, _ in growth.added)]
+    parents: list[int] | None = list(range(-1, count - 1))
+    for i, (_, above) in enumerate(growth.added):
+        own = 1 << (older + count + i)
+        if isinstance(above, Node):
+            sees.append(_line(above) | own)
+            places.append(above.place + 1)
+            parents = None
+        else:
+            sees.append((text if above < 0 else sees[count + above]) | own)
+            places.append(end if above < 0 else places[count + above] + 1)
+            if parents is not None:
+                parents.append(count - 1 if above < 0 else count + above)
+    behind = [*growth.slots[:done], *(node.slot for node in leaf.drafts)]
+    key_places = [*(node.place for node in leaf.drafts), *places]
+    known = parents if count else None
+    return Packed(tokens, places, growth.slots[done:], sees, clear, behind, key_places, clear + older, count - 1, known)
+
+
+def words(sees: list[int], width: int) -> list[int]:
+    """Bits as `width` signed 32-bit words each."""
+    if width == 1:
+        return [_signed(bits & 0xFFFFFFFF) for bits in sees]
+    return [_signed(bits >> (BITS * word) & 0xFFFFFFFF) for bits in sees for word in range(width)]
+
+
+def _signed(word: int) -> int:
+    return word - (1 << BITS) if word >> (BITS - 1) else word
+
+
+def _line(node: Node) -> int:
+    """The bits of a drafted token and of all drafted tokens above it."""
+    bits, above = 0, node
+    while isinstance(above, Node):
+        bits |= 1 << above.order
+        above = above.above  # type: ignore[assignment]
+    assert isinstance(above, Leaf)
+    return bits

@@ -1,0 +1,1 @@
+"""Models that fill holes: bidirectional ones, block diffusion on a causal cache, and that on a GPU."""

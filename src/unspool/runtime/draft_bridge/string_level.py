@@ -1,0 +1,210 @@
+"""A causal model seen through the strings of another model's tokens, so that it can draft for any model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ...core.asks import Scores
+from ...core.chosen import chosen
+from ...core.law import Law
+from ...core.tree import Tree
+from ..engine.contracts import Asked, Causal
+from .shared_vocabulary import Spelling, TranslatedSession, spelt
+from .stems import Stems
+
+Key: TypeAlias = tuple[int, tuple[int, ...]]  # a leaf and the outer tokens below it
+
+
+class Strings(Spelling, Protocol):
+    """A spelling that also knows the strings of all tokens."""
+
+    @property
+    def strings(self) -> tuple[Sequence[bytes], Sequence[bytes]]:
+        """The bytes of every outer token, and of every inner one; none for control tokens."""
+        ...
+
+    @property
+    def ends(self) -> Mapping[int, int]:
+        """Inner control tokens that the outer vocabulary has too."""
+        ...
+
+
+class Covering:
+    """A causal model in outer tokens whose law is that of the first outer token of the text it would write.
+
+    ψ(t) = Pr(t is the longest outer token that the written text begins with), summed over all ways to write it with
+    inner tokens, by a walk through the prefix tree of the outer strings. Every inner token that may go on inside the
+    tree is a branch, and a branch takes a row of a forward; only the `width` heaviest are followed, for `looks`
+    forwards in all. A branch that is not followed counts as if the text ended there. So ψ is a law, whatever the
+    bounds, and whoever draws from it stays exact; with looks = 1 no text is followed and inner tokens are only cut.
+    """
+
+    def __init__(self, model: Causal, spelling: Strings, looks: int = 2, width: int = 4) -> None:
+        self.model, self.spelling, self.looks, self.width = model, spelling, looks, width
+        self.vocab, self.context, self.room = spelling.size, model.context, model.room
+        self._stems: Stems | None = None
+
+    @property
+    def stems(self) -> Stems:
+        """The prefix tree, made when it is first needed: it takes a second for a large vocabulary."""
+        if self._stems is None:
+            self._stems = Stems(*self.spelling.strings, self.spelling.ends)
+        return self._stems
+
+    def open(self, text: Sequence[int]) -> CoveringSession:
+        """A session of the inner model at the same text, in its own tokens."""
+        return CoveringSession(TranslatedSession(self.model.open(self.spelling.read(text)), self.spelling))
+
+    def forget(self) -> None:
+        """Whatever the inner model keeps."""
+        self.model.forget()
+
+    def score(self, asked: Sequence[Asked]) -> list[Scores]:
+        """Answer all these in at most `looks` forwards of the inner model; what is known needs no second one."""
+        asks = [_Ask(ask, self.spelling) for ask in asked]
+        for ask, answer in zip(asks, self.model.score([ask.inner() for ask in asks]), strict=True):
+            ask.begin(answer, self)
+        for _ in range(self.looks - 1):
+            busy = [ask for ask in asks if any(place.weighing.branches for place in ask.places)]
+            if not busy:
+                break
+            for ask, answer in zip(busy, self.model.score([ask.inner() for ask in busy]), strict=True):
+                ask.follow(answer)
+        return [ask.scores() for ask in asks]
+
+
+class CoveringSession:
+    """A session of the inner model, and the laws already known below its leaves."""
+
+    def __init__(self, inner: TranslatedSession) -> None:
+        self.inner = inner
+        self.known: dict[Key, Law] = {}
+
+    def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
+        """Keep the same texts, spelt with inner tokens."""
+        self.known.clear()
+        self.inner.keep(tree, nodes, extra)
+
+    def fork(self) -> CoveringSession:
+        """The same texts again."""
+        return CoveringSession(self.inner.fork())
+
+    def close(self) -> None:
+        """Free what the inner model holds."""
+        self.inner.close()
+
+
+class Branch(NamedTuple):
+    """Inner tokens that may go on inside the prefix tree: their string, their mass, and the token it counts for now."""
+
+    tokens: tuple[int, ...]
+    string: bytes
+    mass: float
+    counted: int | None
+
+
+class Weighing:
+    """ψ of one context in the making."""
+
+    def __init__(self, by: Covering, law: Law) -> None:
+        self._by = by
+        self.psi = torch.zeros(by.vocab, dtype=law.p.dtype, device=law.p.device)
+        self.branches: list[Branch] = []
+        self._follow([(Branch((), b"", 1.0, None), law)])
+
+    def law(self) -> Law:
+        """ψ as far as it has been followed."""
+        return Law(self.psi.clamp_min(0).log())
+
+    def follow(self, laws: Sequence[Law]) -> None:
+        """Go one inner token further along every branch."""
+        self._follow(list(zip(self.branches, laws, strict=True)))
+
+    def _follow(self, grown: Sequence[tuple[Branch, Law]]) -> None:
+        longer: list[Branch] = []
+        for branch, law in grown:
+            inner, outer, inside = (x.to(self.psi.device) for x in self._by.stems.reach(branch.string))
+            mass = branch.mass * law.p
+            if len(inner):
+                self.psi.index_add_(0, outer, mass[inner])
+                if branch.counted is not None:
+                    self.psi[branch.counted] -= mass[inner].sum()
+            longer += self._heaviest(branch, mass, inside)
+        self.branches = sorted(longer, key=lambda b: -b.mass)[: self._by.width]
+
+    def _heaviest(self, branch: Branch, mass: Tensor, inside: Tensor) -> list[Branch]:
+        if not len(inside):
+            return []
+        masses, order = mass[inside].topk(min(self._by.width, len(inside)))
+        found = []
+        for x, own in zip(inside[order].tolist(), masses.tolist(), strict=True):
+            string = branch.string + self._by.spelling.strings[1][x]
+            if own > 0:
+                found.append(Branch((*branch.tokens, x), string, own, self._by.stems.longest(string)))
+        return found
+
+
+class _Place(NamedTuple):
+    """A context whose law is being made: where its inner text ends, and how far ψ is."""
+
+    key: Key
+    end: int
+    weighing: Weighing
+
+
+class _Ask:
+    """One session's tree, spelt with inner tokens, with all places in it whose laws are not known yet."""
+
+    def __init__(self, ask: Asked, spelling: Spelling) -> None:
+        assert isinstance(ask.session, CoveringSession)
+        self.session, self.tree = ask.session, ask.tree
+        self.spelt, self.ends = spelt(ask.tree, spelling)
+        self.places: list[_Place] = []
+        self.leaves, self.rows = 0, 0
+        self._grown: list[list[int]] = []
+
+    def inner(self) -> Asked:
+        """The spelt tree, with every branch that is to be followed."""
+        tree, self._grown = self.spelt, []
+        for place in self.places:
+            ends = []
+            for branch in place.weighing.branches:
+                end = place.end
+                for x in branch.tokens:
+                    tree, end = tree.grow(chosen(x), end)
+                ends.append(end)
+            self._grown.append(ends)
+        return Asked(self.session.inner.inner, tree)
+
+    def begin(self, answer: Scores, by: Covering) -> None:
+        """Start to weigh what is not known yet."""
+        self.leaves, self.rows = len(answer.leaf), answer.rows
+        seen = set(self.session.known)
+        for node in self._nodes():
+            if (key := self._key(node)) not in seen:
+                seen.add(key)
+                end = self.ends[node] if node >= 0 else node
+                self.places.append(_Place(key, end, Weighing(by, answer.law(end))))
+
+    def follow(self, answer: Scores) -> None:
+        """One inner token further along every branch."""
+        self.rows += answer.rows
+        for place, ends in zip(self.places, self._grown, strict=True):
+            place.weighing.follow([answer.law(end) for end in ends])
+
+    def scores(self) -> Scores:
+        """The laws of all places."""
+        known = self.session.known
+        known.update({place.key: place.weighing.law() for place in self.places})
+        laws = [known[self._key(node)] for node in self._nodes()]
+        return Scores(laws[: len(self.tree)], laws[len(self.tree) :], rows=self.rows)
+
+    def _nodes(self) -> list[int]:
+        return [*range(len(self.tree)), *(~r for r in range(self.leaves))]
+
+    def _key(self, node: int) -> Key:
+        return self.tree.leaf(node), self.tree.tokens(self.tree.path(node))

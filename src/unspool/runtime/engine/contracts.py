@@ -1,0 +1,201 @@
+"""The contracts between the engine and whatever owns tensors.
+
+A causal model opens sessions and scores many of them in one forward. Every implementation passes the same property
+tests: tree = each path scored as a chain; keep = recompute from scratch; batch = alone; warm prefix = cold prefix;
+fork = copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from ...core.asks import Check, Checked, Draw, Drew, Look, Scores, Write, Written
+from ...core.errors import BadRequest, BadScores
+from ...core.field import Field
+from ...core.tree import Tree
+
+LAST = -1  # the number of what leaves the last norm, which heads read
+
+
+class Session(Protocol):
+    """One request's texts inside a model: the kept leaves, and what is cached of them."""
+
+    def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
+        """Make the texts that end in these nodes (each with its extra token, if any) the new leaves."""
+        ...
+
+    def fork(self) -> Session:
+        """Another session with the same leaves, sharing whatever is stored."""
+        ...
+
+    def close(self) -> None:
+        """Free everything that no other session uses. Closing twice is fine."""
+        ...
+
+
+class Asked(NamedTuple):
+    """One session's question to a causal model."""
+
+    session: Session
+    tree: Tree
+    want: tuple[str, ...] = ()
+
+
+def layer_of(name: str) -> int:
+    """The number in "hidden:i", which names what enters layer i; −1 names what leaves the last norm."""
+    kind, _, number = name.partition(":")
+    if kind != "hidden" or not number.removeprefix("-").isdigit():
+        raise BadRequest(
+            f"cannot give {name!r}: hidden states are named 'hidden:LAYER', as in 'hidden:12' or 'hidden:-1'; the best "
+            "tokens of the prompt 'prompt:COUNT', as in 'prompt:8', and those of the model's heads 'heads:COUNT'"
+        )
+    return int(number)
+
+
+def tops_of(want: tuple[str, ...]) -> int:
+    """The number in "prompt:k", 0 if it is not wanted."""
+    return _number(want, "prompt:")
+
+
+def guesses_of(want: tuple[str, ...]) -> int:
+    """The number in "heads:k", 0 if they are not wanted."""
+    return _number(want, "heads:")
+
+
+def hidden_of(want: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of hidden states among what is wanted."""
+    return tuple(name for name in want if not (tops_of((name,)) or guesses_of((name,))))
+
+
+def named(asked: Sequence[Asked]) -> tuple[int, ...]:
+    """The layers whose hidden states are wanted by their names."""
+    return tuple(sorted({layer_of(name) for ask in asked for name in hidden_of(ask.want)}))
+
+
+def layers_of(asked: Sequence[Asked]) -> tuple[int, ...]:
+    """The layers whose hidden states are wanted, by their names or for heads to read."""
+    guessing = any(guesses_of(ask.want) for ask in asked)
+    return tuple(sorted({*named(asked), LAST})) if guessing else named(asked)
+
+
+def _number(want: tuple[str, ...], kind: str) -> int:
+    found = [name.removeprefix(kind) for name in want if name.startswith(kind)]
+    return max((int(number) for number in found if number.isdigit()), default=0)
+
+
+@runtime_checkable
+class Causal(Protocol):
+    """A model that reads left to right."""
+
+    @property
+    def vocab(self) -> int:
+        """Number of tokens it gives scores to."""
+        ...
+
+    @property
+    def context(self) -> int | None:
+        """The longest text it can read; None if there is no limit."""
+        ...
+
+    @property
+    def room(self) -> int | None:
+        """How many tokens can be stored for all sessions together; None if there is no limit."""
+        ...
+
+    def open(self, text: Sequence[int]) -> Session:
+        """A session whose only leaf is `text`, which must not be empty. Nothing is computed before it is scored."""
+        ...
+
+    def forget(self) -> None:
+        """Drop whatever is still cached of closed sessions."""
+        ...
+
+    def score(self, asked: Sequence[Asked]) -> list[Scores]:
+        """Answer all these in one forward: the law after every node and every leaf of each."""
+        ...
+
+
+@runtime_checkable
+class Patient(Causal, Protocol):
+    """A causal model that can read a long text in portions, so that others need not wait for all of it."""
+
+    @property
+    def portion(self) -> int:
+        """How many tokens it reads at a time without waste."""
+        ...
+
+    def owed(self, session: Session) -> int:
+        """How many tokens of a session's text must still be read before it can be answered."""
+        ...
+
+    def read(self, portions: Sequence[tuple[Session, int]]) -> None:
+        """Read so many of them now, from the first on, and answer nothing: fewer than are owed, at least one."""
+        ...
+
+
+@runtime_checkable
+class Swift(Causal, Protocol):
+    """A causal model that can also answer on its device what rules would say of its scores.
+
+    Both give None where they cannot; then scores are asked for and the rule itself answers. A text whose scores are
+    broken is answered with the error, which is its request's own.
+    """
+
+    @property
+    def crowd(self) -> int:
+        """How many texts it can go on with at the same time."""
+        ...
+
+    @property
+    def leaps(self) -> bool:
+        """Whether it drafts for itself when a `Write` lets it."""
+        ...
+
+    def check(self, asked: Sequence[Asked], checks: Sequence[Check]) -> Sequence[Checked | BadScores] | None:
+        """Answer all these in one forward: the verdict on every tree."""
+        ...
+
+    def write(
+        self, asked: Sequence[Asked], writes: Sequence[Write], turns: int
+    ) -> Sequence[Written | BadScores] | None:
+        """Write on, in at most `turns` forwards, and keep what was written."""
+        ...
+
+
+@runtime_checkable
+class Sketching(Causal, Protocol):
+    """A causal model that may draw whole chains of drafts on its device, if `draws` says so."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether it can, for some requests."""
+        ...
+
+    def draw(self, asked: Sequence[Asked], draws: Sequence[Draw]) -> Sequence[Drew | None] | None:
+        """Draw all these; None where it cannot, and then they are drawn from scores."""
+        ...
+
+
+class Looking(NamedTuple):
+    """One request's look at a canvas, with its session where the model has sessions."""
+
+    session: Session | None
+    look: Look
+
+
+@runtime_checkable
+class Infill(Protocol):
+    """A model that sees a canvas as a whole, or all of it up to the end of the window."""
+
+    @property
+    def vocab(self) -> int:
+        """Number of tokens it gives scores to."""
+        ...
+
+    def look(self, asked: Sequence[Looking]) -> list[Field]:
+        """Answer all these in one forward: the law at every place that each asks about."""
+        ...
+
+
+Model = Causal | Infill

@@ -1,0 +1,164 @@
+"""A job: one request inside the engine."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any
+
+from ...core.asks import (
+    TARGET,
+    Ask,
+    Check,
+    Checked,
+    Decoding,
+    Done,
+    Drew,
+    Emit,
+    OutOfTime,
+    Score,
+    Scores,
+    Write,
+    Written,
+)
+from ...core.errors import BadScores
+from ...core.field import Field
+from ...core.stop import Stop
+from ...core.trace import Trace
+from ...core.tree import NOTHING, Tree
+from ...core.walk import walk
+from .contracts import Session
+
+WAITING, LIVE, ENDED = "waiting", "live", "ended"
+PARTING = 64  # asks that a decoder may still make when its time is over
+
+
+@dataclass(eq=False)
+class Account:
+    """Whose texts these are: those of one account share their part of every step (see `run.turns`)."""
+
+    turn: int = 0  # the step in which it last had one
+    steps: int = 0  # in which it took part
+
+
+@dataclass(eq=False)
+class Job:
+    """One request inside the engine: what it emitted so far, how it ended, and its trace."""
+
+    decoding: Decoding
+    text: tuple[int, ...]
+    room: int
+    trace: Trace
+    state: str = WAITING
+    emitted: deque[Emit] = field(default_factory=deque)
+    done: Done | None = None
+    error: Exception | None = None
+    sessions: dict[str, Session] = field(default_factory=dict)
+    ask: Ask | None = None
+    reply: Any = None
+    answered: bool = True  # its decoder can go on: it has asked nothing, or `reply` is the answer
+    reading: bool = False  # its ask waits until more of its prompt is read
+    key: int = field(init=False)  # the same for the same prompt
+    began: float = 0.0
+    laws: bool = True  # whether anybody looks at the laws of what is emitted
+    patience: float = math.inf  # seconds after which somebody wants to see what was written
+    stop: Stop = field(default_factory=Stop)
+    deadline: float | None = None  # by the clock of its stop; it runs from the first ask on
+    silent: int = 0  # asks since the last that needed a model
+    resting: bool = False  # it gives way to others and goes on at the next step, without an answer
+    texts: int = 1  # how many leaves it keeps
+    tokens: list[int] = field(default_factory=list)  # all that it has emitted, whoever has read it since
+    account: Account = field(default_factory=Account)
+    turn: int = 0  # the step in which it last had one
+    seconds: float = 0.0  # that its last round took: decoder, forward and verification
+
+    def __post_init__(self) -> None:
+        self.key = hash(self.text)
+
+    @property
+    def asks(self) -> str | None:
+        """The name of the model that it asks."""
+        return TARGET if isinstance(self.ask, (Check, Write)) else getattr(self.ask, "by", None)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may write on by itself: nobody looks at the laws."""
+        return isinstance(self.ask, Write) and not self.laws
+
+    @property
+    def question(self) -> tuple[Tree, tuple[str, ...]]:
+        """The tree that it asks about, and what it wants beside."""
+        return (self.ask.tree, self.ask.want) if isinstance(self.ask, (Score, Check)) else (NOTHING, ())
+
+    @property
+    def check(self) -> Check | None:
+        """What it asks, as a check: writing on is to check nothing, under the walk."""
+        if isinstance(self.ask, Write):
+            return Check(NOTHING, self.ask.prefix, walk, self.ask.chance)
+        return self.ask if isinstance(self.ask, Check) else None
+
+    @property
+    def late(self) -> bool:
+        """Whether its time is over."""
+        return self.deadline is not None and self.stop.clock() >= self.deadline
+
+    def begin(self) -> None:
+        """Let its clock run, if it has one."""
+        if self.deadline is None and self.stop.seconds is not None:
+            self.deadline = self.stop.clock() + self.stop.seconds
+
+    def emit(self, emit: Emit) -> None:
+        """Take note of what its decoder hands out."""
+        self.tokens += emit.tokens
+        if self.trace.seconds_first is None and emit.tokens:
+            self.trace.seconds_first = perf_counter() - self.began
+        self.trace.round(len(emit.tokens), emit.drafted, emit.accepted, emit.rounds)
+        if not self.laws and emit.before:  # laws hold on to all that a forward computed
+            emit = replace(emit, before=(), after=())
+        self.emitted.append(emit)
+
+    def out_of_time(self) -> Done:
+        """Tell its decoder that the time is over; how it ends, after it has handed out what it still has.
+
+        A method made of methods may ask once more after a part of it has ended, and is told again.
+        """
+        ask: Ask | None = None
+        try:
+            for _ in range(PARTING):
+                ask = self.decoding.send(None) if isinstance(ask, Emit) else self.decoding.throw(OutOfTime())
+                if isinstance(ask, Emit):
+                    self.emit(ask)
+        except StopIteration as end:
+            done: Done = end.value
+            return done
+        except OutOfTime:
+            pass
+        return Done(tuple(self.tokens), "time")
+
+    def result(self) -> Done:
+        """How it ended, or the error that ended it."""
+        if self.error is not None:
+            raise self.error
+        if self.done is None:
+            raise RuntimeError("this request has not ended yet")
+        return self.done
+
+
+def rows_of(reply: Any) -> int:
+    """How many rows an answer took, 0 if all was known already."""
+    counted = reply.scores if isinstance(reply, Checked) else reply
+    return counted.rows if isinstance(counted, (Scores, Field, Written, Drew)) else 0
+
+
+def forwards_of(reply: Any) -> int:
+    """How many forwards an answer took."""
+    match reply:
+        case None:
+            return 0
+        case Written(tokens, leaps=leaps):
+            return len(leaps or tokens)
+        case Drew(tree):
+            return len(tree)
+    return 1 if isinstance(reply, BadScores) else int(rows_of(reply) > 0)

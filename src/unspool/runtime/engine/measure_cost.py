@@ -1,0 +1,98 @@
+"""Measure what a forward costs: once per model and device, then every tree can be cut to what pays there."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from ...core.asks import Check, Write, Written
+from ...core.chance import Philox
+from ...core.chosen import chosen
+from ...core.cost import Cost
+from ...core.errors import BadRequest
+from ...core.tree import NOTHING, ROOT, Tree
+from ...core.walk import walk
+from ...core.warp.temperature import Temperature
+from ...core.warp.warp import Prefix
+from .contracts import Asked, Causal, Session, Swift
+
+ROWS = (1, 2, 3, 4, 6, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)  # kernels change gear right after powers of two
+AHEAD = 16  # tokens of plain decoding that are timed together where they are written together
+WIDE = 5  # forwards that take so many times the narrowest are not measured further: no tree pays there
+
+
+def measure(
+    model: Causal, rows: tuple[int, ...] = ROWS, repeats: int = 5, behind: int = 64, seconds: float = 3.0
+) -> Cost:
+    """t(n) for these numbers of rows, behind a text of `behind` tokens: the least of `repeats`, made to rise with n.
+
+    Every forward computes the last kept token and a drafted chain, so n rows are n − 1 drafted nodes. One turn over
+    all sizes is made first; its times count only to leave out sizes that are hopeless. A slow model is measured less
+    often: no turn begins after `seconds`, but for the first one that counts. A model that checks and writes on its
+    device is measured doing so: its one row is a token of plain decoding as it really goes there, and what a check of
+    one row takes more than that is what checking takes aside.
+
+    Cost: at most (repeats + 1) · len(rows) forwards and one prompt.
+    """
+    if not rows or min(rows) < 1 or repeats < 1 or behind < 1:
+        raise BadRequest(
+            f"cannot measure rows {rows} {repeats} times behind {behind} tokens; "
+            "expected at least one number of rows, all from 1 on, one repeat and one token"
+        )
+    sizes = sorted(set(rows))
+    if model.context is not None:
+        behind = max(1, min(behind, model.context // 2))
+        written = (repeats + 1) * (len(sizes) + AHEAD)
+        sizes = [n for n in sizes if behind + written + n <= model.context] or sizes[:1]
+    times: dict[int, list[float]] = {n: [] for n in sizes}
+    checked: list[float] = []
+    session = model.open([i % model.vocab for i in range(behind)])
+    try:
+        model.score([Asked(session, NOTHING)])
+        start = perf_counter()
+        for turn in range(repeats + 1):
+            if turn > 1 and perf_counter() - start > seconds:
+                break
+            for n in sizes:
+                session.keep(NOTHING, (ROOT,), (turn % model.vocab,))
+                times[n].append(_seconds(model, session, [(turn + i) % model.vocab for i in range(n - 1)]))
+            if isinstance(model, Swift):
+                session.keep(NOTHING, (ROOT,), (turn % model.vocab,))
+                checked.append(_checked(model, session))
+            if turn == 0:
+                sizes = [n for n in sizes if times[n][0] <= WIDE * times[sizes[0]][0]]
+    finally:
+        session.close()
+        model.forget()
+    # Whatever else runs on the machine only adds time, so the least is the truest. A forward over fewer rows is not
+    # slower either; where the clock says so it was disturbed.
+    least = [min(times[n][1:]) for n in sizes]
+    rising = tuple(min(least[i:]) for i in range(len(least)))
+    aside = max(0.0, min(checked[1:]) - rising[0]) if checked and sizes[0] == 1 else 0.0
+    return Cost(tuple(sizes), rising, aside=aside)
+
+
+def _seconds(model: Causal, session: Session, tokens: list[int]) -> float:
+    """The time of one forward over the last token and these, until somebody can know what it says."""
+    tree, prefix = Tree.chain([chosen(x) for x in tokens]), Prefix.of((0,), Temperature(0.0))
+    ask, began = Asked(session, tree), perf_counter()
+    if isinstance(model, Swift):
+        written = None if tokens else model.write([ask], [Write(prefix, Philox(0), AHEAD)], AHEAD)
+        if written and isinstance(written[0], Written):
+            return (perf_counter() - began) / len(written[0].tokens)
+        if model.check([ask], [Check(tree, prefix, walk, Philox(0))]):
+            return perf_counter() - began
+    return _scored(model, ask, began)
+
+
+def _checked(model: Swift, session: Session) -> float:
+    """The time of checking nothing but the next token, which could have been written."""
+    ask, prefix, began = Asked(session, NOTHING), Prefix.of((0,), Temperature(0.0)), perf_counter()
+    if model.check([ask], [Check(NOTHING, prefix, walk, Philox(0))]):
+        return perf_counter() - began
+    return _scored(model, ask, began)
+
+
+def _scored(model: Causal, ask: Asked, began: float) -> float:
+    (scores,) = model.score([ask])
+    scores.law(len(ask.tree) - 1).best  # noqa: B018  (waits for the device; with no tree, −1 is the root)
+    return perf_counter() - began

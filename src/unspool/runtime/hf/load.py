@@ -1,0 +1,165 @@
+"""Models of the transformers library, by folder, GGUF file, Hub id or loaded object: the front door of that runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import torch
+
+from ...core.errors import BadModel, FetchFailed, MissingExtra
+from ...models.json_vocabulary import read_vocabulary
+from ...models.vocabulary import Vocabulary
+from ..cache.cached_model import Slotted
+from ..cache.uncached_model import Recompute
+from .network import HFModel, HFNetwork
+from .probe import find_way
+
+_ROOM = 8192
+_PATIENCE = 5.0  # seconds to wait for a first answer of the Hub
+
+
+def load_hf(
+    source: str | Path | Any,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    room: int | None = None,
+    shelf: int = 0,
+) -> Slotted | Recompute:
+    """Load any causal model of the transformers library.
+
+    `source` is a folder, a GGUF file, a Hub id or a loaded `PreTrainedModel`, which then keeps its dtype and device
+    unless they are given. The cached way is used if a probe finds the numbers of plain forwards; else texts are read
+    whole. `note` of the model (or of its network) says what was found. Code from model folders is never run.
+    """
+    model = source if isinstance(source, torch.nn.Module) else _loaded(str(source), dtype)
+    if device is not None or dtype is not None:
+        model = model.to(device=device, dtype=dtype)
+    reader = HFModel(model)
+    way = find_way(reader)
+    if not way.cached:
+        return Recompute(reader, way.note)
+    network = HFNetwork(reader, room or min(reader.context or _ROOM, _ROOM), way.mask, way.note)
+    return Slotted(network, shelf)
+
+
+def hf_vocabulary(source: str | Path | Any, size: int) -> Vocabulary:
+    """The vocabulary of a folder, GGUF file, Hub id or loaded tokenizer, for a model with `size` logits."""
+    transformers = _transformers()
+    found = _found(str(source)) if isinstance(source, str | Path) else None
+    tokenizer: Any = source if found is None else found.open(transformers.AutoTokenizer.from_pretrained)
+    if not getattr(tokenizer, "is_fast", False):
+        raise BadModel(
+            f"{type(tokenizer).__name__} of {source} is a slow tokenizer, whose tokens have no exact bytes. "
+            "Convert it to a fast one (a tokenizer.json) with transformers, and load that folder."
+        )
+    with TemporaryDirectory() as folder:
+        # Through files, since they are what all fast tokenizers agree on and what our own reader reads.
+        tokenizer.save_pretrained(folder)
+        if found is not None:
+            _save(found, transformers.AutoConfig, folder)
+            _save(found, transformers.GenerationConfig, folder)
+        return read_vocabulary(Path(folder), size)
+
+
+def _save(found: _Found, part: Any, folder: str) -> None:
+    """Lay a settings file beside the tokenizer, where the model has one: it may name more ends of text."""
+    try:
+        found.open(part.from_pretrained).save_pretrained(folder)
+    except (BadModel, ValueError, OSError):
+        return
+
+
+class _Found(NamedTuple):
+    """What `from_pretrained` is called with."""
+
+    name: str
+    gguf: str | None = None
+    local: bool = True
+
+    def open(self, load: Callable[..., Any], **more: object) -> Any:
+        """Load a part of the model, with errors a user can act on."""
+        if self.gguf is not None:
+            more["gguf_file"] = self.gguf
+        try:
+            return load(self.name, local_files_only=self.local, trust_remote_code=False, **more)
+        except ImportError as error:
+            raise BadModel(f"{self.shown}: transformers needs another package to read it. {error}") from error
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise BadModel(
+                f"{self.shown}: transformers cannot load it as a causal language model. {error} "
+                "Check that the files are complete and that this release of transformers knows the architecture."
+            ) from error
+
+    @property
+    def shown(self) -> str:
+        """What the user gave."""
+        return self.name if self.gguf is None else str(Path(self.name) / self.gguf)
+
+
+def _loaded(name: str, dtype: torch.dtype | None) -> Any:
+    transformers = _transformers()
+    return _found(name).open(transformers.AutoModelForCausalLM.from_pretrained, dtype=dtype or "auto")
+
+
+def _found(name: str) -> _Found:
+    """Where the files are: on this machine, or on the Hub if it answers."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise BadModel(f"{name}: is a file, but not a .gguf one. Give the folder with config.json and the weights.")
+        missing = [package for package in ("gguf", "accelerate") if find_spec(package) is None]
+        if missing:
+            raise BadModel(
+                f"{name}: transformers reads GGUF files only with {' and '.join(missing)}, not installed here. "
+                f"Run: pip install {' '.join(missing)}. Or use the native runtime, which reads most of them by itself."
+            )
+        return _Found(str(path.parent), path.name)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise BadModel(f"{name}: the folder has no config.json. Give the folder that save_pretrained wrote.")
+        return _Found(str(path))
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or path.suffix == ".gguf":
+        raise BadModel(f"{name}: there is no such file or folder. Check the path.")
+    return _hub(name)
+
+
+def _hub(name: str) -> _Found:
+    import huggingface_hub
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
+    try:
+        # Asked first, because the library itself would retry a dead line for half a minute.
+        huggingface_hub.HfApi().model_info(name, timeout=_PATIENCE)
+    except HFValidationError as error:
+        raise BadModel(f"{name!r}: is no folder, no .gguf file and no name of a model on the Hub. {error}") from error
+    except RepositoryNotFoundError as error:
+        raise BadModel(
+            f"{name!r}: the Hub has no such model, or it is private or gated. Check the name, or run `hf auth login`."
+        ) from error
+    except Exception as error:  # the HTTP client of huggingface_hub has changed, and its errors with it
+        if _cached(name):
+            return _Found(name)
+        raise FetchFailed(
+            f"{name!r}: is not a folder here nor among the downloaded models, and {huggingface_hub.constants.ENDPOINT} "
+            f"cannot be reached ({type(error).__name__}: {error}). Connect to the network, set HF_ENDPOINT to a "
+            "mirror, or give the path of a model folder or .gguf file."
+        ) from error
+    return _Found(name, local=False)
+
+
+def _cached(name: str) -> bool:
+    import huggingface_hub
+
+    return isinstance(huggingface_hub.try_to_load_from_cache(name, "config.json"), str)
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtra("transformers", "hf", "The transformers runtime") from error
+    return transformers

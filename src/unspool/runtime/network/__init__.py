@@ -1,0 +1,1 @@
+"""Networks: layers, attention, mixtures of experts, quantised and batch-invariant matrices, look-ahead heads."""

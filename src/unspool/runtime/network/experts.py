@@ -1,0 +1,82 @@
+"""A mixture of experts: every token is sent to a few perceptrons of many, and their answers weighed (2412.19437)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from ...models.mixture import Mixture
+from .expert_dispatch import Crowd
+from .gated_mlp import Gated
+from .linear import Linear
+
+
+@dataclass(frozen=True)
+class Experts:
+    """y = Σ w_e·expert_e(x) over the chosen experts, plus shared(x) where there is such a one.
+
+    s = sigmoid(router(x)), from float32 or better. Of the groups, the `open` with the largest sum of their two best
+    s + bias stay; of their experts, the `active` with the largest s + bias are chosen, the first of equals. Then
+    w_e = s_e, without the bias; divided by the sum of the chosen where they are several and `normed`; times `scale`.
+
+    A token's choice and the order of its sum depend on it alone. But the choice jumps: two runs that differ by a
+    rounding may choose other experts where two are nearly tied.
+
+    Cost: the matrices of the experts that some token has chosen are read once each; a token pays for `active` of them.
+    """
+
+    mixture: Mixture
+    router: Linear
+    bias: Tensor | None  # [count]
+    crowd: Crowd
+    shared: Gated | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply it to tokens [n, dim]."""
+        chosen, weight = self.route(x)
+        y = _weighed(self._answers(x, chosen), weight).to(x.dtype)
+        return y if self.shared is None else y + self.shared(x)
+
+    def route(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The experts of each token and their weights, both [n, active]."""
+        mixture, wide = self.mixture, torch.promote_types(x.dtype, torch.float32)
+        # In float64 until the end, since the last bit of a sigmoid or a sum may depend on what stands beside it.
+        s = self.router(x.to(wide)).double().sigmoid()
+        chosen = _best(self._open(s if self.bias is None else s + self.bias), mixture.active)
+        weight = s.gather(1, chosen)
+        if mixture.normed and mixture.active > 1:
+            weight = weight / weight.sum(1, keepdim=True)
+        return chosen, (weight * mixture.scale).to(wide)
+
+    def _open(self, scores: Tensor) -> Tensor:
+        """The scores, with those of groups that a token may not use at −∞."""
+        mixture = self.mixture
+        if mixture.open == mixture.groups:
+            return scores
+        grouped = scores.view(len(scores), mixture.groups, -1)
+        best = grouped.topk(2).values
+        groups = _best(best[:, :, 0] + best[:, :, 1], mixture.open)
+        shut = torch.ones_like(best[:, :, 0], dtype=torch.bool).scatter_(1, groups, False)
+        return grouped.masked_fill(shut[:, :, None], float("-inf")).view_as(scores)
+
+    def _answers(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """What the chosen experts say of each token [n, active, dim]."""
+        count, active = chosen.shape
+        sent, order = chosen.flatten().sort(stable=True)
+        everyone = torch.arange(self.mixture.count, device=x.device)
+        said = self.crowd(x[order // active], torch.searchsorted(sent, everyone, right=True, out_int32=True))
+        return torch.empty_like(said).index_copy_(0, order, said).view(count, active, -1)
+
+
+def _weighed(answers: Tensor, weight: Tensor) -> Tensor:
+    """Σ w·answer [n, dim], term by term: how a library would sum may depend on how many tokens there are."""
+    first, *others = zip(weight[:, :, None].unbind(1), answers.to(weight.dtype).unbind(1), strict=True)
+    return reduce(lambda y, term: torch.addcmul(y, *term), others, first[0] * first[1])
+
+
+def _best(scores: Tensor, count: int) -> Tensor:
+    """The numbers of the largest of each row, the first of equals, whatever rows stand beside it."""
+    return scores.sort(dim=1, descending=True, stable=True).indices[:, :count]

@@ -1,0 +1,250 @@
+"""The Llama family as one network: every difference between its members is a number of the Shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import Tensor
+
+from ...core.canvas import HOLE
+from ...core.errors import BadRequest, OutOfRoom
+from ...models.rope import rope_frequencies
+from ...models.shape import Shape
+from ...models.weights import Checkpoint
+from ..cache.kv_pool import Slots, Where
+from ..diffusion.cache_refresh import narrowed, staying
+from .attention import Planner, Span, attend
+from .layer import Layer, Loader
+from .linear import Linear, MakeLinear, dense
+from .network import Batch, Outputs
+from .norm import rms
+from .rope import Rotary, turn
+
+MOST_ROOM = 8192  # tokens by default; memory is laid out for all of them, though only touched where written
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+L = TypeVar("L", bound="Llama")
+
+STRETCHED = ("dynamic", "longrope")  # scalings that turn old keys anew when a text outgrows the original context
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What stands before the first layer and behind the last."""
+
+    embedding: Tensor  # [vocab, dim]
+    scale: Tensor | None
+    norm: Tensor
+    head: Linear
+    mask: Tensor | None = None  # what a hole looks like [dim]
+
+
+class Work(NamedTuple):
+    """What all layers of a forward share: the tokens to read, rotations by base, attention by window, and the slots."""
+
+    read: Tensor
+    turns: dict[float, tuple[Tensor, Tensor]]
+    plans: dict[int | None, list[Span]]
+    into: Where
+
+
+class Llama:
+    """Llama, Mistral, SmolLM, Qwen2/2.5, Qwen3, Gemma 3 and Ling, over packed tokens and a pool of slots.
+
+    Everything but attention works on all tokens of a batch as one matrix [n, dim], without padding. Tokens meet only in
+    attention, which reads slots, so that rows may have any length and share any prefix.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        ends: Ends,
+        stack: list[Layer],
+        rotaries: dict[float, Rotary],
+        room: int,
+        planner: type[Planner] = Planner,
+    ) -> None:
+        self.shape = shape
+        self.ends, self._stack, self._rotaries = ends, stack, rotaries
+        self._slots = self._pool(room)
+        self._planner = planner(self._slots, shape.heads // shape.kv_heads, ends.embedding.dtype, ends.embedding.device)
+
+    @classmethod
+    @torch.no_grad()
+    def load(
+        cls: type[L],
+        checkpoint: Checkpoint,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        room: int | None = None,
+        linear: MakeLinear = dense,
+        planner: type[Planner] = Planner,
+        router: MakeLinear = dense,
+    ) -> L:
+        """Read all weights, each rounded once to `dtype`; `room` is how many tokens all texts together may hold.
+
+        `linear` lays out the matrices. The default leaves them as they are, and a tied head is the embedding itself; a
+        layout of its own gives a tied head a second copy. `router` lays out the matrices that choose experts, which are
+        never rounded. `planner` says how tokens gather their keys.
+        """
+        if dtype not in DTYPES:
+            raise BadRequest(f"dtype is {dtype}; expected one of {', '.join(map(str, DTYPES))}.")
+        if room is not None and room < 1:
+            raise BadRequest(f"room is {room} tokens; expected at least 1, or None for the model's context.")
+        shape, loader = checkpoint.shape, Loader(checkpoint, dtype, torch.device(device), linear, router)
+        embedding = loader.tensor("model.embed_tokens.weight")
+        head = embedding if shape.tied else loader.tensor("lm_head.weight")
+        scale = torch.tensor(shape.embed_scale, dtype=torch.float64).to(embedding) if shape.embed_scale != 1 else None
+        ends = Ends(embedding, scale, loader.norm("model.norm"), linear(head, None), _mask(loader, embedding))
+        stack = [loader.layer(index) for index in range(shape.layers)]
+        rotaries = {}
+        for theta in {layer.theta for layer in stack}:
+            frequencies, grown = rope_frequencies(shape, theta, device, checkpoint.rope_factors)
+            rotaries[theta] = Rotary(frequencies, grown, dtype)
+        return cls(shape, ends, stack, rotaries, room or min(shape.context, MOST_ROOM), planner)
+
+    def part(self: L, layers: Sequence[int]) -> L:
+        """The network with these of its layers alone: the same weights, and a pool of its own with as much room."""
+        shape, stack = self.shape.part(layers), [self._stack[i] for i in layers]
+        return type(self)(shape, self.ends, stack, self._rotaries, self._slots.room, type(self._planner))
+
+    @property
+    def vocab(self) -> int:
+        """Number of logits."""
+        return self.shape.vocab
+
+    @property
+    def context(self) -> int:
+        """The longest text it can read; where stretching would turn cached keys anew, the context before stretching."""
+        scaling = self.shape.rope_scaling
+        return scaling.original_context if scaling and scaling.kind in STRETCHED else self.shape.context
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return self.shape.layers
+
+    @property
+    def slots(self) -> Slots:
+        """Where keys and values live."""
+        return self._slots
+
+    def _pool(self, room: int) -> Slots:
+        """Make the place for keys and values."""
+        return Slots(room)
+
+    @torch.no_grad()
+    def forward(self, batch: Batch) -> Outputs:
+        """Run all tokens, store their keys and values in their slots, and read out the wanted ones."""
+        furthest, device = self._check(batch), self.ends.embedding.device
+        x = self._embedded(batch.tokens.to(device), batch)
+        work = self._work(batch, furthest)
+        hidden: dict[int, Tensor] = {}
+        for index, layer in enumerate(self._stack):
+            if index == 1 and batch.renewals:
+                stay = staying(batch.renewals, *self._values(layer, index, x, work.into))
+                x, batch = x[stay], narrowed(batch, stay)
+                work = self._work(batch, furthest)
+            if index in batch.want:
+                hidden[index] = x[work.read]
+            seen = self._attention(layer, index, x, work.turns[layer.theta], work.into, work.plans[layer.window])
+            if index == self.layers - 1:
+                x, seen = x[work.read], seen[work.read]  # nothing more is asked of the other tokens
+            x = self._finish(layer, x, seen)
+        x = rms(x, self.ends.norm, self.shape.norm_eps)
+        if -1 in batch.want:
+            hidden[-1] = x
+        logits = self.ends.head(x)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        if self.shape.filling is not None:
+            logits[:, self.shape.filling.mask] = float("-inf")
+        return Outputs(logits, hidden)
+
+    def _work(self, batch: Batch, furthest: int) -> Work:
+        device = self.ends.embedding.device
+        places = batch.places.to(device)
+        return Work(
+            batch.read.to(device),
+            {theta: rotary.at(places, furthest) for theta, rotary in self._rotaries.items()},
+            {window: self._planner.plan(batch.rows, window) for window in dict.fromkeys(self.shape.windows)},
+            self._slots.where(batch.slots, device),
+        )
+
+    def _values(self, layer: Layer, index: int, x: Tensor, at: Where) -> tuple[Tensor, Tensor]:
+        """The values that tokens have now in a layer, and those in their slots, each [n, kv_heads * head_dim]."""
+        width = self.shape.kv_heads * self.shape.head_dim
+        now = layer.qkv(rms(x, layer.before_attention, self.shape.norm_eps))[:, -width:]
+        return now, self._slots.read(index, at)[1].transpose(0, 1).reshape(now.shape)
+
+    def _embedded(self, tokens: Tensor, batch: Batch) -> Tensor:
+        """What enters the first layer."""
+        mask = self.ends.mask
+        if mask is None:
+            x = F.embedding(tokens, self.ends.embedding)
+        else:
+            x = F.embedding(tokens.clamp(min=0), self.ends.embedding)
+            x = torch.where((tokens == HOLE)[:, None], mask, x)
+            if batch.mixed is not None:
+                rows, p, weight = (part.to(tokens.device) for part in batch.mixed)
+                weight = weight.to(x.dtype)[:, None]
+                x[rows] = (1 - weight) * mask + weight * (p.to(x.dtype) @ self.ends.embedding)
+        return x if self.ends.scale is None else x * self.ends.scale
+
+    def _attention(
+        self, layer: Layer, index: int, x: Tensor, turns: tuple[Tensor, Tensor], into: Where, plan: list[Span]
+    ) -> Tensor:
+        """Store the keys and values of all tokens, and return what each gathers [n, heads * head_dim]."""
+        shape = self.shape
+        heads, turned = shape.heads, shape.heads + shape.kv_heads
+        qkv = layer.qkv(rms(x, layer.before_attention, shape.norm_eps))
+        qkv = qkv.reshape(x.shape[0], turned + shape.kv_heads, shape.head_dim)
+        qk = qkv[:, :turned]
+        if layer.qk_norm is not None:
+            qk = rms(qk, layer.qk_norm, shape.norm_eps)
+        qk = turn(qk, *turns)
+        self._slots.write(index, into, qk[:, heads:].transpose(0, 1), qkv[:, turned:].transpose(0, 1))
+        return attend(qk[:, :heads], index, plan, self._slots, shape.query_scale)
+
+    def _finish(self, layer: Layer, x: Tensor, seen: Tensor) -> Tensor:
+        """Add what was gathered to the residual stream, and then what the perceptron or the experts make of it."""
+        eps = self.shape.norm_eps
+        added = layer.out(seen)
+        x = x + (added if layer.after_attention is None else rms(added, layer.after_attention, eps))
+        added = layer.mlp(rms(x, layer.before_mlp, eps))
+        return x + (added if layer.after_mlp is None else rms(added, layer.after_mlp, eps))
+
+    def refuse_holes(self) -> None:
+        """Refuse holes where the model has no mask to show for them."""
+        if self.ends.mask is None:
+            raise BadRequest(
+                "the method shows the model holes, but this one reads text only; it needs one that was trained to fill "
+                "them, such as smollm2-diffusion"
+            )
+
+    def _check(self, batch: Batch) -> int:
+        """Return the furthest place, before any work is done."""
+        furthest = max(max(row.places[-row.count :]) for row in batch.rows)
+        if furthest >= self.context:
+            raise OutOfRoom(
+                f"a token stands at position {furthest}, but this model reads at most {self.context} tokens. "
+                "Shorten the text or choose a model with a longer context."
+            )
+        if int(batch.tokens.min()) == HOLE:
+            self.refuse_holes()
+        unknown = [index for index in batch.want if not -1 <= index < self.layers]
+        if unknown:
+            raise BadRequest(
+                f"hidden:{unknown[0]} was asked for; expected 0 to {self.layers - 1} for what enters that layer, or -1 "
+                "for what leaves the last norm."
+            )
+        return furthest
+
+
+def _mask(loader: Loader, embedding: Tensor) -> Tensor | None:
+    filling = loader.checkpoint.shape.filling
+    if filling is None:
+        return None
+    return loader.tensor("model.mask") if filling.learned else embedding[filling.mask]

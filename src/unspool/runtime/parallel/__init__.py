@@ -1,0 +1,1 @@
+"""One model on several ranks: who leads, who follows, and what they do together."""
