@@ -162,9 +162,9 @@ class Engine:
         trace, after_check = job.trace, isinstance(job.ask, (Check, Write))
         began = perf_counter()
         job.begin()
-        job.resting = False
+        resting = False  # it gives way to others and goes on at the next step, without an answer
         try:
-            while not job.resting:
+            while not resting:
                 job.ask = job.decoding.send(job.reply)
                 trace.asks += 1
                 refuse_large(job.ask, job.texts, self._rows)
@@ -187,8 +187,8 @@ class Engine:
                     case _:
                         break
                 job.silent += 1
-                job.resting = job.silent % TURN == 0
-            if job.resting:
+                resting = job.silent % TURN == 0
+            if resting:
                 refuse_endless(job.silent)
                 job.ask = None
             else:

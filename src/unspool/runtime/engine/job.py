@@ -67,7 +67,6 @@ class Job:
     stop: Stop = field(default_factory=Stop)
     deadline: float | None = None  # by the clock of its stop; it runs from the first ask on
     silent: int = 0  # asks since the last that needed a model
-    resting: bool = False  # it gives way to others and goes on at the next step, without an answer
     texts: int = 1  # how many leaves it keeps
     tokens: list[int] = field(default_factory=list)  # all that it has emitted, whoever has read it since
     account: Account = field(default_factory=Account)
