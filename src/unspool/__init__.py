@@ -5,9 +5,9 @@ Names are loaded when they are first used, so that `import unspool` and `unspool
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from .core.lazy import lazily
 from .core.version import VERSION as __version__  # noqa: N811  (its usual name)
 
 if TYPE_CHECKING:
@@ -97,18 +97,5 @@ _HOMES = {
     "core.warp": "Warp",
     "api.writer": "Event Interrupted Output",
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
-
-__all__ = ["__version__", *sorted(_HOME)]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'unspool' has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily(__name__, _HOMES)
+__all__ = ["__version__", *__dir__()]

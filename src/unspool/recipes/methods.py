@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from ..core.claim import Entry, Method, registered
 from ..core.errors import BadRequest
 from ..core.option import Option, options, products
-from .names import HOMES, SHOWN, known, unknown
+from .names import HOMES, cut, known, unknown
 from .registry import entries
 
 LONGEST = 8192  # characters of a spec: two names of files, and room for the rest
@@ -89,7 +89,7 @@ def runnable() -> list[Entry]:
 
 def _parsed(spec: str) -> tuple[Entry, dict[str, str]]:
     if len(spec) > LONGEST:
-        raise BadRequest(f"the method {_cut(spec)!r} has {len(spec)} characters; expected at most {LONGEST}")
+        raise BadRequest(f"the method {cut(spec)!r} has {len(spec)} characters; expected at most {LONGEST}")
     said, _, rest = spec.partition(":")
     entry = named(said)
     name = entry.name
@@ -102,15 +102,13 @@ def _parsed(spec: str) -> tuple[Entry, dict[str, str]]:
     for part in filter(None, rest.split(",")):
         option, equals, value = part.partition("=")
         if not equals:
-            raise BadRequest(
-                f"{_cut(part)!r} in {_cut(spec)!r} is not an option: write {name}:option=value,option=value"
-            )
+            raise BadRequest(f"{cut(part)!r} in {cut(spec)!r} is not an option: write {name}:option=value,option=value")
         given[option.strip()] = value.strip()
     declared = options(_build(entry))
     for option in given:
         if option not in declared:
             listed = ", ".join(each.spelt for each in declared.values()) or "none"
-            raise BadRequest(f"the method {name!r} has no option {_cut(option)!r}; its options are: {listed}")
+            raise BadRequest(f"the method {name!r} has no option {cut(option)!r}; its options are: {listed}")
     return entry, given
 
 
@@ -147,7 +145,7 @@ def _made(entry: Entry, given: Mapping[str, str]) -> Method:
     all_values = {name: values.get(name, option.default) for name, option in declared.items()}
     for product in products(_build(entry)):
         if product.of(all_values) > product.most:
-            shown = ",".join(f"{name}={_cut(str(all_values[name]))}" for name in dict.fromkeys(product.names))
+            shown = ",".join(f"{name}={cut(str(all_values[name]))}" for name in dict.fromkeys(product.names))
             raise BadRequest(f"{entry.name}:{shown} cannot be used; expected {product}, not {product.of(all_values)}")
     return _build(entry)(**values)
 
@@ -156,10 +154,5 @@ def _value(called: str, option: Option, text: str) -> Any:
     try:
         return option.read(text)
     except ValueError:
-        shown = repr(_cut(text)) if option.type is str else _cut(text)
+        shown = repr(cut(text)) if option.type is str else cut(text)
         raise BadRequest(f"{called}:{option.name} is {shown}; expected {option.expected}") from None
-
-
-def _cut(text: str) -> str:
-    """A text as it is shown in a message, of which a stranger does not choose the length."""
-    return text if len(text) <= SHOWN else text[:SHOWN] + "…"

@@ -304,10 +304,14 @@ def suggestions(name: str) -> list[str]:
 
 def unknown(name: str) -> BadRequest:
     """What to tell somebody whose method nobody knows."""
-    shown = name if len(name) <= SHOWN else name[:SHOWN] + "…"
     near = suggestions(name)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return BadRequest(f"no method is called {shown!r}.{hint} `unspool methods` lists them all.")
+    return BadRequest(f"no method is called {cut(name)!r}.{hint} `unspool methods` lists them all.")
+
+
+def cut(text: str) -> str:
+    """A text as it is shown in a message, of which a stranger does not choose the length."""
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
 
 
 def _written(name: str) -> str:

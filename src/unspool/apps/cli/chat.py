@@ -13,7 +13,7 @@ from ...core.errors import BadRequest, OutOfRoom, UnspoolError
 from .drawing import Drawing
 from .group import options
 from .loading import Loading
-from .naming import known_method
+from .naming import method_option
 from .reading import utf8
 from .sketch import Sketch
 from .terminal import note, write
@@ -68,13 +68,7 @@ class Talk:
 
 
 @click.command()
-@click.option(
-    "--method",
-    callback=known_method,
-    default="plain",
-    show_default=True,
-    help="A name of `unspool methods`, as in lookup:ngram=2.",
-)
+@method_option("plain")
 @click.option("--system", metavar="TEXT", help="A system message.")
 @click.option("--trace", is_flag=True, help="After each answer, say on stderr what it took.")
 @options(Loading, "loading")

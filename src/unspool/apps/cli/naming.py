@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
 import click
 
 from ...recipes.names import known, unknown
+
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def known_method(ctx: click.Context, parameter: click.Parameter, given: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -14,3 +19,8 @@ def known_method(ctx: click.Context, parameter: click.Parameter, given: str | tu
         if known(name) is None:
             raise unknown(name)
     return given
+
+
+def method_option(default: str, told: str = "A name of `unspool methods`, as in lookup:ngram=2.") -> Decorator:
+    """The option --method of a command that decodes by one method."""
+    return click.option("--method", callback=known_method, default=default, show_default=True, help=told)

@@ -14,7 +14,7 @@ from .drawing import Drawing
 from .failure import INTERRUPTED
 from .group import option, options
 from .loading import Loading
-from .naming import known_method
+from .naming import method_option
 from .reading import read_prompt
 from .record import dump
 from .sketch import Sketch
@@ -40,13 +40,7 @@ class Reporting:
 @click.command(short_help="Continue or answer a prompt.")
 @click.argument("prompt", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file; - is stdin.")
-@click.option(
-    "--method",
-    callback=known_method,
-    default="plain",
-    show_default=True,
-    help="A name of `unspool methods`, as in lookup:ngram=2.",
-)
+@method_option("plain")
 @click.option("--system", metavar="TEXT", help="A system message before the prompt.")
 @options(Reporting, "reporting")
 @options(Constraining, "constraining")

@@ -12,7 +12,7 @@ import click
 from ...core.errors import BadRequest, MissingExtra
 from .group import option, options
 from .loading import Loading
-from .naming import known_method
+from .naming import method_option
 from .replicas import Replicas
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -87,13 +87,7 @@ class Lending:
 )
 @click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Whose web pages may call; repeatable.")
 @click.option("--name", help="What the model is called by clients; the name it is loaded by, unless told.")
-@click.option(
-    "--method",
-    callback=known_method,
-    default="plain",
-    show_default=True,
-    help="For requests that name none in `decoding`.",
-)
+@method_option("plain", "For requests that name none in `decoding`.")
 @click.option("--allow", "methods", multiple=True, metavar="METHOD", help="Only these besides, as given; repeatable.")
 @click.option("--grace", type=float, default=30.0, show_default=True, help="Seconds to finish in at shutdown.")
 @click.option("--no-window", "window", flag_value=False, default=True, help="No page at / to watch methods on.")

@@ -12,7 +12,7 @@ from ...core.errors import BadRequest
 from .drawing import Drawing
 from .group import options
 from .loading import Loading
-from .naming import known_method
+from .naming import method_option
 from .reading import read_prompt
 from .record import dump
 from .table import table
@@ -28,13 +28,7 @@ _MOST = 64  # tokens unless told otherwise: as many as can be taken in
 @click.command(short_help="Which token came from where, round by round; with --svg as a picture.")
 @click.argument("prompt", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file; - is stdin.")
-@click.option(
-    "--method",
-    callback=known_method,
-    default="jacobi",
-    show_default=True,
-    help="A name of `unspool methods`, as in lookup:ngram=2.",
-)
+@method_option("jacobi")
 @click.option("--system", metavar="TEXT", help="A system message before the prompt.")
 @click.option("--svg", metavar="FILE", help="Draw the picture into this file.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the table.")
