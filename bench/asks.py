@@ -66,7 +66,7 @@ def main() -> None:
     args = parser.parse_args()
     methods = {
         "plain": plain(),
-        "lookup under the walk": Speculate(Lookup(2, 1, 4)),
+        "lookup under sample matching": Speculate(Lookup(2, 1, 4)),
         "chain of 4 under rejection": Speculate(Chain(4), rejection),
     }
     rows = {name: micro(method) for name, method in methods.items()}

@@ -239,16 +239,20 @@ def sent(model: str, attacks: Sequence[Attack]) -> tuple[list[dict[str, Any]], d
         running.kill()
 
 
+def _meant(name: str, only: str) -> bool:
+    return any(part in name for part in only.split("|"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2", help="as for unspool serve")
     parser.add_argument("--diffusion", default="smollm2-diffusion", help="a model that fills canvases; '' for none")
-    parser.add_argument("--only", default="", help="attacks whose names contain this")
+    parser.add_argument("--only", default="", help="attacks whose names contain this, or one of these: A|B")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     result: dict[str, Any] = {"command": f"unspool serve {' '.join(OPTIONS)}", "attacks": [], "ends": {}, "skipped": {}}
     for model, fills in ((args.model, False), (args.diffusion, True)):
-        chosen = [attack for attack in ATTACKS if attack.fills is fills and args.only in attack.name]
+        chosen = [attack for attack in ATTACKS if attack.fills is fills and _meant(attack.name, args.only)]
         if not model or not chosen:
             continue
         try:

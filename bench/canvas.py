@@ -23,12 +23,12 @@ from step import mirror
 from unspool.api.lm import LM
 from unspool.api.loader import device_of, load
 from unspool.api.settings import Settings
-from unspool.bench.suites import CHAT
 from unspool.core.asks import Look
 from unspool.core.canvas import HOLE, Canvas
 from unspool.models.address import path
 from unspool.models.weights import open_checkpoint
-from unspool.runtime.engine.contracts import Looking
+from unspool.runtime.engine.contracts import LookRequest
+from unspool_bench.suites import CHAT
 
 POLICY = "confident:threshold=0.9,block=16"
 METHODS = ["plain", POLICY, "masks", "masks:nodes=12,ahead=3", "merge", "auto"]
@@ -40,7 +40,7 @@ def looked(lm: LM, text: tuple[int, ...], holes: int, filled: dict[int, int]) ->
     canvas = Canvas.blank(text, holes)
     canvas = canvas.fill(filled) if filled else canvas
     session = lm.model.open(text)
-    (field,) = lm.model.look([Looking(session, Look(canvas))])
+    (field,) = lm.model.look([LookRequest(session, Look(canvas))])
     session.close()
     return field.scores.float().cpu()
 
@@ -60,7 +60,7 @@ def look_time(lm: LM, text: tuple[int, ...], holes: int, repeats: int = 40) -> f
     session, canvas, times = lm.model.open(text), Canvas.blank(text, holes), []
     for _ in range(repeats):
         began = perf_counter()
-        (field,) = lm.model.look([Looking(session, Look(canvas))])
+        (field,) = lm.model.look([LookRequest(session, Look(canvas))])
         assert field.peaks
         times.append(1e3 * (perf_counter() - began))
     session.close()

@@ -1,7 +1,7 @@
 """Texts that must have a form, by the default model: are all valid, what do drafts save, and what does a mask cost?
 
     python bench/constrained.py [--data FOLDER] [--limit 100] [--most 96] [--batch 8] [--json FILE]
-    python bench/constrained.py --shapes fixed …     # drafted texts must be plain decoding's, bit for bit
+    python bench/constrained.py --batch-invariant …     # drafted texts must be plain decoding's, bit for bit
     python bench/constrained.py --choose FILE        # only choose the forms, for a machine without zstd and the data
     python bench/constrained.py --forms FILE --device cuda --json OUT …
     python bench/constrained.py --validate OUT       # validate what another machine has written
@@ -40,13 +40,13 @@ from unspool.api.diverge import divergence, passes_of
 from unspool.api.lm import LM, SCRATCH
 from unspool.api.loader import load
 from unspool.api.settings import Settings
-from unspool.bench.standing import bootstrapped
 from unspool.core.chance import At, Philox, Role
 from unspool.core.law import Law
 from unspool.core.warp.warp import Prefix
 from unspool.recipes.methods import method
 from unspool.rules.constrain.within import CAREFUL
 from unspool.runtime.engine.engine import Engine
+from unspool_bench.standing import bootstrapped
 
 PLAIN = "plain"
 METHODS = ("forced", "suffix", "merge", "auto")
@@ -211,7 +211,7 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--shapes", default="free")
+    parser.add_argument("--batch-invariant", action="store_true")
     parser.add_argument("--limit", type=int, default=100, help="how many forms")
     parser.add_argument("--most", type=int, default=96, help="tokens of a text")
     parser.add_argument("--batch", type=int, default=8)
@@ -223,7 +223,7 @@ def main() -> None:
     if args.validate:
         validate(args.validate)
         return
-    lm = load(args.model, device=args.device, dtype=args.dtype, shapes=args.shapes)
+    lm = load(args.model, device=args.device, dtype=args.dtype, batch_invariant=args.batch_invariant)
     if args.forms:
         items, left_out = opened(args.forms, args.most)
         items = items[: args.limit]

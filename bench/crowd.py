@@ -98,7 +98,7 @@ def turmoil(lm: LM) -> tuple[dict[str, Any], list[Row]]:
         text = [dice.randrange(3, 1000) for _ in range(dice.randrange(1, 300))]
         live.append(
             engine.submit(
-                method(dice.choice(("plain", "suffix", "recall"))),
+                method(dice.choice(("plain", "suffix", "bigram_recycling"))),
                 text,
                 Philox(i, 0),
                 Temperature(1.0),

@@ -22,11 +22,11 @@ from spec import DATA, questions
 from unspool.api.lm import LM
 from unspool.api.loader import load
 from unspool.api.settings import Settings
-from unspool.bench.suites import CHAT
 from unspool.core.chosen import chosen
 from unspool.core.tree import Tree
-from unspool.runtime.engine.contracts import Asked
-from unspool.train.evaluate import repetition
+from unspool.runtime.engine.contracts import ScoreRequest
+from unspool_bench.suites import CHAT
+from unspool_train.evaluate import repetition
 
 FIRST = "confident:threshold=2,block=16"
 METHODS = [
@@ -81,7 +81,7 @@ def likelihood(base: LM, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> fl
     """log p(tokens | prompt) under a model that reads left to right."""
     session = base.model.open(prompt)
     try:
-        (scores,) = base.model.score([Asked(session, Tree.chain([chosen(x) for x in tokens[:-1]]))])
+        (scores,) = base.model.score([ScoreRequest(session, Tree.chain([chosen(x) for x in tokens[:-1]]))])
         laws = [scores.leaf[0], *scores.after]
         return sum(law.logprob(x) for law, x in zip(laws, tokens, strict=True))
     finally:

@@ -13,7 +13,8 @@ from typing import Any
 from unspool.api.lm import LM
 from unspool.api.loader import load
 from unspool.api.settings import Settings
-from unspool.runtime.cuda.device_drafting import Drawing
+from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.cuda.graph_model import on_device
 
 Row = tuple[str, str, str]  # what, measured, bar
 Text = tuple[int, ...]
@@ -42,8 +43,8 @@ def drawn(name: str, texts: list[Text], most: int = 128) -> tuple[dict[str, Any]
 
 def _rounds(lm: LM, texts: list[Text], settings: Settings, draws: bool) -> dict[str, Any]:
     assert lm.draft is not None
-    assert isinstance(lm.draft.model, Drawing)
-    lm.draft.model.draws = draws
+    assert isinstance(lm.draft.model, CachedModel)
+    on_device(lm.draft.model, speculates=draws)
     spec = f"chain:depth={DEPTH}"
     lm.generate(texts[0], settings, spec)  # makes the graphs
     times, gains, written = [], [], []

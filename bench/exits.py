@@ -22,7 +22,7 @@ from unspool.api.lm import LM
 from unspool.api.loader import load
 from unspool.api.self_draft import LAYERS, layers_of, shortcut
 from unspool.api.settings import Settings
-from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.network.llama import Llama
 
 Text = tuple[int, ...]
@@ -34,7 +34,7 @@ def measured(
     lm: LM, layers: str, texts: list[tuple[int, ...]], plain: list[tuple[int, ...]], most: int
 ) -> dict[str, Any]:
     """What comes of drafting by these layers."""
-    assert isinstance(lm.model, Slotted)
+    assert isinstance(lm.model, CachedModel)
     assert isinstance(lm.model.network, Llama)
     count, total = lm.model.network.layers, Counter[str]()
     drafting = replace(lm, draft=shortcut(lm, LAYERS + layers))

@@ -23,19 +23,19 @@ from record import save
 
 from unspool.core.asks import Look
 from unspool.core.canvas import Canvas
-from unspool.models.filling import Filling
-from unspool.models.mixture import Mixture
+from unspool.models.diffusion_spec import DiffusionSpec
+from unspool.models.expert_spec import ExpertSpec
 from unspool.models.shape import Shape
-from unspool.runtime.diffusion.block_diffusion import Canvased
-from unspool.runtime.engine.contracts import Looking
-from unspool.runtime.network.expert_dispatch import Each, Stacked
+from unspool.runtime.diffusion.block_diffusion import BlockDiffusionModel
+from unspool.runtime.engine.contracts import LookRequest
+from unspool.runtime.network.expert_dispatch import ExpertLoop, GroupedExperts
 from unspool.runtime.network.experts import Experts
-from unspool.runtime.network.gated_mlp import Gated
-from unspool.runtime.network.linear import Dense
+from unspool.runtime.network.gated_mlp import GatedMLP
+from unspool.runtime.network.linear import DenseLinear
 from unspool.runtime.network.llama import Llama
 
 BLOCK, BEFORE = 32, 512
-MIXTURE = Mixture(256, 8, 512, shared=512, groups=8, open=4, scale=2.5, dense=1)
+MIXTURE = ExpertSpec(256, 8, 512, shared=512, groups=8, open=4, scale=2.5, dense=1)
 MINI = Shape("llada2_moe", 20, 2048, 16, 4, 128, 5120, 157184, 32768, 1e-6, 600000.0, qk_norm=True, rotary=64)
 
 
@@ -86,13 +86,15 @@ def apart(network: Llama) -> Llama:
     return Llama(network.shape, network._ends, stack, network._rotaries, network.slots.room)
 
 
-def _apart(mlp: Gated | Experts) -> Gated | Experts:
+def _apart(mlp: GatedMLP | Experts) -> GatedMLP | Experts:
     if not isinstance(mlp, Experts):
         return mlp
     crowd = mlp.crowd
-    assert isinstance(crowd, Stacked)
+    assert isinstance(crowd, GroupedExperts)
     pairs = zip(crowd.gate_up, crowd.down, strict=True)
-    return replace(mlp, crowd=Each([Gated(Dense(a, None), Dense(b, None), crowd.bend) for a, b in pairs]))
+    return replace(
+        mlp, crowd=ExpertLoop([GatedMLP(DenseLinear(a, None), DenseLinear(b, None), crowd.bend) for a, b in pairs])
+    )
 
 
 def used(network: Llama, run: Callable[[], object]) -> int:
@@ -123,9 +125,9 @@ def measured(stacked: Llama, rows: int, bandwidth: float) -> dict[str, Any]:
     scores = {}
     for kind, network in (("stacked", stacked), ("each", apart(stacked))):
         assert network.shape.filling is not None
-        model = Canvased(network, network.shape.filling)
+        model = BlockDiffusionModel(network, network.shape.filling)
         known = {BEFORE + i: i * 29 + 7 for i in range(1, BLOCK)}  # many different tokens choose many experts
-        looks = [Looking(model.open(text), Look(Canvas.blank(text, BLOCK).fill(known))) for text in texts]
+        looks = [LookRequest(model.open(text), Look(Canvas.blank(text, BLOCK).fill(known))) for text in texts]
         run = lambda model=model, looks=looks: model.look(looks)  # noqa: E731
         scores[kind] = run()[0].scores
         found[f"{kind}_ms"] = 1e3 * seconds(run)
@@ -145,7 +147,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE")
     told = parser.parse_args()
     torch.manual_seed(0)
-    filling = Filling("blocks", "aligned", 156895, block=BLOCK)
+    filling = DiffusionSpec("blocks", "aligned", 156895, block=BLOCK)
     shape = replace(MINI, layers=told.layers, windows=(None,) * told.layers, mixture=MIXTURE, filling=filling)
     network = Llama.load(Noise(shape), torch.bfloat16, "cuda", 16384)  # type: ignore[arg-type]
     bandwidth = rate()

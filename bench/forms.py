@@ -18,7 +18,7 @@ from canvas_json import sampled
 
 from unspool.core.errors import BadRequest
 from unspool.rules.constrain import Form, choices, grammar, json_schema, keywords, regex
-from unspool.rules.constrain.form import Words
+from unspool.rules.constrain.form import FormVocabulary
 
 SCHEMA, REGEX, SUM, LISTS, CHOICES, KEYWORDS = "schema", "regex", "sum", "lists", "choices", "keywords"
 ASK = "Answer with JSON only. The answer must follow this JSON schema:\n"
@@ -84,7 +84,7 @@ OTHERS = (
 )
 
 
-def chosen(folder: Path, words: Words, most: int, limit: int) -> tuple[list[Item], dict[str, int]]:
+def chosen(folder: Path, words: FormVocabulary, most: int, limit: int) -> tuple[list[Item], dict[str, int]]:
     """`limit` forms, all of `OTHERS` among them, and how many schemas were left out for which reason."""
     items, left_out = list[Item](), Counter[str]()
     for name, schema in sampled(folder):

@@ -36,16 +36,17 @@ from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.models.address import path
 from unspool.models.shape import Shape
 from unspool.models.weights import open_checkpoint
-from unspool.runtime.cache.cached_model import Slotted
-from unspool.runtime.cuda.cuda_graph_model import Graphed
+from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
 from unspool.runtime.cuda.fused import Fused
 from unspool.runtime.cuda.graph_bucket import Kind
-from unspool.runtime.engine.contracts import Asked
-from unspool.runtime.network.linear import Dense
+from unspool.runtime.cuda.graph_model import graph_model
+from unspool.runtime.engine.contracts import ScoreRequest
+from unspool.runtime.network.linear import DenseLinear
 from unspool.runtime.network.llama import Llama
 
 EIGHT = Shape("llama", 32, 4096, 32, 8, 128, 14336, 128256, 8192, 1e-5, 500000.0)
-METHODS = ("lookup", "suffix", "recycle", "recall", "merge", "resident", "auto")
+METHODS = ("lookup", "suffix", "recycle", "bigram_recycling", "merge", "on_device", "auto")
 CONTEXT = 1000
 Row = tuple[str, str, str]  # what, measured, bar
 
@@ -82,15 +83,16 @@ def bandwidth() -> float:
     return 2 * a.numel() / (milliseconds(lambda: b.copy_(a), 20) / 1e3)
 
 
-def step(model: Graphed, context: int, rows: int, width: int) -> float:
+def step(model: CachedModel, context: int, rows: int, width: int) -> float:
     """Milliseconds of a forward over `rows` texts of `context` tokens, each with a tree of `width` − 1 nodes."""
     nodes = Tree(tuple(Drawn(i, Law.point(i)) for i in range(width - 1)), tuple(i // 2 - 1 for i in range(width - 1)))
     sessions = [model.open([(r + i * 7) % 1000 + 3 for i in range(context)]) for r in range(rows)]
     for session in sessions:
-        model.score([Asked(session, NOTHING)])
+        model.score([ScoreRequest(session, NOTHING)])
         session.keep(NOTHING, (ROOT,), (5,))
-    model.score([Asked(session, nodes) for session in sessions])
-    graph = model.bucket(Kind.TREE, rows, width, context + width).graphs[()].graph
+    model.score([ScoreRequest(session, nodes) for session in sessions])
+    assert isinstance(model.executor, CudaGraphExecutor)
+    graph = model.executor.bucket(Kind.TREE, rows, width, context + width).graphs[(), False].graph
     spent = milliseconds(graph.replay)
     for session in sessions:
         session.close()
@@ -107,7 +109,8 @@ def floor(shape: Shape, context: int, rate: float) -> float:
 def right(lm: LM, name: str, texts: list[tuple[int, ...]]) -> tuple[dict[str, Any], list[Row]]:
     """The laws of the network without kernels, and the greedy text of plain decoding by every method."""
     rough, exact = (
-        Slotted(Llama.load(open_checkpoint(path(name)), d, "cuda", 8192)) for d in (lm.model.fused.dtype, torch.float32)
+        CachedModel(Llama.load(open_checkpoint(path(name)), d, "cuda", 8192))
+        for d in (lm.model.network.dtype, torch.float32)
     )
     off = {"kernels": 0.0, "torch": 0.0}
     for text in texts:
@@ -131,9 +134,9 @@ def right(lm: LM, name: str, texts: list[tuple[int, ...]]) -> tuple[dict[str, An
     ]
 
 
-def read(model: Slotted, text: tuple[int, ...]) -> torch.Tensor:
+def read(model: CachedModel, text: tuple[int, ...]) -> torch.Tensor:
     session = model.open(text)
-    scores = model.score([Asked(session, NOTHING)])[0].leaf[0].scores.float()
+    scores = model.score([ScoreRequest(session, NOTHING)])[0].leaf[0].scores.float()
     session.close()
     model.forget()
     return scores
@@ -145,7 +148,7 @@ def written(lm: LM, text: tuple[int, ...], spec: str, most: int) -> Any:
 
 
 def steps(lm: LM, rate: float) -> tuple[dict[str, Any], list[Row]]:
-    shape = lm.model.fused.shape
+    shape = lm.model.network.shape
     short = ((1, 1), (1, 8), (1, 16), (1, 64), (8, 1), (32, 1), (128, 1))
     cases = (*((r, w, CONTEXT) for r, w in short), (1, 1, 8000), (32, 1, 8000), (128, 1, 8000))
     found = {f"{r}x{w} @ {c}": step(lm.model, c, r, w) for r, w, c in cases}
@@ -161,7 +164,7 @@ def steps(lm: LM, rate: float) -> tuple[dict[str, Any], list[Row]]:
 
 
 def eight(rate: float) -> tuple[dict[str, Any], list[Row]]:
-    model = Graphed(Fused.load(Noise(EIGHT), torch.bfloat16, "cuda", 40_000, Dense), lanes=64)
+    model = graph_model(Fused.load(Noise(EIGHT), torch.bfloat16, "cuda", 40_000, DenseLinear), sequences=64)
     cases = ((1, 1, CONTEXT), (1, 8, CONTEXT), (1, 64, CONTEXT), (8, 1, CONTEXT), (1, 1, 8000))
     found = {f"{r}x{w} @ {c}": step(model, c, r, w) for r, w, c in cases}
     one, tree, long = (found[key] for key in (f"1x1 @ {CONTEXT}", f"1x64 @ {CONTEXT}", "1x1 @ 8000"))
@@ -226,8 +229,9 @@ def main() -> None:
     if "memory" in wanted:  # while nothing else is loaded
         found["memory"], rows = serving.memory(args.model)
         table += rows
-    lm = load(args.model, dtype="bf16", device="cuda", room=3_200_000)
-    assert isinstance(lm.model, Graphed)
+    lm = load(args.model, dtype="bf16", device="cuda", kv_cache_tokens=3_200_000)
+    assert isinstance(lm.model, CachedModel)
+    assert isinstance(lm.model.executor, CudaGraphExecutor)
     gc.collect()
     gc.freeze()  # what is loaded stays; a collector that looks at it again and again takes a quarter of a batch's time
     texts = chats(lm, args.data, 1)

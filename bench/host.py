@@ -26,7 +26,7 @@ from unspool.core.chance import Philox
 from unspool.core.tree import ROOT, Tree
 from unspool.core.warp import Prefix, Same
 from unspool.loops.drafter import Draft, Proposing
-from unspool.rules.draft import Auto, Lookup, Merge, Prefilled, Recall, Recycle, Suffix
+from unspool.rules.draft import Auto, BigramRecycling, Lookup, Merge, Prefilled, Recycle, Suffix
 from unspool.rules.grow import FREE
 
 BAR = 250.0  # microseconds per round at 31 nodes: a quarter of what a small model's forward takes on a GPU
@@ -47,8 +47,8 @@ def drafts(nodes: int) -> dict[str, Draft]:
         "suffix": Suffix(depth=nodes),
         "lookup": Lookup(depth=nodes),
         "recycle": Prefilled(Recycle()),
-        "recall": Prefilled(Recall()),
-        "merge": Prefilled(Merge(Suffix(depth=nodes), Recall())),
+        "bigram_recycling": Prefilled(BigramRecycling()),
+        "merge": Prefilled(Merge(Suffix(depth=nodes), BigramRecycling())),
         "auto": Auto(),
     }
 

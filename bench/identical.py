@@ -4,8 +4,8 @@
     python bench/identical.py --share 2/8 …     # the second of eight shares, to be done side by side
 
 All prompts of Spec-Bench (see bench/spec.py for where to get them), each read once: under fixed shapes a prompt that is
-still in the cache gives the same numbers as one that is read anew, which tests/test_fixed.py checks. Every prompt is a
-line of FILE.jsonl as soon as it is done, and a second run goes on behind the last line.
+still in the cache gives the same numbers as one that is read anew, which tests/runtime/network/test_fixed.py checks.
+Every prompt is a line of FILE.jsonl as soon as it is done, and a second run goes on behind the last line.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
     asked = asked[share - 1 :: shares]
     lines = Path(args.json).with_suffix(".jsonl")
     done = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
-    lm = load(args.model, dtype="fp32", shapes="fixed")
+    lm = load(args.model, dtype="fp32", batch_invariant=True)
     with lines.open("a") as out:
         for number, (family, text) in enumerate(asked[len(done) :], len(done) + 1):
             prompt = lm.encode([{"role": "user", "content": text}])

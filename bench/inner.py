@@ -19,7 +19,8 @@ from spec import DATA, chats
 from unspool.api.lm import LM
 from unspool.api.loader import load
 from unspool.api.settings import Settings
-from unspool.runtime.cuda.cuda_graph_model import Graphed
+from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
 from unspool.runtime.cuda.graph_bucket import Kind
 
 Row = tuple[str, str, str]  # what, measured, bar
@@ -32,12 +33,12 @@ def inner(name: str, texts: list[Text], most: int = 128, heads: str | None = Non
     """What heads and an early exit bring, and whether texts by them are plain decoding's with fixed shapes."""
     found: dict[str, Any] = {"same": {}, "free": {}}
     specs = (*(f"heads:nodes={nodes}" for nodes in WIDTHS), CHAIN)
-    for shapes in ("fixed", "free"):
-        lm = load(name, dtype="bf16", device="cuda", shapes=shapes, draft=EXIT, heads=heads)
+    for fixed in (True, False):
+        lm = load(name, dtype="bf16", device="cuda", batch_invariant=fixed, draft=EXIT, heads=heads)
         plain = measured(lm, texts, "plain", most)
         for spec in specs:
             told = measured(lm, texts, spec, most)
-            if shapes == "fixed":
+            if fixed:
                 found["same"][spec] = sum(a == b for a, b in zip(told["texts"], plain["texts"], strict=True))
             else:
                 told["speed"] = told.pop("tokens_per_second") / plain["tokens_per_second"]
@@ -76,10 +77,11 @@ def measured(lm: LM, texts: list[Text], spec: str, most: int) -> dict[str, Any]:
 
 def graphs(model: object) -> dict[str, int]:
     """How many graphs a model has captured, by kind; those with hidden states, which heads read, apart."""
-    assert isinstance(model, Graphed)
+    assert isinstance(model, CachedModel)
+    assert isinstance(model.executor, CudaGraphExecutor)
     counted: dict[str, int] = {}
-    for size, bucket in model._buckets.items():
-        for want in bucket.graphs:
+    for size, bucket in model.executor.buckets.items():
+        for want, _ in bucket.graphs:
             kind = "with heads" if want and model.heads is not None else size.kind.name.lower()
             counted[kind] = counted.get(kind, 0) + 1
     assert Kind.DRAW.name.lower() in counted or "with heads" in counted

@@ -20,7 +20,7 @@ from record import save
 from torch import Tensor
 
 from unspool.kernels import attention, gate, linear, norm, rope, tune
-from unspool.kernels.rows import Rows, Sight
+from unspool.kernels.kernel_rows import Rows, Visibility
 
 DTYPE, DEVICE, EPS = torch.bfloat16, "cuda", 1e-5
 WORST = 1e-2  # relative error of a whole result that bfloat16 accounts for
@@ -117,7 +117,7 @@ def rows_of(number: int, tokens: int, context: int) -> tuple[Rows, int]:
         count=on(torch.full((number,), tokens)),
         slots=on(slots[:, context:].flatten()),
         places=on((context + torch.tensor(depth)).repeat(number)),
-        sight=Sight.CAUSAL if tokens == 1 else Sight.BITS,
+        sight=Visibility.CAUSAL if tokens == 1 else Visibility.BITS,
         clear=on(torch.full((number,), context)),
         sees=on(bits.repeat(number, 1)),
     )

@@ -13,11 +13,11 @@ import record
 import torch
 from tqdm import tqdm
 
-from unspool.apps.cli.bench import METHODS, TASKS
-from unspool.bench.chart import chart
-from unspool.bench.parallel import Bench, plans
-from unspool.bench.pupil import Pupil
-from unspool.bench.tasks import oracle, task
+from unspool_bench.chart import chart
+from unspool_bench.cli.bench import METHODS, TASKS
+from unspool_bench.parallel import Bench, plans
+from unspool_bench.pupil import Pupil
+from unspool_bench.tasks import oracle, task
 
 WIDTHS = (1, 2, 4, 8, 16)
 

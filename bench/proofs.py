@@ -15,9 +15,9 @@ from typing import Any
 from record import save
 from tqdm import tqdm
 
-from unspool.bench.journal import Journal
 from unspool.proof.prove import prove_entry
 from unspool.recipes.registry import entries
+from unspool_bench.journal import Journal
 
 FIGURES = ("claim", "tv", "branches", "cases", "skipped", "ok", "counterexample")
 

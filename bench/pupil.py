@@ -17,9 +17,9 @@ import torch
 from safetensors.torch import save_file
 from tqdm import tqdm
 
-from unspool.bench.lesson import Lesson, error
-from unspool.bench.pupil import LAYERS, WEIGHTS, WIDTH, Pupil
-from unspool.bench.tasks import TASKS
+from unspool_bench.lesson import Lesson, error
+from unspool_bench.pupil import LAYERS, WEIGHTS, WIDTH, Pupil
+from unspool_bench.tasks import TASKS
 
 SIZES = (3, 6, 8)
 

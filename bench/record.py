@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from unspool.bench.machine import machine
+from unspool_bench.machine import machine
 
 
 def save(path: str, result: dict[str, Any]) -> None:

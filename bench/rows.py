@@ -17,7 +17,7 @@ from time import process_time
 from record import save
 from tokenizers import Tokenizer, models
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from standin import standin
 
 from unspool.api.lm import LM

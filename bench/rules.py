@@ -36,12 +36,12 @@ from tqdm import tqdm
 from unspool.api.lm import LM
 from unspool.api.settings import Settings
 from unspool.api.writer import Output
-from unspool.bench.journal import Journal
-from unspool.bench.machine import machine
-from unspool.bench.suites import Spec
 from unspool.core.claim import Entry
 from unspool.core.errors import BadRequest
 from unspool.recipes.registry import entries
+from unspool_bench.journal import Journal
+from unspool_bench.machine import machine
+from unspool_bench.suites import Spec
 
 SEED = 1
 WARMING = 16  # tokens written before the clock runs, for what is set up when a shape comes for the first time
@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=TEXTS, help="the most that are drawn for each prompt")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--shapes", default="free", help="free, or fixed: promised texts must be the same")
+    parser.add_argument("--batch-invariant", action="store_true", help="promised texts must be the same")
     parser.add_argument("--no-times", action="store_true", help="leave times out, and answer all prompts in one batch")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no rule after so many")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -227,12 +227,12 @@ def main() -> None:
         "device": args.device,
         "dtype": args.dtype,
         "times": None if args.no_times else machine()["gpu"] or machine()["cpu"],
-        **({} if args.shapes == "free" else {"shapes": args.shapes}),
+        **({"shapes": "fixed"} if args.batch_invariant else {}),
     }
     journal, began = opened(args.json, asked), perf_counter()
     wanted = [known[name] for name in args.rules] if args.rules else list(known.values())
     due = [e for e in wanted if args.again or (e.name,) not in journal or failed(journal[(e.name,)])]
-    stock = Stock(args.device, args.dtype, args.shapes)
+    stock = Stock(args.device, args.dtype, args.batch_invariant)
     bench = Bench(stock, [c.prompts[0] for c in cases], args.tokens, args.texts, not args.no_times)
     with tqdm(due, unit="rule", disable=not sys.stderr.isatty()) as bar:
         for entry in bar:

@@ -27,21 +27,21 @@ from record import save
 from unspool.api.lm import LM, SCRATCH
 from unspool.api.loader import load
 from unspool.api.settings import Settings
-from unspool.bench.standing import wilson
 from unspool.core.asks import Decoding, Scores, Written
 from unspool.core.chance import Chance, Philox
 from unspool.core.claim import Method
 from unspool.core.stop import Stop
 from unspool.core.warp.warp import Warp
 from unspool.recipes.methods import Branching, fitted
-from unspool.rules.constrain import Masked, Potential
+from unspool.rules.constrain import FullMask, Potential
 from unspool.rules.search import AStar, Beam, Branch, Chaotic, Diverse, Foresight, Several, Smc, Stochastic
 from unspool.rules.search.choose import agree, best, overlap, vote
-from unspool.rules.search.mark import Leaning, Likely, Mark, Told
+from unspool.rules.search.mark import Leaning, Likely, Mark, RewardMark
 from unspool.rules.search.rollout import Border
+from unspool.rules.search.search_text import Text
 from unspool.rules.search.several import FOREVER
-from unspool.rules.search.text import Text
 from unspool.runtime.engine.engine import Engine
+from unspool_bench.standing import wilson
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 WARM = 0.7
@@ -100,7 +100,7 @@ def _said(lm: LM, tokens: tuple[int, ...]) -> str:
 def _checked(one: Try, lm: LM) -> Mark:
     worth = one.problem.worth
     assert worth is not None
-    return Told(lambda tokens: worth(_said(lm, tokens)))
+    return RewardMark(lambda tokens: worth(_said(lm, tokens)))
 
 
 def _potential(one: Try, lm: LM) -> Potential:
@@ -145,7 +145,7 @@ WAYS: dict[str, Way] = {
         ),
         0.0,
     ),
-    "smc, p⁴ (likely)": Way(lambda one, lm, n, task: Smc(n, Masked(4.0), rows=one.budget), 1.0),
+    "smc, p⁴ (likely)": Way(lambda one, lm, n, task: Smc(n, FullMask(4.0), rows=one.budget), 1.0),
     "smc (checked)": Way(lambda one, lm, n, task: Smc(n, potential=_potential(one, lm), rows=one.budget), WARM, True),
     "best of n (likely)": Way(
         lambda one, lm, n, task: Branch(Several(n), Likely(), Border((), FOREVER), rows=one.budget, texts=n + 1)

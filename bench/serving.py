@@ -13,7 +13,7 @@ import torch
 
 from unspool.api.lm import LM
 from unspool.api.loader import load
-from unspool.api.plan import plan
+from unspool.api.memory_plan import plan
 from unspool.api.settings import Settings
 from unspool.core.chance import Philox
 from unspool.core.stop import Stop
@@ -22,7 +22,7 @@ from unspool.core.warp import Temperature
 from unspool.models.address import path
 from unspool.models.weights import open_checkpoint
 from unspool.recipes.methods import method
-from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.network.quantised import KINDS
 
@@ -37,7 +37,7 @@ def memory(name: str, rows: int = 32, context: int = 1024, tree: int = 31) -> tu
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_reserved()
     planned = plan(open_checkpoint(path(name)), torch.bfloat16, context, rows, tree, "cuda")
-    lm = load(name, dtype="bf16", device="cuda", room=rows * (context + tree + 1))
+    lm = load(name, dtype="bf16", device="cuda", kv_cache_tokens=rows * (context + tree + 1))
     texts = [tuple((7 * i + 13 * row) % 900 + 5 for i in range(700)) for row in range(rows)]
     for spec in (f"recycle:nodes={tree}", "plain"):
         lm.model.forget()
@@ -56,11 +56,11 @@ def weights(name: str, texts: list[Text]) -> tuple[dict[str, Any], list[Row]]:
     found: dict[str, Any] = {}
     truth: list[torch.Tensor] = []
     for kind in KINDS:
-        lm = load(name, dtype="bf16", device="cuda", weights=kind)
+        lm = load(name, dtype="bf16", device="cuda", quantization=kind)
         laws = []
         for text in texts:
             session = lm.model.open(text)
-            laws.append(lm.model.score([Asked(session, NOTHING)])[0].leaf[0].scores.double().log_softmax(-1))
+            laws.append(lm.model.score([ScoreRequest(session, NOTHING)])[0].leaf[0].scores.double().log_softmax(-1))
             session.close()
             lm.model.forget()
         truth = truth or laws

@@ -10,19 +10,19 @@ from importlib.util import find_spec
 
 from unspool.api.lm import LM
 from unspool.api.loader import load
-from unspool.bench.prompts import BUILT_IN, TOWNS
 from unspool.core.claim import SEED, Entry, Method
 from unspool.loops.denoise import Denoise
 from unspool.loops.speculate import Speculate
-from unspool.loops.unmask_blocks import Fixed
+from unspool.loops.unmask_blocks import FixedBlocks
 from unspool.models.vocabulary import Vocabulary
 from unspool.rules.constrain import Form, ItemSet, Static, choices, regex
-from unspool.rules.draft import Bunch, Bush, Chain, Retrieve, Store
-from unspool.rules.search.resample import systematic
+from unspool.rules.draft import RSDC, Chain, Retrieve, SpecInfer, Store
+from unspool.rules.search.resampling import systematic
 from unspool.rules.search.rewarded import Rewarded
 from unspool.rules.search.smc import Smc
 from unspool.rules.unmask.filtered import Filtered
-from unspool.train.filter import examples, train
+from unspool_bench.prompts import BUILT_IN, TOWNS
+from unspool_train.filter import examples, train
 
 READS, DRAFTED, CASCADE, FILLS = "reads", "drafted", "cascade", "fills"
 MODELS = {
@@ -85,7 +85,7 @@ class Stock:
 
     device: str = "auto"
     dtype: str = "auto"
-    shapes: str = "free"
+    batch_invariant: bool = False
 
     def __getitem__(self, name: str) -> LM:
         return getattr(self, name)  # type: ignore[no-any-return]
@@ -93,7 +93,7 @@ class Stock:
     @cached_property
     def reads(self) -> LM:
         """The target."""
-        return load("smollm2", device=self.device, dtype=self.dtype, shapes=self.shapes)
+        return load("smollm2", device=self.device, dtype=self.dtype, batch_invariant=self.batch_invariant)
 
     @cached_property
     def fills(self) -> LM:
@@ -108,7 +108,7 @@ class Stock:
     @cached_property
     def cascade(self) -> LM:
         """The target with a draft model that has one of its own."""
-        rounded = load("smollm2", weights="int4", device=self.device, dtype=self.dtype)
+        rounded = load("smollm2", quantization="int4", device=self.device, dtype=self.dtype)
         return replace(self.reads, draft=replace(rounded, draft=self.fills))
 
 
@@ -161,8 +161,8 @@ def _verifying(entry: Entry) -> tuple[Setup, ...]:
     """A verifier behind the same drafts as the others: a chain, and siblings where texts are drawn."""
     made = entry.rule if not isinstance(entry.rule, type) else entry.rule()
     first = next(iter(entry.trials(entry.rule)))
-    independent = isinstance(getattr(first, "draft", None), Bunch)
-    tree = Bunch(paths=2, depth=3) if independent else Bush(widths=(2, 1, 1))
+    independent = isinstance(getattr(first, "draft", None), SpecInfer)
+    tree = SpecInfer(paths=2, depth=3) if independent else RSDC(widths=(2, 1, 1))
     named = "2 drawn texts of 3 tokens" if independent else "2 different tokens, each gone on with by 2"
     heat, against = (HOT, 0.0) if entry.name == "top_beta" else (WARM, None)  # it draws nothing and judges at 1
     texts = TEXTS if heat == WARM else 1
@@ -273,6 +273,6 @@ def _filtering(tokens: int) -> Callable[[Stock], Method]:
         lm = stock[FILLS]
         prompts = [lm.encode([{"role": "user", "content": texts[1]}]) for texts in BUILT_IN.values()]
         net = train(examples(lm.model, prompts, tokens)).filter  # type: ignore[arg-type]
-        return Denoise(Filtered(net, net.size), 0, Fixed(net.size))
+        return Denoise(Filtered(net, net.size), 0, FixedBlocks(net.size))
 
     return made

@@ -1,7 +1,7 @@
 """Drafters × families of prompts: tokens per forward and speed-up over plain decoding, on the prompts of Spec-Bench.
 
     python bench/spec.py [--data FOLDER] [--limit 5] [--max-tokens 128] [--methods lookup merge auto] [--json FILE]
-    python bench/spec.py --shapes fixed --methods merge suffix --no-peers     # texts must be plain decoding's
+    python bench/spec.py --batch-invariant --methods merge suffix --no-peers     # texts must be plain decoding's
     python bench/spec.py --model qwen2.5-coder-1.5b --draft smollm2 --methods chain auto    # a second model
 
 The prompts (question.jsonl of hemingkx/Spec-Bench) are not part of this repository; --data says where they are. Greedy
@@ -24,13 +24,13 @@ from record import save
 from unspool.api.lm import LM
 from unspool.api.loader import load
 from unspool.api.settings import Settings
-from unspool.bench.contender import Contender
-from unspool.bench.peers import peers as others
-from unspool.bench.suites import questions as asked_of
 from unspool.core.claim import Method
 from unspool.core.cost import Cost
 from unspool.core.errors import BadRequest
 from unspool.recipes.methods import method, runnable
+from unspool_bench.contender import Contender
+from unspool_bench.peers import peers as others
+from unspool_bench.suites import questions as asked_of
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "spec_bench"
 PLAIN, THEIR_LOOKUP = "plain", "prompt lookup"
@@ -40,7 +40,7 @@ SINGLE = (
     "suffix",
     "suffixtree",
     "recycle",
-    "recall",
+    "bigram_recycling",
     "prefilled",
     "trigram",
     "stand",
@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="the folder that holds question.jsonl")
     parser.add_argument("--model", default="smollm2", help="a name of the catalogue, a .gguf file or a folder")
     parser.add_argument("--draft", help="a second model, for methods that ask one")
-    parser.add_argument("--shapes", default="free", help="free, or fixed: texts equal to plain decoding's bit for bit")
+    parser.add_argument("--batch-invariant", action="store_true", help="texts equal to plain decoding's bit for bit")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--no-peers", action="store_true", help="without transformers")
     parser.add_argument("--skip", type=int, default=0, help="leave out the first prompts of each family")
@@ -184,7 +184,7 @@ def main() -> None:
 
     how = {"dtype": args.dtype, "device": args.device}
     second = None if args.draft is None else load(args.draft, **how)
-    lm = load(args.model, **how, shapes=args.shapes, draft=second)
+    lm = load(args.model, **how, batch_invariant=args.batch_invariant, draft=second)
     settings = Settings(max_tokens=args.max_tokens, temperature=args.temperature, seed=1)
     cost = lm.price()
     writers: dict[str, Writes] = {PLAIN: ours(lm, method(PLAIN), settings)}
@@ -212,7 +212,7 @@ def main() -> None:
     print("\n" + "\n".join(summary))
     print(f"break-even: a round over n rows must bring {line(cost)} tokens to pay here")
     if args.json:
-        names = ("draft", "shapes", "temperature", "skip", "limit", "max_tokens", "dtype", "device")
+        names = ("draft", "batch_invariant", "temperature", "skip", "limit", "max_tokens", "dtype", "device")
         asked_for = {name: getattr(args, name) for name in names}
         measured = dict(zip(map(str, cost.rows), (round(1e3 * t, 2) for t in cost.times), strict=True))
         result = {

@@ -10,9 +10,9 @@ from kernels import DEVICE, EPS, Model, Product, made, products, rope_inputs, ro
 from torch import Tensor
 
 from unspool.kernels.attention import attention
+from unspool.kernels.kernel_rows import Rows
 from unspool.kernels.linear import linear
 from unspool.kernels.rope import rope
-from unspool.kernels.rows import Rows
 from unspool.kernels.verify import Verdicts, verify
 
 

@@ -21,19 +21,21 @@ from unspool.api.loader import load
 from unspool.api.settings import Settings
 from unspool.core.chance import Philox
 from unspool.recipes.methods import method
-from unspool.runtime.cuda.cuda_graph_model import Graphed
+from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
 from unspool.runtime.engine.engine import Engine
 
 Row = tuple[str, str, str]  # what, measured, bar
 Text = tuple[int, ...]
-METHODS = ("lookup", "suffix", "recycle", "recall", "merge", "resident", "auto")
+METHODS = ("lookup", "suffix", "recycle", "bigram_recycling", "merge", "on_device", "auto")
 HEATS = (0.0, 0.8)
 
 
 def steady(name: str, texts: list[Text], most: int = 96) -> tuple[dict[str, Any], list[Row]]:
     """How many texts are plain decoding's, and tokens per second with fixed shapes and with free ones."""
-    lm, free = (load(name, dtype="bf16", device="cuda", shapes=shapes) for shapes in ("fixed", "free"))
-    assert isinstance(lm.model, Graphed)
+    lm, free = (load(name, dtype="bf16", device="cuda", batch_invariant=fixed) for fixed in (True, False))
+    assert isinstance(lm.model, CachedModel)
+    assert isinstance(lm.model.executor, CudaGraphExecutor)
     found: dict[str, Any] = {"methods": {}, "free_plain": rate(free, texts, "plain", most)}
     same = total = 0
     for heat in HEATS:

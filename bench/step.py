@@ -20,12 +20,12 @@ from record import save
 
 from unspool.api.lm import LM
 from unspool.api.settings import Settings
-from unspool.bench.peers import mirror
 from unspool.models.address import path
 from unspool.models.weights import Checkpoint, open_checkpoint
-from unspool.runtime.cache.cached_model import Slotted
+from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.network.llama import Llama
 from unspool.runtime.network.network import Batch, Row
+from unspool_bench.peers import mirror
 
 STEPS = ((1, 128), (1, 1024), (8, 128), (64, 128))  # (new tokens, tokens before them)
 DECODED, PROMPT = 32, 128
@@ -83,7 +83,7 @@ def measure(checkpoint: Checkpoint, dtype: torch.dtype, repeats: int) -> dict[st
 
             found[f"step {count} @ {past}"] = show(dtype, f"step {count} @ {past}", race(our_step, their_step, repeats))
         net.slots.drop(ours.slots)
-    lm, prompt = LM("ours", Slotted(net), checkpoint.vocabulary()), text[:PROMPT]
+    lm, prompt = LM("ours", CachedModel(net), checkpoint.vocabulary()), text[:PROMPT]
 
     def ours_of(count: int) -> float:
         return time_of(lambda: lm.generate(prompt.tolist(), Settings(max_tokens=count, ignore_eos=True)))

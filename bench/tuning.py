@@ -2,7 +2,7 @@
 
     python bench/tuning.py [--json FILE]
 
-Prints lines for the table in unspool/kernels/cut.py, for attention the best tilings beside the rule's own, and whole
+Prints lines for the table in unspool/kernels/tile.py, for attention the best tilings beside the rule's own, and whole
 steps by how their launches overlap. Processes side by side compile all candidates first: Triton keeps them on disk.
 """
 
@@ -27,8 +27,10 @@ from kernels import DTYPE, EPS, MODELS, Model, Product, made
 from record import save
 from stack import Stack, inputs_of
 
-from unspool.kernels import attention, chain, cut, linear, norm, tune
-from unspool.kernels.cut import Cut
+from unspool.kernels import attention, linear, norm, tune
+from unspool.kernels import draft_chain as chain
+from unspool.kernels import tile as cut
+from unspool.kernels.tile import Tile
 from unspool.kernels.tiling import Tiling
 
 COMPILERS = 15
@@ -62,7 +64,7 @@ class Case:
     @property
     def compiled(self) -> list[Any]:
         """Ways that differ in more than their number of splits, where that is no matter of compiling."""
-        if isinstance(self.ways[0], Cut):
+        if isinstance(self.ways[0], Tile):
             return [way for way in self.ways if way != cut.LIBRARY]
         return list(dict.fromkeys(replace(way, splits=min(way.splits, 2)) for way in self.ways))
 
@@ -130,7 +132,7 @@ def works(launch: Launch) -> bool:
 
 def use(found: dict[tuple[Any, ...], Any]) -> None:
     """Cut and tile as was found."""
-    cut.TUNED.update({key: way for key, way in found.items() if isinstance(way, Cut)})
+    cut.TUNED.update({key: way for key, way in found.items() if isinstance(way, Tile)})
     tilings = {key: way for key, way in found.items() if isinstance(way, Tiling)}
     attention.tiling = lambda *sizes: tilings.get(sizes[:-1]) or RULE(*sizes)
 

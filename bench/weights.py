@@ -17,14 +17,14 @@ from record import save
 
 from unspool.api.lm import LM
 from unspool.api.loader import dtype_of, load
-from unspool.api.plan import weight_bytes
+from unspool.api.memory_plan import weight_bytes
 from unspool.api.settings import Settings
 from unspool.core.chosen import chosen
 from unspool.core.law import Law
 from unspool.core.tree import Tree
 from unspool.models.address import path
 from unspool.models.weights import open_checkpoint
-from unspool.runtime.engine.contracts import Asked
+from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.network.quantised import KINDS
 
 PROMPTS = (
@@ -40,7 +40,7 @@ PROMPTS = (
 def laws(lm: LM, prompt: tuple[int, ...], answer: tuple[int, ...]) -> list[Law]:
     """The law at every place of an answer."""
     session = lm.model.open(prompt)
-    (scores,) = lm.model.score([Asked(session, Tree.chain([chosen(x) for x in answer[:-1]]))])
+    (scores,) = lm.model.score([ScoreRequest(session, Tree.chain([chosen(x) for x in answer[:-1]]))])
     session.close()
     lm.model.forget()
     return [scores.leaf[0], *scores.after]
@@ -75,7 +75,7 @@ def main() -> None:
     truth: list[tuple[tuple[int, ...], tuple[int, ...], list[Law]]] = []
     print("| weights | MB | KL mean | KL 99 % | KL worst | same best token | tokens/s |\n|---|---|---|---|---|---|---|")
     for kind in KINDS:
-        lm = load(args.model, dtype=args.dtype, device=args.device, weights=kind)
+        lm = load(args.model, dtype=args.dtype, device=args.device, quantization=kind)
         if not truth:
             for text in PROMPTS:
                 prompt = lm.encode([{"role": "user", "content": text}])

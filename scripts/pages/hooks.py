@@ -19,7 +19,7 @@ from unspool.recipes.registry import entries
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
-INSIDE = {"../bench/results": "results", "../README.md#methods": "methods/index.md"}
+INSIDE = {"../bench/results": "results", "methods.md": "methods/index.md"}
 REFERENCE = "api/use.md"
 
 

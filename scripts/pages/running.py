@@ -91,10 +91,10 @@ def _target(entry: Entry) -> str:
 def _part(entry: Entry) -> str:
     """A part that methods are made of: verifiers in the loop of speculation, others where they are imported from."""
     name = entry.rule.__name__
-    given = f"from unspool.{entry.family} import {name}"
+    given = f"from unspool.rules.{entry.family} import {name}"
     if entry.family != "verify":
         return given
-    drafter, made = ("Bunch", "Bunch(paths=2, depth=3)") if _bunched(entry) else ("Chain", "Chain(depth=4)")
+    drafter, made = ("SpecInfer", "SpecInfer(paths=2, depth=3)") if _independent(entry) else ("Chain", "Chain(depth=4)")
     rule = f"{name}()" if inspect.isclass(entry.rule) else name
     return (
         "import unspool\n"
@@ -106,7 +106,7 @@ def _part(entry: Entry) -> str:
     )
 
 
-def _bunched(entry: Entry) -> bool:
+def _independent(entry: Entry) -> bool:
     """Whether the verifier is enumerated with siblings of one law first, as those do that are about them."""
     first = next(iter(entry.trials(entry.rule)))
-    return type(getattr(first, "draft", None)).__name__ == "Bunch"
+    return type(getattr(first, "draft", None)).__name__ == "SpecInfer"

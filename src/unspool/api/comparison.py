@@ -21,7 +21,7 @@ BASELINE = "plain"
 
 
 @dataclass
-class Row:
+class MethodRow:
     """One method over all prompts."""
 
     method: str
@@ -34,11 +34,11 @@ class Row:
         """All traces added up."""
         return sum((output.trace for output in self.outputs), Trace())
 
-    def speed_up(self, plain: Row) -> float:
+    def speed_up(self, plain: MethodRow) -> float:
         """Tokens per second against plain decoding's, both over all prompts."""
         return self.total.tokens_per_second / plain.total.tokens_per_second
 
-    def record(self, plain: Row) -> dict[str, Any]:
+    def record(self, plain: MethodRow) -> dict[str, Any]:
         """The row as plain data."""
         total, base = self.total, plain.total
         return {
@@ -59,11 +59,11 @@ class Row:
 class Comparison:
     """All rows, plain decoding first."""
 
-    rows: list[Row]
+    rows: list[MethodRow]
     cost: Cost | None = None  # what forwards cost here, where a method has asked for it
 
     @property
-    def plain(self) -> Row:
+    def plain(self) -> MethodRow:
         """The baseline."""
         return self.rows[0]
 
@@ -90,7 +90,7 @@ def compare(
             "compare needs a list of methods and at least one prompt, as in compare(lm, ['lookup'], ['a'])"
         )
     built: dict[str, Method] = {BASELINE: named(BASELINE), **{spec: named(spec) for spec in methods}}
-    rows = [Row(name) for name in built]
+    rows = [MethodRow(name) for name in built]
     _generate(lm, listed[0], replace(settings, max_tokens=4), built[BASELINE])  # the first forward pays for set-up
     for number, prompt in enumerate(listed):
         for row, method in zip(rows, built.values(), strict=True):

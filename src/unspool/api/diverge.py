@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.chosen import chosen
 from ..core.tree import NOTHING, Tree
-from ..runtime.engine.contracts import Asked, Causal
+from ..runtime.engine.contracts import Causal, ScoreRequest
 
 Pass = Callable[[tuple[int, ...]], Tensor]  # a way to compute the logits after a text
 
@@ -67,9 +67,9 @@ def passes_of(model: Causal, block: int = 8) -> list[Pass]:
         head, tail = text[: len(text) - last], text[len(text) - last :]
         session = model.open(head)
         try:
-            model.score([Asked(session, NOTHING)])
+            model.score([ScoreRequest(session, NOTHING)])
             tree = Tree.chain([chosen(token) for token in tail])
-            (scores,) = model.score([Asked(session, tree)])
+            (scores,) = model.score([ScoreRequest(session, tree)])
             return scores.law(len(tree) - 1).scores
         finally:
             session.close()

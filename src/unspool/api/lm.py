@@ -5,30 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from .. import api, runtime
 from ..core.asks import TARGET
 from ..core.chance import Philox
 from ..core.claim import Method
 from ..core.cost import Cost
 from ..core.errors import BadRequest, ContextExceeded
 from ..loops.overheard import overheard
-from ..models.align import Alignment, Kinship, align
 from ..models.dialogue import Dialogue
 from ..models.vocabulary import Vocabulary
 from ..recipes.methods import Branching, fitted
-from ..rules.search.cut_short import CutShort
-from ..runtime.draft_bridge.best_effort import quiet
-from ..runtime.draft_bridge.retokenised import Retold
-from ..runtime.draft_bridge.shared_vocabulary import Translated
-from ..runtime.draft_bridge.string_level import Covering
+from ..rules import search
 from ..runtime.engine.contracts import Causal
 from ..runtime.engine.engine import Engine
 from ..runtime.engine.job import Account
-from ..runtime.engine.price import price
 from .prompt import Prompt as Prompt
 from .prompt import several, understood
 from .settings import Settings
-from .writer import Event, Found, Interrupted, Output, Writer, best
+from .writer import Event, Interrupted, Output, SearchResult, Writer, best
+
+if TYPE_CHECKING:
+    from ..models.align import Alignment
 
 SCRATCH = 64  # slots a request may need for drafts besides its text
 SMOOTH = 0.02  # seconds between what arrives of a stream, if the model is faster than that
@@ -56,18 +55,9 @@ class LM:
     _costs: dict[str, Cost] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        small = None if self.draft is None else self.draft.draft
-        for name, lm in (("draft", self.draft), ("small", small)):
-            if lm is None:
-                continue
-            try:
-                found = self.alignments[name] = align(self.vocabulary, lm.vocabulary)
-            except BadRequest as error:
-                raise BadRequest(f"{lm.name} cannot draft for {self.name}: {error}") from None
-            self._drafts[name] = quiet(_drafting(lm.model, found))
-            if name == "draft":  # for methods that draft text instead of tokens
-                self._drafts["prose"] = quiet(Retold(lm.model, found))
-                self._drafts["strings"] = quiet(Covering(lm.model, found))
+        if self.draft is not None:
+            self.alignments = api.drafting.alignments_of(self)
+            self._drafts = api.drafting.drafts_of(self)
 
     def generate(self, prompt: Prompt, settings: Settings = Settings(), method: str | Method = "plain") -> Output:  # noqa: B008
         """One text after a prompt, by the name of a method (`unspool methods`) with its options, or by a method."""
@@ -145,7 +135,7 @@ class LM:
         if name not in self._costs:
             lm = {TARGET: self, "draft": self.draft, "small": self.draft.draft if self.draft else None}[name]
             assert lm is not None  # only models that are there are priced
-            self._costs[name] = price(lm.model, lm.key)
+            self._costs[name] = runtime.engine.price.price(lm.model, lm.key)
         return self._costs[name]
 
     def writers(
@@ -170,14 +160,14 @@ class LM:
         for prompt in several(prompts):
             tokens = self.encode(prompt)
             given = "messages" if isinstance(understood(prompt), Dialogue) else "prompt"
-            most, room = self._most(tokens, settings.max_tokens, texts, given)
+            most, room = self._most(tokens, settings.max_tokens, texts, given, engine.most)
             limit = replace(stop, most=most, spare=room - len(tokens) - most)
             for stream in range(settings.n):
                 chance = Philox(settings.seed, stream)
-                found: list[Found] = []
+                found: list[SearchResult] = []
                 heard = overheard(decoder, lambda texts, found=found: found.extend(best(texts)))  # type: ignore[misc]
                 if settings.seconds is not None and heard is not decoder:  # it tells what it has found
-                    heard = CutShort(heard)
+                    heard = search.CutShort(heard)
                 job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account)
                 writers.append(Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found))
         return writers
@@ -190,38 +180,25 @@ class LM:
             )  # Python prints no number of thousands of digits
             raise BadRequest(f"{told} of the prompt is none of the model's, which are 0 to {known - 1}", "prompt")
 
-    def _most(self, tokens: tuple[int, ...], most: int, texts: int, given: str) -> tuple[int, int]:
+    def _most(self, tokens: tuple[int, ...], most: int, texts: int, given: str, held: float) -> tuple[int, int]:
         """How many tokens may follow these, and how many slots that may take with so many texts at a time.
 
-        `given` is what the prompt is called in a request.
+        `given` is what the prompt is called in a request, `held` how much of the cache one request may hold.
         """
-        bounds = [limit for limit in (self.model.context, self.model.room) if limit is not None]
-        longest = min(bounds, default=math.inf)
-        if len(tokens) >= longest:
-            raise ContextExceeded(_overlong(self.model.context, int(longest), len(tokens), most, given), given)
-        most = int(min(most, longest - len(tokens)))
-        room = len(tokens) + most * texts + SCRATCH
-        if self.model.room is not None:
-            room = min(room, self.model.room)
-        return most, room
+        longest = min((limit for limit in (self.model.context, self.model.room) if limit is not None), default=math.inf)
+        if len(tokens) >= min(longest, held):
+            raise ContextExceeded(_overlong(self.model.context, longest, held, len(tokens), most, given), given)
+        most = int(min(most, longest - len(tokens), held - len(tokens)))
+        return most, int(min(len(tokens) + most * texts + SCRATCH, self.model.room or math.inf, held))
 
 
-def _overlong(context: int | None, longest: int, prompt: int, most: int, given: str) -> str:
+def _overlong(context: int | None, longest: float, held: float, prompt: int, most: int, given: str) -> str:
     """OpenAI's sentence for a prompt that leaves no room for an answer, by which clients know what to do."""
-    cache = "" if context is not None and longest >= context else " (what its cache holds: --room)"
+    why = "" if context is not None and longest >= context else " (what its cache holds: --kv-cache-tokens)"
+    if held < longest:
+        why = " (what one request may hold of its cache: --share of --kv-cache-tokens)"
     return (
-        f"This model's maximum context length is {longest} tokens{cache}. However, you requested {prompt + most} "
-        f"tokens ({prompt} in the {given}, {most} in the completion). Please reduce the length of the {given} or "
-        "completion."
+        f"This model's maximum context length is {min(longest, held):.0f} tokens{why}. However, you requested "
+        f"{prompt + most} tokens ({prompt} in the {given}, {most} in the completion). Please reduce the length of the "
+        f"{given} or completion."
     )
-
-
-def _drafting(model: Causal, found: Alignment) -> Causal:
-    """A draft model in the target's tokens, in the way in which the two vocabularies are related."""
-    match found.kinship:
-        case Kinship.SAME:
-            return model
-        case Kinship.STRINGS:
-            return Covering(model, found)
-        case _:
-            return Translated(model, found)

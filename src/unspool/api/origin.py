@@ -48,7 +48,7 @@ class Origin:
 
 
 @dataclass
-class Watch:
+class DraftWatcher:
     """Watches the drafts of one text: trees by the number of tokens that were there before."""
 
     trees: dict[int, Tree] = field(default_factory=dict)
@@ -78,7 +78,7 @@ def origins(events: Sequence[Event], trees: Mapping[int, Tree], prompt: int) -> 
 
 def trace(lm: LM, prompt: Prompt, settings: Settings, method: str | Method) -> tuple[Output, list[Origin]]:
     """A text, and where each of its tokens came from."""
-    watch = Watch()
+    watch = DraftWatcher()
     output = lm.generate(prompt, settings, watch.over(fitted(method, lm.vocabulary)))
     return output, origins(output.events, watch.trees, len(lm.encode(prompt)))
 

@@ -32,7 +32,7 @@ class Profile:
     method: str = "plain"
     draft: str | None = None
     dtype: str = "auto"
-    weights: str = "whole"
+    quantization: str = "none"
     device: str = "auto"
     heads: str | None = None
     notes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
@@ -78,7 +78,7 @@ class Profile:
         return load(
             self.model,
             dtype=self.dtype,
-            weights=self.weights,
+            quantization=self.quantization,
             device=self.device,
             draft=self.draft,
             heads=self.heads,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from ..core.errors import BadRequest
-from ..runtime.cache.cached_model import Slotted
+from ..runtime.cache.cached_model import CachedModel
+from ..runtime.cuda.fused import Fused
+from ..runtime.cuda.graph_model import graph_model
 from ..runtime.network.llama import Llama
 from .lm import LM
 
@@ -29,12 +31,14 @@ def shortcut(lm: LM, spec: str) -> LM:
     Cost: a share of a forward that is that of its layers, and the head; keys and values of its layers.
     """
     model = lm.model
-    if not isinstance(model, Slotted) or not isinstance(model.network, Llama) or model.network.shape.filling:
+    if not isinstance(model, CachedModel) or not isinstance(model.network, Llama) or model.network.shape.filling:
         raise BadRequest(
             f"{lm.name} cannot draft for itself by {spec}: that needs the native runtime and one that reads."
         )
     layers = layers_of(spec, model.network.layers)
-    made = type(model)(model.network.part(layers), model.shelf)
+    part = model.network.part(layers)
+    kept = model.prefix_cache
+    made = graph_model(part, kept) if isinstance(part, Fused) else CachedModel(part, kept)
     return LM(f"{lm.name} ({spec})", made, lm.vocabulary, key=None if lm.key is None else f"{lm.key} · {spec}")
 
 

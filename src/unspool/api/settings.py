@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..core import warp as warps
 from ..core.errors import BadRequest
 from ..core.stop import Stop
 from ..core.warp.forbid import BadWords, MinTokens, NoRepeatNgram
-from ..core.warp.limits import expect, real, whole
-from ..core.warp.penalise import Frequency, LogitBias, Presence, Repetition
 from ..core.warp.temperature import Temperature
-from ..core.warp.truncate import Epsilon, Eta, MinP, TopK, TopNSigma, TopP, Typical
 from ..core.warp.warp import Same, Warp
-from ..rules.constrain.constraint import Constrained, Constraint
-from ..rules.constrain.form import Form, Words
+from ..core.warp.warp_limits import expect, real, whole
+from ..rules import constrain
+
+if TYPE_CHECKING:
+    from ..rules.constrain.constraint import Constraint
+    from ..rules.constrain.form import Form, FormVocabulary
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class Settings:
 
     Temperature 0, the default, is greedy decoding. It takes the best token whatever the truncations say, so they are
     left out; penalties, biases and prohibitions still hold. None turns an option off, and so does its neutral value
-    (top_k 0, top_p 1, min_p 0, typical 1, eta 0, epsilon 0, repetition 1, frequency 0, presence 0, no_repeat_ngram 0).
+    (top_k 0, top_p 1, min_p 0, typical 1, eta 0, epsilon 0, repetition_penalty 1, frequency_penalty 0, presence_penalty
+    0, no_repeat_ngram_size 0).
     """
 
     temperature: float = 0.0
@@ -36,10 +39,10 @@ class Settings:
     epsilon: float | None = None
     top_n_sigma: float | None = None
 
-    repetition: float = 1.0
-    frequency: float = 0.0
-    presence: float = 0.0
-    no_repeat_ngram: int = 0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    no_repeat_ngram_size: int = 0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     bad_words: tuple[str, ...] = ()
 
@@ -69,7 +72,12 @@ class Settings:
         self._penalties()  # each part refuses what is out of its range
         self._truncations()
         Temperature(self.temperature)
-        expect(whole(self.no_repeat_ngram, 0), "no_repeat_ngram", self.no_repeat_ngram, "a whole number, 0 for off")
+        expect(
+            whole(self.no_repeat_ngram_size, 0),
+            "no_repeat_ngram_size",
+            self.no_repeat_ngram_size,
+            "a whole number, 0 for off",
+        )
         _expect_strings("stop", self.stop)
         _expect_strings("bad_words", self.bad_words)
         listed = isinstance(self.stop_tokens, (tuple, list))
@@ -87,7 +95,7 @@ class Settings:
         counted = self.logprobs is None or whole(self.logprobs, 0)
         expect(counted, "logprobs", self.logprobs, "None for off, or how many alternatives to report, from 0 on")
 
-    def warp(self, vocabulary: Words) -> Warp:
+    def warp(self, vocabulary: FormVocabulary) -> Warp:
         """All that shapes a law: the constraint, biases, penalties, prohibitions, temperature, truncations.
 
         The constraint comes first, so that truncations see the law of what may really follow. The order of the others
@@ -97,8 +105,8 @@ class Settings:
         for token in self.logit_bias:
             _expect_token("logit_bias", token, vocabulary)
         shaped = self._constraint(vocabulary) | self._penalties()
-        if self.no_repeat_ngram:
-            shaped |= NoRepeatNgram(self.no_repeat_ngram)
+        if self.no_repeat_ngram_size:
+            shaped |= NoRepeatNgram(self.no_repeat_ngram_size)
         if self.bad_words:
             shaped |= BadWords(tuple(spelt for word in self.bad_words for spelt in _spellings(word, vocabulary)))
         if self.min_tokens:
@@ -109,7 +117,7 @@ class Settings:
             shaped |= Temperature(self.temperature)
         return shaped | self._truncations()
 
-    def stop_rule(self, vocabulary: Words) -> Stop:
+    def stop_rule(self, vocabulary: FormVocabulary) -> Stop:
         """Where the text ends."""
         return Stop(
             tokens=self._stop_tokens(vocabulary),
@@ -121,35 +129,35 @@ class Settings:
 
     def _validate_constraint(self) -> None:
         made: Any = self.constraint
-        fits = made is None or isinstance(made, Form) or callable(getattr(made, "start", None))
+        fits = made is None or isinstance(made, constrain.Form) or callable(getattr(made, "start", None))
         expect(fits, "constraint", made, "None, or what json_schema(…), regex(…), grammar(…) or choices(…) give")
         if made is not None and self.ignore_eos:
             raise BadRequest("ignore_eos cannot be used with a constraint: a text that meets it ends with that token")
 
-    def _constraint(self, vocabulary: Words) -> Warp:
+    def _constraint(self, vocabulary: FormVocabulary) -> Warp:
         made = self.constraint
         if made is None:
             return Same()
-        return Constrained(made.fit(vocabulary) if isinstance(made, Form) else made)
+        return constrain.Constrained(made.fit(vocabulary) if isinstance(made, constrain.Form) else made)
 
     def _penalties(self) -> Warp:
-        parts: list[Warp] = [LogitBias(self.logit_bias)] if self.logit_bias else []
-        parts += [Repetition(self.repetition)] if self.repetition != 1 else []
-        parts += [Frequency(self.frequency)] if self.frequency != 0 else []
-        parts += [Presence(self.presence)] if self.presence != 0 else []
+        parts: list[Warp] = [warps.LogitBias(self.logit_bias)] if self.logit_bias else []
+        parts += [warps.Repetition(self.repetition_penalty)] if self.repetition_penalty != 1 else []
+        parts += [warps.Frequency(self.frequency_penalty)] if self.frequency_penalty != 0 else []
+        parts += [warps.Presence(self.presence_penalty)] if self.presence_penalty != 0 else []
         return _all(parts)
 
     def _truncations(self) -> Warp:
-        parts: list[Warp] = [] if self.top_n_sigma is None else [TopNSigma(self.top_n_sigma)]
-        parts += [TopK(self.top_k)] if self.top_k not in (None, 0) else []
-        parts += [TopP(self.top_p)] if self.top_p not in (None, 1) else []
-        parts += [MinP(self.min_p)] if self.min_p not in (None, 0) else []
-        parts += [Typical(self.typical)] if self.typical not in (None, 1) else []
-        parts += [Epsilon(self.epsilon)] if self.epsilon not in (None, 0) else []
-        parts += [Eta(self.eta)] if self.eta not in (None, 0) else []
+        parts: list[Warp] = [] if self.top_n_sigma is None else [warps.TopNSigma(self.top_n_sigma)]
+        parts += [warps.TopK(self.top_k)] if self.top_k not in (None, 0) else []
+        parts += [warps.TopP(self.top_p)] if self.top_p not in (None, 1) else []
+        parts += [warps.MinP(self.min_p)] if self.min_p not in (None, 0) else []
+        parts += [warps.Typical(self.typical)] if self.typical not in (None, 1) else []
+        parts += [warps.Epsilon(self.epsilon)] if self.epsilon not in (None, 0) else []
+        parts += [warps.Eta(self.eta)] if self.eta not in (None, 0) else []
         return _all(parts)
 
-    def _stop_tokens(self, vocabulary: Words) -> frozenset[int]:
+    def _stop_tokens(self, vocabulary: FormVocabulary) -> frozenset[int]:
         for token in self.stop_tokens:
             _expect_token("stop_tokens", token, vocabulary)
         own = frozenset(self.stop_tokens)
@@ -163,7 +171,7 @@ def _all(parts: list[Warp]) -> Warp:
     return whole
 
 
-def _spellings(word: str, vocabulary: Words) -> set[tuple[int, ...]]:
+def _spellings(word: str, vocabulary: FormVocabulary) -> set[tuple[int, ...]]:
     """The tokens of a word at the start of a text and after a space, which most vocabularies spell differently."""
     lead = len(vocabulary.encode("", special=False))  # a beginning-of-text token is no part of the word
     return {vocabulary.encode(text, special=False)[lead:] for text in (word, " " + word)}
@@ -178,6 +186,6 @@ def _expect_strings(name: str, given: object) -> None:
         expect(whole, f"a string of {name}", text, "text without lone surrogates, which no token can spell")
 
 
-def _expect_token(name: str, token: int, vocabulary: Words) -> None:
+def _expect_token(name: str, token: int, vocabulary: FormVocabulary) -> None:
     known = f"a token of this model: 0 to {vocabulary.size - 1}"
     expect(token < vocabulary.size, f"a token of {name}", token, known, name)

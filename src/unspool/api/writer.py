@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..core.asks import Emit
 from ..core.canvas import HOLE, Canvas
 from ..core.trace import Trace
-from ..models.text import TextStream
+from ..models.text_stream import TextStream
 from ..runtime.engine.engine import Engine
 from ..runtime.engine.job import Job
 
@@ -76,16 +76,16 @@ class Interrupted(KeyboardInterrupt):
         self.outputs = outputs
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The tokens of a text that a search has found, and the bytes that a stop string takes back of it."""
 
     tokens: tuple[int, ...]
     trim: int
 
 
-def best(texts: Sequence[Any]) -> list[Found]:
+def best(texts: Sequence[Any]) -> list[SearchResult]:
     """The first of these that has any tokens, without the laws that it holds on to."""
-    return [Found(text.tokens, text.trim) for text in texts if text.tokens][:1]
+    return [SearchResult(text.tokens, text.trim) for text in texts if text.tokens][:1]
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Writer:
     job: Job
     stream: TextStream
     logprobs: int | None
-    found: list[Found] = field(default_factory=list)  # the best text of a search, once it has told
+    found: list[SearchResult] = field(default_factory=list)  # the best text of a search, once it has told
     events: list[Event] = field(default_factory=list)
     rounds: int = 0
     placed: int = 0  # tokens of a canvas that are final
@@ -126,7 +126,7 @@ class Writer:
         if done is not None and done.reason != "cancelled":
             return self.output()
         self.read()
-        written = Found(tuple(event.token for event in self.events), 0)
+        written = SearchResult(tuple(event.token for event in self.events), 0)
         best = written if written.tokens or not self.found else self.found[-1]
         return Output(self.stream.whole(*best), best.tokens, "interrupted", self.job.trace, self)
 

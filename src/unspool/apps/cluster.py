@@ -26,19 +26,19 @@ class Crew:
 
 
 @dataclass(frozen=True)
-class Span:
+class ReplicaRange:
     """From how many replicas to how many: more as requests come, fewer when they stay away."""
 
     low: int = 1
     high: int = 1
 
     @staticmethod
-    def of(given: str) -> Span:
+    def of(given: str) -> ReplicaRange:
         """Read `2`, or `1..4`."""
         low, dots, high = given.partition("..")
         if not (low.isdecimal() and (high.isdecimal() or not dots)) or not 1 <= int(low) <= int(high or low):
             raise BadRequest(f"--replicas is {given!r}; expected a number from 1 on, or a least and a most, as in 1..4")
-        return Span(int(low), int(high or low))
+        return ReplicaRange(int(low), int(high or low))
 
 
 @contextmanager

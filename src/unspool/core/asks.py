@@ -17,7 +17,7 @@ from .canvas import Canvas
 from .chance import At, Chance, Philox, Role
 from .law import Law
 from .tree import NOTHING, ROOT, Tree
-from .warp.temperature import warmth
+from .warp.temperature import temperature_of
 from .warp.warp import Prefix, Scored
 
 TARGET = "target"
@@ -139,8 +139,8 @@ class Write:
     """Go on writing after a text, each token drawn from the target's law after all warps → `Written`, and kept.
 
     A runner may write up to `most` tokens before it looks up, if nobody looks at their laws; the truth is one `Check`
-    of nothing under the walk for each, and a `Keep` of what it says. A runner that can may draft up to `ahead` tokens
-    for itself at every step, under the walk: that takes fewer forwards and writes the same.
+    of nothing under sample matching for each, and a `Keep` of what it says. A runner that can may draft up to `ahead`
+    tokens for itself at every step, under sample matching: that takes fewer forwards and writes the same.
     """
 
     prefix: Prefix
@@ -167,7 +167,7 @@ class Draw:
     def simple(self) -> bool:
         """Whether it comes down to a temperature and the numbers of drafts, which a device can compute."""
         drawn = isinstance(self.chance, Philox) and self.first.role is Role.DRAFT
-        return drawn and warmth(self.prefix.warp) is not None
+        return drawn and temperature_of(self.prefix.warp) is not None
 
 
 class Drew(NamedTuple):
@@ -177,7 +177,7 @@ class Drew(NamedTuple):
     rows: int  # token rows that were computed for it
 
 
-class Leapt(NamedTuple):
+class DeviceRound(NamedTuple):
     """A step in which a runner drafted for itself: how many tokens it drafted, and how many came of it in all."""
 
     drafted: int
@@ -191,7 +191,7 @@ class Written(NamedTuple):
     before: Sequence[Law] = ()
     after: Sequence[Law] = ()
     rows: int = 0  # token rows that were computed for them
-    leaps: tuple[Leapt, ...] = ()  # the steps they came in, if the runner drafted; else every token was one
+    rounds: tuple[DeviceRound, ...] = ()  # the steps they came in, if the runner drafted; else every token was one
 
 
 @dataclass(frozen=True)

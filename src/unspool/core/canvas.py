@@ -99,7 +99,7 @@ class Canvas:
         )
         return replace(self, status=tuple(settled))
 
-    def veiled(self, positions: Collection[int]) -> Canvas:
+    def masked(self, positions: Collection[int]) -> Canvas:
         """This canvas as it would be if nothing were known of these positions, given ones among them too."""
         return replace(
             self,

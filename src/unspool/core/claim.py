@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from .asks import Decoding
-from .chance import Chance
 from .option import options
-from .stop import Stop
-from .warp.warp import Warp
+
+if TYPE_CHECKING:  # for types alone: `unspool methods --help` needs no torch
+    from .asks import Decoding
+    from .chance import Chance
+    from .stop import Stop
+    from .warp.warp import Warp
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,6 +25,20 @@ class Method(Protocol):
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Begin decoding."""
         ...
+
+
+@runtime_checkable
+class Fitting(Protocol):
+    """A method that has to know the tokens it will decode."""
+
+    def fit(self, vocabulary: Any) -> Method:
+        """The method for this vocabulary."""
+        ...
+
+
+def fit(method: Method, vocabulary: Any) -> Method:
+    """A method, made to fit a vocabulary if it asks for that."""
+    return method.fit(vocabulary) if isinstance(method, Fitting) else method
 
 
 class Claim(Enum):
@@ -56,7 +72,8 @@ class Entry:
 
     `trials` gives complete methods that use the rule, small enough to be enumerated. `build` makes the method that a
     user gets by name; its parameters are the options that `--method name:option=value` can set, and say what each may
-    be (`unspool.core.option`).
+    be (`unspool.core.option`). For the rules that come with unspool it is the recipe of their name
+    (`unspool.recipes.registry`).
     """
 
     name: str
@@ -115,7 +132,7 @@ def claims(
         folder = rule.__module__.split(".")[-2] if rule.__module__.startswith("unspool.") else "yours"
         if known in _entries and _entries[known].rule.__module__ != rule.__module__:
             raise ValueError(f"two rules are called {known!r}: {_entries[known].rule.__module__} and {rule.__module__}")
-        builder = rule if build is None and (family or folder) == "decode" else build
+        builder = rule if build is None and family == "decode" else build
         if builder is not None:
             options(builder)  # refuses a parameter that does not say what it may be
         held = tuple(systems), rule, trials, builder, tuple(needs), bound, shaped, about, note
@@ -123,6 +140,13 @@ def claims(
         return rule
 
     return register
+
+
+def compose(name: str, build: Callable[..., Method]) -> Entry:
+    """Say how a registered rule is made into a method; refused if an option does not say what it may be."""
+    options(build)
+    _entries[name] = replace(_entries[name], build=build)
+    return _entries[name]
 
 
 def registered() -> dict[str, Entry]:

@@ -20,7 +20,7 @@ class Cost:
     times: tuple[float, ...]
     requests: int = 1  # that share the forward
     aside: float = 0.0  # what asking for more than the next token takes per request beside the forward
-    leaps: bool = False  # whether the model drafts for itself when told to write on
+    speculates: bool = False  # whether the model drafts for itself when told to write on
 
     def __post_init__(self) -> None:
         rising = all(a < b for a, b in zip(self.rows, self.rows[1:], strict=False))

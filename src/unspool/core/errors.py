@@ -54,3 +54,13 @@ class MissingExtra(UnspoolError):
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed. Run: pip install 'unspool[{extra}]'"
         )
+
+
+class MissingDistribution(UnspoolError):
+    """A part of unspool that is installed by itself is needed for this."""
+
+    def __init__(self, distribution: str, folder: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs {distribution}, which is not installed (it is no part of the package unspool): "
+            f"in a checkout of unspool, run pip install ./{folder}"
+        )

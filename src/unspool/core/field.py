@@ -12,7 +12,7 @@ from torch import Tensor
 from .law import Law
 
 
-class Peak(NamedTuple):
+class Confidence(NamedTuple):
     """How peaked a law is: its most probable token, that one's probability, its lead over the second, the entropy.
 
     A law that nothing can change any more, because the model reads it from what is final already, counts as certain:
@@ -48,7 +48,7 @@ class Field(Mapping[int, Law]):
         return torch.stack([law.scores for law in self._laws.values()])
 
     @cached_property
-    def peaks(self) -> Mapping[int, Peak]:
+    def peaks(self) -> Mapping[int, Confidence]:
         """The peak of every law."""
         if not self._laws:
             return {}
@@ -60,8 +60,8 @@ class Field(Mapping[int, Law]):
         best = two.exp()
         margin = best[:, 0] - best[:, 1] if best.shape[1] == 2 else best[:, 0]
         told = torch.stack((tokens[:, 0].to(p.dtype), best[:, 0], margin, entropy), 1).tolist()
-        found = {place: Peak(int(row[0]), *row[1:]) for place, row in zip(self._laws, told, strict=True)}
-        return found | {place: Peak(found[place].token, 1.0, 1.0, 0.0) for place in self.final & found.keys()}
+        found = {place: Confidence(int(row[0]), *row[1:]) for place, row in zip(self._laws, told, strict=True)}
+        return found | {place: Confidence(found[place].token, 1.0, 1.0, 0.0) for place in self.final & found.keys()}
 
     def __getitem__(self, place: int) -> Law:
         return self._laws[place]

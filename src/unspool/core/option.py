@@ -16,10 +16,11 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_origin
 
 from .errors import BadRequest
 
+T = TypeVar("T")
 DIGITS = 40  # characters of one number
 PATH = 4096  # characters of a file's name
 
@@ -195,6 +196,13 @@ def products(build: Callable[..., Any]) -> tuple[Product, ...]:
     returned = _signature(build).return_annotation
     found = get_args(returned)[1:] if get_origin(returned) is Annotated else ()
     return tuple(each for each in found if isinstance(each, Product))
+
+
+def part(kind: str, name: str, known: Mapping[str, T]) -> T:
+    """The part of a method that an option chooses by name; BadRequest if none of this kind is called so."""
+    if name not in known:
+        raise BadRequest(f"no {kind} is called {name!r}; expected one of: {', '.join(known)}")
+    return known[name]
 
 
 def _signature(build: Callable[..., Any]) -> inspect.Signature:

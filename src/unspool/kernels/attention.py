@@ -7,15 +7,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .chain import chained, start, wait
+from .draft_chain import chained, start, wait
 from .fit import fitted
-from .rows import Rows, Sight
+from .kernel_rows import Rows, Visibility
 from .tiling import STEADY_SPLITS, Tiling, tiling
 
-BITS = tl.constexpr(int(Sight.BITS))
-BLOCKS = tl.constexpr(int(Sight.BLOCKS))
-FULL = tl.constexpr(int(Sight.FULL))
-CAUSAL = tl.constexpr(int(Sight.CAUSAL))
+BITS = tl.constexpr(int(Visibility.BITS))
+BLOCKS = tl.constexpr(int(Visibility.BLOCKS))
+FULL = tl.constexpr(int(Visibility.FULL))
+CAUSAL = tl.constexpr(int(Visibility.CAUSAL))
 
 
 @triton.jit
@@ -226,7 +226,7 @@ def attention(
             paths.stride(0), paths.stride(1), scale * math.log2(math.e),
             words=1 if rows.sees is None else rows.sees.shape[1], group=group, lines=lines,
             width=width, padded=triton.next_power_of_2(width), rows=cut.heads, step=cut.keys, whole=cut.splits == 1,
-            share=cut.share, sight=int(Sight.FULL if listed else rows.sight), windowed=window is not None,
+            share=cut.share, sight=int(Visibility.FULL if listed else rows.sight), windowed=window is not None,
             listed=listed, late=stages if cut.share else 1,
             num_warps=cut.warps, num_stages=stages, chained=chain, launch_pdl=chain,
         ),

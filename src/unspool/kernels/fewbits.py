@@ -5,11 +5,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .chain import chained, start, wait
-from .cut import rows_for
+from .draft_chain import chained, start, wait
 from .fit import fitted
 from .gate import SILU
 from .linear import finish, gated
+from .tile import rows_for
 
 PROGRAMS = 264  # two for each processor of an H200; fewer leave memory idle
 STEP = 64  # bytes of a row at a time, at most, unless a group has more

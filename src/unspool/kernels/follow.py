@@ -12,7 +12,7 @@ FEW = 128  # tokens that are looked at together; lists up to here are not search
 LANES = 128  # rows per program of a step
 
 
-class Trie(Protocol):
+class ItemTrie(Protocol):
     """The arrays of a constraint's `ItemSet`, which says what they mean; all on one GPU and contiguous."""
 
     @property
@@ -150,7 +150,7 @@ def _candidates(
     tl.store(after + to, tl.where(inside, begin + lane + 1, tl.where(ending, -1, -2)), mask=lane < total)
 
 
-def masked(trie: Trie, nodes: Tensor, scores: Tensor) -> Tensor:
+def masked(trie: ItemTrie, nodes: Tensor, scores: Tensor) -> Tensor:
     """Scores [B, vocab] of the tokens that may follow nodes [B], −∞ for all others.
 
     Each program has a block of one row. Below a wide node it reads a bit per token; else it writes −∞ and then, over
@@ -170,7 +170,7 @@ def masked(trie: Trie, nodes: Tensor, scores: Tensor) -> Tensor:
     return out
 
 
-def step(trie: Trie, nodes: Tensor, tokens: Tensor) -> Tensor:
+def step(trie: ItemTrie, nodes: Tensor, tokens: Tensor) -> Tensor:
     """The nodes [B], int64, that tokens [B] lead to from nodes [B].
 
     Cost: one launch; a binary search in the lists, in as many rounds as the longest of them needs.
@@ -184,7 +184,7 @@ def step(trie: Trie, nodes: Tensor, tokens: Tensor) -> Tensor:
     return after
 
 
-def candidates(trie: Trie, nodes: Tensor, scores: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+def candidates(trie: ItemTrie, nodes: Tensor, scores: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
     """Scores, tokens and next nodes [B, width + stops] of what may follow nodes [B], int64 but for the scores.
 
     The list of a node comes first, then the stops; −∞, −1 and −2 where there is nothing.

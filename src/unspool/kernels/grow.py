@@ -4,8 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .chain import chained, start, wait
-from .remember import ALONE, WIDTH, Laws, mixed
+from .draft_chain import chained, start, wait
+from .remember import ALONE, WIDTH, LawTable, mixed
 
 KIDS = tl.constexpr(16)  # places for what may follow one node: its law, the next token of the copy, and none
 TWO, ONE = tl.constexpr(0.8), tl.constexpr(0.5)  # what a law is worth that is remembered by two tokens, or by one
@@ -110,7 +110,7 @@ def _grow(
 
 
 def grow(
-    laws: Laws,
+    laws: LawTable,
     drafted: Tensor,
     parents: Tensor,
     places: Tensor,

@@ -6,12 +6,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .chain import chained, fetch, start, wait
-from .cut import LIBRARY, Cut, cut_for
+from .draft_chain import chained, fetch, start, wait
 from .fit import fitted
 from .gate import SILU, bend, gate
 from .gate import reference as gate_reference
 from .norm import rms, rms_reference
+from .tile import LIBRARY, Tile, cut_for
 
 SMALL = 16 * 2**20  # bytes of a weight that is read in about the time a launch takes
 AHEAD = 4  # steps of a small weight to fetch while the kernel before ends
@@ -222,7 +222,7 @@ def linear(
     residual: Tensor | None = None,
     activation: str | None = None,
     out: Tensor | None = None,
-    cut: Cut | None = None,
+    cut: Tile | None = None,
     tokens: int | None = None,
 ) -> Tensor:
     """y = x·Wᵀ + b for x [n, in] and W [out, in], both stored by rows; what is given beside is done in the same launch.

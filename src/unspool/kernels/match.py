@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .chain import chained, start, wait
+from .draft_chain import chained, start, wait
 
 LONGEST = 16  # tokens that a match is measured by; among longer ones the latest wins
 BLOCK = 1024  # places at a time

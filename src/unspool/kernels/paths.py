@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .chain import chained, start, wait
-from .rows import Rows, Sight
+from .draft_chain import chained, start, wait
+from .kernel_rows import Rows, Visibility
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def _paths(
 def in_order(rows: Rows) -> Rows:
     """The same rows with `paths`. Cost: one launch for trees, none for texts."""
     number, tokens = rows.number, rows.tokens
-    if rows.sight == Sight.CAUSAL:
+    if rows.sight == Visibility.CAUSAL:
         return replace(rows, clear=None, paths=rows.slots.view(number, 1, tokens).expand(number, tokens, tokens))
     assert rows.sees is not None
     words = rows.sees.shape[1]
@@ -52,7 +52,7 @@ def reference(rows: Rows) -> list[list[Tensor]]:
     found = []
     for row in range(rows.number):
         slots, seen = rows.seen(row, None)
-        if rows.sight == Sight.CAUSAL:
+        if rows.sight == Visibility.CAUSAL:
             clear, places = int(rows.past[row]), torch.arange(len(slots), device=slots.device)[int(rows.past[row]) :]
         else:
             assert rows.clear is not None

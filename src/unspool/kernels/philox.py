@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..core.chance import At, Philox, Role
-from .chain import chained, start, wait
+from .draft_chain import chained, start, wait
 
 BLOCK = 256  # numbers per program
 

@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..core.law import Law
-from .chain import chained, start, wait
+from .draft_chain import chained, start, wait
 
 CHUNK = 4096  # logits per program
 

@@ -5,13 +5,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .chain import chained, start, wait
+from .draft_chain import chained, start, wait
 
 WIDTH = tl.constexpr(8)  # tokens that are remembered of a law
 ALONE = tl.constexpr(-2)  # stands for any token before the last
 
 
-class Laws:
+class LawTable:
     """A table of `size` laws (a power of two), each under the hash of its text's tag and its last two tokens.
 
     A law goes where its hash says, and what stood there is gone; so one table serves all texts, finding a law takes one
@@ -63,7 +63,7 @@ def _remember(
 
 
 def remember(
-    laws: Laws,
+    laws: LawTable,
     tops: Tensor,
     best: Tensor,
     drafted: Tensor,

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .chain import chained, start, wait
+from .draft_chain import chained, start, wait
 
 
 @triton.jit

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .chain import chained, start, wait
+from .draft_chain import chained, start, wait
 
 CHUNK = 4096  # scores per program
 MOST = 16  # tokens that can be asked for; each costs a round

@@ -7,8 +7,8 @@ from statistics import median
 import torch
 from triton.errors import TritonError
 
-from .cut import Cut, cuts
 from .linear import linear
+from .tile import Tile, cuts
 
 FRESH = 256 * 2**20  # bytes to go round before a weight is read again: several times an L2 cache
 MOST_COPIES = 200
@@ -51,8 +51,8 @@ def tune(
     normed: bool = False,
     activation: str | None = None,
     adds: bool = False,
-    tried: Sequence[Cut] | None = None,
-) -> list[tuple[float, Cut]]:
+    tried: Sequence[Tile] | None = None,
+) -> list[tuple[float, Tile]]:
     """Time each cut for results [n, width] summed over `depth`, as the given parts make one launch: best first, in μs.
 
     A cut that does not compile or does not fit into shared memory is left out.
@@ -63,7 +63,7 @@ def tune(
     x = torch.randn(n, depth, dtype=dtype, device="cuda")
     norm = torch.ones(depth, dtype=dtype, device="cuda") if normed else None
     residual = torch.randn(n, width, dtype=dtype, device="cuda") if adds else None
-    found: list[tuple[float, Cut]] = []
+    found: list[tuple[float, Tile]] = []
     for cut in tried if tried is not None else cuts(width, depth, n, activation is not None):
         one = partial(linear, x, norm=norm, eps=1e-5, residual=residual, activation=activation, cut=cut)
         launches = [partial(one, weight) for weight in weights]

@@ -1,4 +1,4 @@
-"""Greedy verification and the walk on the device: from scores of drafted trees to what is kept, in one copy back."""
+"""Greedy verification and sample matching on the device: from scores of drafted trees to what is kept."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .chain import chained, start, wait
+from .draft_chain import chained, start, wait
 from .pick import pick
 from .pick import reference as pick_reference
 
@@ -92,7 +92,7 @@ def verify(
     temperature: Tensor,
     uniforms: Tensor,
 ) -> Verdicts:
-    """Follow each row's picks down its tree: `verify.greedy` where the temperature is 0, else `verify.walk`.
+    """Follow each row's picks down its tree: `verify.greedy` where the temperature is 0, else `verify.sample_match`.
 
     logits [R·T, vocab] are the scores after every token of a batch. tokens and parents [R·T] are int32, a parent being
     an index in the row; roots [R] is the index of each text's last token, whose parent is never asked for. temperature,

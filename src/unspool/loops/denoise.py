@@ -15,10 +15,10 @@ from ..core.field import Field
 from ..core.law import Law
 from ..core.stop import Stop
 from ..core.warp.warp import Warp
+from .denoise_state import DenoiseState
 from .guard import guarded
 from .recheck import Recheck
 from .remask import Remask
-from .sight import Sight
 from .unmask_blocks import Blocks, narrowed, whole
 from .unmasker import Unmask, begun, suited
 from .view import View, look
@@ -85,7 +85,7 @@ class Denoise:
                 canvas, places, late = canvas.fixed(0, len(canvas)), [], True
             if places:
                 looks[low] += 1
-                seen = Sight(sheet, field, warp, chance, remask is not None)
+                seen = DenoiseState(sheet, field, warp, chance, remask is not None)
                 sight = narrowed(blocks, seen)
                 if second is None and not sight.holes:
                     sight = seen  # nothing else is left to do

@@ -16,7 +16,7 @@ from ..core.stop import Stop
 from ..core.warp.forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
 from ..core.warp.penalise import LogitBias
 from ..core.warp.warp import Beside, Both, Same, Warp
-from .sight import Sight
+from .denoise_state import DenoiseState
 
 PROHIBITIONS = (BadWords, MinTokens, NoRepeatNgram)  # what has to be asked again whenever a neighbour is filled
 
@@ -24,7 +24,7 @@ PROHIBITIONS = (BadWords, MinTokens, NoRepeatNgram)  # what has to be asked agai
 class Guard(Protocol):
     """Puts tokens on a canvas: those that were chosen, or others where those may not stand."""
 
-    def __call__(self, sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+    def __call__(self, sight: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
         """The canvas one step later.
 
         If any hole was chosen at least one is filled, or an error says why none can be; if none was, it is the same
@@ -32,7 +32,7 @@ class Guard(Protocol):
         """
         ...
 
-    def mend(self, sight: Sight, before: Canvas, after: Canvas) -> Canvas:
+    def mend(self, sight: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
         """The canvas after a second thought has changed it, with what stood before where the change may not stand."""
         ...
 
@@ -44,7 +44,7 @@ class Careful:
     forbidden. So each is asked about again when it is filled, the surest first.
     """
 
-    def __call__(self, sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+    def __call__(self, sight: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
         """What was chosen, as far as any token is left for it; at least one."""
         tokens, placed = list(canvas.tokens), dict[int, int]()
         for i in sorted(chosen, key=lambda i: -sight.peak(i).p):
@@ -59,7 +59,7 @@ class Careful:
             tokens[i] = placed[i] = sight.draw(i).token
         return canvas.fill(placed, status)
 
-    def mend(self, sight: Sight, before: Canvas, after: Canvas) -> Canvas:
+    def mend(self, sight: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
         """The changes, each if the warps allow it beside all others."""
         tokens, back = list(before.tokens), dict[int, int]()
         changed = [i for i, token in enumerate(after.tokens) if token != tokens[i]]
@@ -71,7 +71,7 @@ class Careful:
                 back[i] = old
         return replace(after.fill(back, Status.DRAFT), step=after.step) if back else after
 
-    def _may_stand(self, sight: Sight, tokens: list[int], i: int, token: int) -> bool:
+    def _may_stand(self, sight: DenoiseState, tokens: list[int], i: int, token: int) -> bool:
         try:
             return sight.beside(tokens, i)[token] > 0
         except EmptyLaw:
@@ -90,11 +90,11 @@ class Binding(Protocol):
 class Free:
     """Whatever was drawn may stand."""
 
-    def __call__(self, sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+    def __call__(self, sight: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
         """All that was chosen."""
         return canvas.fill({i: sight.draw(i).token for i in chosen}, status)
 
-    def mend(self, sight: Sight, before: Canvas, after: Canvas) -> Canvas:
+    def mend(self, sight: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
         """All that was changed."""
         return after
 
@@ -111,9 +111,9 @@ def guarded(warp: Warp, canvas: Canvas, stop: Stop) -> tuple[Warp, Guard]:
         raise BadRequest(f"{len(binding)} constraints bind this canvas; expected one: join them with & into one")
     if forbidding or any(_bans(part) for part in listed):
         raise BadRequest(
-            "a constraint and tokens that are forbidden beside it (bad_words, no_repeat_ngram, min_tokens, a bias of "
-            "-inf) cannot both be kept on a canvas; say all of it in the constraint, or use a method that reads left "
-            "to right, such as plain"
+            "a constraint and tokens that are forbidden beside it (bad_words, no_repeat_ngram_size, min_tokens, a bias "
+            "of -inf) cannot both be kept on a canvas; say all of it in the constraint, or use a method that reads "
+            "left to right, such as plain"
         )
     rest = [part for part in listed if part is not binding[0]]
     return reduce(or_, rest, Same()), binding[0].guard(canvas, stop)
@@ -135,8 +135,8 @@ def unguarded(warp: Warp, method: str) -> Warp:
     _refuse_readers(listed)
     if any(isinstance(part, PROHIBITIONS) for part in listed):
         raise BadRequest(
-            f"{method} cannot keep to bad_words, no_repeat_ngram or min_tokens; use a method that fills a canvas look "
-            "by look, such as confident, or leave them out"
+            f"{method} cannot keep to bad_words, no_repeat_ngram_size or min_tokens; use a method that fills a canvas "
+            "look by look, such as confident, or leave them out"
         )
     return warp
 

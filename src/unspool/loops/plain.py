@@ -20,12 +20,12 @@ def write_on(
 ) -> Generator[Ask, Any, tuple[Prefix, Cut]]:
     """Write at most so many tokens, or fewer, and hand them out; the text as it is then, and whether it has ended."""
     written: Written = yield Write(prefix, chance, int(min(most, prefix.left)), ahead)
-    if not written.leaps:
+    if not written.rounds:
         cut = stop.cut(tail, written.tokens)
         yield Emit(cut.kept, written.before, written.after, rounds=len(cut.kept))
         return prefix.then(cut.kept), cut
     at = 0
-    for drafted, gained in written.leaps:
+    for drafted, gained in written.rounds:
         cut = stop.cut(tail, written.tokens[at : at + gained])
         yield Emit(cut.kept, (), (), drafted=drafted, accepted=min(gained - 1, len(cut.kept)))
         prefix, tail, at = prefix.then(cut.kept), cut.tail, at + gained

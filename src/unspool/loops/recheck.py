@@ -6,7 +6,7 @@ from collections.abc import Collection, Generator
 from typing import Any, Protocol, TypeAlias
 
 from ..core.asks import Ask
-from .sight import Sight
+from .denoise_state import DenoiseState
 
 Checking: TypeAlias = Generator[Ask, Any, Collection[int]]
 
@@ -14,6 +14,6 @@ Checking: TypeAlias = Generator[Ask, Any, Collection[int]]
 class Recheck(Protocol):
     """A second opinion on what was chosen: it may look again, change tokens, and choose otherwise."""
 
-    def __call__(self, sight: Sight, chosen: Collection[int]) -> Checking:
+    def __call__(self, sight: DenoiseState, chosen: Collection[int]) -> Checking:
         """The holes to fill after all."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from ..core.canvas import Canvas
-from .sight import Sight
+from .denoise_state import DenoiseState
 
 
 class Remask(Protocol):
@@ -25,6 +25,6 @@ class Remask(Protocol):
         """The filled places of the window whose laws it has to see."""
         ...
 
-    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
         """The canvas, just filled after this look, with some drafts changed or turned into holes."""
         ...

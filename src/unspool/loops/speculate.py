@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from ..core.asks import Check, Checked, Decoding, Done, Emit, Keep, Laws, Verify
 from ..core.chance import Chance
+from ..core.sample_match import sample_match
 from ..core.stop import Stop
 from ..core.tree import NOTHING, ROOT
-from ..core.walk import walk
 from ..core.warp.warp import Prefix, Warp
 from .composition import check_composition
 from .drafter import Draft, begun
@@ -27,7 +27,7 @@ class Speculate:
     """
 
     draft: Draft = Nothing()  # noqa: RUF009  (frozen)
-    verify: Verify = walk
+    verify: Verify = sample_match
     budget: int = 8
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ..core.canvas import Canvas
 from ..core.errors import BadRequest
-from .sight import Sight
+from .denoise_state import DenoiseState
 
 
 class Blocks(Protocol):
@@ -27,11 +27,11 @@ class Narrowing(ABC):
     """Blocks that settle for a part of what was looked at."""
 
     @abstractmethod
-    def saw(self, sight: Sight) -> Sight:
+    def saw(self, sight: DenoiseState) -> DenoiseState:
         """The sight of the part that may be filled."""
 
 
-def narrowed(blocks: Blocks, sight: Sight) -> Sight:
+def narrowed(blocks: Blocks, sight: DenoiseState) -> DenoiseState:
     """What may be filled of what was seen."""
     return blocks.saw(sight) if isinstance(blocks, Narrowing) else sight
 
@@ -50,7 +50,7 @@ def with_holes(blocks: Blocks, canvas: Canvas) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedBlocks:
     """The first block of `size` places that has a hole or a draft, counted from the end of the prompt."""
 
     size: int = 32
@@ -69,4 +69,4 @@ class Fixed:
 
 def blocks_of(size: int) -> Blocks:
     """Blocks of this size; 0 for the whole canvas as one."""
-    return whole if size == 0 else Fixed(size)
+    return whole if size == 0 else FixedBlocks(size)

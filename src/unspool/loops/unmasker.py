@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeGuard, TypeVar
 
-from .sight import Sight
+from ..core.errors import BadRequest
+from .denoise_state import DenoiseState
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ class Unmask(Protocol):
     derives from `Rule`.
     """
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The holes to fill now."""
         ...
 
@@ -41,12 +42,23 @@ class Rule:
 
 def begun(rule: T) -> T:
     """A rule with a memory of its own for one request; a plain function is taken as it is."""
-    return rule.begin() if isinstance(rule, Rule) else rule
+    return rule.begin() if _declared(rule) else rule
 
 
 def suited(rule: T, vocabulary: Any) -> T:
     """A rule that knows the tokens it works with; a plain function is taken as it is."""
-    return rule.fit(vocabulary) if isinstance(rule, Rule) else rule
+    return rule.fit(vocabulary) if _declared(rule) else rule
+
+
+def _declared(rule: object) -> TypeGuard[Rule]:
+    """Whether it is a rule; BadRequest if it has the methods of one but does not say so, as nobody would call them."""
+    undeclared = not isinstance(rule, Rule) and (hasattr(rule, "fit") or hasattr(rule, "begin"))
+    if undeclared:
+        kind = type(rule).__name__
+        raise BadRequest(
+            f"{kind} has a method fit or begin, which is not called; derive {kind} from unspool.loops.unmasker.Rule"
+        )
+    return isinstance(rule, Rule)
 
 
 def _with_parts(rule: Rule, made: Callable[[Rule], Any]) -> Any:

@@ -1,4 +1,23 @@
 """Names to weights: the catalog of models, the readers of model files, their tokens and their shapes.
 
-Import from the modules themselves; nothing is imported here, so that looking at the catalog does not load torch.
+Modules are imported when they are used, so that looking at the catalog does not load torch.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.lazy import lazily
+
+if TYPE_CHECKING:
+    from . import address as address
+    from . import delta as delta
+    from . import download as download
+    from . import fetch as fetch
+    from . import fingerprint as fingerprint
+    from . import folder as folder
+    from . import hub as hub
+    from . import weights as weights
+
+_MODULES = "address delta download fetch fingerprint folder hub weights"
+__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))

@@ -4,43 +4,62 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..core.errors import BadRequest
-from .catalog import CATALOG, look_up
-from .fetch import Fetcher
+from .. import models
+from .catalog import CATALOG, CatalogEntry, look_up
+from .home import model_folder
+from .trained_weights import DELTAS, HEADS, required, trained
 
-DELTAS, HEADS = (Path(__file__).parent / name for name in ("deltas", "heads"))  # what comes with the package
+if TYPE_CHECKING:
+    from .fetch import Fetcher
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 
 
 def path(name_or_path: str, fetcher: Fetcher | None = None) -> Path:
-    """Return what can be opened: catalog names are fetched on first use (write ./name for a folder of that name)."""
-    fetcher = fetcher or Fetcher()
-    if name_or_path in fetcher.catalog:
-        file, delta = fetcher.fetch(name_or_path), fetcher.catalog[name_or_path].delta
-        return file if delta is None else DELTAS / delta
+    """Return what can be opened; models of the catalog and the Hub are brought first (write ./name for a folder)."""
+    catalog = CATALOG if fetcher is None else fetcher.catalog
+    if (listing := catalog.get(name_or_path)) is not None:
+        delta = listing.delta
+        changed = None if delta is None else required(DELTAS, delta, f"the model {name_or_path}")
+        here = None if fetcher is not None else _kept(listing)
+        file = here or (fetcher or models.fetch.Fetcher()).fetch(name_or_path)
+        return changed or file
     if (local := _local(name_or_path)) is not None:
         return local
     if is_hub_id(name_or_path):
-        raise BadRequest(
-            f"{name_or_path!r} is no file or folder here, so it is a Hub id, which the transformers runtime opens. "
-            f"Known names: {', '.join(fetcher.catalog)}."
-        )
-    # Not in the catalog, so this raises the error that lists what is.
-    return fetcher.fetch(look_up(name_or_path, fetcher.catalog).name)
+        return models.hub.snapshot(name_or_path)
+    return Path(look_up(name_or_path, catalog).file)  # not in the catalog: this raises the error that lists what is
 
 
 def heads_of(name: str, given: str | Path | None = None) -> Path | None:
-    """The file of heads that is given, or the one that comes with the package for a model of the catalog, if any."""
+    """The file of heads that is given, or the one for a model of the catalog, if it has one and it is installed."""
     if given is not None:
         return Path(given).expanduser()
     listing = CATALOG.get(name)
-    return None if listing is None or listing.heads is None else HEADS / listing.heads
+    return None if listing is None or listing.heads is None else trained(HEADS, listing.heads)
+
+
+def heads_for(name: str, given: str | Path | None, purpose: str) -> Path | None:
+    """The same; if the model has heads that are not installed, an error that says so."""
+    listing = CATALOG.get(name)
+    if given is None and listing is not None and listing.heads is not None:
+        return required(HEADS, listing.heads, purpose)
+    return heads_of(name, given)
+
+
+def _kept(listing: CatalogEntry) -> Path | None:
+    """The weights of a model, if they are here; if that cannot be told, whoever fetches them says why."""
+    file = model_folder(listing.folder) / listing.file
+    try:
+        return file if file.stat().st_size == listing.bytes else None
+    except OSError:
+        return None
 
 
 def is_hub_id(text: str) -> bool:
-    """Tell whether a text has the form of a Hub id, org/name, and is nothing on this disk."""
+    """Tell whether a text has the form of a Hub id, org/name or org/name@revision, and is nothing on this disk."""
     weights = text.endswith((".gguf", ".safetensors"))
     return bool(_HUB_ID.fullmatch(text)) and not weights and _local(text) is None
 

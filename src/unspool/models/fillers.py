@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..core.errors import BadModel
-from .fields import Fields
-from .filling import Filling
+from .config_fields import ConfigFields
+from .diffusion_spec import DiffusionSpec
 
 FILLERS: Mapping[str, tuple[str, int]] = {
     "llada": ("llama", 126336),
@@ -57,15 +57,17 @@ _LLADA_LAYER: Mapping[str, str] = {
 }
 
 
-def translated(config: Mapping[str, object], family: str, source: str) -> tuple[Mapping[str, object], Filling]:
+def translated(config: Mapping[str, object], family: str, source: str) -> tuple[Mapping[str, object], DiffusionSpec]:
     """The settings of such a model as those of the family whose layers it has, and how it fills holes."""
-    fields = Fields(config, source)
+    fields = ConfigFields(config, source)
     layers, usual = FILLERS[family]
     mask = fields.whole("mask_token_id", usual)
     if family == "Dream":
-        return {**config, "model_type": layers}, Filling("full", "shifted", mask)
+        return {**config, "model_type": layers}, DiffusionSpec("full", "shifted", mask)
     if family == "sdar":
-        return {**config, "model_type": layers}, Filling("blocks", "aligned", mask, block=fields.whole("block_size", 4))
+        return {**config, "model_type": layers}, DiffusionSpec(
+            "blocks", "aligned", mask, block=fields.whole("block_size", 4)
+        )
     for name, value in _LLADA_USUAL.items():
         if config.get(name, value) != value:
             raise BadModel(
@@ -74,7 +76,7 @@ def translated(config: Mapping[str, object], family: str, source: str) -> tuple[
             )
     settings = {"rms_norm_eps": 1e-5} | {name: config[old] for name, old in _LLADA_SETTINGS.items() if old in config}
     vocab = config.get("embedding_size") or config.get("vocab_size")
-    return {**settings, "model_type": layers, "vocab_size": vocab}, Filling("full", "aligned", mask)
+    return {**settings, "model_type": layers, "vocab_size": vocab}, DiffusionSpec("full", "aligned", mask)
 
 
 def stored_name(name: str, family: str) -> str:

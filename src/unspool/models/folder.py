@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..core.errors import BadModel
-from .fields import Fields
+from .config_fields import ConfigFields
 from .fillers import stored_name
 from .json_vocabulary import read_vocabulary
 from .ling import LING
@@ -25,7 +25,7 @@ _AHEAD = 64  # layers behind the last that guess further ahead, and are left out
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
-class Part(Protocol):
+class TensorSlice(Protocol):
     """What is used of one tensor before it is read."""
 
     def get_shape(self) -> list[int]:
@@ -52,7 +52,7 @@ class Shard(Protocol):
         """The names of its tensors."""
         ...
 
-    def get_slice(self, name: str) -> Part:
+    def get_slice(self, name: str) -> TensorSlice:
         """One of them, not read yet."""
         ...
 
@@ -131,7 +131,7 @@ class SafetensorsCheckpoint:
 
     def _refuse(self, strange: list[str]) -> None:
         """Stop at tensors of layers that the settings do not tell of: experts left out would go unnoticed."""
-        extra = Fields(self.config, str(self.folder / "config.json")).count("num_nextn_predict_layers", 0)
+        extra = ConfigFields(self.config, str(self.folder / "config.json")).count("num_nextn_predict_layers", 0)
         ahead = tuple(f"model.layers.{self.shape.layers + n}." for n in range(min(extra, _AHEAD)))
         left = sorted(name for name in strange if name.startswith("model.layers.") and not name.startswith(ahead))
         if left:

@@ -25,7 +25,7 @@ _DIMENSIONS = 4
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """Where a tensor lies: its format, its shape (rows first, as torch counts) and its bytes in the file."""
 
     name: str
@@ -130,7 +130,7 @@ class GGUF:
         tensors = cursor.count(24, "the number of tensors")
         values = cursor.count(13, "the number of metadata values")
         self.metadata: Mapping[str, Value] = _read_metadata(cursor, values)
-        self.directory: Mapping[str, Entry] = _read_directory(cursor, tensors, self._alignment(cursor))
+        self.directory: Mapping[str, TensorEntry] = _read_directory(cursor, tensors, self._alignment(cursor))
 
     @property
     def bytes(self) -> int:
@@ -151,7 +151,7 @@ class GGUF:
         raw = torch.frombuffer(self._map, dtype=torch.uint8, count=entry.bytes, offset=entry.offset)
         return raw.view(-1, entry.format.width)
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> TensorEntry:
         """Return where a tensor lies."""
         if name not in self.directory:
             raise BadModel(f"{self.path}: there is no tensor {name!r}; the file has {len(self.directory)} others.")
@@ -203,8 +203,8 @@ def _read_metadata(cursor: _Cursor, count: int) -> dict[str, Value]:
     return metadata
 
 
-def _read_directory(cursor: _Cursor, count: int, alignment: int) -> dict[str, Entry]:
-    drafts: dict[str, Callable[[int], Entry]] = {}
+def _read_directory(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorEntry]:
+    drafts: dict[str, Callable[[int], TensorEntry]] = {}
     for index in range(count):
         name = cursor.string(f"the name of tensor {index}")
         if name in drafts:
@@ -214,7 +214,7 @@ def _read_directory(cursor: _Cursor, count: int, alignment: int) -> dict[str, En
     return {name: place(start) for name, place in drafts.items()}
 
 
-def _read_entry(cursor: _Cursor, name: str, alignment: int) -> Callable[[int], Entry]:
+def _read_entry(cursor: _Cursor, name: str, alignment: int) -> Callable[[int], TensorEntry]:
     """Read one directory line; where it points is known only after the last line, hence the function."""
     rank = cursor.number("I", f"the rank of tensor {name!r}")
     if not 1 <= rank <= _DIMENSIONS:
@@ -236,10 +236,10 @@ def _read_entry(cursor: _Cursor, name: str, alignment: int) -> Callable[[int], E
         raise cursor.fail(f"tensor {name!r} begins at {offset:,}, which is not a multiple of {alignment}")
     size = prod(shape) // form.size * form.width
 
-    def place(start: int) -> Entry:
+    def place(start: int) -> TensorEntry:
         if start + offset + size > cursor.end:
             missing = start + offset + size - cursor.end
             raise cursor.fail(f"tensor {name!r} ends {missing:,} bytes past the end: the file was cut short")
-        return Entry(name, form, shape, start + offset, size)
+        return TensorEntry(name, form, shape, start + offset, size)
 
     return place

@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Split
 from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 
 from ..core.errors import BadModel
-from .fields import Fields
+from .config_fields import ConfigFields
 from .spelling import byte_level, sentence_piece
 from .vocabulary import ENDINGS, Vocabulary
 
@@ -45,7 +45,7 @@ _BEGINS_WITH_BOS = ("llama3",)
 
 def read_vocabulary(metadata: Mapping[str, object], size: int, source: str) -> Vocabulary:
     """Rebuild the vocabulary of a GGUF file for a model with `size` logits."""
-    fields = Fields(metadata, source, "tokenizer.ggml.")
+    fields = ConfigFields(metadata, source, "tokenizer.ggml.")
     kind = fields.text("model")
     names = _strings(fields, "tokens")
     types = _numbers(fields, "token_type", len(names), _NORMAL)
@@ -88,7 +88,7 @@ def read_vocabulary(metadata: Mapping[str, object], size: int, source: str) -> V
     )
 
 
-def _byte_level_bpe(fields: Fields, names: Sequence[str], cut: str) -> Tokenizer:
+def _byte_level_bpe(fields: ConfigFields, names: Sequence[str], cut: str) -> Tokenizer:
     merges: list[tuple[str, str]] = []
     for merge in _strings(fields, "merges"):
         left, gap, right = merge.partition(" ")
@@ -104,7 +104,7 @@ def _byte_level_bpe(fields: Fields, names: Sequence[str], cut: str) -> Tokenizer
 
 
 def _sentence_piece_bpe(
-    fields: Fields, names: Sequence[str], types: Sequence[float], scores: Sequence[float]
+    fields: ConfigFields, names: Sequence[str], types: Sequence[float], scores: Sequence[float]
 ) -> Tokenizer:
     tokenizer = _build(fields, names, _merges(names, types, scores), byte_fallback=True)
     spaces = Replace(" ", "▁")
@@ -113,7 +113,7 @@ def _sentence_piece_bpe(
 
 
 def _build(
-    fields: Fields,
+    fields: ConfigFields,
     names: Sequence[str],
     merges: list[tuple[str, str]],
     ignore_merges: bool = False,
@@ -146,12 +146,12 @@ def _merges(names: Sequence[str], types: Sequence[float], scores: Sequence[float
     return merges
 
 
-def _after_spaces(fields: Fields, kind: str, name: str) -> bool:
+def _after_spaces(fields: ConfigFields, kind: str, name: str) -> bool:
     """Tell whether a token is a run of spaces, matched after spaces become ▁ (unless one is put in front)."""
     return kind == "llama" and not name.strip(" ") and not fields.flag("add_space_prefix", True)
 
 
-def _cut(fields: Fields) -> str:
+def _cut(fields: ConfigFields) -> str:
     kind = fields.text("pre", "default")
     if kind not in _CUTS:
         raise BadModel(
@@ -181,14 +181,14 @@ def _piece(name: str, type: float, spell: object) -> bytes:
     return sentence_piece(name) if spell is sentence_piece else byte_level(name)
 
 
-def _names(fields: Fields, names: Sequence[str]) -> dict[str, str]:
+def _names(fields: ConfigFields, names: Sequence[str]) -> dict[str, str]:
     """Return the token names that chat templates speak of."""
     keys = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
     found = {key: _token(fields, f"{name}_token_id", len(names)) for key, name in keys.items()}
     return {key: names[token] for key, token in found.items() if token is not None}
 
 
-def _token(fields: Fields, name: str, size: int) -> int | None:
+def _token(fields: ConfigFields, name: str, size: int) -> int | None:
     token = fields.get(name)
     if token is None:
         return None
@@ -197,14 +197,14 @@ def _token(fields: Fields, name: str, size: int) -> int | None:
     return token
 
 
-def _strings(fields: Fields, name: str) -> list[str]:
+def _strings(fields: ConfigFields, name: str) -> list[str]:
     found = fields.get(name)
     if not isinstance(found, list) or not found or not all(isinstance(item, str) for item in found):
         raise fields.fail(name, "a list of strings")
     return cast("list[str]", found)
 
 
-def _numbers(fields: Fields, name: str, count: int, default: float) -> list[float]:
+def _numbers(fields: ConfigFields, name: str, count: int, default: float) -> list[float]:
     found = fields.get(name)
     if found is None:
         return [default] * count

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..core.errors import BadModel
-from .fields import Fields
-from .filling import Filling
-from .mixture import Mixture
+from .config_fields import ConfigFields
+from .diffusion_spec import DiffusionSpec
+from .expert_spec import ExpertSpec
 from .shape import Shape
 from .stored import Stored
 
@@ -52,7 +52,7 @@ _NAMES: Mapping[str, str] = {
 }
 
 
-def settings(fields: Fields, family: str) -> Mapping[str, object]:
+def settings(fields: ConfigFields, family: str) -> Mapping[str, object]:
     """The settings of such a model as those of the Qwen3 model whose attention it has."""
     # The first models of this family have no key for the function, and take the softmax.
     given: dict[str, object] = {"score_function": "softmax"} if family == "bailing_moe" else {}
@@ -71,12 +71,12 @@ def settings(fields: Fields, family: str) -> Mapping[str, object]:
     return {**told, "model_type": "qwen3", "head_dim": head_dim, "rms_norm_eps": fields.real("rms_norm_eps", 1e-5)}
 
 
-def shaped(plain: Shape, fields: Fields, family: str) -> Shape:
+def shaped(plain: Shape, fields: ConfigFields, family: str) -> Shape:
     """The shape with these layers' experts, with its heads turned in part, and with what it fills holes by."""
     hidden, count = fields.whole("moe_intermediate_size"), fields.whole("num_experts")
     if count > _MOST_EXPERTS:
         raise fields.fail("num_experts", f"at most {_MOST_EXPERTS}")
-    mixture = Mixture(
+    mixture = ExpertSpec(
         count=count,
         active=fields.whole("num_experts_per_tok"),
         hidden=hidden,
@@ -95,7 +95,7 @@ def shaped(plain: Shape, fields: Fields, family: str) -> Shape:
     filling = None
     if family == LLADA2:
         mask, block = fields.whole("mask_token_id", _MASK), fields.whole("block_size", _BLOCK)
-        filling = Filling("blocks", "aligned", mask, block=block)
+        filling = DiffusionSpec("blocks", "aligned", mask, block=block)
     return replace(
         plain,
         family=family,

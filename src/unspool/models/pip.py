@@ -28,7 +28,7 @@ class Release:
     sha256: str | None
 
 
-class Index(Protocol):
+class WheelIndex(Protocol):
     """Something that knows where wheels are."""
 
     def resolve(self, wheels: Sequence[Wheel]) -> Sequence[Release]:

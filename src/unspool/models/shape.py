@@ -10,8 +10,8 @@ from typing import Literal
 import torch
 
 from ..core.errors import BadModel
-from .filling import Filling
-from .mixture import Mixture
+from .diffusion_spec import DiffusionSpec
+from .expert_spec import ExpertSpec
 
 RopeKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
 Activation = Literal["silu", "gelu_tanh"]
@@ -70,9 +70,9 @@ class Shape:
     activation: Activation = "silu"
     local_rope_theta: float | None = None
     query_scale: float = 0.0
-    filling: Filling | None = None
+    filling: DiffusionSpec | None = None
     rotary: int = 0
-    mixture: Mixture | None = None
+    mixture: ExpertSpec | None = None
 
     def __post_init__(self) -> None:
         if not self.windows:
@@ -96,14 +96,14 @@ class Shape:
     @classmethod
     def from_config(cls, config: Mapping[str, object], source: str = "config.json") -> Shape:
         """Read the settings of a Hugging Face config.json."""
-        from .config import read_config
+        from .config import read_config  # which makes a Shape
 
         return read_config(config, source)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, object], tensors: Collection[str] = (), source: str = "GGUF") -> Shape:
         """Read the settings of a GGUF file; `tensors` names what the file holds (ties show by absence)."""
-        from .architecture import read_architecture
+        from .architecture import read_architecture  # which makes a Shape
 
         return read_architecture(metadata, tensors, source)
 
@@ -150,7 +150,7 @@ class Shape:
         """The same with these of its layers alone."""
         return replace(self, layers=len(layers), windows=tuple(self.windows[i] for i in layers))
 
-    def mixture_of(self, layer: int) -> Mixture | None:
+    def mixture_of(self, layer: int) -> ExpertSpec | None:
         """Return the experts of a layer, or None if it has one perceptron."""
         return self.mixture if self.mixture is not None and layer >= self.mixture.dense else None
 

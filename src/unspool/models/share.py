@@ -75,7 +75,7 @@ def refuse(shape: Shape, ranks: int) -> None:
         raise BadRequest(f"{ranks} ranks cannot share {shape.hidden} hidden numbers and {shape.vocab} tokens.")
 
 
-class Part:
+class RankCheckpoint:
     """The share of a rank as a checkpoint of its own: tensors are read one at a time, and only the part is kept.
 
     Embedding and norms are whole. A bias behind a sum over the ranks is the first rank's alone, zero on the others.

@@ -13,7 +13,7 @@ from ..core.errors import BadRequest
 from .chat import refuse_unreadable, render_chat
 from .dialogue import Dialogue, knows_tools, spelt_out
 from .fences import Fences
-from .text import TextStream
+from .text_stream import TextStream
 
 LONG = 10_000  # characters that take milliseconds to read
 ENDINGS = frozenset(

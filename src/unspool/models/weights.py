@@ -11,9 +11,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from .. import models
 from ..core.errors import BadModel
 from .address import path as located
-from .folder import SafetensorsCheckpoint
 from .gguf import GGUF
 from .gguf_vocabulary import read_vocabulary
 from .shape import Shape
@@ -79,20 +79,18 @@ def open_checkpoint(path: Path | str) -> Checkpoint:
     """Open a .gguf file, a .safetensors file, a delta, or a folder; names and shapes of tensors are checked here."""
     path = Path(path)
     if path.is_file() and path.suffix == ".safetensors":
-        from .delta import DeltaCheckpoint, base_of
-
-        base = base_of(path)
+        base = models.delta.base_of(path)
         return (
-            SafetensorsCheckpoint(path.parent, (path,))
+            models.folder.SafetensorsCheckpoint(path.parent, (path,))
             if base is None
-            else DeltaCheckpoint(open_checkpoint(located(base)), path)
+            else models.delta.DeltaCheckpoint(open_checkpoint(located(base)), path)
         )
     if path.is_file():
         return GGUFCheckpoint(path)
     if not path.is_dir():
         raise BadModel(f"{path}: there is no such file or folder. Give a .gguf file, a folder, or a known model name.")
     if (path / "config.json").is_file():
-        return SafetensorsCheckpoint(path)
+        return models.folder.SafetensorsCheckpoint(path)
     found = sorted(path.glob("*.gguf"))
     if len(found) == 1:
         return GGUFCheckpoint(found[0])

@@ -10,11 +10,11 @@ from ..core.stop import Stop, Tail
 from ..core.tree import Tree
 from ..core.warp import Warp
 from ..runtime.cache.table_model import Table
-from ..runtime.draft_bridge.retokenised import Retold
-from ..runtime.draft_bridge.string_level import Covering
+from ..runtime.draft_bridge.retokenised import RetokenisedDraft
+from ..runtime.draft_bridge.string_level import StringLevelDraft
 from ..runtime.engine.contracts import Causal
+from .proof_spelling import spelling
 from .shaping import BRACKETS, EMPTYING, PLAIN, WARPS, warp_of
-from .spelling import spelling
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Case:
         spelt = spelling(self.vocab)
         rows = tuple(_cut((*row, row[0] + 1), spelt.draft.size) for row in self.draft)
         own = _table(spelt.draft.size, rows, 5)
-        return {**tables, "prose": Retold(own, spelt), "strings": Covering(own, spelt)}
+        return {**tables, "slem": RetokenisedDraft(own, spelt), "slrs": StringLevelDraft(own, spelt)}
 
     def stop(self) -> Stop:
         """Stop after `most` tokens, at the end token, or when the string appears."""

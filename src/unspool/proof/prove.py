@@ -18,7 +18,7 @@ from ..core.errors import BadRequest
 from ..recipes.methods import named
 from ..recipes.registry import entries
 from .case import STANDING, UNSHAPED, Case, cases
-from .compare import Broken, Compared, Truth, Witness, compared, shown
+from .compare_laws import Broken, Compared, Truth, Witness, compared, shown
 from .plainly import Conditioned, Plainly
 from .shaping import PLAIN
 

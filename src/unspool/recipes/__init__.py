@@ -1,1 +1,13 @@
 """Methods by name: which rules make a method, what its options may be, and which names it is known by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.lazy import lazily
+
+if TYPE_CHECKING:
+    from . import methods as methods
+    from . import registry as registry
+
+__getattr__, __dir__ = lazily(__name__, {"methods": "", "registry": ""})

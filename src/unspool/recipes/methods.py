@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Mapping
-from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
-from ..core.claim import Entry, Method, registered
+from ..core.claim import Entry, Method, fit, registered
 from ..core.errors import BadRequest
 from ..core.option import Option, options, products
-from .names import HOMES, cut, known, unknown
-from .registry import entries
+from .names import cut, known, parted, renamed, unknown
+from .registry import entries, ours
 
 LONGEST = 8192  # characters of a spec: two names of files, and room for the rest
 
 # Rules outside unmask/ that ask a model which was trained to fill holes.
 FILLING = frozenset({"anyorder", "blended", "deliberate", "denoised", "fragments", "insert", "masks", "slots"})
-
-
-@runtime_checkable
-class Fitting(Protocol):
-    """A method that has to know the tokens it will decode."""
-
-    def fit(self, vocabulary: Any) -> Method:
-        """The method for this vocabulary."""
-        ...
 
 
 @runtime_checkable
@@ -39,8 +30,7 @@ class Branching(Protocol):
 
 def fitted(spec: str | Method, vocabulary: Any) -> Method:
     """The method that a spec names, made to fit a model's vocabulary if it asks for that."""
-    made = method(spec)
-    return made.fit(vocabulary) if isinstance(made, Fitting) else made
+    return fit(method(spec), vocabulary)
 
 
 def method(spec: str | Method) -> Method:
@@ -48,7 +38,11 @@ def method(spec: str | Method) -> Method:
 
     Its options may name files, which are read or run: what comes from elsewhere goes through `requested`.
     """
-    return spec if not isinstance(spec, str) else _made(*_parsed(spec))
+    if not isinstance(spec, str):
+        return spec
+    if note := renamed(parted(spec)[0]):
+        warnings.warn(note, FutureWarning, stacklevel=2)
+    return _made(*_parsed(spec))
 
 
 def requested(spec: str, offered: Collection[str] = ()) -> Method:
@@ -90,7 +84,7 @@ def runnable() -> list[Entry]:
 def _parsed(spec: str) -> tuple[Entry, dict[str, str]]:
     if len(spec) > LONGEST:
         raise BadRequest(f"the method {cut(spec)!r} has {len(spec)} characters; expected at most {LONGEST}")
-    said, _, rest = spec.partition(":")
+    said, _, rest = parted(spec)
     entry = named(said)
     name = entry.name
     if entry.build is None:
@@ -115,10 +109,7 @@ def _parsed(spec: str) -> tuple[Entry, dict[str, str]]:
 def named(said: str) -> Entry:
     """The rule that people call so: by our name, a paper's or a system's, or a number on arXiv. Only it is imported."""
     name = known(said)
-    if name is not None:
-        home = HOMES[name]
-        import_module(f"..rules.{home.family}.{home.module}", __package__)
-    found = registered().get(name or said)  # somebody's own may be registered too
+    found = ours(name) if name is not None else registered().get(said)  # somebody's own may be registered too
     if found is None:
         raise unknown(said)
     return found

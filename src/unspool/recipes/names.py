@@ -16,10 +16,10 @@ RULES = {
     "constrain": ("asap awrs cars static"),
     "decode": ("anyorder deliberate fragments insert plain=autoregressive slots steps template"),
     "draft": (
-        "aligned auto blocks bunch=iid bush cascade chain copy coupled denoised either escalate forced "
-        "heads jacobi likeliest little lookahead lookup masks merge paced phrase prefilled prose raced "
-        "recall recycle resident retrieve shaped sprout stand strings suffix suffixtree surest=escalate "
-        "thicket trigram"
+        "aligned auto bigram_recycling bild blocks cascade chain copy coupled denoised dyspec either "
+        "escalate forced heads jacobi likeliest lookahead lookup masks merge on_device paced phrase "
+        "prefilled raced recycle retrieve rsd_c rsd_s sequoia slem slrs specinfer stand suffix suffixtree "
+        "surest=escalate trigram"
     ),
     "search": ("astar beam cautious chaotic diverse foresight mcts neurologic rewarded several smc stochastic"),
     "unmask": (
@@ -29,8 +29,8 @@ RULES = {
         "stable timed windowed"
     ),
     "verify": (
-        "blended block conditional greedy kseq lenient mixture multipath race rejection rollback top_beta "
-        "traversal typical walk zeroing"
+        "blended block conditional greedy kseq lenient mixture multipath race rejection rollback "
+        "sample_match top_beta traversal typical zeroing"
     ),
 }
 
@@ -54,8 +54,6 @@ KNOWN_AS = {
     "PD-VLA": "blocks",
     "PGJ": "blocks",
     "PJ": "blocks",
-    "SpecInfer": "bunch",
-    "RSD-C": "bush",
     "fast-dllm-cache": "cached_dual",
     "fast-dllm-prefix-cache": "cached_prefix",
     "SpecMQuant": "cascade",
@@ -102,7 +100,6 @@ KNOWN_AS = {
     "SpecTr": "kseq",
     "EAGLE-2": "likeliest",
     "OPT-Tree": "likeliest",
-    "BiLD": "little",
     "LocalLeap": "local",
     "LADE": "lookahead",
     "lookahead decoding": "lookahead",
@@ -125,7 +122,6 @@ KNOWN_AS = {
     "Autoregressive sampling": "plain",
     "greedy decoding": "plain",
     "sampling": "plain",
-    "SLEM": "prose",
     "LLaDA": "quota",
     "low-confidence remasking": "quota",
     "token recycling": "recycle",
@@ -134,36 +130,45 @@ KNOWN_AS = {
     "MDLM": "renoise",
     "ReMDM": "renoise",
     "AR2Diff": "resample",
-    "on-device": "resident",
     "CodeSwift": "retrieve",
     "REST": "retrieve",
     "SMC reward-guided": "rewarded",
     "best-of-n": "several",
     "BoN": "several",
-    "Sequoia": "shaped",
     "WeDLM": "sliding",
     "MDGR": "slots",
     "Power-SMC": "smc",
     "LRD": "softened",
-    "DySpec": "sprout",
-    "dyspec-tree": "sprout",
+    "dyspec-tree": "dyspec",
     "KLASS": "stable",
     "SpecReason": "steps",
     "stochastic beam search": "stochastic",
-    "SLRS": "strings",
     "SAM-Decoding": "suffix",
     "suffix decoding": "suffixtree",
     "AutoTemplate": "template",
-    "RSD-S": "thicket",
     "Dream": "timed",
     "traversal verification": "traversal",
     "Adaptix": "trigram",
     "ADED": "trigram",
     "typical acceptance": "typical",
-    "sample match": "walk",
-    "sampler match": "walk",
+    "sampler match": "sample_match",
     "Window-Diffusion": "windowed",
     "EAGLE": "zeroing",
+}
+
+# What methods were called before 0.1; each is understood, with a note, until 0.2.
+RENAMED = {
+    "bunch": "specinfer",
+    "bush": "rsd_c",
+    "little": "bild",
+    "prose": "slem",
+    "recall": "bigram_recycling",
+    "resident": "on_device",
+    "shaped": "sequoia",
+    "sprout": "dyspec",
+    "strings": "slrs",
+    "thicket": "rsd_s",
+    "walk": "sample_match",
 }
 
 # The method that stands for a paper, by its number on arXiv.
@@ -178,10 +183,10 @@ PAPERS = {
     "2205.10350": "copy",
     "2211.08387": "template",
     "2211.17192": "chain",
-    "2302.07863": "little",
+    "2302.07863": "bild",
     "2303.05510": "mcts",
     "2304.04487": "lookup",
-    "2305.09781": "bunch",
+    "2305.09781": "specinfer",
     "2305.10427": "jacobi",
     "2310.15141": "kseq",
     "2311.08252": "retrieve",
@@ -189,9 +194,9 @@ PAPERS = {
     "2401.15077": "zeroing",
     "2401.17181": "resample",
     "2402.02057": "lookahead",
-    "2402.12374": "shaped",
+    "2402.12374": "sequoia",
     "2402.13720": "phrase",
-    "2402.14160": "bush",
+    "2402.14160": "rsd_c",
     "2403.10444": "block",
     "2405.16552": "chaotic",
     "2405.19715": "paced",
@@ -201,12 +206,12 @@ PAPERS = {
     "2407.12021": "trigram",
     "2408.07978": "coupled",
     "2408.08696": "recycle",
-    "2410.11744": "sprout",
+    "2410.11744": "dyspec",
     "2410.17195": "foresight",
     "2411.04975": "suffixtree",
     "2411.10666": "suffix",
     "2501.06158": "fragments",
-    "2502.05202": "prose",
+    "2502.05202": "slem",
     "2502.09992": "quota",
     "2503.00307": "renoise",
     "2504.05410": "awrs",
@@ -280,15 +285,29 @@ def known(name: str) -> str | None:
     """What a method that people call so is called here; None if nobody knows."""
     if name in HOMES:
         return name
+    if name in RENAMED:
+        return RENAMED[name]
     if paper := re.fullmatch(r"(?:arxiv:)?(\d{4}\.\d{4,5})(?:v\d+)?", name.strip(), re.IGNORECASE):
         return PAPERS.get(paper[1])
     said = plainly(name[: 2 * SHOWN])
     return _ALIASES.get(said) or next((own for own in HOMES if plainly(own) == said), None)
 
 
+def renamed(name: str) -> str | None:
+    """A note for those who give the old name of a method; None for all other names."""
+    return f"the method {name!r} is now called {RENAMED[name]!r}; the old name goes in 0.2" if name in RENAMED else None
+
+
+def parted(spec: str) -> tuple[str, str, str]:
+    """A spec as its name, a colon if there is one, and its options; arxiv:2304.04487 is a name."""
+    prefix = "arxiv:" if spec.lower().startswith("arxiv:") else ""
+    name, colon, rest = spec[len(prefix) :].partition(":")
+    return spec[: len(prefix)] + name, colon, rest
+
+
 def canonical(spec: str) -> str:
     """A spec with the name that we use; one that nobody knows stays as it is."""
-    name, colon, rest = spec.partition(":")
+    name, colon, rest = parted(spec)
     return (known(name) or name) + colon + rest
 
 

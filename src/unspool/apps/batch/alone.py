@@ -8,13 +8,13 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
-from .scribe import Record, Scribe
+from .line_writer import LineWriter, Record
 
 Line: TypeAlias = tuple[int, bytes]
 WATCH = 5.0  # seconds after which to see whether the engine still runs
 
 
-def alone(scribe: Scribe, ahead: int, lines: Iterable[Line]) -> Iterator[tuple[Line, Record]]:
+def alone(scribe: LineWriter, ahead: int, lines: Iterable[Line]) -> Iterator[tuple[Line, Record]]:
     """Every line with its record, in the order in which they are finished; `ahead` are read before the first is."""
     came: SimpleQueue[tuple[Line, Record]] = SimpleQueue()
     rest, waiting = iter(lines), 0

@@ -19,8 +19,8 @@ from ...api.lm import LM
 from ...core.errors import UnspoolError
 from ..cluster import Crew
 from .alone import Line
-from .reading import Reading
-from .scribe import Record, Scribe, failed, named
+from .line_defaults import LineDefaults
+from .line_writer import LineWriter, Record, failed, named
 
 BLOCK = 4  # lines that are sent to a worker, and come back, together
 WINDOW = 20_000  # lines that are planned at a time
@@ -33,7 +33,7 @@ class Died(Exception):
     """Workers died while a line was being written."""
 
 
-class Ledger:
+class Attempts:
     """How often each line was begun by now."""
 
     def __init__(self) -> None:
@@ -46,13 +46,13 @@ class Ledger:
         return before
 
 
-class Replica:
+class BatchWorker:
     """One worker: it loads the model once and answers blocks of lines, several at a time by one engine."""
 
-    def __init__(self, load: Callable[[], LM], reading: Reading, parallel: int, ledger: Any) -> None:
+    def __init__(self, load: Callable[[], LM], reading: LineDefaults, parallel: int, ledger: Any) -> None:
         self._ledger, self._unfit = ledger, ""
         try:
-            self._scribe = Scribe(load(), reading, parallel)
+            self._scribe = LineWriter(load(), reading, parallel)
         except UnspoolError as error:  # the same anywhere: no reason to try again and again
             self._unfit = str(error)
 
@@ -84,11 +84,11 @@ class Fleet:
     """Answers lines by `crew`, each of which writes `parallel` texts at a time, of `ahead` lines that it has begun.
 
     A worker that dies is replaced, and its lines are begun again, by Ray Data. A line that was being written whenever
-    workers died is not begun for ever: see `Ledger`.
+    workers died is not begun for ever: see `Attempts`.
     """
 
     load: Callable[[], LM]
-    reading: Reading
+    reading: LineDefaults
     crew: Crew
     parallel: int
     ahead: int
@@ -103,11 +103,11 @@ class Fleet:
         quiet()
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)  # it ends with us
         kept = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)
-        ledger = kept(Ledger).remote()
+        ledger = kept(Attempts).remote()
         block = min(BLOCK, self.ahead)
         items = [{"line": index, "text": text} for index, text in window.items()]
         made = ray.data.from_items(items, override_num_blocks=-(-len(items) // block)).map_batches(
-            Replica,
+            BatchWorker,
             batch_size=None,
             fn_constructor_args=(self.load, self.reading, self.parallel, ledger),
             num_cpus=self.crew.cpus,

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from tqdm import tqdm
 
+from ... import api, models
 from ...core.errors import BadRequest
+from ...models.catalog import CATALOG
+from ...models.home import model_folder
+from ...models.trained_weights import DELTAS, required
+from .. import batch as batches
+from .. import server
+from ..cluster import crew, joined
 from .failure import INTERRUPTED
 from .group import option, options
 from .loading import Loading
@@ -23,13 +30,13 @@ from .record import dump
 from .terminal import note, status
 
 if TYPE_CHECKING:
-    from ..batch import Journal, Lines, Reading
-    from ..batch.job import Answering
-    from ..batch.output import Tally
+    from ..batch import BatchJournal, LineDefaults, LineFile
+    from ..batch.answer_file import Tally
+    from ..batch.batch_job import Answering
 
 
 @dataclass(frozen=True)
-class Unless:
+class BatchDefaults:
     """What holds for the bodies that say nothing about it."""
 
     method: str = option(
@@ -47,20 +54,16 @@ class Unless:
     )
     seed: int = option("-s", "--seed", type=int, default=0, help="A line's seed is N plus its number.")
 
-    def reading(self, name: str) -> Reading:
+    def reading(self, name: str) -> LineDefaults:
         """How lines are read; refuses what would be refused of every line."""
-        from ..batch import Reading
-        from ..server.fields import Fields
-        from ..server.refusal import Refusal
-
         values = {key: getattr(self, key) for key in ("temperature", "top_k", "top_p", "min_p")}
         values |= {"stop": list(self.stop) or None, "max_tokens": self.max_tokens}
         try:
-            Reading(name)(0, Fields({"prompt": "", **values}))
-        except Refusal as refused:
+            batches.LineDefaults(name)(0, {"prompt": "", **values})
+        except server.refusal.Refusal as refused:
             raise BadRequest(f"{refused.message} (an option of this command, for bodies that say nothing)") from None
         given = {key: value for key, value in values.items() if value is not None and key != "max_tokens"}
-        return Reading(name, self.method, given, self.max_tokens, self.seed)
+        return batches.LineDefaults(name, self.method, given, self.max_tokens, self.seed)
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Spread:
 @click.option("--fresh", is_flag=True, help="Forget what an unfinished run has done.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as a JSON object on stdout.")
 @options(Spread, "spread")
-@options(Unless, "unless")
+@options(BatchDefaults, "unless")
 @options(Loading, "loading")
 def batch(
     requests: str,
@@ -97,7 +100,7 @@ def batch(
     fresh: bool,
     as_json: bool,
     spread: Spread,
-    unless: Unless,
+    unless: BatchDefaults,
     loading: Loading,
 ) -> int:
     """Answer every line of IN.jsonl by one line of OUT.jsonl, in the same order.
@@ -106,14 +109,11 @@ def batch(
     `prompt`. What is wrong with a line is said in its answer. A run that was interrupted or killed goes on when the
     same command is given again: what is done stands in OUT.jsonl.part. docs/batch.md says more.
     """
-    from ..batch import Journal, Lines
-    from ..batch.output import Output
-
     if loading.raw:
         raise click.UsageError("--raw is not for a batch: a line with a prompt goes on from it as it stands")
     if spread.workers is not None and not spread.ray:
         raise click.UsageError("--workers are Ray's; add --ray, or leave it out: one engine writes many texts")
-    source, output = Path(requests), Output(Path(answers), overwrite)
+    source, output = Path(requests), batches.answer_file.AnswerFile(Path(answers), overwrite)
     loading.check((unless.method,))
     here = Path(loading.model).exists()
     reading = unless.reading(name or (Path(loading.model).name if here else loading.model))
@@ -121,14 +121,14 @@ def batch(
         raise BadRequest(f"{source} is both input and output; name another output")
     began = perf_counter()
     with status(f"reading {source} …"):
-        lines = Lines.of(source)
+        lines = batches.LineFile.of(source)
     output.check()
     with output.held():
         if fresh:
             output.part.unlink(missing_ok=True)
         with status("looking at the model's files …"):
             contents = _contents(loading, here=not spread.ray)
-        with Journal(output.part, _about(loading, reading), lines, contents) as journal:
+        with batches.BatchJournal(output.part, _about(loading, reading), lines, contents) as journal:
             output.check_rest(journal)
             if journal.done:
                 note(f"{output.part} holds {journal.done} of {len(lines)} answers; they are not made again")
@@ -150,10 +150,12 @@ def batch(
     return 0
 
 
-def _about(loading: Loading, reading: Reading) -> dict[str, Any]:
+def _about(loading: Loading, reading: LineDefaults) -> dict[str, Any]:
     """All that an answer depends on besides its line; room, parallel and workers only say how fast it comes."""
     models = {key: _place(getattr(loading, key)) for key in ("model", "draft", "small", "heads")}
-    how = {key: getattr(loading, key) for key in ("dtype", "weights", "device", "runtime", "shapes", "ranks")}
+    how = {
+        key: getattr(loading, key) for key in ("dtype", "quantization", "device", "runtime", "batch_invariant", "ranks")
+    }
     read = asdict(reading)
     return {**models, **how, "name": read.pop("model"), "max_tokens": read.pop("tokens"), **read.pop("values"), **read}
 
@@ -166,44 +168,38 @@ def _place(model: str | None) -> str | None:
 def _contents(loading: Loading, here: bool) -> dict[str, str]:
     """What is in the files of every model; a path or a name alone would not tell that they were replaced.
 
-    `here` says whether the models are loaded on this machine. Else only those that lie here are looked at; what has
-    only a Hub id is known by that alone.
+    `here` says whether the models are loaded on this machine. Else only those that lie here are looked at.
     """
-    from ...models.address import heads_of
-    from ...models.fingerprint import fingerprint
-
     files = {role: _files(getattr(loading, role), here) for role in ("model", "draft", "small")}
-    heads = heads_of(loading.model, loading.heads)
+    heads = models.address.heads_of(loading.model, loading.heads)
     files["heads"] = [] if heads is None or not heads.is_file() else [heads]
-    return {role: " ".join(map(fingerprint, found)) for role, found in files.items() if found}
+    return {role: " ".join(map(models.fingerprint.fingerprint, found)) for role, found in files.items() if found}
 
 
 def _files(model: str | None, here: bool) -> list[Path]:
     """The files or folders that a model is read from, as far as they can be told."""
-    from ...api.self_draft import is_shortcut
-    from ...models.address import DELTAS, is_hub_id, path
-    from ...models.catalog import CATALOG
-    from ...models.home import model_folder
-
-    if model is None or is_shortcut(model) or is_hub_id(model):
+    if model is None or api.self_draft.is_shortcut(model):
         return []
+    if models.address.is_hub_id(model):
+        return [models.address.path(model)] if here else []
     listing = CATALOG.get(model)
     if here:
-        path(model)  # fetched now, if it never was
+        models.address.path(model)  # fetched now, if it never was
     base = Path(model).expanduser() if listing is None else model_folder(listing.folder) / listing.file
-    found = [base] if listing is None or listing.delta is None else [base, DELTAS / listing.delta]
+    found = (
+        [base]
+        if listing is None or listing.delta is None
+        else [base, required(DELTAS, listing.delta, f"the model {model}")]
+    )
     return [file for file in found if file.exists()]
 
 
 @contextmanager
-def _alone(_: Spread, loading: Loading, reading: Reading, parallel: int) -> Iterator[Sequence[Answering]]:
+def _alone(_: Spread, loading: Loading, reading: LineDefaults, parallel: int) -> Iterator[Sequence[Answering]]:
     """By one engine here; what fails among others is tried once more, by itself."""
-    from ..batch import Scribe
-    from ..batch.alone import alone
-
     lm = loading.load()
     loading.prepare(lm, (reading.method,))
-    scribe = Scribe(lm, reading, parallel)
+    alone, scribe = batches.alone.alone, batches.LineWriter(lm, reading, parallel)
     try:
         yield partial(alone, scribe, 2 * parallel), partial(alone, scribe, 1)
     finally:
@@ -211,33 +207,27 @@ def _alone(_: Spread, loading: Loading, reading: Reading, parallel: int) -> Iter
 
 
 @contextmanager
-def _fleet(spread: Spread, loading: Loading, reading: Reading, parallel: int) -> Iterator[Sequence[Answering]]:
+def _fleet(spread: Spread, loading: Loading, reading: LineDefaults, parallel: int) -> Iterator[Sequence[Answering]]:
     """By the workers of a cluster, in the same two ways."""
-    from ..cluster import crew, joined
-
     with ExitStack() as held:
         with status("joining the Ray cluster …"):
             held.enter_context(joined("`unspool batch --ray`"))
-        from ..batch.fleet import Fleet
-
         workers = crew(spread.workers, spread.cpus, spread.gpus, loading.device)
-        fleet = Fleet(partial(loading.load, quiet=True), reading, workers, parallel, 2 * parallel)
+        fleet = batches.fleet.Fleet(partial(loading.load, quiet=True), reading, workers, parallel, 2 * parallel)
         yield fleet, replace(fleet, ahead=1)
 
 
-def _answer(lines: Lines, journal: Journal, tries: Sequence[Answering]) -> None:
-    from ..batch.job import work
-
+def _answer(lines: LineFile, journal: BatchJournal, tries: Sequence[Answering]) -> None:
     failed, hidden = 0, not sys.stderr.isatty()
     with tqdm(total=len(lines), initial=journal.done, unit="line", leave=False, disable=hidden) as bar:
-        for record in work(lines, journal, tries):
+        for record in batches.batch_job.work(lines, journal, tries):
             failed += record["error"] is not None
             bar.update(1)
             if failed:
                 bar.set_postfix_str(f"{failed} failed")
 
 
-def _report(tally: Tally, journal: Journal, seconds: float, answers: str, as_json: bool) -> None:
+def _report(tally: Tally, journal: BatchJournal, seconds: float, answers: str, as_json: bool) -> None:
     if as_json:
         dump({"output": answers, **asdict(tally), "before": journal.before, "seconds": round(seconds, 3)})
         return

@@ -5,26 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...models.home import model_folder
 from .table import size
 
 if TYPE_CHECKING:
-    from ...models.catalog import Listing
+    from ...models.catalog import CatalogEntry
 
 
-def place(listing: Listing) -> Path:
+def place(listing: CatalogEntry) -> Path:
     """Where a model's weights are, or will be."""
-    from ...models.home import model_folder
-
     return model_folder(listing.folder) / listing.file
 
 
-def fetched(listing: Listing) -> bool:
+def fetched(listing: CatalogEntry) -> bool:
     """Whether they are there, whole."""
     path = place(listing)
     return path.is_file() and path.stat().st_size == listing.bytes
 
 
-def record(listing: Listing) -> dict[str, Any]:
+def record(listing: CatalogEntry) -> dict[str, Any]:
     """A model of the catalogue as plain data."""
     return {
         "name": listing.name,
@@ -38,7 +37,7 @@ def record(listing: Listing) -> dict[str, Any]:
     }
 
 
-def row(listing: Listing) -> tuple[str, ...]:
+def row(listing: CatalogEntry) -> tuple[str, ...]:
     """The same as cells of a table."""
     here = fetched(listing)
     return (

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ...core.errors import BadRequest, OutOfRoom, UnspoolError
-from .drawing import Drawing
 from .group import options
 from .loading import Loading
 from .naming import method_option
-from .reading import utf8
+from .reading_input import utf8
+from .sampling_options import SamplingOptions
 from .sketch import Sketch
 from .terminal import note, write
 
@@ -72,8 +72,8 @@ class Talk:
 @click.option("--system", metavar="TEXT", help="A system message.")
 @click.option("--trace", is_flag=True, help="After each answer, say on stderr what it took.")
 @options(Loading, "loading")
-@options(Drawing, "drawing")
-def chat(method: str, system: str | None, trace: bool, loading: Loading, drawing: Drawing) -> int:
+@options(SamplingOptions, "drawing")
+def chat(method: str, system: str | None, trace: bool, loading: Loading, drawing: SamplingOptions) -> int:
     """Talk with a model. Lines that begin with / are commands; /help lists them.
 
     Where stdin is not a terminal, each of its lines is one turn, and stdout gets the answers, one after another.

@@ -8,14 +8,15 @@ import sys
 import click
 from tqdm import tqdm
 
+from ... import api
 from ...core.errors import BadRequest
-from .comparison import report
-from .drawing import Drawing
+from .comparison_table import report
 from .examples import PROMPTS
 from .group import options
 from .loading import Loading
-from .reading import read_file
+from .reading_input import read_file
 from .record import dump
+from .sampling_options import SamplingOptions
 from .terminal import write
 
 _MOST = 64  # tokens per text unless told otherwise: enough for acceptance to settle, quick enough to wait for
@@ -27,14 +28,14 @@ _MOST = 64  # tokens per text unless told otherwise: enough for acceptance to se
 @click.option("-p", "--prompt", "given", multiple=True, metavar="TEXT", help="A prompt. Repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per method in a list, plain decoding first.")
 @options(Loading, "loading")
-@options(Drawing, "drawing")
+@options(SamplingOptions, "drawing")
 def compare(
     method: tuple[str, ...],
     files: tuple[str, ...],
     given: tuple[str, ...],
     as_json: bool,
     loading: Loading,
-    drawing: Drawing,
+    drawing: SamplingOptions,
 ) -> None:
     """Run plain decoding and each METHOD (lookup, if none is named) on the same prompts, each from a cold cache.
 
@@ -51,15 +52,14 @@ def compare(
     loading.check(methods)
     lm = loading.load()
     loading.prepare(lm, methods)
-    from ...api.comparison import compare as compared
-
     steps = len(texts) * (1 + len(methods))
     with tqdm(total=steps, unit="text", leave=False, disable=not sys.stderr.isatty()) as bar:
 
         def advance() -> None:
             bar.update(1)
 
-        found = compared(lm, methods, [loading.prompt(lm, text) for text in texts], settings, advance)
+        asked = [loading.prompt(lm, text) for text in texts]
+        found = api.comparison.compare(lm, methods, asked, settings, advance)
     if as_json:
         dump(found.record())
     else:

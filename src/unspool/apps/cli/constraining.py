@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...rules import constrain
 from .group import option
-from .reading import STDIN, read_file, utf8
+from .reading_input import STDIN, read_file, utf8
 
 if TYPE_CHECKING:
     from ...rules.constrain import Form
@@ -33,8 +34,6 @@ class Constraining:
 
     def form(self) -> Form | None:
         """The one that was given."""
-        from ...rules.constrain import choices, grammar, json_schema, regex
-
         given = [name for name in ("json_schema", "regex", "grammar", "choices") if getattr(self, name) is not None]
         if len(given) > 1:
             flags = ", ".join("--" + name.replace("_", "-") for name in given)
@@ -42,12 +41,12 @@ class Constraining:
         if self.json_check and self.json_schema is None:
             raise click.UsageError("--json-check goes with --json-schema")
         if self.json_schema is not None:
-            return json_schema(_source(self.json_schema), self.json_check)
+            return constrain.json_schema(_source(self.json_schema), self.json_check)
         if self.regex is not None:
-            return regex(self.regex)
+            return constrain.regex(self.regex)
         if self.grammar is not None:
-            return grammar(_source(self.grammar))
-        return None if self.choices is None else choices(*self.choices.split(","))
+            return constrain.grammar(_source(self.grammar))
+        return None if self.choices is None else constrain.choices(*self.choices.split(","))
 
     def reads_stdin(self) -> bool:
         """True if stdin is taken."""

@@ -13,6 +13,17 @@ from .terminal import visible
 
 FAILED, BAD_REQUEST, INTERRUPTED = 1, 2, 130
 
+# Options that had another name before 0.1.
+RENAMED = {
+    "--room": "--kv-cache-tokens",
+    "--weights": "--quantization",
+    "--shapes": "--batch-invariant",
+    "--repetition": "--repetition-penalty",
+    "--frequency": "--frequency-penalty",
+    "--presence": "--presence-penalty",
+    "--no-repeat-ngram": "--no-repeat-ngram-size",
+}
+
 
 def report(error: Exception) -> int:
     """Say what went wrong and return the exit status; UNSPOOL_DEBUG=1 adds the traceback."""
@@ -24,6 +35,8 @@ def report(error: Exception) -> int:
 
 
 def _said(error: Exception) -> tuple[str, int]:
+    if isinstance(error, click.NoSuchOption) and error.option_name in RENAMED:
+        return f"{error.option_name} is now called {RENAMED[error.option_name]}.", BAD_REQUEST
     if isinstance(error, click.UsageError):
         where = f" See: {error.ctx.command_path} --help" if error.ctx is not None else ""
         return _plain(error.format_message()) + where, BAD_REQUEST

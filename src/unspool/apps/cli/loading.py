@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ... import api, models, recipes
 from ...core.errors import BadRequest
 from .group import option
 from .terminal import note, status
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 def _profiled(ctx: click.Context, parameter: click.Parameter, file: str | None) -> str | None:
     """Make what a profile says the defaults of this command; what is given on the command line stands above them."""
     if file is not None:
-        from ...api.profile import Profile
-
-        found = Profile.read(file)
+        found = api.profile.Profile.read(file)
         options = {each.name for each in ctx.command.params if isinstance(each, click.Option)}
         given = {name: value for name, value in vars(found).items() if name in options and value is not None}
         ctx.default_map = {**(ctx.default_map or {}), **given}
@@ -53,35 +52,36 @@ class Loading:
     dtype: str = option(
         "--dtype", default="auto", help="fp32, bf16, fp16; auto: fp32 on a CPU, bf16 on a GPU; fast: timed."
     )
-    weights: str = option(
-        "--weights", default="whole", help="whole, int8 or int4: how the matrices of layers are kept in memory."
+    quantization: str = option(
+        "--quantization", default="none", help="none, int8 or int4: how the matrices of layers are kept in memory."
     )
     device: str = option("--device", default="auto", help="cpu, cuda or cuda:N; auto takes a GPU if there is one.")
     runtime: str = option("--runtime", default="auto", help="native or transformers; auto by the kind of model.")
-    room: int | None = option("--room", type=int, metavar="N", help="Tokens the cache holds for all texts together.")
-    shapes: str = option(
-        "--shapes", default="free", help="free, or fixed: the same bits whatever is drafted or batched."
+    kv_cache_tokens: int | None = option(
+        "--kv-cache-tokens", type=int, metavar="N", help="Tokens the cache holds for all texts together."
+    )
+    batch_invariant: bool = option(
+        "--batch-invariant", is_flag=True, help="The same bits whatever is drafted or batched; slower."
     )
     ranks: int = option("--ranks", type=int, default=1, metavar="N", help="Processes that share the model's heads.")
     raw: bool = option("--raw", is_flag=True, help="No chat template: continue the text as it stands.")
 
     def check(self, methods: tuple[str, ...]) -> None:
         """Refuse methods that are not known or lack a model, and devices that do not exist, before a model is read."""
-        from ...api.loader import device_of, dtype_of
-        from ...api.self_draft import is_shortcut
-        from ...models.address import heads_of
-        from ...recipes.methods import method, needs
-
-        dtype_of(self.dtype, device_of(self.device))
-        if self.room is not None and self.room < 1:
-            raise BadRequest(f"--room is {self.room}; expected a whole number of tokens from 1 on.")
-        have = {"draft": self.draft, "small": self.small, "heads": heads_of(self.model, self.heads)}
+        loader, own, known = api.loader, models.address, recipes.methods
+        loader.dtype_of(self.dtype, loader.device_of(self.device))
+        if self.kv_cache_tokens is not None and self.kv_cache_tokens < 1:
+            raise BadRequest(
+                f"--kv-cache-tokens is {self.kv_cache_tokens}; expected a whole number of tokens from 1 on."
+            )
+        have = {"draft": self.draft, "small": self.small, "heads": own.heads_of(self.model, self.heads)}
         for spec in methods:
-            method(spec)
-            for need in needs(spec):
+            known.method(spec)
+            for need in known.needs(spec):
                 if have.get(need, need) is not None:
                     continue
                 if need == "heads":
+                    own.heads_for(self.model, self.heads, f"the method {spec!r}")
                     raise BadRequest(
                         f"the method {spec!r} asks for heads that look ahead, and none come with {self.model}; name a "
                         "file of them with --heads FILE (`unspool train heads` makes one)."
@@ -89,29 +89,32 @@ class Loading:
                 raise BadRequest(f"the method {spec!r} asks a {need} model; name one with --{need} MODEL.")
         if self.small is not None and self.draft is None:
             raise BadRequest(f"--small {self.small} drafts for the draft model; name that too, with --draft MODEL.")
-        if self.small is not None and self.draft is not None and is_shortcut(self.draft):
+        if self.small is not None and self.draft is not None and api.self_draft.is_shortcut(self.draft):
             raise BadRequest(
                 f"--small {self.small} drafts for a model of its own; {self.draft} is part of {self.model}."
             )
 
-    def load(self, quiet: bool = False) -> LM:
-        """The model with its draft models, if any were named; says on stderr how their tokens are related."""
-        from ...api.loader import load
-        from ...api.self_draft import is_shortcut
+    def load(self, quiet: bool = False, longest: int = 1) -> LM:
+        """The model with its draft models, if any were named; says on stderr how their tokens are related.
 
+        Unless --kv-cache-tokens says how large the cache is, it holds so many of the longest texts.
+        """
         with status(f"loading {self.model} …"):
             with_same = partial(
-                load,
+                api.loader.load,
                 dtype=self.dtype,
-                weights=self.weights,
+                quantization=self.quantization,
                 device=self.device,
                 runtime=self.runtime,
-                room=self.room,
+                kv_cache_tokens=self.kv_cache_tokens,
+                longest=longest,
             )
             draft: LM | str | None = None
             for name in filter(None, (self.small, self.draft)):
-                draft = name if is_shortcut(name) else with_same(name, draft=draft)
-            lm = with_same(self.model, shapes=self.shapes, ranks=self.ranks, draft=draft, heads=self.heads)
+                draft = name if api.self_draft.is_shortcut(name) else with_same(name, draft=draft)
+            lm = with_same(
+                self.model, batch_invariant=self.batch_invariant, ranks=self.ranks, draft=draft, heads=self.heads
+            )
         for role, found in () if quiet else lm.alignments.items():
             note(f"{getattr(self, role)} drafts for {self.model}: {found}")
         return lm

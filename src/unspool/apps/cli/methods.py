@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ... import recipes
+from ...core.claim import Claim
+from ...core.option import options, products
 from .record import dump
 from .table import table
 from .terminal import write
@@ -25,11 +28,7 @@ def methods(name: str | None, as_json: bool) -> None:
 
     Those with options (or "(none)") can be used with --method; "-" marks the parts that methods are made of.
     """
-    from ...core.claim import Claim
-    from ...recipes.methods import named
-    from ...recipes.registry import entries
-
-    found = list(entries().values()) if name is None else [named(name)]
+    found = list(recipes.registry.entries().values()) if name is None else [recipes.methods.named(name)]
     if as_json:
         dump([_record(entry) for entry in found])
         return
@@ -77,12 +76,8 @@ def _limits(entry: Entry) -> str:
 
 def _options(entry: Entry) -> list[Option]:
     """What `--method name:option=value` can set."""
-    from ...core.option import options
-
     return [] if entry.build is None else list(options(entry.build).values())
 
 
 def _together(entry: Entry) -> list[str]:
-    from ...core.option import products
-
     return [] if entry.build is None else [str(product) for product in products(entry.build)]

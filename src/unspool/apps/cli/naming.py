@@ -7,18 +7,24 @@ from typing import Any, TypeAlias
 
 import click
 
-from ...recipes.names import known, unknown
+from ...recipes.names import canonical, known, parted, renamed, unknown
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def known_method(ctx: click.Context, parameter: click.Parameter, given: str | tuple[str, ...]) -> str | tuple[str, ...]:
-    """The callback of an option --method: what was given, if its names are known."""
-    for spec in (given,) if isinstance(given, str) else given:
-        name = spec.partition(":")[0]
-        if known(name) is None:
-            raise unknown(name)
-    return given
+    """The callback of an option --method: what was given, if its names are known, with new names for old ones."""
+    return _known(given) if isinstance(given, str) else tuple(map(_known, given))
+
+
+def _known(spec: str) -> str:
+    name = parted(spec)[0]
+    if known(name) is None:
+        raise unknown(name)
+    if note := renamed(name):
+        click.echo(f"note: {note}", err=True)
+        return canonical(spec)
+    return spec
 
 
 def method_option(default: str, told: str = "A name of `unspool methods`, as in lookup:ngram=2.") -> Decorator:

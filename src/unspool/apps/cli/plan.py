@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ... import api, models, runtime
 from ...core.errors import BadRequest
+from ...models.catalog import CATALOG
 from . import catalogue
 from .record import dump
 from .table import size
 from .terminal import write
 
 if TYPE_CHECKING:
-    from ...api.plan import Plan
+    from ...api.memory_plan import MemoryPlan
 
 
 @click.command(short_help="Say how much memory a model needs, before it is loaded.")
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--rows", type=int, default=1, show_default=True, metavar="B", help="Texts at a time.")
 @click.option("--tree", type=int, default=64, show_default=True, metavar="T", help="Drafted tokens per round and text.")
 @click.option("--dtype", default="auto", help="fp32, bf16, fp16; auto: fp32 on a CPU, bf16 on a GPU; fast: timed.")
-@click.option("--weights", default="whole", show_default=True, help="whole, int8 or int4.")
+@click.option("--quantization", default="none", show_default=True, help="none, int8 or int4.")
 @click.option("--ranks", type=int, default=1, show_default=True, metavar="N", help="Processes that share MODEL.")
 @click.option("--device", default="auto", help="cpu, cuda or cuda:N; auto takes a GPU if there is one.")
 @click.option("--pull", is_flag=True, help="Fetch catalogue models that are not here yet.")
@@ -39,7 +41,7 @@ def plan(
     rows: int,
     tree: int,
     dtype: str,
-    weights: str,
+    quantization: str,
     ranks: int,
     device: str,
     pull: bool,
@@ -49,24 +51,20 @@ def plan(
 
     Only the head of the file is read. The exit status is 0 whether it fits or not; ask --json for "fits".
     """
-    from ...api.loader import device_of, dtype_of
-    from ...api.plan import plan as planned
-    from ...api.self_draft import is_shortcut, layers_of
-    from ...models.weights import open_checkpoint
-    from ...runtime.network.lookahead_heads import heads_bytes
-
-    place = device_of(device)
-    kind = dtype_of(dtype, place)
+    place = api.loader.device_of(device)
+    kind = api.loader.dtype_of(dtype, place)
+    planned, opened = api.memory_plan.plan, models.weights.open_checkpoint
     names = [model] if draft is None else [model, draft]
-    whole = open_checkpoint(_path(model, pull))
-    plans = [planned(whole, kind, context, rows, tree, place, weights, ranks)]
-    if draft is not None and is_shortcut(draft):
-        some = whole.shape.part(layers_of(draft, whole.shape.layers))
+    whole = opened(_path(model, pull))
+    plans = [planned(whole, kind, context, rows, tree, place, quantization, ranks)]
+    if draft is not None and api.self_draft.is_shortcut(draft):
+        some = whole.shape.part(api.self_draft.layers_of(draft, whole.shape.layers))
         plans.append(replace(planned(some, kind, context, rows, tree, place), weights=0))  # which it shares
     elif draft is not None:  # it is on the first rank alone
-        plans.append(planned(open_checkpoint(_path(draft, pull)), kind, context, rows, tree, place, weights))
+        plans.append(planned(opened(_path(draft, pull)), kind, context, rows, tree, place, quantization))
     if heads is not None:
-        plans[0] = replace(plans[0], weights=plans[0].weights + heads_bytes(Path(heads).expanduser(), kind))
+        more = runtime.network.lookahead_heads.heads_bytes(Path(heads).expanduser(), kind)
+        plans[0] = replace(plans[0], weights=plans[0].weights + more)
     together = _together(names, plans)
     if as_json:
         dump({"model": model, **(together or _record(plans[0]))})
@@ -80,19 +78,16 @@ def plan(
 
 def _path(name: str, pull: bool) -> Any:
     """The model's file; catalogue models that are not here are fetched only if the user said so."""
-    from ...models.address import path
-    from ...models.catalog import CATALOG
-
     listing = CATALOG.get(name)
     if listing is not None and not pull and not catalogue.fetched(listing):
         raise BadRequest(
             f"{name} is not here yet: {size(listing.download)} to download, {size(listing.bytes)} on disk. "
             f"Fetch it with `unspool pull {name}`, or add --pull."
         )
-    return path(name)
+    return models.address.path(name)
 
 
-def _record(found: Plan) -> dict[str, Any]:
+def _record(found: MemoryPlan) -> dict[str, Any]:
     return {
         "note": found.note,
         "device": found.device,
@@ -107,7 +102,7 @@ def _record(found: Plan) -> dict[str, Any]:
     }
 
 
-def _together(names: list[str], plans: list[Plan]) -> dict[str, Any]:
+def _together(names: list[str], plans: list[MemoryPlan]) -> dict[str, Any]:
     """The sum over a model and its draft; nothing for one model alone."""
     if len(plans) == 1:
         return {}

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from tqdm import tqdm
 
-from ...core.errors import BadRequest
 from ...models.home import home
 from .record import dump
-from .replay import witness
-from .rule import is_rule, load_rule
 from .table import table
 from .terminal import write
 
@@ -49,11 +44,14 @@ def prove(method: tuple[str, ...], quick: bool, claim: str | None, as_json: bool
     """
     # Hypothesis keeps what it worked out about Unicode; left alone, in the folder that one happens to be in.
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(home() / "hypothesis"))
+    # torch and hypothesis come with it, which --help does not wait for; hypothesis reads the environment set above.
+    from .proving import jobs, replayed
+
     if replay is not None:
-        return _replay(method, replay)
+        click.echo(replayed(method, replay))
+        return 0
     proofs = []
-    jobs = _jobs(method, quick, claim)
-    with tqdm(jobs, unit="method", leave=False, disable=not sys.stderr.isatty()) as bar:
+    with tqdm(jobs(method, quick, claim), unit="method", leave=False, disable=not sys.stderr.isatty()) as bar:
         for name, job in bar:
             bar.set_description(name)
             proofs.append(job())
@@ -62,54 +60,6 @@ def prove(method: tuple[str, ...], quick: bool, claim: str | None, as_json: bool
     else:
         write(_report(proofs))
     return 0 if all(proof.ok for proof in proofs) else 1
-
-
-def _replay(methods: tuple[str, ...], file: Path) -> int:
-    from ...core.claim import Method
-    from ...proof.compare import Truth
-    from ...proof.compare import replay as run_again
-    from ...proof.plainly import Plainly
-    from ...proof.prove import truth_of
-    from ...recipes.methods import named
-
-    if len(methods) != 1:
-        raise click.UsageError(
-            "--replay runs one branch of one METHOD: name it, as in: unspool prove NAME --replay FILE"
-        )
-    seen = witness(file, methods[0])
-    truth: Truth = Plainly
-    trials: list[Method] = []
-    if is_rule(methods[0]):
-        trials = [load_rule(methods[0])]
-    else:
-        entry = named(methods[0])
-        truth, trials = truth_of(entry), list(entry.trials(entry.rule))
-    if seen.trial >= len(trials):
-        raise BadRequest(f"{file} is of another version: {methods[0]} has no trial number {seen.trial}")
-    click.echo(run_again(trials[seen.trial], seen, truth))
-    return 0
-
-
-def _jobs(methods: tuple[str, ...], quick: bool, claim: str | None) -> list[tuple[str, Callable[[], Proof]]]:
-    """What to prove, by name; unknown names are refused before the first proof begins."""
-    from ...core.claim import LAW, Claim
-    from ...proof import prove as proved
-    from ...proof.prove import prove_entry
-    from ...recipes.methods import named
-    from ...recipes.registry import entries
-
-    if claim is not None and not any(map(is_rule, methods)):
-        raise click.UsageError("--claim is for FILE.py:NAME; registered methods are held to their own claims")
-    jobs: list[tuple[str, Callable[[], Proof]]] = []
-    for name in methods or tuple(entries()):
-        rule = load_rule(name) if is_rule(name) else None
-        entry = named(name) if rule is None else next((e for e in entries().values() if e.rule is rule), None)
-        if entry is not None and (rule is None or claim is None):
-            jobs.append((entry.name, partial(prove_entry, entry, quick)))
-        elif rule is not None:
-            held = LAW if claim is None else Claim[claim.upper()]
-            jobs.append((name, partial(proved, rule, held, quick=quick, name=name)))
-    return jobs
 
 
 def _report(proofs: list[Proof]) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
+from ... import models
 from ...core.errors import BadRequest, FetchFailed
+from ...models.catalog import CATALOG, look_up
 from . import catalogue
 from .record import dump
 from .table import table
@@ -42,8 +44,6 @@ def pull(name: str | None, source: str | None, check: bool, listing: bool, as_js
 
 
 def _list(as_json: bool) -> None:
-    from ...models.catalog import CATALOG
-
     if as_json:
         dump([catalogue.record(listing) for listing in CATALOG.values()])
     else:
@@ -51,24 +51,18 @@ def _list(as_json: bool) -> None:
 
 
 def _fetch(name: str, source: str | None) -> dict[str, object]:
-    from ...models.catalog import look_up
-    from ...models.fetch import fetch
-
     listing = look_up(name)
-    path = fetch(name, source)
+    path = models.fetch.fetch(name, source)
     return {**catalogue.record(listing), "path": str(path)}
 
 
 def _check(name: str) -> dict[str, object]:
-    from ...models.catalog import look_up
-    from ...models.download import sha256_of
-
     listing = look_up(name)
     path = catalogue.place(listing)
     if not path.is_file():
         raise BadRequest(f"{name} is not here ({path}), so it cannot be checked; fetch it with: unspool pull {name}")
     with status(f"reading {path} …"):
-        found = sha256_of(path)
+        found = models.download.sha256_of(path)
     if found != listing.sha256:
         raise FetchFailed(
             f"{path} has sha256 {found}; expected {listing.sha256}. Delete it and run: unspool pull {name}"

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...core.claim import Claim
 from ...core.errors import BadRequest
-
-if TYPE_CHECKING:
-    from ...proof.case import Case
-    from ...proof.compare import Witness
+from ...proof.case import Case
+from ...proof.compare_laws import Witness
+from ...proof.shaping import WARPS
 
 LARGEST = 1 << 24  # bytes: a file of proofs is a few kilobytes
 
 
 def witness(file: Path, name: str) -> Witness:
     """The branch that shows the failure of a method, from a file of proofs."""
-    from ...core.claim import Claim
-    from ...proof.case import Case
-    from ...proof.compare import Witness
-
     try:
         if file.stat().st_size > LARGEST:
             raise BadRequest(f"{file} is too large for what `unspool prove --json` writes")
@@ -38,8 +34,6 @@ def witness(file: Path, name: str) -> Witness:
 
 def _usable(case: Case) -> Case:
     """The same case, if it is one that a proof could have drawn: small, and with numbers where numbers belong."""
-    from ...proof.shaping import WARPS
-
     tokens = range(case.vocab) if case.vocab in range(2, 6) else range(0)
     rows = (*case.target, *case.draft)
     checks = {

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .. import server
+from ..cluster import ReplicaRange, crew, joined
 from .group import option
 from .loading import Loading
 
 if TYPE_CHECKING:
     from ...api.lm import LM
-    from ..server import House, Limits
+    from ..server import Limits, ServerConfig
 
 
 @dataclass(frozen=True)
@@ -29,20 +31,17 @@ class Replicas:
         "--gpus", type=click.FloatRange(0), metavar="N", help="Of each replica; 1 where there are any, unless told."
     )
 
-    def serve(self, loading: Loading, limits: Limits, house: House, host: str, port: int) -> int:
+    def serve(self, loading: Loading, limits: Limits, house: ServerConfig, host: str, port: int) -> int:
         """Serve until told to end."""
-        from ..cluster import Span, crew, joined
-
-        span = Span.of(self.replicas)
+        span = ReplicaRange.of(self.replicas)
         with joined("`unspool serve --ray`", echo=True):
-            from ..server.replicas import deployment, run
-
             each = crew(span.low, self.cpus, self.gpus, loading.device)
-            run(deployment(partial(_loaded, loading, house), limits, house, span, each), host, port)
+            load = partial(_loaded, loading, house, limits.longest)
+            server.server_replicas.run(server.server_replicas.deployment(load, limits, house, span, each), host, port)
         return 0
 
 
-def _loaded(loading: Loading, house: House) -> LM:
-    lm = loading.load(quiet=True)
+def _loaded(loading: Loading, house: ServerConfig, longest: int) -> LM:
+    lm = loading.load(True, longest)
     loading.prepare(lm, (house.method, *house.methods))
     return lm

@@ -11,27 +11,24 @@ import click
 
 from ...core.version import VERSION
 from .failure import INTERRUPTED, report
+from .plugins import KNOWN, added, installed
 from .terminal import BROKEN_PIPE, close, prepare
 
-COMMANDS = (
-    *("run", "chat", "serve", "batch", "trace", "methods", "prove"),
-    *("compare", "auto-tune", "bench", "report", "plan", "pull", "train"),
-)
+OWN = ("run", "chat", "serve", "batch", "trace", "methods", "prove", "compare", "plan", "pull")
 
 
 class Commands(click.Group):
-    """Subcommands by name: `run` is the function `run` of the module `run` beside this one, `-` being `_` there."""
+    """Subcommands by name: `run` is the function `run` of the module `run` beside this one; others are plug-ins."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order of use rather than of the alphabet."""
-        return list(COMMANDS)
+        """All names: ours in the order of use rather than of the alphabet, then those of other distributions."""
+        return list(dict.fromkeys((*OWN, *KNOWN, *installed())))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The subcommand, imported now."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = cmd_name.replace("-", "_")
-        command = getattr(import_module(f".{module}", __package__), module)
+        if cmd_name not in OWN:
+            return added(cmd_name)
+        command = getattr(import_module(f".{cmd_name}", __package__), cmd_name)
         assert isinstance(command, click.Command)
         return command
 
@@ -47,9 +44,9 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The subcommand of these arguments, or an error that names the nearest one."""
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            near = difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(COMMANDS)}."
+        if name not in OWN and not name.startswith("-") and name not in (there := self.list_commands(ctx)):
+            near = difflib.get_close_matches(name, there, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(there)}."
             raise click.UsageError(f"there is no command {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...core.claim import Method
 from ...core.errors import BadRequest
 from ...core.user_objects import loaded
-
-if TYPE_CHECKING:
-    from ...core.claim import Method
+from ...recipes.registry import entries
 
 _CALL = "a method is called as method(text, chance, warp, stop) and yields asks"
 
@@ -26,8 +25,6 @@ def load_rule(spec: str) -> Method:
 
 def _method(found: Any, spec: str) -> Method:
     """The object itself if it can be called as a method (or is registered under @claims), else why it cannot."""
-    from ...recipes.registry import entries
-
     if any(entry.rule is found for entry in entries().values()):
         return found  # type: ignore[no-any-return]
     if inspect.isclass(found):

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ... import api
 from .constraining import Constraining
-from .drawing import Drawing
 from .failure import INTERRUPTED
 from .group import option, options
 from .loading import Loading
 from .naming import method_option
-from .reading import read_prompt
+from .reading_input import read_prompt
 from .record import dump
+from .sampling_options import SamplingOptions
 from .sketch import Sketch
 from .terminal import note, write
 
@@ -45,7 +46,7 @@ class Reporting:
 @options(Reporting, "reporting")
 @options(Constraining, "constraining")
 @options(Loading, "loading")
-@options(Drawing, "drawing")
+@options(SamplingOptions, "drawing")
 def run(
     prompt: str | None,
     file: str | None,
@@ -54,7 +55,7 @@ def run(
     reporting: Reporting,
     constraining: Constraining,
     loading: Loading,
-    drawing: Drawing,
+    drawing: SamplingOptions,
 ) -> int:
     """Continue or answer PROMPT.
 
@@ -95,11 +96,9 @@ def run(
 
 def _finished(write_all: Callable[[], list[Output]]) -> tuple[list[Output], int]:
     """The texts and the exit status; if Ctrl-C comes first, what there is of them by then."""
-    from ...api.writer import Interrupted
-
     try:
         return write_all(), 0
-    except Interrupted as stopped:
+    except api.writer.Interrupted as stopped:
         rows = sum(output.trace.rows["target"] for output in stopped.outputs)
         found = any(output.text for output in stopped.outputs)
         what = "what there is by then is above" if found else "there is no text by then"
@@ -109,8 +108,6 @@ def _finished(write_all: Callable[[], list[Output]]) -> tuple[list[Output], int]
 
 def stream(events: Generator[Event, None, Output], sketch: Sketch) -> Output:
     """Print a text as it arrives and return all of it; if Ctrl-C comes first, print what there is by then."""
-    from ...api.writer import Interrupted
-
     printed = ""
     try:
         while True:
@@ -121,11 +118,11 @@ def stream(events: Generator[Event, None, Output], sketch: Sketch) -> Output:
             except StopIteration as end:
                 output: Output = end.value
                 return output
-            except Interrupted:
+            except api.writer.Interrupted:
                 raise
             except KeyboardInterrupt as stopped:  # it came while an event was being printed
                 events.throw(stopped)
-    except Interrupted as stopped:
+    except api.writer.Interrupted as stopped:
         sketch.clear()
         write(stopped.outputs[0].text[len(printed) :])
         _end_line(stopped.outputs[0].text)

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from ...core.errors import BadRequest, MissingExtra
+from .. import server
 from .group import option, options
 from .loading import Loading
 from .naming import method_option
@@ -41,6 +42,13 @@ class Lending:
     )
     rows: int = option(
         "--max-rows", type=int, default=4096, show_default=True, help="Rows of the model for one text and step."
+    )
+    share: float = option(
+        "--share",
+        type=float,
+        default=0.5,
+        show_default=True,
+        help="Part of the cache and of the parallel texts for one request, and for all large ones.",
     )
     body: int = option("--max-body", type=int, default=1 << 20, show_default=True, help="Bytes of one request.")
     seconds: float = option(
@@ -116,36 +124,33 @@ def serve(
     try:
         import uvicorn  # noqa: F401  (first, to say what is missing before anything else is read)
 
-        from ..server import House, Limits, Worker, application
-        from ..server.running import configured, run
+        app, running = server.app, server.running
     except ImportError as error:
-        if error.name in ("uvicorn", "fastapi", "starlette"):
+        if error.name in ("uvicorn", "fastapi", "starlette", "prometheus_client"):
             raise MissingExtra(error.name, "serve", "`unspool serve`") from None
         raise
-    from ..server.clients import clients, exposed
-    from ..server.journal import Lines, log
-
+    log, clients = server.server_log.log, server.clients
     if any(not key.strip() for key in keys) or (KEYS in os.environ and not keys):
         raise BadRequest(f"an API key (--api-key, {KEYS}) is empty; give one that cannot be guessed, or none at all.")
     if loading.raw:
         raise click.UsageError("--raw is not for a server: clients choose between chats and plain completions")
-    given = {field.name: getattr(lending, field.name) for field in fields(Limits)}
-    limits = Limits(**{limit: value for limit, value in given.items() if value is not None})
+    given = {field.name: getattr(lending, field.name) for field in fields(server.Limits)}
+    limits = server.Limits(**{limit: value for limit, value in given.items() if value is not None})
     loading.check((method, *methods))
     called = name or (Path(loading.model).name if Path(loading.model).exists() else loading.model)
-    logging.basicConfig(level=logging.WARNING, handlers=[Lines()])
-    known = () if listed is None else clients(listed)
-    if listed is not None and (warning := exposed(listed)) is not None:
+    logging.basicConfig(level=logging.WARNING, handlers=[server.server_log.JournalHandler()])
+    known = () if listed is None else clients.clients(listed)
+    if listed is not None and (warning := clients.exposed(listed)) is not None:
         log("keys", {"level": "warning", "message": warning})
     hosts = (*LOOPBACK, "[::1]") if host in LOOPBACK and not (keys or known) else ()
-    house = House(called, method, methods, keys, hosts, origins, grace, window, known)
+    house = server.ServerConfig(called, method, methods, keys, hosts, origins, grace, window, known)
     if host not in LOOPBACK and not house.guarded:
         log("open", {"message": "everybody who reaches this address can use the model; --api-key lets in only some"})
     log("starting", {"host": host, "port": port, "model": called, "method": method})
     if replicas.ray:
         return replicas.serve(loading, limits, house, host, port)
-    lm = loading.load()
+    lm = loading.load(longest=limits.longest)
     loading.prepare(lm, (method, *methods))
-    worker = Worker(lm, limits)
+    worker = server.Worker(lm, limits)
     worker.prepare()
-    return run(configured(application(worker, house), limits, grace, host, port))
+    return running.run(running.configured(app.application(worker, house), limits, grace, host, port))

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ... import api
 from ...core.errors import BadRequest
-from .drawing import Drawing
 from .group import options
 from .loading import Loading
 from .naming import method_option
-from .reading import read_prompt
+from .reading_input import read_prompt
 from .record import dump
+from .sampling_options import SamplingOptions
 from .table import table
 from .terminal import note, write
 
@@ -33,7 +34,7 @@ _MOST = 64  # tokens unless told otherwise: as many as can be taken in
 @click.option("--svg", metavar="FILE", help="Draw the picture into this file.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the table.")
 @options(Loading, "loading")
-@options(Drawing, "drawing")
+@options(SamplingOptions, "drawing")
 def trace(
     prompt: str | None,
     file: str | None,
@@ -42,7 +43,7 @@ def trace(
     svg: str | None,
     as_json: bool,
     loading: Loading,
-    drawing: Drawing,
+    drawing: SamplingOptions,
 ) -> None:
     """Continue or answer PROMPT, and show for every token the round that made it certain.
 
@@ -57,13 +58,11 @@ def trace(
         raise BadRequest(f"{svg} cannot be written: its folder does not exist; create it or give another place.")
     lm = loading.load()
     loading.prepare(lm, (method,))
-    from ...api.origin import trace as traced
-    from ...api.picture import picture, said
-
-    output, origins = traced(lm, loading.prompt(lm, text, system), settings, method)
+    output, origins = api.origin.trace(lm, loading.prompt(lm, text, system), settings, method)
     if svg is not None:
-        Path(svg).write_text(picture(origins, lm.vocabulary.name, f"{method} · {loading.model}"), encoding="utf-8")
-        note(f"{svg}: {said(origins)}")
+        drawn = api.picture.picture(origins, lm.vocabulary.name, f"{method} · {loading.model}")
+        Path(svg).write_text(drawn, encoding="utf-8")
+        note(f"{svg}: {api.picture.said(origins)}")
     if as_json:
         about = {
             "model": loading.model,
@@ -79,14 +78,12 @@ def trace(
 
 
 def _report(origins: list[Origin], vocabulary: Vocabulary) -> str:
-    from ...api.picture import said, shown
-
-    rows = []
+    shown, rows = api.picture.shown, []
     for number, group in groupby(origins, key=lambda origin: origin.round):
         new = list(group)
         stood = sum(origin.drafted for origin in new)
         rows.append((str(number), str(stood), " ".join(shown(vocabulary.name(origin.token)) for origin in new)))
-    return said(origins) + "\n" + table(("round", "stood", "tokens"), rows, right="round, stood")
+    return api.picture.said(origins) + "\n" + table(("round", "stood", "tokens"), rows, right="round, stood")
 
 
 def _record(origin: Origin, vocabulary: Vocabulary) -> dict[str, Any]:

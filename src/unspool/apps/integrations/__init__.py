@@ -5,18 +5,13 @@ Names are loaded when they are first used, as other tools look for their plugins
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ...core.lazy import lazily
 
 if TYPE_CHECKING:
     from .generation import Generate as Generate
     from .generation import custom_generate as custom_generate
 
+__getattr__, __dir__ = lazily(__name__, {"generation": "Generate custom_generate"})
 __all__ = ["Generate", "custom_generate"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'unspool.apps.integrations' has no attribute {name!r}")
-    from . import generation
-
-    return getattr(generation, name)

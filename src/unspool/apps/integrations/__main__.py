@@ -11,7 +11,7 @@ def main() -> None:
         from lm_eval.__main__ import cli_evaluate
     except ImportError as error:
         raise SystemExit(str(MissingExtra("lm_eval", "lm_eval", "The harness"))) from error
-    from . import harness  # noqa: F401  (registers itself)
+    from . import harness  # noqa: F401  (registers itself with lm_eval, which is known to be there by now)
 
     try:
         cli_evaluate()

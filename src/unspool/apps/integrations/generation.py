@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,26 +12,26 @@ from torch import Tensor
 from ...api.lm import LM, SCRATCH
 from ...core.asks import TARGET
 from ...core.chance import Philox
-from ...core.claim import Method
+from ...core.claim import Fitting, Method
 from ...core.cost import Cost
 from ...core.errors import BadRequest, MissingExtra
 from ...core.stop import Stop
 from ...core.trace import Trace
 from ...core.warp.temperature import Temperature
 from ...core.warp.warp import Warp
-from ...recipes.methods import Branching, Fitting, method, needs
-from ...runtime.cache.cached_model import Slotted
-from ...runtime.cache.uncached_model import Recompute
-from ...runtime.draft_bridge.best_effort import Quiet
+from ...recipes.methods import Branching, method, needs
+from ...runtime.cache.cached_model import CachedModel
+from ...runtime.cache.uncached_model import UncachedModel
+from ...runtime.draft_bridge.best_effort import BestEffortDraft
 from ...runtime.engine.contracts import Causal
 from ...runtime.engine.engine import Engine
 from ...runtime.engine.price import price
+from ...runtime.hf.hf_network import HFModel, HFNetwork
 from ...runtime.hf.load import hf_vocabulary
-from ...runtime.hf.network import HFModel, HFNetwork
-from ...runtime.hf.probe import Way, find_way
-from .call import Call, read_call
+from ...runtime.hf.probe import RunPlan, find_way
+from .generate_call import GenerateCall, read_call
+from .generation_rows import GenerationRow, GenerationRows
 from .processors import Processed, for_row
-from .rows import Row, Rows
 
 LEAST, MOST = 2**12, 2**16  # tokens of a cache, unless told: with fewer nothing can be measured, for more rows wait
 
@@ -50,8 +49,9 @@ def custom_generate(
 
     `spec` names the method (`unspool methods`) or is one. The model is run as it is: no weights are copied. `draft` is
     another transformers model with the same tokens, for methods that ask one; `tokenizer` is needed by methods that
-    read what they write. `streamer` is for those who cannot give theirs to `generate`. `native` is the same model from
-    `unspool.load`, to be run in place of the one that is given. `room` is how many tokens the cache holds.
+    read what they write. `streamer` hears the text as it is written: transformers hands neither its own `streamer=` nor
+    `assistant_model=` to a function of others, so give them here. `native` is the same model from `unspool.load`, to be
+    run in place of the one that is given. `room` is how many tokens the cache holds.
 
     Processors and stopping criteria are called row by row, and a text ends where the model's context does. Sampling is
     seeded from torch's own generator, so `torch.manual_seed` decides the text, whatever is drafted.
@@ -69,9 +69,9 @@ class Runtime:
 
     model: Any
     reader: HFModel
-    way: Way
+    way: RunPlan
     room: int | None
-    causal: Slotted | Recompute | None = None
+    causal: CachedModel | UncachedModel | None = None
 
     @staticmethod
     def of(model: Any, room: int | None) -> Runtime:
@@ -82,11 +82,11 @@ class Runtime:
     def holding(self, tokens: int, longest: int) -> Causal:
         """The model with room for so many tokens, or at least for the longest text: others may have to wait for it."""
         if not self.way.cached:
-            self.causal = self.causal or Recompute(self.reader, self.way.note)
+            self.causal = self.causal or UncachedModel(self.reader, self.way.note)
             return self.causal
         room = self.room or max(longest, min(tokens, MOST), LEAST)
-        if not isinstance(self.causal, Slotted) or self.causal.room < room:
-            self.causal = Slotted(HFNetwork(self.reader, room, self.way.mask, self.way.note))
+        if not isinstance(self.causal, CachedModel) or self.causal.room < room:
+            self.causal = CachedModel(HFNetwork(self.reader, room, self.way.mask, self.way.note))
         return self.causal
 
 
@@ -114,14 +114,11 @@ class Generate:
         **model_kwargs: Any,
     ) -> Any:
         """Write after every row, and return what `generate` is to return."""
-        overheard = _of_caller()
-        if overheard.get("assistant_model") is not None:
-            raise BadRequest("assistant_model is not used here; give it as custom_generate('chain', draft=assistant).")
-        if synced_gpus or overheard.get("synced_gpus"):
+        if synced_gpus:
             raise BadRequest("synced_gpus is for models spread over processes, which unspool does not run.")
         call = read_call(model, input_ids, stopping_criteria, generation_config, model_kwargs)
-        heard = streamer if streamer is not None else overheard.get("streamer")
-        if heard is None and self.streamer is not None:
+        heard = streamer
+        if heard is None and self.streamer is not None:  # `generate` shows the prompt to one that it hands on
             heard = self.streamer
             heard.put(input_ids.cpu())
         rows = self._submitted(model, call, logits_processor, heard)
@@ -130,7 +127,7 @@ class Generate:
         sequences = rows.sequences(input_ids)
         return _as_dict(call, rows, sequences) if call.as_dict else sequences
 
-    def _submitted(self, model: Any, call: Call, processors: Any, streamer: Any) -> Rows:
+    def _submitted(self, model: Any, call: GenerateCall, processors: Any, streamer: Any) -> GenerationRows:
         made = self.method
         spare = SCRATCH + (made.texts if isinstance(made, Branching) else 1) * call.most
         longest = max(len(prompt.tokens) for prompt in call.prompts) + spare
@@ -142,7 +139,7 @@ class Generate:
         engine = Engine(models, lambda name: self._price(name, models[name]))
         seed = int(torch.randint(2**62, ())) if call.sampled else 0
         context = models[TARGET].context
-        rows: list[Row] = []
+        rows: list[GenerationRow] = []
         for number, prompt in enumerate(call.prompts):
             shaped: Warp = Processed(_listed(for_row(processors, number, len(call.prompts))), prompt.padding)
             warp = shaped if call.sampled else shaped | Temperature(0)
@@ -150,8 +147,8 @@ class Generate:
             most = call.most if context is None else min(call.most, context - len(prompt.tokens))
             stop = Stop(tokens=call.ends, most=most, spare=SCRATCH)
             job = engine.submit(made, prompt.tokens, Philox(seed, number), warp, stop, room, call.laws)
-            rows.append(Row(job, prompt, shaped, call.laws))
-        return Rows(call, engine, rows, streamer)
+            rows.append(GenerationRow(job, prompt, shaped, call.laws))
+        return GenerationRows(call, engine, rows, streamer)
 
     def _models(self, model: Any, tokens: int, longest: int) -> dict[str, Causal]:
         if self.native is not None:
@@ -168,7 +165,7 @@ class Generate:
                     f"the draft model has {runtime.reader.vocab} tokens, the target {models[TARGET].vocab}; give one "
                     "with the same tokenizer, or use unspool.load, which relates different ones."
                 )
-            models["draft"] = Quiet(runtime.holding(tokens, longest))
+            models["draft"] = BestEffortDraft(runtime.holding(tokens, longest))
         return models
 
     def _runtime(self, model: Any) -> Runtime:
@@ -184,16 +181,6 @@ class Generate:
         return self._prices[name]
 
 
-def _of_caller() -> Mapping[str, Any]:
-    """The arguments of the `generate` that called: it drops these where it is given a function of others.
-
-    Without the streamer, a thread that waits for its text would wait for ever; without the assistant, nobody would be
-    told that it is not used.
-    """
-    frame = sys._getframe(2)
-    return frame.f_locals if frame.f_code.co_name == "generate" else {}
-
-
 def _listed(processors: Sequence[Any]) -> Any:
     try:
         from transformers import LogitsProcessorList
@@ -202,9 +189,9 @@ def _listed(processors: Sequence[Any]) -> Any:
     return LogitsProcessorList(processors)
 
 
-def _as_dict(call: Call, rows: Rows, sequences: Tensor) -> Any:
+def _as_dict(call: GenerateCall, rows: GenerationRows, sequences: Tensor) -> Any:
     from transformers.generation import GenerateDecoderOnlyOutput
 
-    scores = rows.columns(Row.processed) if call.scores else None
-    logits = rows.columns(Row.raw) if call.logits else None
+    scores = rows.columns(GenerationRow.processed) if call.scores else None
+    logits = rows.columns(GenerationRow.raw) if call.logits else None
     return GenerateDecoderOnlyOutput(sequences=sequences, scores=scores, logits=logits)

@@ -27,7 +27,7 @@ DRAWS = ("temperature", "top_p", "top_k", "min_p")
 
 
 @register_model("unspool")
-class Unspooled(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the type checker
+class HarnessModel(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the type checker
     """A model of unspool as the harness sees it.
 
     `pretrained` is a name of the catalogue, a file, a folder or a Hub id; `method` is how answers are written, its
@@ -42,9 +42,9 @@ class Unspooled(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the type
         dtype: str = "auto",
         device: str | None = None,
         runtime: str = "auto",
-        weights: str = "whole",
-        shapes: str = "free",
-        room: int | None = None,
+        quantization: str = "none",
+        batch_invariant: bool | int = False,
+        kv_cache_tokens: int | None = None,
         seed: int = 0,
         batch_size: int | str = 8,
         max_batch_size: int | None = None,
@@ -56,18 +56,18 @@ class Unspooled(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the type
             dtype=dtype,
             device=where,
             runtime=runtime,
-            weights=weights,
-            shapes=shapes,
-            room=room,
+            quantization=quantization,
+            batch_invariant=batch_invariant,
+            kv_cache_tokens=kv_cache_tokens,
             draft=draft,
         )
         self.method, self.seed = method.replace(";", ","), seed
         self.together = int(batch_size) if str(batch_size).isdecimal() else max_batch_size or 8  # "auto" is ours
 
     @staticmethod
-    def of(lm: LM, method: str = "plain", seed: int = 0, together: int = 8) -> Unspooled:
+    def of(lm: LM, method: str = "plain", seed: int = 0, together: int = 8) -> HarnessModel:
         """The same for a model that is loaded already, to be given to `simple_evaluate(model=…)`."""
-        made = object.__new__(Unspooled)
+        made = object.__new__(HarnessModel)
         api.LM.__init__(made)
         made.lm, made.method, made.seed, made.together = lm, method, seed, together
         return made

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...core.errors import BadRequest, OutOfRoom
 from ...core.law import Drawn, Law
 from ...core.tree import ROOT, Tree
-from ...runtime.engine.contracts import Asked, Causal, Session
+from ...runtime.engine.contracts import Causal, ScoreRequest, Session
 
 Tokens = tuple[int, ...]
 NODES = 256  # of one tree: the laws of so many tokens are held at a time
@@ -48,7 +48,7 @@ def likelihoods(model: Causal, pairs: Sequence[Pair], together: int = 8) -> list
     for part in _batches(model, small, together):
         sessions = [model.open(context) for context in part]
         try:
-            scores = model.score([Asked(s, small[c]) for s, c in zip(sessions, part, strict=True)])
+            scores = model.score([ScoreRequest(s, small[c]) for s, c in zip(sessions, part, strict=True)])
             for context, (after, leaf, *_) in zip(part, ((s.after, s.leaf[0]) for s in scores), strict=True):
                 found |= {pair: _along(pair.continuation, small[context], leaf, after) for pair in groups[context]}
         finally:
@@ -102,7 +102,7 @@ def _portioned(model: Causal, pair: Pair) -> Likelihood:
         for start in range(0, len(pair.continuation), NODES):
             part = pair.continuation[start : start + NODES]
             tree = Tree.chain([Drawn(token, Law.point(token)) for token in part])
-            (scores,) = model.score([Asked(session, tree)])
+            (scores,) = model.score([ScoreRequest(session, tree)])
             here = _along(part, tree, scores.leaf[0], scores.after)
             total, greedy = total + here.logprob, greedy and here.greedy
             session.keep(tree, (len(tree) - 1,), (None,))

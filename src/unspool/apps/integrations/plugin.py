@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import llm
 from pydantic import Field
 
+from ... import api, recipes
 from ...core.errors import UnspoolError
 from ...models.catalog import CATALOG
+from ...rules import constrain
 
 if TYPE_CHECKING:
     from ...api.lm import LM
@@ -25,12 +27,12 @@ if TYPE_CHECKING:
 @llm.hookimpl  # type: ignore[untyped-decorator]  # llm is skipped by the type checker
 def register_models(register: Callable[..., None]) -> None:
     """Every model of the catalogue, and one by the name `unspool` for any other, named by an option."""
-    register(Unspooled("unspool", None))
+    register(PluginModel("unspool", None))
     for name in CATALOG:
-        register(Unspooled(f"unspool/{name}", name))
+        register(PluginModel(f"unspool/{name}", name))
 
 
-class Choices(llm.Options):  # type: ignore[misc]
+class PluginOptions(llm.Options):  # type: ignore[misc]
     """What can be set with `-o name value`."""
 
     model: str | None = Field(default=None, description="Another model: a .gguf file, a folder, or a Hub id")
@@ -40,21 +42,21 @@ class Choices(llm.Options):  # type: ignore[misc]
     top_p: float | None = Field(default=None, description="Keep the likeliest tokens that together have this much")
     top_k: int | None = Field(default=None, description="Keep so many of the likeliest tokens")
     min_p: float | None = Field(default=None, description="Keep tokens with this share of the likeliest one's")
-    repetition: float = Field(default=1.0, description="Above 1 makes tokens that stood before less likely")
+    repetition_penalty: float = Field(default=1.0, description="Above 1 makes tokens that stood before less likely")
     max_tokens: int = Field(default=512, description="The longest answer")
     stop: str | None = Field(default=None, description="End before this string")
     seed: int | None = Field(default=None, description="The same seed gives the same text, by any method")
     dtype: str = Field(default="auto", description="fp32, bf16 or fp16")
     device: str = Field(default="auto", description="cpu, cuda or cuda:N")
-    weights: str = Field(default="whole", description="whole, int8 or int4")
+    quantization: str = Field(default="none", description="none, int8 or int4")
 
 
-class Unspooled(llm.Model):  # type: ignore[misc]
+class PluginModel(llm.Model):  # type: ignore[misc]
     """A model of unspool as `llm` sees it; loaded when it is first asked, and kept."""
 
     can_stream = True
     supports_schema = True
-    Options = Choices
+    Options = PluginOptions
 
     def __init__(self, model_id: str, name: str | None) -> None:
         self.model_id, self.name = model_id, name
@@ -62,10 +64,10 @@ class Unspooled(llm.Model):  # type: ignore[misc]
 
     def execute(self, prompt: Any, stream: bool, response: Any, conversation: Any) -> Generator[str, None, None]:
         """The answer, piece by piece."""
-        from ...recipes.methods import requested
-
         try:
-            made = requested(prompt.options.method)  # options may come from a template that somebody else wrote
+            made = recipes.methods.requested(
+                prompt.options.method
+            )  # options may come from a template that somebody else wrote
             lm = self.load(prompt.options)
             asked, settings = _asked(lm, prompt.messages), _settings(prompt.options, prompt.schema)
             if stream:
@@ -81,17 +83,15 @@ class Unspooled(llm.Model):  # type: ignore[misc]
 
     def load(self, chosen: Any) -> LM:
         """The model that these options mean."""
-        from ...api.loader import load
-
         name = chosen.model or self.name
         if name is None:
             raise llm.ModelError(
                 "unspool does not know which model to load: name one with -o model FILE, or use unspool/smollm2."
             )
-        how = {"dtype": chosen.dtype, "device": chosen.device, "weights": chosen.weights}
+        how = {"dtype": chosen.dtype, "device": chosen.device, "quantization": chosen.quantization}
         key = (name, chosen.draft or "", *how.values())
         if key not in self._loaded:
-            self._loaded = {key: load(name, **how, draft=chosen.draft or None)}
+            self._loaded = {key: api.loader.load(name, **how, draft=chosen.draft or None)}
         return self._loaded[key]
 
 
@@ -127,13 +127,10 @@ def _text(message: Any) -> str:
 
 
 def _settings(chosen: Any, schema: dict[str, Any] | None) -> Settings:
-    from ...api.settings import Settings
-    from ...rules.constrain import json_schema
-
-    shaped = ("temperature", "top_p", "top_k", "min_p", "repetition", "max_tokens")
-    return Settings(
+    shaped = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
+    return api.settings.Settings(
         **{name: getattr(chosen, name) for name in shaped},
         stop=() if chosen.stop is None else (chosen.stop,),
         seed=secrets.randbits(63) if chosen.seed is None else chosen.seed,
-        constraint=None if schema is None else json_schema(schema),
+        constraint=None if schema is None else constrain.json_schema(schema),
     )

@@ -1,19 +1,23 @@
 """The server: OpenAI's HTTP interface over one engine, with any method for any request."""
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
-from .house import House as House
-from .limits import Limits as Limits
-from .worker import Worker as Worker
+from typing import TYPE_CHECKING
+
+from ...core.lazy import lazily
 
 if TYPE_CHECKING:
+    from . import app as app
+    from . import clients as clients
+    from . import refusal as refusal
+    from . import running as running
+    from . import server_log as server_log
+    from . import server_replicas as server_replicas
     from .app import application as application
+    from .config import ServerConfig as ServerConfig
+    from .limits import Limits as Limits
+    from .worker import Worker as Worker
 
-
-def __getattr__(name: str) -> Any:
-    """The application, imported when it is asked for: all else here works without a web framework."""
-    if name != "application":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .app import application
-
-    return application
+_MODULES = {"app": "application", "config": "ServerConfig", "limits": "Limits", "worker": "Worker"}
+_MODULES |= dict.fromkeys(["clients", "refusal", "running", "server_log", "server_replicas"], "")
+__getattr__, __dir__ = lazily(__name__, _MODULES)

@@ -4,36 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import cache, partial
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
+from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
 
 from . import window
+from .answers import ChatAnswer, CompletionAnswer, Model, Models, StreamEvent
 from .asking import chat, completion
+from .authentication import Authentication
+from .bodies import ChatRequest, CompletionRequest
 from .completions import Completions
-from .counts import KIND, Counts
-from .ending import Ending
-from .guard import Guard
-from .house import House
-from .ration import Ration
+from .config import ServerConfig
+from .counts import KIND, ServerMetrics
+from .description import WRITING, described, refusals
+from .handler import Handler
+from .rate_limit import RateLimit
 from .refusal import Refusal
 from .request_id import HEADER, RequestIds
-from .spec import spec
+from .shutdown import Shutdown
 from .worker import Worker
 
+OPEN: dict[str, Any] = {"security": []}  # said of routes that ask for no key
 
-def application(worker: Worker, house: House) -> FastAPI:
+
+def application(worker: Worker, house: ServerConfig) -> FastAPI:
     """OpenAI's interface over a worker, which starts and stops with it."""
-    rations, created = tuple(map(Ration, house.clients)), int(time.time())
-    ending = Ending(worker, house.grace)
-    counts = Counts(worker, rations)
+    rations = tuple(map(RateLimit, house.clients))
+    ending = Shutdown(worker, house.grace)
+    counts = ServerMetrics(worker, rations)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -45,50 +52,22 @@ def application(worker: Worker, house: House) -> FastAPI:
         else:
             await run_in_threadpool(ending.join)
 
-    app = FastAPI(title="unspool", lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="unspool", lifespan=life, docs_url=None, redoc_url=None)
     app.state.ending = ending  # for whoever runs it, to begin with before its connections are closed
-    for path, understand in (("/v1/chat/completions", chat), ("/v1/completions", completion)):
-        handler = Completions(worker, counts, house, understand)
-        app.router.routes.append(Route(path, handler, methods=["POST"]))
-    about = {"id": house.model, "object": "model", "created": created, "owned_by": "unspool"}
-
-    @app.get("/v1/models")
-    async def models() -> Response:
-        return JSONResponse({"object": "list", "data": [about]})
-
-    @app.get("/v1/models/{name:path}")
-    async def model(name: str) -> Response:
-        if name == house.model:
-            return JSONResponse(about)
-        refused = Refusal(404, f"there is no model {name[:80]!r} here", param="model", code="model_not_found")
-        return JSONResponse(refused.record(), refused.status)
-
-    @app.get("/healthz")
-    async def health() -> Response:
-        return PlainTextResponse("ok\n")
-
-    @app.get("/readyz")
-    async def ready() -> Response:
-        why = worker.trouble
-        return PlainTextResponse("ready\n") if why is None else PlainTextResponse(f"not ready: {why}\n", 503)
-
-    @app.get("/openapi.json")
-    async def described() -> Response:
-        return JSONResponse(spec(house, worker.limits, worker.lm.vocabulary.size))
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        return Response(counts.text(), media_type=KIND)
+    _writing(app, worker, counts, house)
+    _reading(app, worker, counts, house)
+    if house.window:
+        app.router.routes += window.routes(worker, counts, house)
+    document = partial(described, app, house, worker.limits, worker.lm.vocabulary.size)
+    app.openapi = cache(document)  # type: ignore[method-assign]
 
     @app.exception_handler(HTTPException)
     async def missing(request: Request, error: HTTPException) -> Response:
         told = f"{request.method} {request.url.path[:80]}: {error.detail}"
         return JSONResponse(Refusal(error.status_code, told).record(), error.status_code, error.headers)
 
-    if house.window:
-        app.router.routes += window.routes(worker, counts, house)
     pages = window.OPEN if house.window else ()
-    app.add_middleware(Guard, keys=house.keys, hosts=house.hosts, pages=pages, rations=rations, counts=counts)
+    app.add_middleware(Authentication, keys=house.keys, hosts=house.hosts, pages=pages, rations=rations, counts=counts)
     if house.origins:  # outside the guard: a browser asks without a key whether it may send one
         app.add_middleware(
             CORSMiddleware,
@@ -99,3 +78,77 @@ def application(worker: Worker, house: House) -> FastAPI:
         )
     app.add_middleware(RequestIds)  # outside all else: what is refused has a name too
     return app
+
+
+def _writing(app: FastAPI, worker: Worker, counts: ServerMetrics, house: ServerConfig) -> None:
+    """The routes that write text. FastAPI describes them by these functions, and handlers of our own answer.
+
+    They read the body within limits of size and time, hear when a client leaves, and send no faster than it reads, for
+    which FastAPI has no means.
+    """
+    stream = {"content": {"text/event-stream": {"schema": StreamEvent.model_json_schema()}}}
+
+    async def chat_completions(body: ChatRequest) -> None:
+        """Write an answer to messages."""
+
+    async def completions(body: CompletionRequest) -> None:
+        """Go on from a prompt."""
+
+    for path, described_by, understand, answer in (
+        ("/v1/chat/completions", chat_completions, chat, ChatAnswer),
+        ("/v1/completions", completions, completion, CompletionAnswer),
+    ):
+        app.router.add_api_route(
+            path,
+            described_by,
+            methods=["POST"],
+            responses={200: {"model": answer, **stream}, **refusals(house, *WRITING)},
+            route_class_override=_handled_by(Completions(worker, counts, house, understand)),
+        )
+
+
+def _handled_by(handler: Handler) -> type[APIRoute]:
+    class Handled(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Any]]:
+            async def answer(_: Request) -> Handler:
+                return handler  # which is called as a response is
+
+            return answer
+
+    return Handled
+
+
+def _reading(app: FastAPI, worker: Worker, counts: ServerMetrics, house: ServerConfig) -> None:
+    """The routes that tell about the server."""
+    about = {"id": house.model, "object": "model", "created": int(time.time()), "owned_by": "unspool"}
+
+    @app.get("/v1/models", response_model=Models, responses=refusals(house))
+    async def models() -> Response:
+        """The model of this server, as a list."""
+        return JSONResponse({"object": "list", "data": [about]})
+
+    @app.get("/v1/models/{name:path}", response_model=Model, responses=refusals(house, 404))
+    async def model(name: str) -> Response:
+        """The model of this name."""
+        if name == house.model:
+            return JSONResponse(about)
+        refused = Refusal(404, f"there is no model {name[:80]!r} here", param="model", code="model_not_found")
+        return JSONResponse(refused.record(), refused.status)
+
+    @app.get("/healthz", response_class=PlainTextResponse, openapi_extra=OPEN)
+    async def health() -> Response:
+        """Whether it runs."""
+        return PlainTextResponse("ok\n")
+
+    not_now: dict[int | str, dict[str, Any]] = {503: {"description": "Not now.", "content": {"text/plain": {}}}}
+
+    @app.get("/readyz", response_class=PlainTextResponse, responses=not_now, openapi_extra=OPEN)
+    async def ready() -> Response:
+        """Whether it takes requests."""
+        why = worker.trouble
+        return PlainTextResponse("ready\n") if why is None else PlainTextResponse(f"not ready: {why}\n", 503)
+
+    @app.get("/metrics", response_class=PlainTextResponse, responses=refusals(house))
+    async def metrics() -> Response:
+        """Figures for Prometheus."""
+        return Response(counts.text(), media_type=KIND)

@@ -6,8 +6,8 @@ import asyncio
 
 from starlette.requests import ClientDisconnect, Request
 
-from .feed import Left
 from .refusal import Refusal
+from .response_stream import Left
 
 
 async def read(request: Request, most: int, seconds: float) -> bytes:

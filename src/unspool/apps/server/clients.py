@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import BadRequest
-from ...core.warp.limits import expect, whole
+from ...core.warp.warp_limits import expect, whole
 
 if sys.version_info >= (3, 11):
     import tomllib

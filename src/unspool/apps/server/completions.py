@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope
 
-from .asking import Asking
-from .call import Call
-from .calls import Calls
+from .asking import Asking, Understand
 from .counts import client
-from .feed import Feed
-from .fields import Fields
 from .handler import Handler
-from .limits import Limits
-from .news import Began, Ended, Wrote
 from .refusal import Refusal
-from .replies import DONE, Choice, Reply, line
-
-Understand = Callable[[Fields, Limits, str], Asking]
+from .replies import DONE, Reply, ReplyChoice, line
+from .response_stream import ResponseStream
+from .tool_calls import ToolCallParser
+from .tracked_response import TrackedResponse
+from .worker_events import Began, Ended, Wrote
 
 
 @dataclass(frozen=True)
@@ -32,18 +26,17 @@ class Completions(Handler):
 
     understand: Understand
 
-    async def _answer(self, call: Call, scope: Scope, receive: Receive) -> None:
-        limits, fields = self.worker.limits, await self._fields(scope, receive)
-        named = fields.text("model")
-        if named is not None and named != self.house.model:
+    async def _answer(self, call: TrackedResponse, scope: Scope, receive: Receive) -> None:
+        limits, values = self.worker.limits, await self._values(scope, receive)
+        named = values.get("model")
+        if isinstance(named, str) and named != self.house.model:
             message = f"there is no model {named[:80]!r} here; this server has {self.house.model!r}"
             raise Refusal(404, message, param="model", code="model_not_found")
-        asking = self.understand(fields, limits, self.house.method)
-        asking, made = await run_in_threadpool(asking.made, self.house.made)
+        asking, made = await self._understood(self.understand, values)
         reply = Reply.to(asking, self.house.model, self.worker.lm)
         call.about |= {"id": reply.name, "method": asking.method[:80], "stream": asking.stream}
         took = partial(self.counts.took, scope)
-        async with Feed(self.worker, asking, made, receive, limits.seconds, took, client(scope)) as feed:
+        async with ResponseStream(self.worker, asking, made, receive, limits.seconds, took, client(scope)) as feed:
             began = await feed.next()
             assert isinstance(began, Began)
             call.about |= {"prompt_tokens": began.prompt, "tokens": 0}
@@ -58,9 +51,11 @@ class Completions(Handler):
             await call.whole(200, reply.whole(choices, began.prompt))
         call.outcome = "completed"
 
-    async def _followed(self, feed: Feed, call: Call, reply: Reply, asking: Asking) -> list[Choice]:
+    async def _followed(
+        self, feed: ResponseStream, call: TrackedResponse, reply: Reply, asking: Asking
+    ) -> list[ReplyChoice]:
         """Every text until it ends; of a stream, each piece is sent on as it comes."""
-        choices = [Choice(calls=Calls() if asking.calls else None) for _ in range(feed.errand.texts)]
+        choices = [ReplyChoice(calls=ToolCallParser() if asking.calls else None) for _ in range(feed.errand.texts)]
         silent: dict[str, Any] = {"usage": None} if asking.usage else {}
 
         async def pass_on(chunk: dict[str, Any]) -> None:
@@ -92,7 +87,7 @@ class Completions(Handler):
         """Count how long some tokens of a text took that came just now, the last one before them at `last`."""
         now = perf_counter()
         if last:
-            self.counts.between.add((now - last) / tokens, tokens)
+            self.counts.more_tokens(now - last, tokens)
         else:
-            self.counts.first.add(now - began)
+            self.counts.first_token(now - began)
         return now

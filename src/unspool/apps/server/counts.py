@@ -1,21 +1,21 @@
-"""Counts: what a server has done and is doing, as Prometheus reads it."""
+"""Counts: what a server has done and is doing, kept and written out for Prometheus by its own client library."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from starlette.types import Scope
 
 from ...core.asks import TARGET
-from .histogram import Histogram
-from .journal import Sparing
-from .ration import Ration
+from .rate_limit import RateLimit
+from .server_log import Sparing
 from .worker import Worker
 
-KIND = "text/plain; version=0.0.4; charset=utf-8"
+KIND = "text/plain; version=0.0.4; charset=utf-8"  # which every Prometheus reads
 OUTCOMES = ("completed", "refused", "busy", "timeout", "left", "failed")
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 RATION = "unspool.ration"  # in the scope of a request, what its client has left
 
 
@@ -26,82 +26,114 @@ def client(scope: Scope) -> str:
     return str((scope.get("client") or ("",))[0])
 
 
-@dataclass
-class Counts:
-    """Requests by outcome, status and client, how long they take, and the worker's own figures."""
+class ServerMetrics:
+    """Requests by outcome, status and client, how long they take, and the worker's own figures.
 
-    worker: Worker
-    rations: Sequence[Ration] = ()
-    outcomes: Counter[str] = field(default_factory=Counter)
-    statuses: Counter[int] = field(default_factory=Counter)
-    sparing: Sparing = field(default_factory=Sparing)  # of lines about requests that cost a client nothing
-    first: Histogram = field(
-        default_factory=lambda: Histogram("unspool_first_token_seconds", "From a request's coming to its first token.")
-    )
-    between: Histogram = field(
-        default_factory=lambda: Histogram("unspool_token_seconds", "From one token of a text to the next.")
-    )
-    whole: Histogram = field(
-        default_factory=lambda: Histogram("unspool_request_seconds", "From a request's coming to its complete answer.")
-    )
+    Each server has a registry of its own, so that several can run in one process.
+    """
+
+    def __init__(self, worker: Worker, rations: Sequence[RateLimit] = ()) -> None:
+        self.sparing = Sparing()  # of lines about requests that cost a client nothing
+        self._registry = registry = _Registry(auto_describe=False)
+        about = "Requests for completions, by how they ended."
+        self._requests = Counter("unspool_requests", about, ["outcome"], registry=registry)
+        for outcome in OUTCOMES:
+            self._requests.labels(outcome)  # so that each is there from the start, at 0
+        about = "Responses by status; health checks are not counted."
+        self._responses = Counter("unspool_responses", about, ["status"], registry=registry)
+        registry.register(_Worker(worker))
+        self._first = _seconds("first_token", "From a request's coming to its first token.", registry)
+        self._between = _seconds("token", "From one token of a text to the next.", registry)
+        self._whole = _seconds("request", "From a request's coming to its complete answer.", registry)
+        if rations:
+            registry.register(_Rations(rations))
 
     def took(self, scope: Scope, tokens: int) -> None:
         """Count tokens of a request for its client."""
         if RATION in scope:
             scope[RATION].spend(tokens)
 
-    def ended(self, scope: Scope, outcome: str, about: dict[str, object]) -> None:
+    def first_token(self, seconds: float) -> None:
+        """Count how long a request waited for its first token."""
+        self._first.observe(seconds)
+
+    def more_tokens(self, seconds: float, tokens: int) -> None:
+        """Count tokens that came together, so many seconds after the one before them."""
+        for _ in range(tokens):
+            self._between.observe(seconds / tokens)
+
+    def responded(self, status: int) -> None:
+        """Count a response."""
+        self._responses.labels(status).inc()
+
+    def ended(self, scope: Scope, outcome: str, seconds: float, about: dict[str, object]) -> None:
         """Count a request; its client's name is put with what is told of it."""
-        self.outcomes[outcome] += 1
+        self._requests.labels(outcome).inc()
+        if outcome == "completed":
+            self._whole.observe(seconds)
         if RATION in scope:
             about["key"] = scope[RATION].client.name
 
-    def text(self) -> str:
+    def text(self) -> bytes:
         """All figures in Prometheus' text format; those of texts count a text when it ends."""
-        worker, total = self.worker, self.worker.total
-        lines = _metric("requests_total", "counter", "Requests for completions, by how they ended.")
-        lines += [f'unspool_requests_total{{outcome="{name}"}} {self.outcomes[name]}' for name in OUTCOMES]
-        lines += _metric("responses_total", "counter", "Responses by status; health checks are not counted.")
-        lines += [f'unspool_responses_total{{status="{status}"}} {n}' for status, n in sorted(self.statuses.items())]
+        return generate_latest(self._registry)
+
+
+class _Registry(CollectorRegistry):
+    """Without the series `…_created` that the library adds to each: when a server started is told by its process."""
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in super().collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+
+
+class _Worker:
+    """The figures that a worker keeps itself, read when somebody asks."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def collect(self) -> Iterable[Metric]:
+        worker, total = self._worker, self._worker.total
         slots = getattr(getattr(worker.lm.model, "slots", None), "in_use", None)
-        for name, kind, told, value in (
-            (
-                "worker_last_beat_seconds",
-                "gauge",
-                "Since the worker last came round; 0 if idle.",
-                worker.silent,
-            ),
-            ("queue_length", "gauge", "Requests that wait to be begun.", len(worker.waiting)),
-            ("live_requests", "gauge", "Requests that are being answered.", len(worker.live)),
-            ("live_texts", "gauge", "Texts that are being written.", len(worker.engine.live)),
-            ("cache_tokens_reserved", "gauge", "Tokens of cache that those texts may need.", worker.reserved),
-            ("cache_slots_in_use", "gauge", "Slots of the cache that hold something, finished texts too.", slots),
-            ("tokens_total", "counter", "Tokens written.", total.tokens),
-            ("forwards_total", "counter", "Forwards of the model, once for each text in them.", total.forwards[TARGET]),
-            ("drafted_total", "counter", "Tokens drafted.", total.drafted),
-            ("accepted_total", "counter", "Drafted tokens that stood.", total.accepted_tokens),
+        for name, told, value in (
+            ("worker_last_beat_seconds", "Since the worker last came round; 0 if idle.", worker.silent),
+            ("queue_length", "Requests that wait to be begun.", len(worker.waiting)),
+            ("live_requests", "Requests that are being answered.", len(worker.live)),
+            ("live_texts", "Texts that are being written.", len(worker.engine.live)),
+            ("cache_tokens_reserved", "Tokens of cache that those texts may need.", worker.reserved),
+            ("cache_slots_in_use", "Slots of the cache that hold something, finished texts too.", slots),
         ):
             if value is not None:
-                lines += [*_metric(name, kind, told), f"unspool_{name} {value}"]
-        for histogram in (self.first, self.between, self.whole):
-            lines += histogram.lines()
-        return "\n".join([*lines, *self._by_key()]) + "\n"
-
-    def _by_key(self) -> list[str]:
-        """What each client did, by its name."""
-        lines: list[str] = []
-        for name, kind, told in (
-            ("requests", "counter", "Requests that came with a key."),
-            ("refused", "counter", "Requests refused because the key's limits were reached."),
-            ("tokens", "counter", "Tokens read and written for a key."),
-            ("inside", "gauge", "Requests of a key that are being answered."),
+                yield GaugeMetricFamily(f"unspool_{name}", told, value)
+        for name, told, value in (
+            ("tokens", "Tokens written.", total.tokens),
+            ("forwards", "Forwards of the model, once for each text in them.", total.forwards[TARGET]),
+            ("drafted", "Tokens drafted.", total.drafted),
+            ("accepted", "Drafted tokens that stood.", total.accepted_tokens),
         ):
-            metric = f"key_{name}_total" if kind == "counter" else f"key_{name}"
-            lines += _metric(metric, kind, told) if self.rations else []
-            for ration in self.rations:
-                lines.append(f'unspool_{metric}{{key="{ration.client.name}"}} {getattr(ration, name)}')
-        return lines
+            yield CounterMetricFamily(f"unspool_{name}", told, value)
 
 
-def _metric(name: str, kind: str, told: str) -> list[str]:
-    return [f"# HELP unspool_{name} {told}", f"# TYPE unspool_{name} {kind}"]
+class _Rations:
+    """What each client did, by its name."""
+
+    def __init__(self, rations: Sequence[RateLimit]) -> None:
+        self._rations = rations
+
+    def collect(self) -> Iterable[Metric]:
+        for name, family, told in (
+            ("requests", CounterMetricFamily, "Requests that came with a key."),
+            ("refused", CounterMetricFamily, "Requests refused because the key's limits were reached."),
+            ("tokens", CounterMetricFamily, "Tokens read and written for a key."),
+            ("inside", GaugeMetricFamily, "Requests of a key that are being answered."),
+        ):
+            metric = family(f"unspool_key_{name}", told, labels=["key"])
+            for ration in self._rations:
+                metric.add_metric([ration.client.name], getattr(ration, name))
+            yield metric
+
+
+def _seconds(name: str, told: str, registry: CollectorRegistry) -> Histogram:
+    return Histogram(f"unspool_{name}_seconds", told, buckets=SECONDS, registry=registry)

@@ -9,7 +9,7 @@ from typing import cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .crowd import Crowd, told
+from .connection_limits import ConnectionLimits, told
 from .limits import Limits
 
 UNSENT = 1 << 16  # bytes of an answer that may lie in the kernel before it is sent
@@ -23,7 +23,7 @@ def door(limits: Limits) -> type[asyncio.Protocol]:
     no other way to tell that from having gone; uvicorn sees to that. A connection too many can still ask for a health
     check; everything else it asks for is refused (`crowd`).
     """
-    patience, crowd = limits.patience, Crowd(limits.connections, limits.address)
+    patience, crowd = limits.patience, ConnectionLimits(limits.connections, limits.address)
 
     class Door(H11Protocol):
         """One connection."""

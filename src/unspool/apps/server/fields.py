@@ -1,13 +1,60 @@
-"""Fields of a request's body, read by type: what is absent or null is None, what is of another type is refused."""
+"""Fields of a request's body: the base of the models that state them, and what a client is told of a wrong one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NoReturn, TypeVar
 
-from ...core.warp.limits import real, whole
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WrapValidator
+
 from .refusal import Refusal
+
+PART = 256  # entries of an object that are checked at a time
+KINDS = {"string": "a string", "boolean": "a boolean", "array": "a list"}
+TOO_LONG = {"too_long": "array_above_max_length", "string_too_long": "string_above_max_length"}
+Schema = dict[str, Any]
+
+
+class Body(BaseModel):
+    """A JSON object: values are taken as they are and never converted, and fields that it does not have are ignored.
+
+    What a field is to be is said by its type, its bounds and its `description`, which completes "expected …" in
+    refusals; the server's OpenAPI document is made of the same.
+    """
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+B = TypeVar("B", bound=Body)
+
+
+def counted(given: Any) -> Any:
+    """A number like 2.0 as the whole number that it is to JSON; all else as it came."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+COUNTED = BeforeValidator(counted)
+
+
+def _by_parts(given: Any, check: Callable[[Any], Any]) -> Any:
+    if not isinstance(given, dict) or len(given) <= PART:
+        return check(given)
+    names = list(given)
+    parts = (names[at : at + PART] for at in range(0, len(names), PART))
+    return {name: value for part in parts for name, value in check({name: given[name] for name in part}).items()}
+
+
+FEW_MISTAKES = WrapValidator(_by_parts)
+"""For an object of many entries, as `fail_fast` for a list: pydantic would note every wrong one, at a cost for each."""
+
+
+def read(kind: type[B], values: Mapping[str, Any]) -> B:
+    """The fields of a body; the first that is wrong is refused."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        _refuse(error, kind, values)
 
 
 def wrong(name: str, given: object, expected: str, code: str = "invalid_value") -> NoReturn:
@@ -17,83 +64,82 @@ def wrong(name: str, given: object, expected: str, code: str = "invalid_value") 
     raise Refusal(400, f"{name} is {_short(given)}; expected {expected}.", param=name, code=code)
 
 
-def too_long(name: str, size: str, expected: str, code: str) -> NoReturn:
-    """Refuse a field that is longer than it may be, whose value would be too long to repeat."""
-    raise Refusal(400, f"{name} is {size}; expected {expected}.", param=name, code=code)
+def _refuse(error: ValidationError, kind: type[Body], values: Mapping[str, Any]) -> NoReturn:
+    """Tell the first mistake of a body by its name there, its value, and the schema of the field."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    same = [each for each in found if each["loc"][:1] == found[0]["loc"][:1]]
+    # Of the ways to give a field, the one that was meant: where the type is right and something else is not.
+    first = next((each for each in same if not each["type"].endswith("_type")), same[0])
+    name, given, schema = _located(first["loc"], values, kind)
+    if first["type"].startswith("union_tag"):  # of the member that says what the others are
+        tag = schema["discriminator"]["propertyName"]
+        name, given, schema = f"{name}.{tag}", given.get(tag), {"enum": list(schema["discriminator"]["mapping"])}
+    wrong(name, given, _expected(schema), _code(first["type"], counted(given), schema))
 
 
-@dataclass(frozen=True)
-class Fields:
-    """A JSON object whose values are asked for by name; `inside` is its own name in the body."""
-
-    values: Mapping[str, Any]
-    inside: str = ""
-
-    def raw(self, name: str) -> Any:
-        """The value as it came."""
-        return self.values.get(name)
-
-    def text(self, name: str) -> str | None:
-        """A string."""
-        given = self.raw(name)
-        return given if given is None or isinstance(given, str) else self._mistyped(name, "a string")
-
-    def number(self, name: str, low: float, high: float) -> float | None:
-        """A finite number in [low, high]."""
-        given = self.raw(name)
-        if given is None or real(given, low, high):
-            return None if given is None else float(given)
-        wrong(self.inside + name, given, f"a number from {low:g} to {high:g}", _out(given, "decimal", low))
-
-    def whole(self, name: str, low: int, high: int) -> int | None:
-        """A whole number in [low, high], however it is written."""
-        given = counted(self.raw(name))
-        if given is None or whole(given, low, high):
-            return None if given is None else int(given)
-        wrong(self.inside + name, given, f"a whole number from {low} to {high}", _out(given, "integer", low))
-
-    def flag(self, name: str) -> bool:
-        """True or false; false if absent."""
-        given = self.raw(name)
-        return bool(given) if given is None or isinstance(given, bool) else self._mistyped(name, "a boolean")
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """A string or a list of them."""
-        given = self.raw(name)
-        listed = [] if given is None else [given] if isinstance(given, str) else given
-        if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
-            self._mistyped(name, "a string or a list of strings")
-        return tuple(listed)
-
-    def object(self, name: str) -> Fields | None:
-        """A JSON object."""
-        given = self.raw(name)
-        if given is not None and not isinstance(given, dict):
-            self._mistyped(name, "an object")
-        return None if given is None else Fields(given, f"{self.inside}{name}.")
-
-    def _mistyped(self, name: str, expected: str) -> NoReturn:
-        wrong(self.inside + name, self.raw(name), expected, "invalid_type")
+def _located(loc: tuple[int | str, ...], values: Any, kind: type[Body]) -> tuple[str, Any, Schema]:
+    """The name, value and schema of what an error is about; of a field with several types, the field itself."""
+    whole = _schema(kind)
+    name, given, schema = "", values, whole
+    for step in loc[:-2] if loc[-1] == "[key]" else loc:
+        if isinstance(step, int) and "items" in schema:
+            name, given, inner = f"{name}[{step}]", given[step], schema["items"]
+        elif step in schema.get("properties", ()):
+            name, given, inner = f"{name}.{step}", given.get(step), schema["properties"][step]
+        elif "patternProperties" in schema:
+            (inner,) = schema["patternProperties"].values()
+            name, given = f"{name}.{step}", given[step]
+        elif step in schema.get("discriminator", {}).get("mapping", ()):
+            inner = {"$ref": schema["discriminator"]["mapping"][step]}
+        else:
+            break
+        schema = _opened(inner, whole["$defs"])
+    return name.removeprefix("."), given, schema
 
 
-def _out(given: object, kind: str, low: float) -> str:
-    """OpenAI's code for a number out of its range, or for what is no number."""
-    if isinstance(given, bool) or not isinstance(given, (int, float) if kind == "decimal" else int):
-        return "invalid_type"
-    return f"{kind}_below_min_value" if given < low else f"{kind}_above_max_value"
+@cache
+def _schema(kind: type[Body]) -> Schema:
+    return {"$defs": {}, **kind.model_json_schema()}
 
 
-def counted(given: Any) -> Any:
-    """A number like 2.0 as the whole number that it is to JSON; all else as it came."""
-    return int(given) if isinstance(given, float) and given.is_integer() else given
+def _opened(schema: Schema, definitions: Schema) -> Schema:
+    """A schema without null and references; the description of a field stays, that of a model does not."""
+    while True:
+        kinds = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+        if "$ref" in schema:
+            target = definitions[schema["$ref"].rpartition("/")[2]]
+            inner = {key: value for key, value in target.items() if key != "description"}
+        elif len(kinds) == 1:
+            (inner,) = kinds
+        else:
+            return schema
+        schema = {**inner, **{key: value for key, value in schema.items() if key not in ("$ref", "anyOf")}}
+
+
+def _expected(schema: Schema) -> str:
+    """What a field should have been, in words."""
+    if "description" in schema:
+        return str(schema["description"])
+    if "const" in schema or "enum" in schema:
+        *others, last = map(str, schema.get("enum") or [schema["const"]])
+        return f"{', '.join(others)} or {last}" if others else last
+    if schema.get("type") == "number":
+        return f"a number from {schema['minimum']:g} to {schema['maximum']:g}"
+    if schema.get("type") == "integer":
+        return f"a whole number from {schema['minimum']} to {schema['maximum']}"
+    return KINDS.get(schema.get("type", ""), "an object")
+
+
+def _code(kind: str, given: Any, schema: Schema) -> str:
+    """OpenAI's code for a mistake, by what pydantic calls it."""
+    sizes = {"number": "decimal", "integer": "integer"}.get(schema.get("type", ""))
+    if sizes and isinstance(given, int if sizes == "integer" else (int, float)) and not isinstance(given, bool):
+        return f"{sizes}_below_min_value" if given < schema["minimum"] else f"{sizes}_above_max_value"
+    return "invalid_type" if kind.endswith("_type") else TOO_LONG.get(kind, "invalid_value")
 
 
 def _short(given: object, most: int = 80) -> str:
-    shown = given if isinstance(given, (str, bool, float, list, dict)) else str(given) if _small(given) else "too large"
-    text = shown if isinstance(given, int) and isinstance(shown, str) else repr(shown)
+    if isinstance(given, int) and not isinstance(given, bool):
+        return str(given) if abs(given) < 10**30 else "too large"  # Python refuses to print very long ones
+    text = repr(given)
     return text if len(text) <= most else text[:most] + "…"
-
-
-def _small(given: object) -> bool:
-    """Whether a number can be printed at all: Python refuses very long ones."""
-    return not isinstance(given, int) or abs(given) < 10**30

@@ -1,77 +1,102 @@
-"""The messages of a chat, read one by one: text, calls of tools, and what those gave back."""
+"""The messages of a chat: text, calls of tools, and what those gave back."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
-from .fields import Fields, wrong
+from pydantic import Field
+
+from .fields import Body, wrong
 from .surrogates import refuse_surrogates
 
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+PARTS = 'a string or a list of parts {"type": "text", "text": …}; this server reads text alone'
 
 
-def messages(given: Any) -> list[dict[str, Any]]:
-    """A list of messages as chat templates read them."""
-    if not isinstance(given, list) or not given:
-        wrong("messages", given, "a list of at least one message")
-    called: dict[str, str] = {}  # names of functions by the ids of calls
-    return [_message(message, f"messages[{index}]", called) for index, message in enumerate(given)]
+class TextPart(Body):
+    """A part of what is said."""
+
+    type: Literal["text"]
+    text: str
 
 
-def _message(given: Any, at: str, called: dict[str, str]) -> dict[str, Any]:
-    if not isinstance(given, dict):
-        wrong(at, given, "an object with role and content")
-    fields = Fields(given, f"{at}.")
-    role = fields.text("role")
-    if role not in ROLES:
-        wrong(f"{at}.role", role, "system, developer, user, assistant or tool")
-    made: dict[str, Any] = {"role": ROLES[role]}
-    calls = fields.raw("tool_calls") if role == "assistant" else None
-    if calls is not None and (found := _calls(calls, f"{at}.tool_calls", called)):
-        made["tool_calls"] = found
-    if role == "tool":
-        made["tool_call_id"] = name = fields.text("tool_call_id")
-        if name not in called:
-            wrong(f"{at}.tool_call_id", name, "the id of a call in an earlier message of the assistant")
-        made["name"] = called[name]
-    said = fields.raw("content")
-    if said is None and role == "assistant":
-        said = ""  # as answers come back that called functions, were cut off or filtered
-    return {**made, "content": content(said, f"{at}.content")}
+Parts = Annotated[list[TextPart], Field(max_length=1024, fail_fast=True)]
+Content = Annotated[str | Parts, Field(description=PARTS)]
 
 
-def content(given: Any, at: str) -> str:
+class CalledFunction(Body):
+    """The function of a call and its arguments, a JSON object written as a string."""
+
+    name: str = Field(min_length=1, description="a name")
+    arguments: str | None = None
+
+
+class MessageToolCall(Body):
+    """A call that the assistant made."""
+
+    id: str = Field(description="the id that the call had")
+    function: CalledFunction = Field(description="an object with name and arguments")
+
+
+class SpokenMessage(Body):
+    """What somebody says to the assistant."""
+
+    role: Literal["system", "developer", "user"]
+    content: Content
+
+
+class AssistantMessage(Body):
+    """What the assistant said, or called; nothing where its answer was cut off or filtered."""
+
+    role: Literal["assistant"]
+    content: Content | None = None
+    tool_calls: Annotated[list[MessageToolCall], Field(fail_fast=True)] | None = Field(
+        None, description="a list of calls"
+    )
+
+
+class ToolMessage(Body):
+    """What a call gave back."""
+
+    role: Literal["tool"]
+    content: Content
+    tool_call_id: str = Field(description="the id of a call in an earlier message of the assistant")
+
+
+Message = Annotated[SpokenMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+
+def text_of(content: str | Sequence[TextPart]) -> str:
     """The text that is given as a string or in parts."""
-    if isinstance(given, str):
-        return given
-    if not isinstance(given, list):
-        wrong(at, given, "a string or a list of text parts")
-    return "".join(_part(part, at) for part in given)
+    return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
-def _part(part: Any, at: str) -> str:
-    if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-        wrong(at, part, 'parts {"type": "text", "text": …}; this server reads text alone')
-    text: str = part["text"]
-    return text
-
-
-def _calls(given: Any, at: str, called: dict[str, str]) -> list[dict[str, Any]]:
-    if not isinstance(given, list):
-        wrong(at, given, "a list of calls")
-    made = []
-    for index, call in enumerate(given):
-        fields = Fields(call if isinstance(call, dict) else wrong(f"{at}[{index}]", call, "a call"), f"{at}[{index}].")
-        function, name = fields.object("function"), fields.text("id")
-        if name is None:
-            wrong(f"{at}[{index}].id", name, "the id that the call had")
-        if function is None:
-            wrong(f"{at}[{index}].function", None, "an object with name and arguments")
-        called[name] = function.text("name") or wrong(f"{at}[{index}].function.name", None, "a name")
-        arguments = _arguments(function.text("arguments"), f"{at}[{index}].function.arguments")
-        made.append({"id": name, "type": "function", "function": {"name": called[name], "arguments": arguments}})
+def as_templates_read(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages as plain data for chat templates; refuses what gives back a call that nobody made."""
+    called: dict[str, str] = {}  # names of functions by the ids of calls
+    made: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        role = "system" if message.role == "developer" else message.role
+        record: dict[str, Any] = {"role": role, "content": text_of(message.content or "")}
+        if isinstance(message, AssistantMessage) and message.tool_calls:
+            record["tool_calls"] = [
+                _call(call, f"messages[{index}].tool_calls[{i}]") for i, call in enumerate(message.tool_calls)
+            ]
+            called |= {call.id: call.function.name for call in message.tool_calls}
+        if isinstance(message, ToolMessage):
+            name = message.tool_call_id
+            if name not in called:
+                expected = "the id of a call in an earlier message of the assistant"
+                wrong(f"messages[{index}].tool_call_id", name, expected)
+            record |= {"tool_call_id": name, "name": called[name]}
+        made.append(record)
     return made
+
+
+def _call(call: MessageToolCall, at: str) -> dict[str, Any]:
+    arguments = _arguments(call.function.arguments, f"{at}.function.arguments")
+    return {"id": call.id, "type": "function", "function": {"name": call.function.name, "arguments": arguments}}
 
 
 def _arguments(given: str | None, at: str) -> dict[str, Any]:

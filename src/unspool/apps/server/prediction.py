@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from ...core.asks import Decoding
 from ...core.chance import Chance
@@ -14,19 +16,33 @@ from ...loops.speculate import Speculate
 from ...recipes.names import canonical
 from ...recipes.registry import entries
 from ...rules.draft.copy import Copy
-from .fields import Fields, too_long, wrong
-from .messages import content
+from .fields import Body, wrong
+from .messages import PARTS, Parts, text_of
 
 COPY = "copy"  # the method that drafts what was given
 MOST = 1 << 16  # characters: the index of a longer one would keep others waiting
-SHAPE = '{"type": "content", "content": …}'
+
+
+class Prediction(Body):
+    """What a client expects the answer to be."""
+
+    type: Literal["content"]
+    content: Annotated[str, Field(max_length=MOST)] | Parts = Field(description=f"{PARTS}; at most {MOST} characters")
+
+    def text(self) -> str:
+        """The predicted text."""
+        text = text_of(self.content)
+        if len(text) > MOST:  # of all parts together
+            wrong("prediction.content", text, f"at most {MOST} characters", "string_above_max_length")
+        return text
 
 
 @dataclass(frozen=True)
 class Predicted:
     """The method `copy`, made to copy a predicted text instead of the prompt.
 
-    Claim: SEED, as with any draft under the walk: the prediction decides how fast a text comes, never what it is.
+    Claim: SEED, as with any draft under sample matching: the prediction decides how fast a text comes, never what it
+    is.
     """
 
     method: Method
@@ -43,20 +59,6 @@ class Predicted:
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Nothing is copied before the tokens are known."""
         raise TypeError("a prediction has to be fitted to a vocabulary first")
-
-
-def prediction(fields: Fields) -> str | None:
-    """The predicted text of a request; None if there is none."""
-    given = fields.object("prediction")
-    if given is None:
-        return None
-    if given.text("type") != "content":
-        wrong("prediction.type", given.raw("type"), SHAPE)
-    text = content(given.raw("content"), "prediction.content")
-    if len(text) > MOST:
-        size = f"{len(text)} characters long"
-        too_long("prediction.content", size, f"at most {MOST} characters", "string_above_max_length")
-    return text
 
 
 def method_for(predicted: str | None, named: str | None, usual: str) -> str:

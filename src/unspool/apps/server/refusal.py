@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.errors import BadRequest, BadScores, ContextExceeded, RankLost, UnspoolError
 from .queue import Busy
-from .worker import Closing
+from .worker import ShuttingDown
 
 RETRY = 1  # seconds after which one that shuts down may have been replaced
 
@@ -49,7 +49,7 @@ def refusal(error: Exception) -> Refusal:
             return error
         case Busy():
             return Refusal(429, str(error), code="queue_full", retry=math.ceil(error.wait))
-        case Closing():
+        case ShuttingDown():
             return Refusal(503, str(error), code="shutting_down")
         case BadScores():
             return Refusal(500, str(error), code="bad_scores")

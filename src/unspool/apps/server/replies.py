@@ -17,21 +17,21 @@ from ...core.trace import Trace
 from ...core.version import VERSION
 from ...models.vocabulary import Vocabulary
 from .asking import Asking
-from .calls import Calls
 from .logprobs import of_chat, of_completion
+from .tool_calls import ToolCallParser
 
 FINISH = {"token": "stop", "string": "stop"}  # all else is a limit: of tokens or of time
 
 
 @dataclass
-class Choice:
+class ReplyChoice:
     """One text so far."""
 
     text: str = ""
     events: list[Event] = field(default_factory=list)
     reason: str | None = None
     trace: Trace = field(default_factory=Trace)
-    calls: Calls | None = None  # reads the text, if it may call functions
+    calls: ToolCallParser | None = None  # reads the text, if it may call functions
 
     @property
     def finish(self) -> str | None:
@@ -87,18 +87,18 @@ class Reply:
         """The id as clients see it."""
         return ("chatcmpl-" if self.chat else "cmpl-") + self.id
 
-    def whole(self, choices: Sequence[Choice], prompt: int) -> dict[str, Any]:
+    def whole(self, choices: Sequence[ReplyChoice], prompt: int) -> dict[str, Any]:
         """The response with every text."""
         kind = "chat.completion" if self.chat else "text_completion"
         made = [self._choice(index, choice) for index, choice in enumerate(choices)]
         return {**self._head(kind), "choices": made, "usage": self.usage(choices, prompt)}
 
-    def opening(self, index: int, choice: Choice) -> dict[str, Any]:
+    def opening(self, index: int, choice: ReplyChoice) -> dict[str, Any]:
         """The first chunk of a chat's text."""
         said = None if choice.calls else ""
         return self._chunk([{"index": index, "delta": {"role": "assistant", "content": said}, **_OPEN}])
 
-    def pieces(self, index: int, choice: Choice, text: str, events: Sequence[Event]) -> list[dict[str, Any]]:
+    def pieces(self, index: int, choice: ReplyChoice, text: str, events: Sequence[Event]) -> list[dict[str, Any]]:
         """The chunks that carry what became certain of a text."""
         offset = len(choice.text)
         if self.chat:
@@ -113,17 +113,17 @@ class Reply:
         told = self._chunk([{"index": index, **first, **_OPEN, "logprobs": self._logprobs(events, offset)}])
         return [told, *(self._chunk([{"index": index, **change, **_OPEN}]) for change in others)]
 
-    def closing(self, index: int, choice: Choice) -> dict[str, Any]:
+    def closing(self, index: int, choice: ReplyChoice) -> dict[str, Any]:
         """The last chunk of a text, with what was held back in case it began a call."""
         held = choice.calls.end() if choice.calls else []
         said: dict[str, Any] = {"delta": held[0] if held else {}} if self.chat else {"text": ""}
         return self._chunk([{"index": index, **said, **_OPEN, "finish_reason": choice.finish}])
 
-    def tally(self, choices: Sequence[Choice], prompt: int) -> dict[str, Any]:
+    def tally(self, choices: Sequence[ReplyChoice], prompt: int) -> dict[str, Any]:
         """The chunk after all texts, with what they took."""
         return {**self._chunk([]), "usage": self.usage(choices, prompt)}
 
-    def usage(self, choices: Sequence[Choice], prompt: int) -> dict[str, Any]:
+    def usage(self, choices: Sequence[ReplyChoice], prompt: int) -> dict[str, Any]:
         """Tokens, and under `unspool` how they came about."""
         total = Trace()
         for choice in choices:
@@ -149,7 +149,7 @@ class Reply:
             },
         }
 
-    def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
+    def _choice(self, index: int, choice: ReplyChoice) -> dict[str, Any]:
         said: dict[str, Any] = {"message": choice.message()} if self.chat else {"text": choice.text}
         return {
             "index": index,

@@ -14,9 +14,9 @@ from typing import Any
 import uvicorn
 
 from .door import door
-from .ending import Ending
-from .journal import log
 from .limits import Limits
+from .server_log import log
+from .shutdown import Shutdown
 
 DONE, FAILED, STUCK, INTERRUPTED = 0, 1, 70, 130
 KEPT = 20  # seconds for the next request of a connection; clients that keep theirs for 5 never ask one that just closes
@@ -68,10 +68,10 @@ class Server(uvicorn.Server):
             super().handle_exit(sig, frame)
 
     @property
-    def ending(self) -> Ending | None:
+    def ending(self) -> Shutdown | None:
         """Whom to end, if the application says so."""
         found = getattr(getattr(self.config.app, "state", None), "ending", None)
-        return found if isinstance(found, Ending) else None
+        return found if isinstance(found, Shutdown) else None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more requests, let those that are there finish, and end."""
@@ -118,7 +118,7 @@ def run(config: uvicorn.Config) -> int:
     return code
 
 
-def _stuck(ending: Ending, code: int) -> None:
+def _stuck(ending: Shutdown, code: int) -> None:
     """End the process under a thread that does not, and say where it hangs."""
     message = "the worker's thread did not end in time, so the process is ended under it"
     log("stuck", {"message": message, "status": code, "where": ending.worker.where()})

@@ -3,25 +3,58 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from ...core.errors import BadRequest
 from ...models.dialogue import CALL, CALLED
 from ...rules.constrain import Constraint, Form, JsonSchema, Unless, Woven, json_schema
-from ...rules.constrain.form import Words
+from ...rules.constrain.form import FormVocabulary
 from ...rules.constrain.within import in_time
-from .fields import Fields, too_long, wrong
+from .fields import Body, wrong
 from .refusal import Refusal
 
 MOST = 128  # functions of one request, as with OpenAI
 REACH = 256  # tokens of the shortest call, up to which it is seen to that a call ends in time
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+NAME = "^[A-Za-z0-9_-]{1,64}$"
 CHOICES = 'none, auto, required or {"type": "function", "function": {"name": …}}'
 _ABOUT_OTHERS = ("additionalProperties", "patternProperties", "propertyNames", "unevaluatedProperties")
 _JOINED = ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", "minProperties")
+
+
+class FunctionDefinition(Body):
+    """A function that may be called; its arguments always keep to `parameters`, `strict` or not."""
+
+    name: str = Field(pattern=NAME, description="1 to 64 letters, digits, underscores or dashes")
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FunctionTool(Body):
+    """A tool."""
+
+    type: Literal["function"]
+    function: FunctionDefinition = Field(description='{"name": …, "parameters": …}')
+
+
+class FunctionName(Body):
+    """A function by its name."""
+
+    name: str = Field(pattern=NAME)
+
+
+class NamedTool(Body):
+    """The tool that is to be called."""
+
+    type: Literal["function"]
+    function: FunctionName
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
 @dataclass(frozen=True)
@@ -57,7 +90,7 @@ class Calling(Form):
     functions: tuple[Function, ...]
     rule: str
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The calls over these tokens."""
         heads = [json.dumps(f'\n{{"name": "{function.name}", "arguments": ') for function in self.functions]
         tail = json.dumps(f"}}\n{CALLED}")
@@ -67,7 +100,7 @@ class Calling(Form):
 
 
 @dataclass(frozen=True)
-class Timely(Form):
+class TimelyCall(Form):
     """A call that is complete within `most` tokens; where the shortest one is very long, it may be cut off instead.
 
     As `Within`, but the way to an end is looked for in a few hundred tokens alone, since everybody waits for that.
@@ -76,7 +109,7 @@ class Timely(Form):
     call: Calling
     most: int
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The call over these tokens, in time."""
         fitted = self.call.fit(words)
         if (found := in_time(fitted, self.most, min(self.most, REACH), words)) is not None:
@@ -110,24 +143,20 @@ class Tools:
         first, more = json.dumps(CALL), f"({json.dumps(chr(10) + CALL)} call)*"
         if not self.must:
             return Unless(CALL, Calling(self.callable, f"call {more}" if self.parallel else "call"))
-        one = Timely(Calling(self.callable, f"{first} call"), most)
+        one = TimelyCall(Calling(self.callable, f"{first} call"), most)
         return one.then(Calling(self.callable, more)) if self.parallel else one
 
 
-def tools(fields: Fields) -> Tools | None:
-    """The tools of a request; None if it has none or wants none called."""
-    given, choice = fields.raw("tools"), fields.raw("tool_choice")
-    many = fields.flag("parallel_tool_calls")  # what must be called is called once, unless more is asked for
-    parallel = many or fields.raw("parallel_tool_calls") is None
-    if given is not None and not isinstance(given, list):
-        wrong("tools", given, "a list of functions")
+def tools(given: Sequence[FunctionTool] | None, choice: ToolChoice | None, many: bool | None) -> Tools | None:
+    """The tools of a request; None if it has none or wants none called.
+
+    `many` says whether several may be called at once; unless told, they may where none must be.
+    """
     if not given:
-        return wrong("tool_choice", choice, "tools beside it") if choice is not None else None
-    if len(given) > MOST:
-        too_long("tools", f"a list of {len(given)}", f"at most {MOST} functions", "array_above_max_length")
+        return wrong("tool_choice", _plain(choice), "tools beside it") if choice is not None else None
     known: dict[str, Function] = {}
     for index, tool in enumerate(given):
-        function = _function(tool, f"tools[{index}]")
+        function = _function(tool.function, f"tools[{index}].function")
         if function.name in known:
             wrong(f"{function.at}.name", function.name, "a name that no other function has")
         known[function.name] = function
@@ -136,33 +165,30 @@ def tools(fields: Fields) -> Tools | None:
         case "none":
             return None
         case None | "auto":
-            return Tools(every, every, False, parallel)
+            return Tools(every, every, False, many is not False)
         case "required":
-            return Tools(every, every, True, many)
-        case {"type": "function", "function": {"name": str(name)}} if name in known:
-            return Tools(every, (known[name],), True, False)
-        case {"type": "function", "function": {"name": str(name)}}:
-            wrong("tool_choice.function.name", name, "the name of one of the tools")
-    return wrong("tool_choice", choice, CHOICES)
+            return Tools(every, every, True, many is True)
+    name = choice.function.name
+    if name not in known:
+        wrong("tool_choice.function.name", name, "the name of one of the tools")
+    return Tools(every, (known[name],), True, False)
 
 
-def _function(tool: Any, at: str) -> Function:
-    if not isinstance(tool, dict) or tool.get("type") != "function" or not isinstance(tool.get("function"), dict):
-        wrong(at, tool, '{"type": "function", "function": {"name": …, "parameters": …}}')
-    at = f"{at}.function"
-    fields = Fields(tool["function"], f"{at}.")
-    name, about, schema = fields.text("name"), fields.text("description"), fields.object("parameters")
-    if name is None or not NAME.fullmatch(name):
-        wrong(f"{at}.name", name, "1 to 64 letters, digits, underscores or dashes")
-    fields.flag("strict")  # they are always kept to
-    parameters = {"type": "object", "properties": {}} if schema is None else dict(schema.values)
+def _plain(choice: ToolChoice | None) -> object:
+    return choice.model_dump() if isinstance(choice, NamedTool) else choice
+
+
+def _function(given: FunctionDefinition, at: str) -> Function:
+    parameters = {"type": "object", "properties": {}} if given.parameters is None else dict(given.parameters)
     if parameters.setdefault("type", "object") != "object":
         wrong(f"{at}.parameters.type", parameters["type"], "object, as arguments have names")
-    told = {"name": name, "description": about or "", "parameters": parameters}  # some templates fail without
+    # Some templates fail without any of these.
+    told = {"name": given.name, "description": given.description or "", "parameters": parameters}
     try:
-        return Function(at, name, told, json_schema(_closed(parameters)))
+        return Function(at, given.name, told, json_schema(_closed(parameters)))
     except BadRequest as error:
-        raise Refusal(400, f"the parameters of the function {name!r}: {error}", param=f"{at}.parameters") from None
+        message = f"the parameters of the function {given.name!r}: {error}"
+        raise Refusal(400, message, param=f"{at}.parameters") from None
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:

@@ -16,26 +16,28 @@ from ...core.errors import RankLost, UnspoolError
 from ...core.trace import Trace
 from ...rules.constrain.matcher import tongue
 from ...runtime.engine.engine import Engine
-from .errand import Errand
-from .fitting import Fitting
-from .journal import places
+from .compile_queue import CompileQueue
 from .limits import Limits
-from .news import Failed
 from .queue import Queue
+from .server_log import places
+from .server_request import ServerRequest
+from .worker_events import Failed
 
+BEGUN = 4  # requests that are read before the next step, so that those who write wait for a few of them at most
 PATIENCE = 60.0  # seconds beyond its grace in which a thread may finish the forward it is in
 GIVEN_UP = "the server is shutting down and gave up this request; send it again"
 
 
-class Closing(UnspoolError):
+class ShuttingDown(UnspoolError):
     """The server takes no more requests, or gave up the one it had."""
 
 
 class Worker:
-    """Runs errands in the order of their coming, as many at a time as `limits.parallel` texts allow.
+    """Runs errands, as many at a time as `limits.parallel` texts and the cache allow; small ones may pass large ones.
 
+    Every errand is handed to the engine as soon as it has come, and waits there to be let in (see `Shares`).
     `submit` and `drop` may be called from any thread and never wait for a forward. Grammars are compiled beside it (see
-    `Fitting`), so that nobody's text waits for another's schema; all else about the model happens in the
+    `CompileQueue`), so that nobody's text waits for another's schema; all else about the model happens in the
     worker's own thread: tokens, masks, forwards. What goes wrong with a request is told to that request alone;
     what goes wrong with the engine itself ends the requests inside it, and a new engine takes the next. A model that
     has lost a rank is gone for good: from then on nobody is let in. A thread cannot be ended from outside, so that one
@@ -46,14 +48,16 @@ class Worker:
         self.lm, self.limits = lm, limits
         self.engine = self._made()
         self.waiting = Queue(limits.queue)
-        self.live: dict[Errand, None] = {}
+        self.live: dict[ServerRequest, None] = {}
         self.total = Trace()  # of all texts that have ended, one way or another
         self.lost: str | None = None  # why the model is gone
-        self._dropped: list[Errand] = []
+        self._new: list[ServerRequest] = []  # of those who wait, who is not in the engine yet
+        self._begun: dict[ServerRequest, None] = {}  # and who is
+        self._dropped: list[ServerRequest] = []
         self._until: float | None = None  # when to give up what is left; None: not closing
         self._turn = Condition()
         self._idle, self._beat = True, monotonic()  # whether the thread waits for work, and when it last came round
-        self.fitting = Fitting(limits.queue, limits.compile_seconds)
+        self.fitting = CompileQueue(limits.queue, limits.compile_seconds)
         self._thread = Thread(target=self._run, name="unspool-worker", daemon=True)
 
     @property
@@ -90,14 +94,15 @@ class Worker:
         """Begin to take requests."""
         self._thread.start()
 
-    def submit(self, errand: Errand) -> None:
+    def submit(self, errand: ServerRequest) -> None:
         """Hand over a request; Busy if too many wait already."""
         with self._turn:
             self._refuse_unready()
             self.waiting.add(errand)
+            self._new.append(errand)
             self._turn.notify()
 
-    def fit(self, errand: Errand) -> Future[None]:
+    def fit(self, errand: ServerRequest) -> Future[None]:
         """Fit the form of a request that is to be handed over; Busy if too many wait for that."""
         with self._turn:
             self._refuse_unready()
@@ -107,13 +112,13 @@ class Worker:
         """Have ready what the first grammar would need, in the background: else everybody would wait for that."""
         Thread(target=self._prepare, name="unspool-prepare", daemon=True).start()
 
-    def drop(self, errand: Errand) -> None:
+    def drop(self, errand: ServerRequest) -> None:
         """Nobody wants this request any more: free all it holds, before the next forward. Dropping twice is fine."""
         self.fitting.drop(errand)
         with self._turn:
-            if not self.waiting.remove(errand):
-                self._dropped.append(errand)
-                self._turn.notify()
+            self.waiting.remove(errand)
+            self._dropped.append(errand)
+            self._turn.notify()
 
     def close(self, grace: float) -> None:
         """Take no more requests and give those that are there `grace` seconds; does not wait for that."""
@@ -126,7 +131,7 @@ class Worker:
     def abandon(self) -> None:
         """Tell all who still wait that nothing more will come, where the thread has not come round to it."""
         for errand in [*self.live, *self.waiting]:
-            errand.tell([Failed(Closing(GIVEN_UP))])
+            errand.tell([Failed(ShuttingDown(GIVEN_UP))])
 
     def stop(self, grace: float, patience: float = PATIENCE) -> bool:
         """Close, end what is left after `grace` seconds, and end the thread; False if it hangs for `patience` more.
@@ -147,13 +152,14 @@ class Worker:
         return [] if frame is None else places(traceback.extract_stack(frame))
 
     def _made(self) -> Engine:
-        return Engine(self.lm.models(), self.lm.price, self.limits.rows)
+        limits = self.limits
+        return Engine(self.lm.models(), self.lm.price, limits.rows, limits.parallel, limits.share)
 
     def _refuse_unready(self) -> None:
         if self.lost is not None:
             raise RankLost(self.lost)
         if not self.ready:
-            raise Closing("the server is shutting down; send the request to another, or later")
+            raise ShuttingDown("the server is shutting down; send the request to another, or later")
 
     def _prepare(self) -> None:
         with suppress(UnspoolError):  # not installed, or a vocabulary that no text could end with: told to who asks
@@ -171,14 +177,15 @@ class Worker:
             self._beat = monotonic()
             if self._until is not None and (monotonic() >= self._until or not (self.live or self.waiting)):
                 break
+            self._let_in()
             if self.live:
                 self._step()
         with self._turn:
             left = [*self.live, *self.waiting.clear()]
         for errand in left:
-            self._leave(errand, Closing(GIVEN_UP))
+            self._leave(errand, ShuttingDown(GIVEN_UP))
 
-    def _heard(self) -> list[Errand]:
+    def _heard(self) -> list[ServerRequest]:
         """Wait for something to do; forget what was dropped, and return who comes next."""
         with self._turn:
             while not (self.waiting or self.live or self._dropped or self._until is not None):
@@ -187,22 +194,33 @@ class Worker:
             self._idle, self._beat = False, monotonic()
             dropped, self._dropped = self._dropped, []
         for errand in dropped:
-            if errand in self.live:
+            if errand in self.live or errand in self._begun:
                 self._leave(errand, None)
         with self._turn:
-            came: list[Errand] = []
-            texts = sum(len(errand.open) for errand in self.live)
-            while self.waiting and (texts == 0 or texts + self.waiting.first().texts <= self.limits.parallel):
-                came.append(self.waiting.take())
-                texts += came[-1].texts
-                self.live[came[-1]] = None
-            return came
+            there = set(self.waiting) if self._new else set()
+            new = [errand for errand in self._new if errand in there]
+            self._new = new[BEGUN:]
+            return new[:BEGUN]
 
-    def _begin(self, errand: Errand) -> None:
+    def _begin(self, errand: ServerRequest) -> None:
+        self._begun[errand] = None
         try:
             errand.begin(self.lm, self.engine)
         except Exception as error:
             self._leave(errand, error)
+
+    def _let_in(self) -> None:
+        """Let the engine choose who goes on living in it, before anybody writes: a client first hears that it began."""
+        try:
+            self.engine.admit()
+        except Exception as error:
+            self._renew(error)
+        for errand in [errand for errand in self._begun if errand.entered]:
+            del self._begun[errand]
+            self.live[errand] = None
+            with self._turn:
+                self.waiting.take(errand)
+            errand.enter()
 
     def _step(self) -> None:
         try:
@@ -214,7 +232,7 @@ class Worker:
             if not errand.open:
                 self._leave(errand, None)
 
-    def _leave(self, errand: Errand, error: Exception | None) -> None:
+    def _leave(self, errand: ServerRequest, error: Exception | None) -> None:
         """Let a request go, with an error if it is told one."""
         errand.drop(self.engine)
         for writer in errand.writers:
@@ -222,12 +240,20 @@ class Worker:
             if isinstance(writer.job.error, RankLost):
                 self.lost = str(writer.job.error)
         self.live.pop(errand, None)
+        self._begun.pop(errand, None)
+        with self._turn:
+            self.waiting.remove(errand)
         if error is not None:
             errand.tell([Failed(error)])
 
     def _renew(self, error: Exception) -> None:
-        """Start again with an empty engine; everybody in the old one is told why."""
+        """Start again with an empty engine; everybody who was let into the old one is told why."""
         old, self.engine = self.engine, self._made()
+        with self._turn:
+            self._new = [*self._begun, *self._new]
+        for errand in self._begun:
+            errand.return_to_queue(old)
+        self._begun.clear()
         for errand in list(self.live):
             for writer in errand.writers:
                 with suppress(Exception):  # it may stand neither in the queue nor among the living

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ..law import NEVER, Law, Point
-from .limits import expect, whole
 from .warp import Warp
+from .warp_limits import expect, whole
 
 
 class Banned(NamedTuple):
@@ -73,7 +73,7 @@ class MinTokens(Warp):
         return law if state >= self.n else without(law, self.stop_tokens)
 
 
-class Grams(NamedTuple):
+class NgramState(NamedTuple):
     """The last n − 1 tokens of a text, and what followed each n − 1 tokens of it."""
 
     last: tuple[int, ...]
@@ -90,22 +90,22 @@ class NoRepeatNgram(Warp):
     n: int
 
     def __post_init__(self) -> None:
-        expect(whole(self.n, 1), "no_repeat_ngram", self.n, "a whole number from 1 on")
+        expect(whole(self.n, 1), "no_repeat_ngram_size", self.n, "a whole number from 1 on")
 
-    def start(self, text: Sequence[int]) -> Grams:
+    def start(self, text: Sequence[int]) -> NgramState:
         """The n-grams of the prompt."""
         after: dict[tuple[int, ...], tuple[int, ...]] = {}
         for i in range(len(text) - self.n + 1):
             *head, token = text[i : i + self.n]
             after[tuple(head)] = _with(after.get(tuple(head), ()), token)
-        return Grams(_last(text, self.n - 1), after)
+        return NgramState(_last(text, self.n - 1), after)
 
-    def step(self, state: Grams, token: int) -> Grams:
+    def step(self, state: NgramState, token: int) -> NgramState:
         """The one n-gram that ends here, added."""
         last, after = state
         if len(last) == self.n - 1:
             after = {**after, last: _with(after.get(last, ()), token)}
-        return Grams(_last((*last, token), self.n - 1), after)
+        return NgramState(_last((*last, token), self.n - 1), after)
 
     def beside(self, tokens: Sequence[int], prompt: int, place: int) -> Banned:
         """Every token that would make two n-grams of the canvas the same."""
@@ -124,7 +124,7 @@ class NoRepeatNgram(Warp):
                 banned.add(near)
         return Banned(frozenset(banned))
 
-    def __call__(self, state: Grams | Banned, law: Law) -> Law:
+    def __call__(self, state: NgramState | Banned, law: Law) -> Law:
         """The law without repeated n-grams."""
         return without(law, state.tokens if isinstance(state, Banned) else state.after.get(state.last, ()))
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..law import Law
-from .limits import expect, real
 from .warp import Same, Warp
+from .warp_limits import expect, real
 
 COLDEST = 1e-5  # below this, ordinary logits divided by the temperature overflow; 0 is the exact limit
 
@@ -30,7 +30,7 @@ class Temperature(Warp):
         return law if self.t == 1 else law.temper(self.t)
 
 
-def warmth(warp: Warp) -> float | None:
+def temperature_of(warp: Warp) -> float | None:
     """The temperature that a warp comes down to, None if it does more."""
     if isinstance(warp, Same):
         return 1.0

@@ -8,12 +8,16 @@ from ...core.lazy import lazily
 
 if TYPE_CHECKING:
     from .asap import Asap as Asap
-    from .awrs import Adaptive as Adaptive
+    from .awrs import AdaptiveRejection as AdaptiveRejection
     from .awrs import Awrs as Awrs
+    from .awrs import FullMask as FullMask
     from .awrs import Geometric as Geometric
-    from .awrs import Masked as Masked
+    from .awrs import Propose as Propose
     from .awrs import Recursive as Recursive
     from .cars import Cars as Cars
+    from .combine import AllOf as AllOf
+    from .combine import AnyOf as AnyOf
+    from .combine import Followed as Followed
     from .constraint import Constrained as Constrained
     from .constraint import Constraint as Constraint
     from .constraint import State as State
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from .lexical import Keywords as Keywords
     from .lexical import keywords as keywords
     from .potential import Potential as Potential
+    from .potential import UnboundPotential as UnboundPotential
     from .predicates import Predicate as Predicate
     from .predicates import predicate as predicate
     from .schema import JsonSchema as JsonSchema
@@ -53,16 +58,17 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         "asap": "Asap",
-        "awrs": "Adaptive Awrs Geometric Masked Recursive",
+        "awrs": "AdaptiveRejection Awrs FullMask Geometric Propose Recursive",
         "cars": "Cars",
-        "context_free": "Cfg cfg",
+        "combine": "AllOf AnyOf Followed",
         "constraint": "Constrained Constraint State",
+        "context_free": "Cfg cfg",
         "form": "Form",
         "futures": "Futures",
         "grammars": "Grammar Regex grammar regex",
         "itemset": "ItemSet",
         "lexical": "Keywords keywords",
-        "potential": "Potential",
+        "potential": "Potential UnboundPotential",
         "predicates": "Predicate predicate",
         "schema": "JsonSchema Report json_schema",
         "sentinel_form": "Sentinels sentinels",

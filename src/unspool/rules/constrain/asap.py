@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
 
 from torch import Tensor
 
 from ...core.asks import Decoding
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
-from ...core.option import BUDGET, Range
 from ...core.stop import Stop
-from ...core.warp.limits import expect, whole
 from ...core.warp.warp import Warp
-from .futures import Futures, Node
+from ...core.warp.warp_limits import expect, whole
+from .futures import FutureNode, Futures
 from .trying import trying
-
-
-def build(tries: Annotated[int, Range(1, 1024)] = 64, rows: Annotated[int, BUDGET] = 0) -> Method:
-    """ASAp with a memory of its own; the samples of one call share it."""
-    return Asap(tries=tries, rows=rows)
 
 
 def _fresh(text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
@@ -32,7 +25,6 @@ def _fresh(text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Dec
 @claims(
     HEURISTIC,
     trials=lambda rule: [_fresh],
-    build=build,
     paper="2405.21047",
     systems=("ASAp (grammar-aligned decoding)",),
 )
@@ -66,5 +58,5 @@ class Asap:
         return trying(_weighed, self.futures, self.tries, self.rows, text, chance, warp, stop)
 
 
-def _weighed(law: Law, mask: Tensor, node: Node | None) -> Law:
-    return (node or Node(1.0)).weigh(law, mask)
+def _weighed(law: Law, mask: Tensor, node: FutureNode | None) -> Law:
+    return (node or FutureNode(1.0)).weigh(law, mask)

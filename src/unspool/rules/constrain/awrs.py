@@ -16,8 +16,8 @@ from ...core.claim import LAW, claims
 from ...core.law import Law
 from ...core.stop import Stop
 from ...core.tree import NOTHING, ROOT
-from ...core.warp.limits import expect, whole
 from ...core.warp.warp import Prefix, Warp
+from ...core.warp.warp_limits import expect, whole
 from .allowed import Ranks, drawn, masked
 from .constraint import State
 from .parted import order
@@ -123,7 +123,7 @@ class Geometric:
 
 
 @dataclass(frozen=True)
-class Adaptive:
+class AdaptiveRejection:
     """`geometric` where one token has at least two thirds of the mass, else `recursive`: what checks less there."""
 
     recursive: Recursive = Recursive()
@@ -136,7 +136,7 @@ class Adaptive:
 
 
 @dataclass(frozen=True)
-class Masked:
+class FullMask:
     """Draw from p^power among all tokens that are allowed, with their whole mass Σ p^power as the weight.
 
     With a power the wanted texts are those of p(text)^power, a temperature of whole texts instead of tokens; this is
@@ -163,7 +163,6 @@ class Masked:
 @claims(
     LAW,
     trials=lambda rule: [rule()],
-    build=lambda: Awrs(),
     paper="2504.05410",
     systems=("AWRS (one token, unweighted)",),
 )

@@ -74,7 +74,7 @@ class Bits:
         return _WEIGHTS.index_select(0, self.octets.int()).view(torch.bfloat16)[: self.size]
 
 
-class Masks:
+class MaskCache:
     """The masks of one vocabulary, the same object for the same bits.
 
     A grammar asks for the same few again and again (in a string nearly everything may follow), so what has been made of

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
 
 from torch import Tensor
 
 from ...core.asks import Decoding
 from ...core.chance import Chance
-from ...core.claim import LAW, About, Method, claims
+from ...core.claim import LAW, About, claims
 from ...core.law import Law
-from ...core.option import BUDGET, Range
 from ...core.stop import Stop
-from ...core.warp.limits import expect, whole
 from ...core.warp.warp import Warp
-from .futures import Futures, Node
+from ...core.warp.warp_limits import expect, whole
+from .futures import FutureNode, Futures
 from .trying import trying
-
-
-def build(tries: Annotated[int, Range(1, 1024)] = 256, rows: Annotated[int, BUDGET] = 0) -> Method:
-    """CARS with a memory of its own; the samples of one call share it."""
-    return Cars(tries=tries, rows=rows)
 
 
 def _fresh(text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
@@ -34,7 +27,6 @@ def _fresh(text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Dec
     trials=lambda rule: [_fresh],
     about=About(conditioned=True),
     note="of the model given that the whole text meets the constraint",
-    build=build,
     paper="2510.01902",
     systems=("CARS (constrained adaptive rejection sampling)",),
 )
@@ -69,5 +61,5 @@ class Cars:
         return trying(_free, self.futures, self.tries, self.rows, text, chance, warp, stop)
 
 
-def _free(law: Law, mask: Tensor, node: Node | None) -> Law:
+def _free(law: Law, mask: Tensor, node: FutureNode | None) -> Law:
     return law if node is None else node.weigh(law, mask)

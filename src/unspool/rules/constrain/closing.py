@@ -25,8 +25,8 @@ class Closing:
 
     A best-first search over tokens that masks allow, a few of each kind: least surprise first, where the surprise of a
     path is the sum of the ranks of its tokens in an order in which brackets close before values begin, and in free text
-    quotes come first. Forced tokens cost nothing. What a state itself says that it waits for (`Wanting`) comes before
-    all else. That it finds none is no proof that there is none.
+    quotes come first. Forced tokens cost nothing. What a state itself says that it waits for (`WantsTexts`) comes
+    before all else. That it finds none is no proof that there is none.
 
     Cost: one mask per token on the path, at least.
     """
@@ -82,7 +82,7 @@ class Closing:
 
 
 @runtime_checkable
-class Wanting(Protocol):
+class WantsTexts(Protocol):
     """A state that knows texts which would lead it on: a word that is still missing, a trigger that is waited for."""
 
     def wants(self) -> Sequence[bytes]:
@@ -92,7 +92,7 @@ class Wanting(Protocol):
 
 def wanted(*states: State) -> list[bytes]:
     """What these states wait for, those that can tell."""
-    return [text for state in states if isinstance(state, Wanting) for text in state.wants() if text]
+    return [text for state in states if isinstance(state, WantsTexts) for text in state.wants() if text]
 
 
 @lru_cache(maxsize=2)

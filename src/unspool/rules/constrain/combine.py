@@ -11,12 +11,12 @@ from torch import Tensor
 
 from .closing import wanted
 from .constraint import Constraint, State
-from .form import Form, Words
+from .form import Form, FormVocabulary
 from .still import dead, mask_of, over
 
 
 @dataclass(frozen=True)
-class Both(Form):
+class AllOf(Form):
     """Texts that meet two forms.
 
     The mask is the intersection, so every text that ends meets both. A prefix that each alone could complete may still
@@ -26,19 +26,19 @@ class Both(Form):
     first: Form
     second: Form
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """Both over these tokens."""
         return And(self.first.fit(words), self.second.fit(words))
 
 
 @dataclass(frozen=True)
-class Either(Form):
+class AnyOf(Form):
     """Texts that meet at least one of two forms; whichever a text can still become is kept in view."""
 
     first: Form
     second: Form
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """Either over these tokens."""
         return Or((self.first.fit(words), self.second.fit(words)), words)
 
@@ -50,7 +50,7 @@ class Followed(Form):
     first: Form
     second: Form
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """One after the other over these tokens."""
         return Then(self.first.fit(words), self.second.fit(words), words)
 
@@ -102,7 +102,7 @@ class Or:
     """The union of constraints."""
 
     parts: tuple[Constraint, ...]
-    words: Words
+    words: FormVocabulary
 
     def start(self) -> State:
         """All at their beginning."""
@@ -112,7 +112,7 @@ class Or:
 @dataclass(frozen=True)
 class _Or:
     live: tuple[State, ...]
-    words: Words
+    words: FormVocabulary
 
     def step(self, token: int) -> State:
         live = tuple(state.step(token) for state in self.live if state.allows(token))
@@ -142,7 +142,7 @@ class Then:
 
     first: Constraint
     second: Constraint
-    words: Words
+    words: FormVocabulary
 
     def start(self) -> State:
         """The first at its beginning; and the second too, if the first may be empty."""

@@ -14,6 +14,7 @@ from ...core.errors import EmptyLaw
 from ...core.law import NEVER, Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
+from .. import unmask
 
 if TYPE_CHECKING:
     from ...loops.guard import Guard
@@ -62,7 +63,7 @@ class Constraint(Protocol):
 
 
 @runtime_checkable
-class Filling(Protocol):
+class CanvasConstraint(Protocol):
     """A constraint that can tell of any text with holes, of one token each, whether it can be completed."""
 
     def filled(self, text: Sequence[int]) -> tuple[int, ...] | None:
@@ -97,9 +98,7 @@ class Constrained(Warp):
 
     def guard(self, canvas: Canvas, stop: Stop) -> Guard:
         """What keeps a canvas to the constraint, by looking for a whole text that still meets it."""
-        from ..unmask.lave import Lave
-
-        return Lave.begin(self.constraint, canvas, stop)
+        return unmask.Lave.of(self.constraint, canvas, stop)
 
 
 class Bound(Law):

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ...core.canvas import HOLE
 from ...core.errors import BadRequest
-from ...core.warp.limits import expect
+from ...core.warp.warp_limits import expect
 from .constraint import Constraint, State
-from .form import Form, Words
-from .holes import Edge, Rules, normal
+from .form import Form, FormVocabulary
+from .holes import LetterEdge, Rules, normal
 from .still import dead, over
 
 MOST = 4096  # bytes of all tokens together: a hole is an automaton of about this many states
@@ -33,7 +33,7 @@ class Cfg(Form):
 
     rules: tuple[tuple[str, tuple[str, ...]], ...]
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The grammar over these tokens."""
         size = sum(len(words.piece(token)) for token in range(words.size))
         if size > MOST:
@@ -41,7 +41,7 @@ class Cfg(Form):
                 f"this vocabulary spells {size} bytes in all; expected at most {MOST} for questions about holes. Use "
                 "grammar(…), which reads left to right and takes any vocabulary"
             )
-        fitted = Filled(self._normal(), words)
+        fitted = BoundGrammar(self._normal(), words)
         if fitted.filled((), open_end=True) is None:
             raise BadRequest("the grammar cannot be met: it derives no text at all")
         return fitted
@@ -66,15 +66,15 @@ def cfg(rules: Mapping[str, Sequence[str]]) -> Cfg:
 
 
 @dataclass(frozen=True, eq=False)
-class Filled:
+class BoundGrammar:
     """Rules over a vocabulary."""
 
     rules: Rules
-    words: Words
+    words: FormVocabulary
 
     def start(self) -> State:
         """Nothing written yet."""
-        return Prefix(self, ())
+        return GrammarPrefix(self, ())
 
     def filled(self, text: Sequence[int], open_end: bool = False) -> tuple[int, ...] | None:
         """A text of the language with these tokens in their places and one token in every hole; None if there is none.
@@ -96,19 +96,19 @@ class Filled:
                 piece.clear()
         return tuple(tokens)
 
-    def _edges(self, source: int, target: int, token: int) -> Iterator[Edge]:
+    def _edges(self, source: int, target: int, token: int) -> Iterator[LetterEdge]:
         """The letters of a token between two borders, or of every token for a hole; tokens share their beginnings."""
         known = self._spelt if token == HOLE else [self.words.piece(token)]
         seen: set[tuple[bytes, bool]] = set()
         for piece in known:
             if not piece:
-                yield Edge(source, -1, target)  # a control token spells nothing that a grammar knows
+                yield LetterEdge(source, -1, target)  # a control token spells nothing that a grammar knows
             for i in range(len(piece)):
                 last = i + 1 == len(piece)
                 if (piece[: i + 1], last) not in seen:
                     seen.add((piece[: i + 1], last))
                     begin = source if i == 0 else (source, target, piece[:i])
-                    yield Edge(begin, piece[i], target if last else (source, target, piece[: i + 1]))
+                    yield LetterEdge(begin, piece[i], target if last else (source, target, piece[: i + 1]))
 
     @cached_property
     def _spelt(self) -> dict[bytes, int]:
@@ -117,10 +117,10 @@ class Filled:
 
 
 @dataclass(frozen=True)
-class Prefix:
+class GrammarPrefix:
     """The tokens so far."""
 
-    of: Filled
+    of: BoundGrammar
     tokens: tuple[int, ...]
 
     def step(self, token: int) -> State:
@@ -128,7 +128,7 @@ class Prefix:
         words = self.of.words
         if not self.allows(token):
             return dead(words)
-        return over(words) if token in words.eos else Prefix(self.of, (*self.tokens, token))
+        return over(words) if token in words.eos else GrammarPrefix(self.of, (*self.tokens, token))
 
     def mask(self) -> Tensor:
         """Every token is tried."""

@@ -19,7 +19,7 @@ ALWAYS = -1  # a node that is productive in any case
 
 
 @dataclass
-class Graph:
+class AndOrGraph:
     """Nodes that are productive if all they need are (`every`), or if one of them is (`some`); linear to solve."""
 
     needs: list[tuple[int, Sequence[int]]] = field(default_factory=list)  # how many of which
@@ -67,7 +67,7 @@ def endless(schema: Any) -> tuple[str, ...]:
     parts = list(inside(schema))
     if not parts or any(isinstance(part.get(name), str) for at, part in parts if at for name in ("$id", "id")):
         return ()  # references may mean something else inside a part with a name of its own
-    graph = Graph()
+    graph = AndOrGraph()
     known = {id(part): graph.later() for _, part in parts}
     for _, part in parts:
         graph.settle(known[id(part)], graph.every([*_needs(schema, part, graph, known)]))
@@ -77,7 +77,7 @@ def endless(schema: Any) -> tuple[str, ...]:
     return tuple(at or "the top" for at, part in parts if known[id(part)] not in fine)
 
 
-def _needs(schema: Any, part: Mapping[str, Any], graph: Graph, known: Mapping[int, int]) -> Iterator[int]:
+def _needs(schema: Any, part: Mapping[str, Any], graph: AndOrGraph, known: Mapping[int, int]) -> Iterator[int]:
     """The nodes that all have to be productive for a part to be."""
 
     def node(inner: Any) -> int:

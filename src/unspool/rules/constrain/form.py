@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from ...core.warp.limits import expect
+from ...core.warp.warp_limits import expect
+from .. import constrain
 from .constraint import Constraint
 
 
-class Words(Protocol):
+class FormVocabulary(Protocol):
     """What a form needs to know of a vocabulary."""
 
     @property
@@ -40,34 +41,26 @@ class Form(Protocol):
     `a.within(n)` those that end in time.
     """
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The constraint over these tokens; BadRequest if nothing can meet it or it cannot be enforced."""
         ...
 
     def __and__(self, other: Form) -> Form:
-        from .combine import Both
-
-        return Both(self, other)
+        return constrain.AllOf(self, other)
 
     def __or__(self, other: Form) -> Form:
-        from .combine import Either
-
-        return Either(self, other)
+        return constrain.AnyOf(self, other)
 
     def then(self, other: Form) -> Form:
         """A text of this form, followed by one of the other."""
-        from .combine import Followed
-
-        return Followed(self, other)
+        return constrain.Followed(self, other)
 
     def within(self, tokens: int) -> Form:
         """A text of this form that ends within so many tokens, the one that ends it included."""
-        from .within import Within
-
-        return Within(self, tokens)
+        return constrain.Within(self, tokens)
 
 
-def spelt(text: str, words: Words) -> tuple[int, ...]:
+def spelt(text: str, words: FormVocabulary) -> tuple[int, ...]:
     """The tokens of a text that is no beginning: without the token that some models put first."""
     lead = len(words.encode("", special=False))
     return tuple(words.encode(text, special=False)[lead:])

@@ -16,7 +16,7 @@ from ...core.law import Law
 
 
 @dataclass(frozen=True)
-class Node:
+class FutureNode:
     """A beginning that was tried. It never changes: learning makes another one, so that a try sees one state of things.
 
     `allowed` is A(u) = Σ p(x|u) over the tokens the constraint allows, `kids` the tried ones with their p. `theta` is
@@ -25,7 +25,7 @@ class Node:
     """
 
     allowed: float
-    kids: Mapping[int, tuple[float, Node]] = field(default_factory=dict)
+    kids: Mapping[int, tuple[float, FutureNode]] = field(default_factory=dict)
     theta: float = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -40,7 +40,7 @@ class Node:
         return Law(scores)
 
 
-DEAD = Node(0.0)
+DEAD = FutureNode(0.0)
 
 
 class Visit(NamedTuple):
@@ -55,13 +55,13 @@ class Visit(NamedTuple):
 class Futures:
     """The tries of any number of prompts. They hold for one model, one constraint and one set of warps."""
 
-    roots: dict[tuple[int, ...], Node] = field(default_factory=dict)
+    roots: dict[tuple[int, ...], FutureNode] = field(default_factory=dict)
 
     def learn(self, prompt: tuple[int, ...], path: Sequence[Visit], met: bool) -> None:
         """Remember a try: the way it took, and whether it met the constraint if it got to its end."""
-        nodes: list[Node | None] = [self.roots.get(prompt)]
+        nodes: list[FutureNode | None] = [self.roots.get(prompt)]
         for visit in path:
-            here = nodes[-1] or Node(visit.allowed)
+            here = nodes[-1] or FutureNode(visit.allowed)
             nodes[-1] = here
             nodes.append(None if visit.token is None else here.kids.get(visit.token, (0.0, None))[1])
         below = nodes.pop()
@@ -70,7 +70,7 @@ class Futures:
         for node, visit in zip(reversed(nodes), reversed(path), strict=True):
             assert node is not None  # made on the way down
             if visit.token is not None and below is not None:
-                node = Node(node.allowed, {**node.kids, visit.token: (visit.p, below)})
+                node = FutureNode(node.allowed, {**node.kids, visit.token: (visit.p, below)})
             below = node
         if below is not None:
             self.roots[prompt] = below
@@ -92,7 +92,7 @@ class Futures:
             ) from None
 
 
-def _flat(root: Node) -> list[list[float]]:
+def _flat(root: FutureNode) -> list[list[float]]:
     """Every node as [parent, token, p, allowed], parents first; texts are too long for nested lists."""
     rows: list[list[float]] = [[-1, -1, 1.0, root.allowed]]
     todo = [(0, root)]
@@ -103,9 +103,9 @@ def _flat(root: Node) -> list[list[float]]:
     return rows
 
 
-def _grown(rows: Sequence[Sequence[float]]) -> Node:
-    kids: list[dict[int, tuple[float, Node]]] = [{} for _ in rows]
+def _grown(rows: Sequence[Sequence[float]]) -> FutureNode:
+    kids: list[dict[int, tuple[float, FutureNode]]] = [{} for _ in rows]
     for number in range(len(rows) - 1, 0, -1):
         parent, token, p, allowed = rows[number]
-        kids[int(parent)][int(token)] = p, Node(allowed, kids[number])
-    return Node(rows[0][3], kids[0])
+        kids[int(parent)][int(token)] = p, FutureNode(allowed, kids[number])
+    return FutureNode(rows[0][3], kids[0])

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 
 from ...core.errors import BadRequest
-from ...core.warp.limits import expect
+from ...core.warp.warp_limits import expect
 from .constraint import Constraint
-from .form import Form, Words, refuse_half_characters
+from .form import Form, FormVocabulary, refuse_half_characters
 from .matcher import engine, tongue
 from .rules import endless
 
@@ -26,7 +26,7 @@ class Regex(Form):
         expect(isinstance(self.pattern, str) and self.pattern != "", "regex", self.pattern, "a regular expression")
         refuse_half_characters("regex", self.pattern)
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The expression over these tokens."""
         grammar = engine().LLMatcher.grammar_from_regex(self.pattern)
         return tongue(words).compile(grammar, f"the regular expression {_short(self.pattern)!r}")
@@ -46,7 +46,7 @@ class Grammar(Form):
         expect(isinstance(self.source, str) and self.source.strip() != "", "grammar", self.source, "rules")
         refuse_half_characters("grammar", self.source)
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The grammar over these tokens."""
         llguidance = engine()
         from llguidance.gbnf_to_lark import any_to_lark

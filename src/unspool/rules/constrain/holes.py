@@ -12,7 +12,7 @@ T = TypeVar("T")
 At: TypeAlias = Hashable  # a state of an automaton
 
 
-class Edge(NamedTuple):
+class LetterEdge(NamedTuple):
     """A step of an automaton that reads one letter."""
 
     source: At
@@ -20,7 +20,7 @@ class Edge(NamedTuple):
     target: At
 
 
-class Span(NamedTuple):
+class Derivation(NamedTuple):
     """A symbol derives something that leads from one state to another."""
 
     source: At
@@ -28,7 +28,7 @@ class Span(NamedTuple):
     target: At
 
 
-Why: TypeAlias = Edge | tuple[Span, ...]
+Why: TypeAlias = LetterEdge | tuple[Derivation, ...]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Rules:
     letters: tuple[tuple[str, int], ...]  # A → a
     bodies: tuple[tuple[str, tuple[str, ...]], ...]  # A → ε, A → B, A → B C
 
-    def intersect(self, edges: Iterable[Edge], begin: At, ends: Iterable[At]) -> list[Edge] | None:
+    def intersect(self, edges: Iterable[LetterEdge], begin: At, ends: Iterable[At]) -> list[LetterEdge] | None:
         """A path of the automaton from `begin` to one of `ends` that spells a word of the grammar; None if none does.
 
         Worklist over spans (p, A, q): seeded by A → a on every edge and A → ε at every state; a span of B is combined
@@ -85,51 +85,51 @@ class Rules:
 class _Search:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self.why: dict[Span, Why] = {}
+        self.why: dict[Derivation, Why] = {}
         self.states: set[At] = set()
-        self.work: list[Span] = []
+        self.work: list[Derivation] = []
         self.after: dict[tuple[At, str], list[At]] = defaultdict(list)
         self.before: dict[tuple[str, At], list[At]] = defaultdict(list)
 
-    def see(self, edge: Edge) -> None:
+    def see(self, edge: LetterEdge) -> None:
         self.states.update((edge.source, edge.target))
         for symbol in self.rules.by_letter.get(edge.letter, ()):
-            self.add(Span(edge.source, symbol, edge.target), edge)
+            self.add(Derivation(edge.source, symbol, edge.target), edge)
 
-    def add(self, span: Span, why: Why) -> None:
+    def add(self, span: Derivation, why: Why) -> None:
         if span not in self.why:
             self.why[span] = why
             self.work.append(span)
             self.after[span.source, span.symbol].append(span.target)
             self.before[span.symbol, span.target].append(span.source)
 
-    def run(self, begin: At, ends: frozenset[At]) -> list[Edge] | None:
+    def run(self, begin: At, ends: frozenset[At]) -> list[LetterEdge] | None:
         rules = self.rules
         for state in (*self.states, begin, *ends):
             for symbol in rules.empty:
-                self.add(Span(state, symbol, state), ())
+                self.add(Derivation(state, symbol, state), ())
         while self.work:
             span = self.work.pop()
             source, symbol, target = span
             if source == begin and symbol == rules.start and target in ends:
                 return self.path(span)
             for head in rules.alone.get(symbol, ()):
-                self.add(Span(source, head, target), (span,))
+                self.add(Derivation(source, head, target), (span,))
             for head, other in rules.as_left.get(symbol, ()):
                 for far in list(self.after[target, other]):
-                    self.add(Span(source, head, far), (span, Span(target, other, far)))
+                    self.add(Derivation(source, head, far), (span, Derivation(target, other, far)))
             for head, other in rules.as_right.get(symbol, ()):
                 for far in list(self.before[other, source]):
-                    self.add(Span(far, head, target), (Span(far, other, source), span))
+                    self.add(Derivation(far, head, target), (Derivation(far, other, source), span))
         return None
 
-    def path(self, span: Span) -> list[Edge]:
+    def path(self, span: Derivation) -> list[LetterEdge]:
         """The edges that a span was made of, left to right."""
-        found: list[Edge] = []
+        found: list[LetterEdge] = []
         stack = [span]
         while stack:
             why = self.why[stack.pop()]
-            if isinstance(why, Edge):
+            if isinstance(why, LetterEdge):
                 found.append(why)
             else:
                 stack.extend(reversed(why))

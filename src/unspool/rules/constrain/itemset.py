@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...core.errors import BadRequest
 from ...core.law import NEVER
-from ...core.warp.limits import expect, whole
+from ...core.warp.warp_limits import expect, whole
 from ...kernels import follow
 from .listing import Grown, Listing, grown
 

@@ -10,9 +10,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ...core.warp.limits import expect
+from ...core.warp.warp_limits import expect
 from .constraint import State
-from .form import Form, Words
+from .form import Form, FormVocabulary
 from .still import dead, over
 
 
@@ -36,7 +36,7 @@ class Keywords(Form):
             expect(fits, "a clause of keywords", clause, "one or more phrases that are not empty")
         object.__setattr__(self, "clauses", clauses)
 
-    def fit(self, words: Words) -> Lexical:
+    def fit(self, words: FormVocabulary) -> Lexical:
         """The clauses over these tokens."""
         return Lexical(tuple(tuple(phrase.encode() for phrase in clause) for clause in self.clauses), words)
 
@@ -44,7 +44,7 @@ class Keywords(Form):
 class Lexical:
     """An automaton over bytes that finds all phrases at once (Aho and Corasick's), and the clauses they satisfy."""
 
-    def __init__(self, clauses: Sequence[Sequence[bytes]], words: Words) -> None:
+    def __init__(self, clauses: Sequence[Sequence[bytes]], words: FormVocabulary) -> None:
         self.words, self.clauses = words, clauses
         self._next: list[dict[int, int]] = [{}]
         self._path = [b""]  # what was read of a phrase where a node is reached
@@ -57,7 +57,7 @@ class Lexical:
 
     def start(self) -> State:
         """Nothing found yet."""
-        return Found(self, 0, 0)
+        return ClauseState(self, 0, 0)
 
     def read(self, node: int, have: int, data: bytes) -> tuple[int, int]:
         """Where some bytes lead, and what was found on the way."""
@@ -118,7 +118,7 @@ class Lexical:
 
 
 @dataclass(frozen=True)
-class Found:
+class ClauseState:
     """Which clauses hold so far, and the phrase that may just be under way."""
 
     of: Lexical
@@ -130,7 +130,7 @@ class Found:
         words = self.of.words
         if token in words.eos:
             return over(words) if self.complete() else dead(words)
-        return Found(self.of, *self.of.read(self.node, self.have, words.piece(token)))
+        return ClauseState(self.of, *self.of.read(self.node, self.have, words.piece(token)))
 
     def mask(self) -> Tensor:
         """Everything; an end only if all clauses hold."""

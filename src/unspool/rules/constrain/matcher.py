@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor
 
 from ...core.errors import BadRequest, MissingExtra
-from .bits import Bits, Masks
+from .bits import Bits, MaskCache
 from .constraint import Binds, State
-from .form import Words, spelt
+from .form import FormVocabulary, spelt
 from .still import dead, over
 from .trial import try_first
 
@@ -44,11 +44,11 @@ def limits() -> LLParserLimits:
     return LLParserLimits(**LIMITS)
 
 
-class Reader(Protocol):
+class VocabularyReader(Protocol):
     """A vocabulary as an engine reads it."""
 
     @property
-    def words(self) -> Words:
+    def words(self) -> FormVocabulary:
         """The vocabulary."""
         ...
 
@@ -60,7 +60,7 @@ class Reader(Protocol):
 class Tongue:
     """A vocabulary as llguidance reads it: a trie of all tokens, and how masks become tensors. Cost: 0.2 s, once."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: FormVocabulary) -> None:
         try:
             from llguidance import LLTokenizer, TokenizerWrapper
         except ImportError:
@@ -69,7 +69,7 @@ class Tongue:
             raise BadRequest("this vocabulary has no end-of-text token, so a text that meets a grammar could not end")
         self.words = words
         self.tokens = LLTokenizer(TokenizerWrapper(_Wrapped(words)), n_vocab=words.size, eos_token=sorted(words.eos))
-        self._masks = Masks(words.size)
+        self._masks = MaskCache(words.size)
 
     def bits(self, matcher: LLMatcher) -> Bits:
         """Which tokens may follow where this matcher stands."""
@@ -97,7 +97,7 @@ class Tongue:
 
 
 @lru_cache(maxsize=4)  # it takes a while, and a process has one vocabulary or two
-def tongue(words: Words) -> Tongue:
+def tongue(words: FormVocabulary) -> Tongue:
     """The vocabulary as llguidance reads it."""
     return Tongue(words)
 
@@ -105,7 +105,7 @@ def tongue(words: Words) -> Tongue:
 class Compiled:
     """A grammar over a vocabulary, ready for any number of texts."""
 
-    def __init__(self, tongue: Reader, fresh: Callable[[], Any]) -> None:
+    def __init__(self, tongue: VocabularyReader, fresh: Callable[[], Any]) -> None:
         self._tongue, self._fresh = tongue, fresh
         self._matcher = fresh()
         self.spent = False  # a text went beyond the limits, which leaves every copy of its matcher unusable
@@ -133,12 +133,12 @@ class Compiled:
                 )
 
 
-class Place(Binds):
+class MatcherState(Binds):
     """A prefix of a text, as the tokens that lead to it; nothing is computed before somebody asks."""
 
     __slots__ = ("ahead", "broken", "cursor", "depth", "parent", "token")
 
-    def __init__(self, cursor: Cursor, parent: Place | None, token: int) -> None:
+    def __init__(self, cursor: Cursor, parent: MatcherState | None, token: int) -> None:
         self.cursor, self.parent, self.token = cursor, parent, token
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.broken = False  # known to break the grammar
@@ -149,7 +149,7 @@ class Place(Binds):
         words = self.cursor.tongue.words
         if token in words.eos:
             return over(words) if self.complete() else dead(words)
-        return Place(self.cursor, self, token)
+        return MatcherState(self.cursor, self, token)
 
     def mask(self) -> Tensor:
         """Which tokens may follow."""
@@ -180,16 +180,16 @@ class Cursor:
     All prefixes of one text share it, so that a fork costs nothing and a look at a neighbour costs the tokens between.
     """
 
-    def __init__(self, tongue: Reader, matcher: Any, whole: Compiled) -> None:
+    def __init__(self, tongue: VocabularyReader, matcher: Any, whole: Compiled) -> None:
         self.tongue, self.matcher = tongue, matcher
-        self.path = [Place(self, None, -1)]
+        self.path = [MatcherState(self, None, -1)]
         self._whole = whole
         self._read = 0  # tokens since the last mask
-        self._known: OrderedDict[Place, Bits] = OrderedDict()
+        self._known: OrderedDict[MatcherState, Bits] = OrderedDict()
 
-    def move(self, place: Place) -> bool:
+    def move(self, place: MatcherState) -> bool:
         """Stand at a prefix; False if it breaks the grammar."""
-        ahead: list[Place] = []
+        ahead: list[MatcherState] = []
         while place.depth >= len(self.path) or self.path[place.depth] is not place:
             ahead.append(place)
             assert place.parent is not None  # the root is always on the path
@@ -222,7 +222,7 @@ class Cursor:
         self._looked()  # it says so if the limits were what ended it
         return False
 
-    def bits(self, place: Place) -> Bits:
+    def bits(self, place: MatcherState) -> Bits:
         """What may follow a prefix; computed once."""
         known = self._known.get(place)
         if known is None:
@@ -240,7 +240,7 @@ class Cursor:
         self._refuse_failed()
         return bits
 
-    def forced(self, place: Place) -> tuple[int, ...]:
+    def forced(self, place: MatcherState) -> tuple[int, ...]:
         """The tokens that must follow a prefix."""
         if not self.move(place):
             return ()
@@ -268,7 +268,7 @@ class Cursor:
 class _Wrapped:
     """What llguidance asks of a tokenizer."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: FormVocabulary) -> None:
         self._words = words
         pieces = [words.piece(token) for token in range(words.size)]
         control = [token for token, piece in enumerate(pieces) if not piece]

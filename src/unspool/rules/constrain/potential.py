@@ -19,7 +19,7 @@ def nothing(tokens: tuple[int, ...]) -> float:
     return 0.0
 
 
-class Wanting(Protocol):
+class UnboundPotential(Protocol):
     """Says which texts are wanted, once it is known how they read and where they end."""
 
     def over(self, stop: Stop) -> Potential:

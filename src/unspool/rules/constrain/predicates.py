@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest
-from ...core.warp.limits import expect
+from ...core.warp.warp_limits import expect
 from .constraint import Constraint, State
-from .form import Form, Words
+from .form import Form, FormVocabulary
 from .still import dead, over
 
 
@@ -35,9 +35,9 @@ class Predicate(Form):
         called = self.ends is None or callable(self.ends)
         expect(called, "ends", self.ends, "None, or a function from a text to True or False")
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The condition over these tokens."""
-        return Told(self, words)
+        return BoundPredicate(self, words)
 
     def ask(self, question: Callable[[str], bool], text: str) -> bool:
         """What a function says of a text, or an error that shows which text it failed on."""
@@ -53,11 +53,11 @@ class Predicate(Form):
 
 
 @dataclass(frozen=True)
-class Told:
+class BoundPredicate:
     """A predicate over a vocabulary."""
 
     predicate: Predicate
-    words: Words
+    words: FormVocabulary
 
     def start(self) -> State:
         """The empty text."""
@@ -68,7 +68,7 @@ class Told:
 class Said:
     """The bytes of the text so far."""
 
-    of: Told
+    of: BoundPredicate
     data: bytes
 
     def step(self, token: int) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .finite import ALWAYS, Graph
+from .finite import ALWAYS, AndOrGraph
 
 _TOKENS = re.compile(
     r"""(?P<space>[ \t\r]+|//[^\n]*|\#[^\n]*)
@@ -27,7 +27,7 @@ def endless(source: str) -> tuple[str, ...]:
     """If nothing finite comes of `start`, the rules of which that is true; () if something does, or if in doubt."""
     try:
         rules = _rules(source)
-        graph = Graph()
+        graph = AndOrGraph()
         nodes = {name: graph.later() for name in rules}
         for name, body in rules.items():
             graph.settle(nodes[name], _Reader(body, nodes, graph).whole())
@@ -83,7 +83,7 @@ def _lines(source: str) -> list[list[tuple[str, str]]]:
 class _Reader:
     """The body of a rule as nodes: alternatives of sequences of parts, each of them once, optional or several times."""
 
-    def __init__(self, body: list[tuple[str, str]], nodes: dict[str, int], graph: Graph) -> None:
+    def __init__(self, body: list[tuple[str, str]], nodes: dict[str, int], graph: AndOrGraph) -> None:
         self._body, self._nodes, self._graph, self._at = body, nodes, graph, 0
 
     def whole(self) -> int:

@@ -9,15 +9,15 @@ from functools import cached_property
 from typing import Any
 
 from ...core.errors import BadRequest, MissingExtra
-from ...core.warp.limits import expect
-from .checked import Checked
+from ...core.warp.warp_limits import expect
+from .checked_constraint import CheckedConstraint
 from .constraint import Constraint
 from .finite import endless
-from .form import Form, Words
-from .formats import checker, spell_out
+from .form import Form, FormVocabulary
 from .keyword import ENFORCED, FORMATS, KNOWN_FORMATS, SILENT, UNENFORCED, idle, inside, pointless, reference_alone
 from .matcher import engine, tongue
 from .relaxing import COUNTED, Use, relax
+from .schema_formats import checker, spell_out
 from .trial import try_first
 
 UNTOLD = ("format",)  # what no check at the end could tell either: jsonschema lets most formats pass
@@ -58,11 +58,11 @@ class JsonSchema(Form):
     check: bool = False
     space: str = SPACE
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The schema over these tokens."""
         checked = self.report.checked
         compiled = tongue(words).compile(self.enforceable(), "the JSON schema")
-        return Checked(compiled, validator(self.source, words, checked), words) if checked else compiled
+        return CheckedConstraint(compiled, validator(self.source, words, checked), words) if checked else compiled
 
     def enforceable(self) -> str:
         """The grammar in llguidance's own form; BadRequest if the schema asks for what it cannot enforce."""
@@ -199,7 +199,7 @@ def _readable(pattern: str) -> bool:
     return not matcher.validate_grammar(grammar)
 
 
-def validator(source: str, words: Words, checked: Sequence[Use] = ()) -> Callable[[str], bool]:
+def validator(source: str, words: FormVocabulary, checked: Sequence[Use] = ()) -> Callable[[str], bool]:
     """What tells whether a finished text is right; of `checked` also what the schema's own draft does not know."""
     try:
         from jsonschema.exceptions import SchemaError

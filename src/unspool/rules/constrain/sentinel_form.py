@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 
-from ...core.warp.limits import expect
+from ...core.warp.warp_limits import expect
 from .constraint import Constraint
-from .form import Form, Words
+from .form import Form, FormVocabulary
 from .trie import choices
 from .until_form import until
 
@@ -33,7 +33,7 @@ class Sentinels(Form):
         gaps = "".join(f" {word}{self.mark.format(i)}" for i, word in enumerate(self.words, 1))
         return f"TL;DR:{self.mark.format(0)}{gaps}" + (f" | {document}" if document else "")
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The order of the sentinels over these tokens."""
         marks = [self.mark.format(i) for i in range(len(self.words) + 2)]
         parts: list[Form] = [choices(marks[0]), *(until(mark) for mark in marks[1:])]

@@ -15,13 +15,13 @@ from ...core.asks import Decoding, Score, Scores
 from ...core.chance import Chance
 from ...core.claim import SEED, About, Method, claims
 from ...core.stop import Stop
-from ...core.warp.limits import expect
 from ...core.warp.warp import Warp
+from ...core.warp.warp_limits import expect
 from ...loops.plain import Plain
 from ...loops.speculate import Speculate
 from ..draft.lookup import Lookup
 from .constraint import Constrained
-from .form import Form, Words
+from .form import Form, FormVocabulary
 from .itemset import DEAD, OVER, ROOT, ItemSet
 
 if TYPE_CHECKING:
@@ -90,9 +90,9 @@ class Static(Form):
 
     def start(self) -> State:
         """The root."""
-        return Place(self.items, ROOT)
+        return ItemPlace(self.items, ROOT)
 
-    def fit(self, words: Words) -> Static:
+    def fit(self, words: FormVocabulary) -> Static:
         """The same, if it was made for this vocabulary."""
         stops = frozenset(self.items.stops.tolist())
         fits = (words.size, words.eos) == (self.items.vocab, stops)
@@ -103,7 +103,7 @@ class Static(Form):
 
 
 @dataclass(frozen=True)
-class Place:
+class ItemPlace:
     """A beginning that some of the items share, or OVER, or DEAD: the number of its node."""
 
     items: ItemSet
@@ -111,7 +111,7 @@ class Place:
 
     def step(self, token: int) -> State:
         """The node below, or nowhere."""
-        return Place(self.items, self._after(token))
+        return ItemPlace(self.items, self._after(token))
 
     def mask(self) -> Tensor:
         """The tokens below this node, and an end where an item ends."""
@@ -178,6 +178,6 @@ class Shelf(Form):
         self._static = Static(items)  # one reference: whoever reads it has all of one set
         return old
 
-    def fit(self, words: Words) -> Static:
+    def fit(self, words: FormVocabulary) -> Static:
         """The set that is there now."""
         return self._static.fit(words)

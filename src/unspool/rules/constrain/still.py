@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .form import Words
+from .form import FormVocabulary
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Still:
         return bool(self.tokens)
 
 
-def over(words: Words) -> Still:
+def over(words: FormVocabulary) -> Still:
     """The state of a text that has ended."""
     return Still(words.size, words.eos)
 
 
-def dead(words: Words) -> Still:
+def dead(words: FormVocabulary) -> Still:
     """The state of a text that breaks its constraint."""
     return Still(words.size)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...core.warp.limits import expect
+from ...core.warp.warp_limits import expect
 from .constraint import Constraint, State
-from .form import Form, Words, refuse_half_characters, spelt
+from .form import Form, FormVocabulary, refuse_half_characters, spelt
 from .still import dead, mask_of, over
 
 
@@ -31,7 +31,7 @@ class Choices(Form):
             refuse_half_characters("a text of choices", text)
         object.__setattr__(self, "texts", tuple(given))
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The choice over these tokens."""
         return Trie({spelt(text, words) for text in self.texts}, words)
 
@@ -39,7 +39,7 @@ class Choices(Form):
 class Trie:
     """The token sequences that may be written, sharing their beginnings."""
 
-    def __init__(self, sequences: Collection[Sequence[int]], words: Words) -> None:
+    def __init__(self, sequences: Collection[Sequence[int]], words: FormVocabulary) -> None:
         expect(
             len(sequences) > 0, "a trie", tuple(sequences), "at least one sequence of tokens, else nothing can follow"
         )
@@ -57,11 +57,11 @@ class Trie:
 
     def start(self) -> State:
         """The root."""
-        return Node(self, 0)
+        return TrieNode(self, 0)
 
 
 @dataclass(frozen=True)
-class Node:
+class TrieNode:
     """A beginning that some of the sequences share."""
 
     trie: Trie
@@ -73,7 +73,7 @@ class Node:
         if token in words.eos and self.complete():
             return over(words)
         below = self.trie.next[self.at].get(token)
-        return dead(words) if below is None else Node(self.trie, below)
+        return dead(words) if below is None else TrieNode(self.trie, below)
 
     def mask(self) -> Tensor:
         """The tokens below this node, and an end where a sequence ends."""

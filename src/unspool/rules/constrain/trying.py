@@ -14,14 +14,14 @@ from ...core.errors import EmptyLaw
 from ...core.law import Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ..search.grove import Grove
-from ..search.text import Text, told
-from .futures import Futures, Node, Visit
+from ..search.beam_cache import BeamCache
+from ..search.search_text import Text, told
+from .futures import FutureNode, Futures, Visit
 from .parted import parted, timely
 
 RECENT = 64  # beginnings that stay in the model, so that the next try need not read them again
 
-Draw: TypeAlias = Callable[[Law, Tensor, Node | None], Law]
+Draw: TypeAlias = Callable[[Law, Tensor, FutureNode | None], Law]
 """The law to draw from, given the model's, what the constraint allows, and the node that was there before this try."""
 
 
@@ -30,7 +30,7 @@ def trying(
 ) -> Decoding:
     """Draw whole texts until one meets the request's constraint; what each has seen is learnt when it ends."""
     warp, constraint = parted(warp)
-    grove, begin = Grove(rows), Text.begin(prompt, warp, stop)
+    grove, begin = BeamCache(rows), Text.begin(prompt, warp, stop)
     recent: dict[tuple[int, ...], Text] = {}
     for number in range(tries):
         text, state, node = begin, timely(constraint, stop), futures.roots.get(prompt)

@@ -8,9 +8,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ...core.warp.limits import expect
+from ...core.warp.warp_limits import expect
 from .constraint import Constraint, State
-from .form import Form, Words
+from .form import Form, FormVocabulary
 from .still import dead, over
 from .until_form import PAST, Waiting
 
@@ -29,15 +29,15 @@ class Unless(Form):
     def __post_init__(self) -> None:
         expect(isinstance(self.trigger, str) and self.trigger != "", "unless", self.trigger, "a text that is not empty")
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The trigger and the form over these tokens."""
-        return Watching(watch(self.trigger.encode(), words), self.form.fit(words))
+        return TriggerState(watch(self.trigger.encode(), words), self.form.fit(words))
 
 
-class Watch:
+class TriggerWatch:
     """A trigger over a vocabulary, with the masks of free text worked out. Cost: 10 ms a byte of the trigger, once."""
 
-    def __init__(self, trigger: bytes, words: Words) -> None:
+    def __init__(self, trigger: bytes, words: FormVocabulary) -> None:
         self.words, self.waiting = words, Waiting(trigger, words)
         pieces = [words.piece(token) for token in range(words.size)]
         self.masks = [self._mask(trigger, have, pieces) for have in range(len(trigger))]
@@ -54,16 +54,16 @@ class Watch:
 
 
 @lru_cache(maxsize=8)
-def watch(trigger: bytes, words: Words) -> Watch:
+def watch(trigger: bytes, words: FormVocabulary) -> TriggerWatch:
     """A trigger over a vocabulary."""
-    return Watch(trigger, words)
+    return TriggerWatch(trigger, words)
 
 
 @dataclass(frozen=True, eq=False)
-class Watching:
+class TriggerState:
     """Free text that becomes a text of `behind` at the trigger."""
 
-    watch: Watch
+    watch: TriggerWatch
     behind: Constraint
 
     def start(self) -> State:
@@ -73,7 +73,7 @@ class Watching:
 
 @dataclass(frozen=True, eq=False)
 class _Free:
-    whole: Watching
+    whole: TriggerState
     have: int
 
     def step(self, token: int) -> State:

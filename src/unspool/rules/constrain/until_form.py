@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...core.warp.limits import expect
+from ...core.warp.warp_limits import expect
 from .constraint import Constraint, State
-from .form import Form, Words
+from .form import Form, FormVocabulary
 from .still import dead, over
 
 PAST = -1  # the trigger stands inside a token and not at its end
@@ -29,7 +29,7 @@ class Until(Form):
     def __post_init__(self) -> None:
         expect(isinstance(self.trigger, str) and self.trigger != "", "until", self.trigger, "a text that is not empty")
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The trigger over these tokens."""
         return Waiting(self.trigger.encode(), words)
 
@@ -39,7 +39,7 @@ class Waiting:
     """An automaton over bytes that knows how much of the trigger the text ends in (Knuth, Morris and Pratt's)."""
 
     trigger: bytes
-    words: Words
+    words: FormVocabulary
     _masks: dict[int, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

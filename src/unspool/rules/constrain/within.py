@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest
-from ...core.warp.limits import expect, whole
+from ...core.warp.warp_limits import expect, whole
 from .closing import FREE, Closing
 from .constraint import Constraint, State
-from .form import Form, Words
+from .form import Form, FormVocabulary
 from .still import dead, mask_of
 
 SLACK = 8  # spare tokens at which a text must be closed
@@ -38,7 +38,7 @@ class Within(Form):
     def __post_init__(self) -> None:
         expect(whole(self.tokens, 1), "within", self.tokens, "a whole number of tokens from 1 on")
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The form over these tokens, in time."""
         found = in_time(self.form.fit(words), self.tokens, self.tokens, words)
         if found is None:
@@ -48,7 +48,7 @@ class Within(Form):
         return found
 
 
-def in_time(fitted: Constraint, most: int, reach: int, words: Words) -> InTime | None:
+def in_time(fitted: Constraint, most: int, reach: int, words: FormVocabulary) -> InTime | None:
     """The constraint, ended within `most` tokens; None if none of `reach` tokens is found that meets it."""
     closing = Closing(words.size, words.eos, words.piece)
     if closing.find(fitted.start(), reach - 1) is None:
@@ -65,15 +65,15 @@ class InTime:
     slack: int
     careful: int
     closing: Closing
-    words: Words
+    words: FormVocabulary
 
     def start(self) -> State:
         """The state before the first token."""
-        return _Free(self.constraint.start(), self.most, self.most, self)
+        return _UntilShort(self.constraint.start(), self.most, self.most, self)
 
 
 @dataclass(frozen=True, eq=False)
-class _Free:
+class _UntilShort:
     """A text that goes where its constraint lets it, until a look at the way to an end says that time is short."""
 
     state: State
@@ -85,7 +85,7 @@ class _Free:
         if self._short is not None or token in self.whole.words.eos:
             return (self._short or self.state).step(token)
         look = min(self.look, self.left - max(1, (self._spare - self.whole.careful) // 2))
-        return _Free(self.state.step(token), self.left - 1, look, self.whole)
+        return _UntilShort(self.state.step(token), self.left - 1, look, self.whole)
 
     def mask(self) -> Tensor:
         return (self._short or self.state).mask()
@@ -133,7 +133,7 @@ class _Short:
             return _Short(after, self.way[1:], self.left - 1, self.whole) if self.way else after
         if not self.allows(token):
             return dead(self.whole.words)
-        return _Free(self.state.step(token), self.left - 1, self.left - 1, self.whole)
+        return _UntilShort(self.state.step(token), self.left - 1, self.left - 1, self.whole)
 
     def mask(self) -> Tensor:
         mask = mask_of(self.whole.words.size, tuple(self._next))
@@ -164,6 +164,6 @@ class _Short:
 
 
 @lru_cache(maxsize=2)
-def _words(words: Words) -> Tensor:
+def _words(words: FormVocabulary) -> Tensor:
     """The tokens that are nothing but letters and figures, with or without a blank before them."""
     return torch.tensor([words.piece(token).removeprefix(b" ").isalnum() for token in range(words.size)])

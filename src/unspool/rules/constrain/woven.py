@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from .constraint import Constraint
-from .form import Form, Words
+from .form import Form, FormVocabulary
 from .matcher import tongue
 from .schema import JsonSchema
 
@@ -22,7 +22,7 @@ class Woven(Form):
     source: str
     schemas: tuple[tuple[str, JsonSchema], ...]
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The rules over these tokens."""
         grammars = [{"name": "rules", "lark_grammar": self.source}]
         for name, schema in self.schemas:

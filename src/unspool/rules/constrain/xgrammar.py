@@ -11,10 +11,10 @@ from typing import Any
 from torch import Tensor
 
 from ...core.errors import BadRequest, MissingExtra
-from .bits import Bits, Masks
-from .checked import Checked
+from .bits import Bits, MaskCache
+from .checked_constraint import CheckedConstraint
 from .constraint import Constraint
-from .form import Form, Words
+from .form import Form, FormVocabulary
 from .matcher import Compiled
 from .schema import json_schema, validator
 
@@ -34,9 +34,9 @@ class XGrammarSchema(Form):
 
     source: str
 
-    def fit(self, words: Words) -> Constraint:
+    def fit(self, words: FormVocabulary) -> Constraint:
         """The schema over these tokens."""
-        return Checked(compiled(self.source, words), validator(self.source, words), words)
+        return CheckedConstraint(compiled(self.source, words), validator(self.source, words), words)
 
 
 def xgrammar_schema(schema: Mapping[str, Any] | bool | str | Any) -> XGrammarSchema:
@@ -44,7 +44,7 @@ def xgrammar_schema(schema: Mapping[str, Any] | bool | str | Any) -> XGrammarSch
     return XGrammarSchema(json_schema(schema).source)
 
 
-def compiled(source: str, words: Words) -> Compiled:
+def compiled(source: str, words: FormVocabulary) -> Compiled:
     """What xgrammar alone makes of a schema, without a check."""
     vocabulary = _vocabulary(words)
     try:
@@ -56,10 +56,10 @@ def compiled(source: str, words: Words) -> Compiled:
     return Compiled(vocabulary, lambda: _Matcher(vocabulary.engine.GrammarMatcher(grammar)))
 
 
-class Vocabulary:
+class XgrammarVocabulary:
     """A vocabulary as xgrammar reads it. Cost: 0.3 s, once."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: FormVocabulary) -> None:
         self.engine = _engine()
         if not words.eos:
             raise BadRequest("this vocabulary has no end-of-text token, so a text that meets a grammar could not end")
@@ -67,7 +67,7 @@ class Vocabulary:
         pieces = [words.piece(token) for token in range(words.size)]  # an empty one is a control token to xgrammar
         info = self.engine.TokenizerInfo(pieces, vocab_size=words.size, stop_token_ids=sorted(words.eos))
         self.compiler = self.engine.GrammarCompiler(info, max_threads=1, cache_limit_bytes=CACHE)
-        self._masks = Masks(words.size)
+        self._masks = MaskCache(words.size)
 
     def bits(self, matcher: Any) -> Bits:
         """Which tokens may follow where this matcher stands."""
@@ -115,8 +115,8 @@ class _Matcher:
 
 
 @lru_cache(maxsize=2)
-def _vocabulary(words: Words) -> Vocabulary:
-    return Vocabulary(words)
+def _vocabulary(words: FormVocabulary) -> XgrammarVocabulary:
+    return XgrammarVocabulary(words)
 
 
 def _engine() -> Any:

@@ -9,16 +9,23 @@ from ...core.lazy import lazily
 if TYPE_CHECKING:
     from ...loops.denoise import Denoise as Denoise
     from ...loops.speculate import Speculate as Speculate
+    from .anyorder import Alike as Alike
     from .anyorder import AnyOrder as AnyOrder
+    from .anyorder import Copied as Copied
+    from .anyorder import HoleDrafter as HoleDrafter
+    from .anyorder import HoleOrder as HoleOrder
+    from .anyorder import left as left
+    from .anyorder import mixed as mixed
     from .autoregressive import plain as plain
     from .deliberate import Chunks as Chunks
     from .deliberate import Deliberate as Deliberate
+    from .deliberate import Doubt as Doubt
     from .deliberate import Least as Least
     from .deliberate import Scattered as Scattered
     from .fragments import Fragments as Fragments
     from .insert import Insert as Insert
     from .judge import Judge as Judge
-    from .refill import Given as Given
+    from .refill import GivenText as GivenText
     from .slots import Slots as Slots
     from .steps import Steps as Steps
     from .template import Template as Template
@@ -26,16 +33,16 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "anyorder": "AnyOrder",
-        "deliberate": "Chunks Deliberate Least Scattered",
         "..loops.denoise": "Denoise",
+        "..loops.speculate": "Speculate",
+        "anyorder": "Alike AnyOrder Copied HoleDrafter HoleOrder left mixed",
+        "autoregressive": "plain",
+        "deliberate": "Chunks Deliberate Doubt Least Scattered",
         "fragments": "Fragments",
         "insert": "Insert",
         "judge": "Judge",
-        "autoregressive": "plain",
-        "refill": "Given",
+        "refill": "GivenText",
         "slots": "Slots",
-        "..loops.speculate": "Speculate",
         "steps": "Steps",
         "template": "Template",
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 
@@ -13,21 +13,20 @@ from ...core.asks import Ask, Decoding, Done, Emit, Look
 from ...core.canvas import HOLE, Canvas, Status
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, Method, claims
-from ...core.errors import BadRequest
 from ...core.field import Field
 from ...core.law import Drawn, Law, Point
-from ...core.option import CANVAS, Choice, Range
 from ...core.stop import Stop
-from ...core.warp.limits import expect, whole
 from ...core.warp.warp import Warp
+from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import room
+from ...loops.denoise_state import DenoiseState
 from ...loops.guard import unguarded
-from ...loops.sight import Sight
 
 Guessing: TypeAlias = Generator[Ask, Any, Mapping[int, Law]]
+HoleOrder: TypeAlias = Callable[[Sequence[int], Chance], Sequence[int]]
 
 
-class Guess(Protocol):
+class HoleDrafter(Protocol):
     """Laws to draft some holes from, in their order: for all, for the first few, or for none.
 
     The first `exact` of them are the model's own, given all that stands: what is drawn from these need not be verified.
@@ -74,9 +73,6 @@ class Copied:
         return guesses
 
 
-GUESSES: Mapping[str, Guess] = {"alike": Alike(), "copied": Copied()}
-
-
 def left(holes: Sequence[int], chance: Chance) -> Sequence[int]:
     """From left to right."""
     return holes
@@ -91,23 +87,6 @@ def mixed(holes: Sequence[int], chance: Chance, role: Role = Role.ORDER, step: i
     return order
 
 
-ORDERS: Mapping[str, Callable[[Sequence[int], Chance], Sequence[int]]] = {"left": left, "mixed": mixed}
-
-
-def build(
-    depth: Annotated[int, Range(1, 64)] = 5,
-    guess: Annotated[str, Choice(tuple(GUESSES))] = "alike",
-    order: Annotated[str, Choice(tuple(ORDERS))] = "left",
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """Draft `depth` holes by one look (`alike`) or from the canvas (`copied`), in the order `left` or `mixed`."""
-    if guess not in GUESSES:
-        raise BadRequest(f"no guess is called {guess!r}; expected one of: {', '.join(GUESSES)}")
-    if order not in ORDERS:
-        raise BadRequest(f"no order is called {order!r}; expected one of: {', '.join(ORDERS)}")
-    return AnyOrder(depth, size, GUESSES[guess], ORDERS[order])
-
-
 def _trials(rule: type[AnyOrder]) -> list[Method]:
     return [rule(2, 3), rule(2, 3, Copied()), rule(2, 3, Alike(), mixed)]
 
@@ -117,7 +96,6 @@ def _trials(rule: type[AnyOrder]) -> list[Method]:
     note="if the model's conditionals are those of one joint law",
     shaped=False,
     trials=_trials,
-    build=build,
     paper="2504.20456",
     systems=("AS-ARM / ASSD", "ASSD (context n-gram draft)"),
 )
@@ -137,8 +115,8 @@ class AnyOrder:
 
     depth: int = 5
     size: int = 0
-    guess: Guess = Alike()
-    order: Callable[[Sequence[int], Chance], Sequence[int]] = left
+    guess: HoleDrafter = Alike()
+    order: HoleOrder = left
 
     def __post_init__(self) -> None:
         expect(whole(self.depth, 1), "anyorder:depth", self.depth, "a whole number of holes from 1 on")
@@ -169,14 +147,14 @@ class AnyOrder:
 
     def _round(
         self, canvas: Canvas, ahead: Sequence[int], chance: Chance, warp: Warp
-    ) -> Generator[Ask, Any, tuple[dict[int, Settled], int, int]]:
+    ) -> Generator[Ask, Any, tuple[dict[int, SettledToken], int, int]]:
         """The tokens that a round settles, how many were drafted for it, and how many of those stood."""
-        sheet, new, drafts = canvas, dict[int, Settled](), dict[int, Drawn]()
+        sheet, new, drafts = canvas, dict[int, SettledToken](), dict[int, Drawn]()
         guesses = yield from self.guess(canvas, ahead[: self.depth])
         for n, (i, raw) in enumerate(guesses.items()):
             law = _shaped(raw, sheet, i, warp, chance)
             if n < self.guess.exact:
-                new[i] = Settled(law.draw(chance, At(i, Role.PICK)).token, raw, law)
+                new[i] = SettledToken(law.draw(chance, At(i, Role.PICK)).token, raw, law)
             else:
                 drafts[i] = law.draw(chance, At(i, Role.DRAFT, round=canvas.step))
             sheet = sheet.fill({i: drafts[i].token if i in drafts else new[i].token}, Status.DRAFT)
@@ -189,17 +167,17 @@ class AnyOrder:
             law = _shaped(field[i], sheet, i, warp, chance)
             if i not in drafts:
                 token = law.draw(chance, At(i, Role.PICK)).token
-                return new | {i: Settled(token, field[i], law)}, len(drafts), stood
+                return new | {i: SettledToken(token, field[i], law)}, len(drafts), stood
             token, drafted = drafts[i]
             if not chance.coin(min(1.0, law[token] / drafted[token]), At(i, Role.ACCEPT, round=canvas.step)):
                 token = law.minus(drafted).draw(chance, At(i, Role.RESIDUAL, round=canvas.step)).token
-                return new | {i: Settled(token, field[i], law)}, len(drafts), stood
-            new[i] = Settled(token, field[i], law)
+                return new | {i: SettledToken(token, field[i], law)}, len(drafts), stood
+            new[i] = SettledToken(token, field[i], law)
             sheet = sheet.fill({i: token}, Status.DRAFT)
         return new, len(drafts), len(drafts)
 
 
-class Settled(NamedTuple):
+class SettledToken(NamedTuple):
     """A token for good, with the law it has been made to come from, before and after warps."""
 
     token: int
@@ -209,4 +187,4 @@ class Settled(NamedTuple):
 
 def _shaped(law: Law, canvas: Canvas, place: int, warp: Warp, chance: Chance) -> Law:
     """The law of a hole after all warps, on a canvas on which only this much stands."""
-    return law if isinstance(law, Point) else Sight(canvas, Field({place: law}), warp, chance).law(place)
+    return law if isinstance(law, Point) else DenoiseState(canvas, Field({place: law}), warp, chance).law(place)

@@ -5,24 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ...core.asks import Ask, Decoding, Done, Emit, Look, OutOfTime
 from ...core.canvas import Canvas
 from ...core.chance import Chance, Role
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.errors import BadRequest
+from ...core.claim import HEURISTIC, Method, claims, fit
 from ...core.field import Field
-from ...core.option import CANVAS, LEVEL, SHARE, Choice, Range
 from ...core.stop import Stop
-from ...core.warp.limits import expect, real, whole
 from ...core.warp.warp import Warp
+from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.guard import unguarded
 from ...loops.unmasker import Unmask, suited
 from ...loops.view import View, look
 from ..unmask.confident import Confident
-from ..unmask.trials import Brief
+from ..unmask.unmask_trials import Brief
 from .anyorder import mixed
 from .refill import overheard, refilled
 
@@ -52,7 +50,7 @@ class Least:
         count = _share(self.share, len(places))
         if count == 0:
             return []
-        field: Field = yield Look(canvas.veiled(places), tuple(places))
+        field: Field = yield Look(canvas.masked(places), tuple(places))
         return [sorted(sorted(places, key=lambda i: field[i][canvas.tokens[i]])[:count])]
 
 
@@ -97,21 +95,6 @@ def _share(share: float, count: int) -> int:
 DOUBTFUL, SURE = Least(), Confident()
 
 
-def build(
-    doubt: Annotated[str, Choice(("least", "scattered", "chunks"))] = "least",
-    share: Annotated[float, SHARE] = 0.3,
-    chunks: Annotated[int, Range(1, 1024)] = 4,
-    draft: Annotated[float, LEVEL] = 0.5,
-    threshold: Annotated[float, LEVEL] = 0.9,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """A quick text with the threshold `draft`; then a `share` of it (least, scattered) or its `chunks` again."""
-    doubts: dict[str, Doubt] = {"least": Least(share), "scattered": Scattered(share), "chunks": Chunks(chunks)}
-    if doubt not in doubts:
-        raise BadRequest(f"no doubt is called {doubt!r}; expected one of: {', '.join(doubts)}")
-    return Deliberate(Denoise(Confident(draft), size), doubts[doubt], Confident(threshold))
-
-
 def _trials(rule: type[Deliberate]) -> list[Method]:
     return [Brief(lambda size: rule(Denoise(Confident(0.0), size), Least(0.5), Confident(0.6)))]
 
@@ -120,7 +103,6 @@ def _trials(rule: type[Deliberate]) -> list[Method]:
     HEURISTIC,
     shaped=False,
     trials=_trials,
-    build=build,
     paper="2509.16622",
     systems=("Whisper-LLaDA (deliberation: random, low-confidence, semi-AR)",),
 )
@@ -142,7 +124,7 @@ class Deliberate:
 
     def fit(self, vocabulary: Any) -> Deliberate:
         """With every part made to fit this vocabulary."""
-        first, unmask = suited(self.first, vocabulary), suited(self.unmask, vocabulary)
+        first, unmask = fit(self.first, vocabulary), suited(self.unmask, vocabulary)
         view = suited(self.view, vocabulary)
         return replace(self, first=first, unmask=unmask, view=view)
 

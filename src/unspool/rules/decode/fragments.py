@@ -5,27 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
 from ...core.asks import Decoding, Done, Emit, OutOfTime
 from ...core.canvas import Canvas, Status
 from ...core.chance import At, Chance, Role
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, Method, claims, fit
 from ...core.errors import BadRequest
 from ...core.law import Law
-from ...core.option import CANVAS, WEIGHT, Range
 from ...core.stop import Stop
-from ...core.warp.limits import expect, whole
 from ...core.warp.warp import Warp
+from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
 from ...loops.guard import unguarded
 from ...loops.unmasker import Unmask, suited
 from ...loops.view import View, look
 from ..unmask.confident import Confident
 from ..unmask.cooling import Cooling
-from ..unmask.trials import Brief
+from ..unmask.unmask_trials import Brief
 from .refill import overheard, refilled
 
 COOLING = Cooling()
@@ -38,18 +37,6 @@ def likely(tokens: tuple[int, ...], logprobs: Sequence[float]) -> float:
     return sum(logprobs) / max(1, len(logprobs))
 
 
-def build(
-    rounds: Annotated[int, Range(0, 1024)] = 10,
-    least: Annotated[int, Range(1, 1024)] = 5,
-    most: Annotated[int, Range(1, 1024)] = 15,
-    randomness: Annotated[float, WEIGHT] = 0.5,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """Fragments between full stops, by the model's own taste."""
-    rule = Cooling(randomness)
-    return Fragments(Denoise(rule, size), rounds=rounds, least=least, most=most, unmask=rule)
-
-
 def _trials(rule: type[Fragments]) -> list[Method]:
     one = Confident(math.inf)
     return [Brief(lambda size: rule(Denoise(one, size), (0,), rounds=1, least=1, most=1, unmask=one))]
@@ -59,7 +46,6 @@ def _trials(rule: type[Fragments]) -> list[Method]:
     HEURISTIC,
     shaped=False,
     trials=_trials,
-    build=build,
     paper="2501.06158",
     systems=("GenMol (fragment remasking)",),
 )
@@ -94,7 +80,7 @@ class Fragments:
     def fit(self, vocabulary: Any) -> Fragments:
         """With every part made to fit this vocabulary, and its separators, unless some were given."""
         signs = [token for sign in self.signs if (token := vocabulary.token(sign)) is not None]
-        first, unmask = suited(self.first, vocabulary), suited(self.unmask, vocabulary)
+        first, unmask = fit(self.first, vocabulary), suited(self.unmask, vocabulary)
         view = suited(self.view, vocabulary)
         return replace(self, first=first, unmask=unmask, view=view, separators=self.separators or tuple(signs))
 

@@ -5,40 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from ...core.asks import Decoding, Done, Emit, Look, OutOfTime
 from ...core.canvas import HOLE, Canvas, Status
 from ...core.chance import At, Chance, Role
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.errors import BadRequest
 from ...core.field import Field
 from ...core.law import NEVER, Law
-from ...core.option import Numbers, Range
 from ...core.stop import Stop
-from ...core.warp.limits import expect, whole
 from ...core.warp.warp import Warp
+from ...core.warp.warp_limits import expect, whole
+from ...loops.denoise_state import DenoiseState
 from ...loops.guard import unguarded
-from ...loops.sight import Sight
-from ..constrain.form import Words
-from ..unmask.trials import Brief
-
-
-def build(
-    none: Annotated[int, Range(-1, 2**31 - 1)] = -1,
-    words: Annotated[tuple[int, ...], Numbers(Range(0, 2**31 - 1), 64)] = (),
-    rounds: Annotated[int, Range(1, 64)] = 10,
-    decay: Annotated[int, Range(0, 64)] = 1,
-) -> Method:
-    """Insert round these words, for a model whose token `none` says that a gap stays closed."""
-    return Insert(none, words, rounds, decay)
+from ..constrain.form import FormVocabulary
+from ..unmask.unmask_trials import Brief
 
 
 @claims(
     HEURISTIC,
     shaped=False,
     trials=lambda rule: [Brief(lambda size: rule(0, rounds=2))],
-    build=build,
     paper="2005.00558",
     systems=("POINTER",),
 )
@@ -69,7 +57,7 @@ class Insert:
         if self.none in self.words:
             raise BadRequest(f"the words hold token {self.none}, which says that nothing is inserted; leave it out")
 
-    def fit(self, vocabulary: Words) -> Insert:
+    def fit(self, vocabulary: FormVocabulary) -> Insert:
         """Itself, if all its tokens are in this vocabulary: a model cannot be asked about others."""
         for token in (self.none, *self.words):
             expect(token < vocabulary.size, "a token of insert", token, f"one of this model's {vocabulary.size}")
@@ -86,7 +74,7 @@ class Insert:
             except OutOfTime:
                 break  # what was inserted so far is a text
             held = min(1.0, turn / self.decay) if self.decay else 1.0
-            sight = Sight(canvas, Field({i: _held(field[i], self.none, held) for i in field}), warp, chance)
+            sight = DenoiseState(canvas, Field({i: _held(field[i], self.none, held) for i in field}), warp, chance)
             row, grown = self._grown(sight, row, stop.left(tail) - len(row))
             yield Emit((), (), (), canvas=_shown(text, row, turn))
             if not grown:
@@ -98,7 +86,7 @@ class Insert:
         yield Emit(kept, before[: len(kept)], after[: len(kept)], rounds=0, canvas=shown.fixed(0, len(shown)))
         return Done(kept, reason or "length", trim)
 
-    def _grown(self, sight: Sight, row: Sequence[Placed], room: float) -> tuple[list[Placed], int]:
+    def _grown(self, sight: DenoiseState, row: Sequence[Placed], room: float) -> tuple[list[Placed], int]:
         """The row with what was drawn for its gaps, as far as there is room, and how many that were."""
         grown, count, rest = list[Placed](), 0, iter(row)
         for i in range(sight.canvas.prompt, len(sight.canvas)):

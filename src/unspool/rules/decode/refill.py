@@ -13,7 +13,7 @@ from ...core.field import Field
 from ...core.law import Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...loops.sight import Sight
+from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import Unmask, begun
 from ...loops.view import View
 
@@ -34,7 +34,7 @@ class Hypothesis(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenText:
     """The method that writes these tokens and asks nothing: a hypothesis from elsewhere."""
 
     tokens: tuple[int, ...]
@@ -88,7 +88,7 @@ def refilled(canvas: Canvas, unmask: Unmask, view: View, warp: Warp, chance: Cha
     laws: dict[int, tuple[Law, Law]] = {}
     while canvas.holes:
         field: Field = yield from view(canvas, canvas.holes)
-        sight = Sight(canvas, field, warp, chance, renewed=True)
+        sight = DenoiseState(canvas, field, warp, chance, renewed=True)
         chosen = unmask(sight)
         canvas = canvas.fill({i: sight.draw(i).token for i in chosen}, Status.DRAFT)
         laws |= {i: (field[i], sight.law(i)) for i in chosen}

@@ -6,22 +6,21 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ...core.asks import Ask, Decoding, Done, Emit, Look, OutOfTime
 from ...core.canvas import Canvas
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.field import Field
 from ...core.law import Law
-from ...core.option import CANVAS, Product, Range
 from ...core.stop import Stop
-from ...core.warp.limits import expect, whole
 from ...core.warp.temperature import Temperature
 from ...core.warp.warp import Same, Warp
+from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import room
+from ...loops.denoise_state import DenoiseState
 from ...loops.guard import parts, unguarded
-from ...loops.sight import Sight
 
 
 def anything(tokens: tuple[int, ...]) -> bool:
@@ -29,7 +28,7 @@ def anything(tokens: tuple[int, ...]) -> bool:
     return True
 
 
-class Beam(NamedTuple):
+class SlotBeam(NamedTuple):
     """A canvas, the log-probability of what was filled, and the laws of that, before and after warps."""
 
     canvas: Canvas
@@ -37,21 +36,10 @@ class Beam(NamedTuple):
     laws: dict[int, tuple[Law, Law]]
 
 
-def build(
-    size: Annotated[int, CANVAS] = 0,
-    beam: Annotated[int, Range(1, 32)] = 8,
-    warm: Annotated[int, Range(0, 1024)] = 1,
-    together: Annotated[int, Range(1, 64)] = 2,
-) -> Annotated[Method, Product(1024, "beam", "beam", "together")]:
-    """So many slots, as many beams."""
-    return Slots(size, beam, warm, together)
-
-
 @claims(
     HEURISTIC,
     shaped=False,
     trials=lambda rule: [rule(3, beam=2)],
-    build=build,
     paper="2601.19501",
     systems=("MDGR",),
 )
@@ -93,15 +81,15 @@ class Slots:
         yield Emit(kept, before, after, rounds=0, canvas=best.canvas)
         return Done(kept, reason or ("length" if settled == len(best.canvas) else "time"), trim)
 
-    def ranked(self, canvas: Canvas, chance: Chance, warp: Warp) -> Generator[Ask, Any, Sequence[Beam]]:
+    def ranked(self, canvas: Canvas, chance: Chance, warp: Warp) -> Generator[Ask, Any, Sequence[SlotBeam]]:
         """All beams with no slot left, the likeliest first; if the time is over before, as they are then."""
-        beams, step = [Beam(canvas, 0.0, {})], 0
+        beams, step = [SlotBeam(canvas, 0.0, {})], 0
         while holes := beams[0].canvas.holes:
             sights = []
             try:
                 for beam in beams:
                     field: Field = yield Look(beam.canvas)
-                    sights.append(Sight(beam.canvas, field, warp, chance))
+                    sights.append(DenoiseState(beam.canvas, field, warp, chance))
             except OutOfTime:
                 return beams
             sure = {i: sum(sight.peak(i).p for sight in sights) for i in holes}
@@ -113,7 +101,7 @@ class Slots:
             yield Emit((), (), (), canvas=beams[0].canvas)
         return beams
 
-    def _with(self, slot: int, beams: Sequence[tuple[Beam, Sight]]) -> list[tuple[Beam, Sight]]:
+    def _with(self, slot: int, beams: Sequence[tuple[SlotBeam, DenoiseState]]) -> list[tuple[SlotBeam, DenoiseState]]:
         """Every beam with each of its best tokens in a slot."""
         wider = []
         for beam, sight in beams:
@@ -121,7 +109,7 @@ class Slots:
             laws = {**beam.laws, slot: (sight.raw[slot], law)}
             for token in _likeliest(law, self.beam):
                 filled = replace(beam.canvas.fill({slot: token}), step=sight.canvas.step + 1)
-                wider.append((Beam(filled, beam.score + law.logprob(token), laws), sight))
+                wider.append((SlotBeam(filled, beam.score + law.logprob(token), laws), sight))
         return wider
 
 

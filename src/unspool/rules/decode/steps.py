@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 from ...core.asks import Ask, Decoding, Done, Emit, Keep, Score, Scores
 from ...core.chance import At, Chance, Role
@@ -12,23 +12,13 @@ from ...core.chosen import chosen
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
 from ...core.law import Law
-from ...core.option import STEP, Range
 from ...core.stop import Stop, Tail
 from ...core.tree import NOTHING, ROOT, Tree
-from ...core.warp.limits import expect, real, whole
 from ...core.warp.warp import Prefix, Warp
+from ...core.warp.warp_limits import expect, real, whole
 from ...loops.drafter import possible
 from ..draft.chain import DRAFT
 from .judge import Chatting, Judge
-
-
-def build(
-    threshold: Annotated[float, Range(0, 100)] = 7.0,
-    longest: Annotated[int, STEP] = 512,
-    first: Annotated[int, Range(0, 4096)] = 0,
-) -> Method:
-    """Steps that end with a blank line, judged by the ready-made question for chat models."""
-    return Steps(None, threshold, longest, first)
 
 
 def _trials(rule: type[Steps]) -> list[Method]:
@@ -39,7 +29,6 @@ def _trials(rule: type[Steps]) -> list[Method]:
 @claims(
     HEURISTIC,
     trials=_trials,
-    build=build,
     paper="2504.07891",
     systems=("SpecReason",),
     needs=(DRAFT,),

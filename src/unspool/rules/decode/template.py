@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 from ...core.asks import Decoding, Done, Emit, Keep, Score, Scores
 from ...core.chance import At, Chance, Role
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.errors import BadRequest
-from ...core.option import STEP, FreeText
 from ...core.stop import Stop
 from ...core.tree import NOTHING, ROOT
-from ...core.warp.limits import expect, whole
 from ...core.warp.warp import Prefix, Warp
+from ...core.warp.warp_limits import expect, whole
 from ...loops.guard import unbound
-from ..constrain.form import Words, spelt
-
-
-def build(words: Annotated[str, FreeText(512)] = "", longest: Annotated[int, STEP] = 24) -> Method:
-    """A template of words, as in words=dog+ball; at most `longest` tokens between two of them."""
-    return Template(tuple(words.split("+")) if words else (), longest)
+from ..constrain.form import FormVocabulary, spelt
 
 
 @dataclass(frozen=True)
@@ -35,7 +28,6 @@ class Word:
 @claims(
     HEURISTIC,
     trials=lambda rule: [rule((Word(b"b", (1,), (1,)),), longest) for longest in (1, 24)],
-    build=build,
     paper="2211.08387",
     systems=("AutoTemplate (decoding; a causal model's end of text for its sentinels)",),
 )
@@ -62,7 +54,7 @@ class Template:
         expect(fits and isinstance(self.words, tuple), "template:words", self.words, "words that are not empty")
         expect(whole(self.longest, 1), "template:longest", self.longest, "a whole number of tokens from 1 on")
 
-    def fit(self, vocabulary: Words) -> Template:
+    def fit(self, vocabulary: FormVocabulary) -> Template:
         """With its words in the tokens of this vocabulary."""
         words = tuple(word if isinstance(word, Word) else _word(word, vocabulary) for word in self.words)
         return replace(self, words=words)
@@ -113,6 +105,6 @@ class Template:
         return list(missing[0].later if len(prefix) > start else missing[0].first)
 
 
-def _word(word: str, vocabulary: Words) -> Word:
+def _word(word: str, vocabulary: FormVocabulary) -> Word:
     plain, behind = spelt(word, vocabulary), spelt(f" {word}", vocabulary)
     return Word(word.encode(), plain, behind)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
 
 from ...core.asks import Score, Scores, Tops
 from ...core.chance import Chance
 from ...core.chosen import chosen
-from ...core.claim import SEED, Method, claims
+from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
-from ...core.option import DEPTH, NGRAM, Product, Range
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -18,20 +16,9 @@ from ...loops.speculate import Speculate
 from .lookup import Lookup, Places
 
 
-def build(
-    ngram: Annotated[int, NGRAM] = 3,
-    least: Annotated[int, NGRAM] = 2,
-    depth: Annotated[int, DEPTH] = 5,
-    beside: Annotated[int, Range(0, 16)] = 2,
-) -> Annotated[Method, Product(256, "depth", "beside")]:
-    """Aligned copies under the walk."""
-    return Speculate(Aligned(Lookup(ngram, least, depth), beside), budget=depth * (1 + beside))
-
-
 @claims(
     SEED,
-    trials=lambda _: [build(1, 1, 2, 1), build(2, 1, 1, 2)],
-    build=build,
+    trials=lambda _: [Speculate(Aligned(Lookup(1, 1, 2), 1), budget=4), Speculate(Aligned(Lookup(2, 1, 1)), budget=3)],
     paper="2505.13204",
     systems=("AASD (alignment sampling)",),
 )
@@ -42,8 +29,8 @@ class Aligned(Draft):
     They are read off the target's laws when it reads the prompt; a few tokens are kept per place, not the laws. Of what
     a cache held already and of generated text nothing is known, and the copy goes alone.
 
-    Claim: SEED under the walk. Cost: the prompt is read in a forward of its own, with the output layer over its last
-    512 tokens; then as `lookup`, with 1 + `beside` nodes per token.
+    Claim: SEED under sample matching. Cost: the prompt is read in a forward of its own, with the output layer over its
+    last 512 tokens; then as `lookup`, with 1 + `beside` nodes per token.
     """
 
     lookup: Lookup = Lookup()  # noqa: RUF009  (frozen)

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Annotated
 
 from ...core.asks import Price, Score, Scores, Tops
 from ...core.chance import Chance
 from ...core.chosen import chosen
-from ...core.claim import SEED, Method, claims
+from ...core.claim import SEED, claims
 from ...core.cost import FREE, Cost
 from ...core.law import Drawn
-from ...core.option import NODES
 from ...core.tree import NOTHING, Tree
-from ...core.warp.temperature import warmth
+from ...core.warp.temperature import temperature_of
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source, begun, possible
 from ...loops.speculate import Speculate
 from ..grow.best_first import planted, worth
+from .bigram_recycling import BigramRecycling
 from .chain import DRAFT
 from .composite import CompositeSource
 from .guide import Planted
 from .merge import Merged
 from .prefilled import WIDTH
 from .rates import Rate
-from .recall import Recall
 from .suffix import Suffix
 
 WIDE = 64
@@ -35,12 +33,7 @@ SHORT, LONG = 16, 128  # tokens to rest
 PROBE = 16  # rounds after which a draft model that did not seem to pay is asked again
 
 
-def build(nodes: Annotated[int, NODES] = 31) -> Method:
-    """Whatever pays, under the walk."""
-    return Speculate(Auto(), budget=nodes)
-
-
-@claims(SEED, trials=lambda _: [build(nodes=2)], build=build, systems=("auto",))
+@claims(SEED, trials=lambda _: [Speculate(Auto(), budget=2)], systems=("auto",))
 @dataclass(frozen=True)
 class Auto(Draft):
     """The tree with the most expected tokens per time: (1 + Σ p̂(path)) / t(1 + nodes), by this machine's own t.
@@ -55,16 +48,16 @@ class Auto(Draft):
     for a few tokens, twice as many each time up to 128, or as many as make looking a fiftieth of the time, and then
     looks again. Where h alone is more than t(1), as in a full batch on a GPU, it rests without a look, and only asks
     now and then whether the batch has shrunk. A model on a GPU that drafts for itself is left to do so, and decides by
-    its own clock whether that pays (`resident`).
+    its own clock whether that pays (`on_device`).
 
-    Claim: SEED under the walk. Cost: that of what pays; on the host, a copy, a top-k and a heap per round.
+    Claim: SEED under sample matching. Cost: that of what pays; on the host, a copy, a top-k and a heap per round.
     """
 
     width: int = 8
 
     def begin(self, prefix: Prefix) -> Source:
         """Fresh sources, and no record yet."""
-        return Paying(Merged([begun(draft, prefix) for draft in (Suffix(), Recall(self.width))], FREE))
+        return Paying(Merged([begun(draft, prefix) for draft in (Suffix(), BigramRecycling(self.width))], FREE))
 
 
 class Paying(CompositeSource):
@@ -77,7 +70,7 @@ class Paying(CompositeSource):
         self.looked = self.untold = False  # whether it has looked in this round, and waits for the prompt's laws
         self.spent, self.host = 0.0, HOST  # seconds of this round so far, and lately per round
         self.pause, self.until = 0, 0
-        self.leap = 0  # tokens that the model may draft for itself
+        self.on_device = 0  # tokens that the model may draft for itself
 
     @property
     def want(self) -> tuple[str, ...]:
@@ -87,7 +80,7 @@ class Paying(CompositeSource):
     @property
     def ahead(self) -> int:
         """What was found when it last looked."""
-        return self.leap
+        return self.on_device
 
     def rest(self, prefix: Prefix) -> int:
         """For how many tokens drafting would cost more than it brings."""
@@ -97,8 +90,8 @@ class Paying(CompositeSource):
         """What pays."""
         cost: Cost = yield Price()
         other: Cost | None = yield Price(DRAFT)
-        if cost.leaps and other is None and warmth(prefix.warp) is not None:
-            self.leap, self.until = budget, len(prefix) + LONG
+        if cost.speculates and other is None and temperature_of(prefix.warp) is not None:
+            self.on_device, self.until = budget, len(prefix) + LONG
             return NOTHING
         ahead = self.host * cost.requests
         if ahead > cost(1):  # so many wait for each other that not even looking pays

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from ...core.claim import SEED, Method, claims
+from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
-from ...core.option import DEPTH
 from ...loops.speculate import Speculate
 from .jacobi import Jacobi
 
 
-def build(size: Annotated[int, DEPTH] = 8) -> Method:
-    """Jacobi decoding in blocks under the walk."""
-    return Speculate(Jacobi(Blocks(size)), budget=max(size - 1, 1))
-
-
 @claims(
     SEED,
-    trials=lambda _: [build(2), build(3)],
-    build=build,
+    name="blocks",
+    trials=lambda _: [Speculate(Jacobi(JacobiBlocks(2)), budget=1), Speculate(Jacobi(JacobiBlocks(3)), budget=2)],
     paper="2305.10427",
     systems=("Parallel Jacobi (PJ)", "Parallel GS-Jacobi (PGJ)", "Hybrid GS-Jacobi (HGJ)", "PD-VLA (fixed chunks)"),
 )
 @dataclass(frozen=True)
-class Blocks:
+class JacobiBlocks:
     """Guess to the end of the current block of `size` tokens and no further, the frame of Jacobi decoding in blocks.
 
     One block as long as the text is PJ, and PD-VLA's action chunk; small blocks are PGJ; that a stop ends the text in
     any block is HGJ. A block takes at most `size` forwards, and size 1 is plain decoding.
 
-    Claim: SEED under the walk, ARGMAX under greedy. Cost: as `jacobi`, but forwards get narrower towards a block's end.
+    Claim: SEED under sample matching, ARGMAX under greedy. Cost: as `jacobi`, but forwards get narrower towards a
+    block's end.
     """
 
     size: int = 8

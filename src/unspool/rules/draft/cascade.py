@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 from ...core.asks import TARGET, Ask, Draw, Look, Price, Score, Scores, Verify
 from ...core.chance import At, Chance
 from ...core.claim import LAW, Method, claims
 from ...core.errors import BadRequest, EmptyLaw
 from ...core.law import Drawn, Law
-from ...core.option import NGRAM, Range
+from ...core.sample_match import sample_match
 from ...core.tree import ROOT, Tree
-from ...core.walk import walk
 from ...core.warp.warp import Prefix, Scored
 from ...loops.drafter import Draft, Memoryless, Proposing, begun, check_drafter
 from ...loops.speculate import Speculate
@@ -27,23 +26,16 @@ END = -1  # stands for the token after a node where warps leave the draft model 
 APART = 1 << 12  # more siblings than any draft has: keeps the noise of inner rounds apart
 
 
-def build(
-    depth: Annotated[int, Range(1, 64)] = 6, ngram: Annotated[int, NGRAM] = 3, copied: Annotated[int, Range(1, 64)] = 5
-) -> Method:
-    """Prompt lookup drafts for the draft model, whose tokens the target verifies by rejection."""
-    cascade = Cascade(Lookup(ngram, min(2, ngram), copied), walk, depth)
-    return Speculate(cascade, rejection, budget=depth + copied)
-
-
 def _trials(_: type[Cascade]) -> list[Method]:
     two = Speculate(Cascade(Chain(1), rejection, 2), rejection)  # the second inner round begins after the first's token
-    return [build(1, 1, 1), build(3, 1, 1), Speculate(Cascade(Chain(1), rejection, 1), rejection), two]
+    one = Speculate(Cascade(Chain(1), rejection, 1), rejection)
+    copied = [Speculate(Cascade(Lookup(1, 1, 1), depth=depth), rejection, budget=depth + 1) for depth in (1, 3)]
+    return [*copied, one, two]
 
 
 @claims(
     LAW,
     trials=_trials,
-    build=build,
     paper="2505.22179",
     systems=("SpecMQuant (hierarchical)", "exact cascades of several models"),
     needs=(DRAFT,),
@@ -67,14 +59,16 @@ class Cascade(Memoryless):
     """
 
     draft: Draft = Lookup()  # noqa: RUF009  (frozen)
-    verify: Verify = walk
+    verify: Verify = sample_match
     depth: int = 6
     reuses_noise = False  # whatever drafts inside: every inner round has noise of its own
 
     def __post_init__(self) -> None:
         check_drafter("cascade:draft", self.draft)
         if not callable(self.verify):
-            raise BadRequest(f"cascade:verify={self.verify!r} cannot be used; expected an exact rule such as walk")
+            raise BadRequest(
+                f"cascade:verify={self.verify!r} cannot be used; expected an exact rule such as sample_match"
+            )
         if self.depth < 1:
             raise BadRequest(f"cascade:depth={self.depth} cannot be used; expected a depth from 1 on")
 
@@ -86,7 +80,7 @@ class Cascade(Memoryless):
             noise, trunk = _Apart(chance, len(prefix), len(written)), Tree.chain(written)
             tree: Tree = yield from _below(trunk, proposed(inner, here, budget, noise))
             scores: Scores = yield from _score(trunk, Score(tree, by=DRAFT, want=inner.want))
-            scored = _ending(_Ending(tree, here, scores.leaf[0], scores.after))
+            scored = _ending(_EndedScores(tree, here, scores.leaf[0], scores.after))
             node, token = self.verify(scored, noise)
             path = scored.tree.path(node)
             tokens = (*scored.tree.tokens(path), token)
@@ -121,7 +115,7 @@ class _Apart:
         return at._replace(k=(self.written + 1) * APART + at.k, round=self.round)
 
 
-class _Ending(Scored):
+class _EndedScores(Scored):
     """The draft model's laws; where it has no token left, the text of this model ends."""
 
     def law(self, node: int) -> Law:
@@ -132,14 +126,14 @@ class _Ending(Scored):
         return Law.point(END) if law.is_empty() else law
 
 
-def _ending(scored: _Ending) -> _Ending:
+def _ending(scored: _EndedScores) -> _EndedScores:
     """The same tree with nothing below the ends, so that no rule weighs a token there."""
     tree = scored.tree
     ends = {node for node in (ROOT, *range(len(tree))) if scored.law(node).best == END}
     if not ends:
         return scored
     kept = [node for node in range(len(tree)) if ends.isdisjoint([ROOT, *tree.path(node)[:-1]])]
-    return _Ending(tree.only(kept), scored.prefix, scored.raw_root, [scored.raw_after[node] for node in kept])
+    return _EndedScores(tree.only(kept), scored.prefix, scored.raw_root, [scored.raw_after[node] for node in kept])
 
 
 def _below(trunk: Tree, proposing: Proposing) -> Proposing:

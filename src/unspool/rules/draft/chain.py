@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Draw, Drew, Score, Scores
 from ...core.chance import At, Chance, Role
-from ...core.claim import LAW, Method, claims
+from ...core.claim import LAW, claims
 from ...core.errors import BadRequest
-from ...core.option import DEPTH
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Memoryless, Proposing, possible
@@ -19,15 +17,9 @@ from ..verify.rejection import rejection
 DRAFT = "draft"
 
 
-def build(depth: Annotated[int, DEPTH] = 4) -> Method:
-    """A drafted chain under rejection."""
-    return Speculate(Chain(depth), rejection, budget=depth)
-
-
 @claims(
     LAW,
-    trials=lambda _: [build(depth=1), build(depth=2)],
-    build=build,
+    trials=lambda _: [Speculate(Chain(1), rejection, budget=1), Speculate(Chain(2), rejection, budget=2)],
     paper="2211.17192",
     systems=("Speculative decoding (draft model)",),
     needs=(DRAFT,),

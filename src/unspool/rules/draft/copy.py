@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated
 
 from ...core.asks import Scores
 from ...core.chance import Chance
 from ...core.chosen import chosen
 from ...core.claim import SEED, Method, claims
 from ...core.errors import BadRequest
-from ...core.option import DEPTH, NGRAM
 from ...core.tree import NOTHING, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -20,19 +18,13 @@ from ...loops.speculate import Speculate
 SEVERAL = -1
 
 
-def build(depth: Annotated[int, DEPTH] = 16, ngram: Annotated[int, NGRAM] = 3) -> Method:
-    """Copying from the prompt under the walk."""
-    return Speculate(Copy(depth, ngram), budget=depth)
-
-
 def _trials(_: type[Copy]) -> list[Method]:
-    return [build(2, 1), build(3, 2), Speculate(Copy(2, 1, input=(0, 1, 1, 0)))]
+    return [Speculate(Copy(2, 1), budget=2), Speculate(Copy(3, 2), budget=3), Speculate(Copy(2, 1, input=(0, 1, 1, 0)))]
 
 
 @claims(
     SEED,
     trials=_trials,
-    build=build,
     paper="2205.10350",
     systems=("Input-guided aggressive decoding (IAD)",),
 )
@@ -45,7 +37,7 @@ class Copy(Draft):
     their start; without it the prompt is the input, and copying starts at the first such match. The paper drafts all
     that is left of the input at once, which a cap of `depth` only splits into rounds.
 
-    Claim: SEED under the walk, ARGMAX under greedy.
+    Claim: SEED under sample matching, ARGMAX under greedy.
     Cost: no model; `ngram` dictionary entries per token of the input, `ngram` look-ups per round.
     """
 

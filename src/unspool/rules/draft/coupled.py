@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.chance import At, Chance, Role
-from ...core.claim import SEED, Method, claims
+from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
-from ...core.option import DEPTH
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Memoryless, Proposing
 from ...loops.speculate import Speculate
 from .chain import DRAFT, drawn_chain
 
 
-def build(depth: Annotated[int, DEPTH] = 4) -> Method:
-    """A coupled chain under the walk."""
-    return Speculate(Coupled(depth), budget=depth)
-
-
 @claims(
     SEED,
-    trials=lambda _: [build(depth=1), build(depth=2)],
-    build=build,
+    trials=lambda _: [Speculate(Coupled(1), budget=1), Speculate(Coupled(2), budget=2)],
     paper="2408.07978",
     systems=("Drafter-invariant speculation (shared uniforms)",),
     needs=(DRAFT,),
@@ -32,13 +24,13 @@ def build(depth: Annotated[int, DEPTH] = 4) -> Method:
 class Coupled(Memoryless):
     """Draw `depth` tokens from a draft model with the random numbers that plain decoding will use at those positions.
 
-    x = Q⁻¹(u), and the walk asks whether P⁻¹(u) = x: accepted with probability Σ over x of |I_P(x) ∩ I_Q(x)|, where
-    I(x) is the interval of x in the cumulative law by token id. This is the shared-uniform coupling, not the
+    x = Q⁻¹(u), and sample matching asks whether P⁻¹(u) = x: accepted with probability Σ over x of |I_P(x) ∩ I_Q(x)|,
+    where I(x) is the interval of x in the cumulative law by token id. This is the shared-uniform coupling, not the
     exponential race of the papers: it has no bound like (1 − TV)/(1 + TV), since mass moved between low ids shifts all
     intervals above. With P = Q everything stands.
 
-    Claim: SEED under the walk; LAW under rules that decide token by token, such as rejection. A rule that weighs a
-    token by those after it would meet their noise again in the next round, so `Speculate` refuses it.
+    Claim: SEED under sample matching; LAW under rules that decide token by token, such as rejection. A rule that weighs
+    a token by those after it would meet their noise again in the next round, so `Speculate` refuses it.
     Cost: `depth` forwards of the draft model per round.
     """
 

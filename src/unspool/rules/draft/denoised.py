@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import TARGET, Look
 from ...core.canvas import Canvas
 from ...core.chance import At, Chance, Role
-from ...core.claim import LAW, Method, claims
+from ...core.claim import LAW, claims
 from ...core.errors import BadRequest
 from ...core.field import Field
 from ...core.law import Drawn
-from ...core.option import DEPTH
 from ...core.tree import NOTHING, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Memoryless, Proposing, possible
 from ...loops.speculate import Speculate
-
-
-def build(depth: Annotated[int, DEPTH] = 4) -> Method:
-    """A block that is filled in one look, under rejection."""
-    from ..verify.rejection import rejection
-
-    return Speculate(Denoised(depth), rejection, budget=depth)
-
-
-def _trials() -> Iterator[Method]:
-    from ..verify.block import block
-
-    yield build(depth=2)
-    yield Speculate(Denoised(2), block, budget=2)
+from ..verify.block import block
+from ..verify.rejection import rejection
 
 
 @claims(
     LAW,
-    trials=lambda _: _trials(),
-    build=build,
+    trials=lambda _: [Speculate(Denoised(2), rejection, budget=2), Speculate(Denoised(2), block, budget=2)],
     paper="2603.25702",
     systems=("S2D2 (always verified)",),
 )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.chance import Chance
 from ...core.claim import SEED, Method, claims
 from ...core.errors import BadRequest
-from ...core.option import NODES, Range
 from ...core.tree import NOTHING
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source, check_drafter
@@ -21,18 +19,13 @@ from .recycle import Recycle
 from .suffix import Suffix
 
 
-def build(least: Annotated[int, Range(1, 64)] = 2, nodes: Annotated[int, NODES] = 16) -> Method:
-    """A copy where the last `least` tokens stood before, else recycled tokens, under the walk."""
-    return Speculate(Either(Suffix(depth=nodes, least=least), Recycle()), budget=nodes)
-
-
 def _trials() -> Iterator[Method]:
-    yield build(least=2, nodes=2)
+    yield Speculate(Either(Suffix(depth=2, least=2), Recycle()), budget=2)
     yield Speculate(Either(Lookup(2, 2, 2), Lookup(1, 1, 1)))
     yield Speculate(Either(Lookup(2, 2, 2), Chain(1)))
 
 
-@claims(SEED, trials=lambda _: _trials(), build=build, systems=("lookup-first routers",))
+@claims(SEED, trials=lambda _: _trials(), systems=("lookup-first routers",))
 @dataclass(frozen=True)
 class Either(CompositeDraft):
     """The tree of the first drafter that proposes anything.
@@ -40,7 +33,7 @@ class Either(CompositeDraft):
     The laws stay as they were drawn, and which drafter is asked depends on what the ones before it proposed, never on a
     token that is used; so a joined draft is exact under whatever verifier each of its parts is.
 
-    Claim: SEED under the walk. Cost: that of the drafters that are asked.
+    Claim: SEED under sample matching. Cost: that of the drafters that are asked.
     """
 
     drafts: tuple[Draft, ...]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
 from ...core.asks import Score, Scores
 from ...core.chance import At, Chance, Role
 from ...core.chosen import chosen
-from ...core.claim import LAW, SEED, Method, claims
+from ...core.claim import LAW, SEED, claims
 from ...core.law import Drawn, Law
-from ...core.option import DEPTH, SHARE
 from ...core.tree import NOTHING, ROOT
-from ...core.warp.limits import expect, real, whole
 from ...core.warp.warp import Prefix
+from ...core.warp.warp_limits import expect, real, whole
 from ...loops.drafter import Memoryless, Proposing, possible
 from ...loops.speculate import Speculate
 from ..verify.rejection import rejection
@@ -24,20 +23,12 @@ from .chain import DRAFT
 Write: TypeAlias = Callable[[Law, At], Drawn]
 
 
-def build(sure: Annotated[float, SHARE] = 0.6, depth: Annotated[int, DEPTH] = 6) -> Method:
-    """Tokens drawn from the small model, or from the draft model where it is not sure, under rejection."""
-    return Speculate(Escalate(sure, depth), rejection, budget=depth)
-
-
-def build_surest(sure: Annotated[float, SHARE] = 0.6, depth: Annotated[int, DEPTH] = 6) -> Method:
-    """The likeliest tokens of the small model, or of the draft model where it is not sure, under the walk."""
-    return Speculate(Surest(sure, depth), budget=depth)
-
-
 @claims(
     LAW,
-    trials=lambda _: [build(sure=0.6, depth=1), build(sure=0.6, depth=2)],
-    build=build,
+    trials=lambda _: [
+        Speculate(Escalate(0.6, 1), rejection, budget=1),
+        Speculate(Escalate(0.6, 2), rejection, budget=2),
+    ],
     paper="2407.01955",
     systems=("S2D (sorted depths, as a cascade of models)",),
     needs=(DRAFT, SMALL),
@@ -74,8 +65,7 @@ class Escalate(Memoryless):
 
 @claims(
     SEED,
-    trials=lambda _: [build_surest(sure=0.6, depth=2)],
-    build=build_surest,
+    trials=lambda _: [Speculate(Surest(0.6, 2), budget=2)],
     paper="2407.01955",
     systems=("S2D (greedy drafts)",),
     needs=(DRAFT, SMALL),
@@ -86,7 +76,7 @@ class Surest(Memoryless):
 
     As `escalate`, but with chosen tokens, whose laws are point masses: best near greedy decoding.
 
-    Claim: SEED under the walk. Cost: as `escalate`.
+    Claim: SEED under sample matching. Cost: as `escalate`.
     """
 
     sure: float = 0.6

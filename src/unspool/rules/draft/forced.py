@@ -4,37 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.chance import Chance
 from ...core.chosen import chosen
 from ...core.claim import SEED, Method, claims
-from ...core.option import NODES
 from ...core.tree import Tree
 from ...core.warp.warp import Both, Prefix, Warp
 from ...loops.drafter import Draft, Proposing, Source
 from ...loops.speculate import Speculate
 from ..constrain.constraint import Constrained
+from .bigram_recycling import BigramRecycling
 from .guide import Guide, Kids
 from .merge import Merge
-from .recall import Recall
 from .suffix import Suffix
 
 if TYPE_CHECKING:
     from ..constrain.constraint import State
 
 
-def build(nodes: Annotated[int, NODES] = 15) -> Method:
-    """Forced tokens, copies and remembered laws in one tree, under the walk."""
-    return Speculate(Merge(Forced(), Suffix(depth=nodes), Recall()), budget=nodes)
-
-
 def _trials() -> Iterator[Method]:
     yield Speculate(Forced(), budget=2)
-    yield build(nodes=2)
+    yield Speculate(Merge(Forced(), Suffix(depth=2), BigramRecycling()), budget=2)
 
 
-@claims(SEED, trials=lambda _: _trials(), build=build, systems=("fast-forward tokens (guidance), jump-forward",))
+@claims(SEED, trials=lambda _: _trials(), systems=("fast-forward tokens (guidance), jump-forward",))
 @dataclass(frozen=True)
 class Forced(Draft):
     """Draft the tokens that the request's constraint forces to follow, in the spelling that it forces.
@@ -43,15 +37,15 @@ class Forced(Draft):
     it has read, the law of every token is known, and a draft that goes on behind them costs the same forward. Without a
     constraint nothing is drafted.
 
-    Claim: SEED under the walk. Cost: a look at the constraint per node.
+    Claim: SEED under sample matching. Cost: a look at the constraint per node.
     """
 
     def begin(self, prefix: Prefix) -> Source:
         """A source that remembers nothing: the prefix holds the constraint's state."""
-        return Spelling()
+        return ForcedSource()
 
 
-class Spelling(Source, Guide):
+class ForcedSource(Source, Guide):
     """The forced tokens behind a text; as a guide, behind every path of a tree."""
 
     voices = (1.0,)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
 from ...core.asks import Scores
 from ...core.chance import Chance
-from ...core.claim import SEED, Method, claims
+from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
-from ...core.option import NODES
 from ...core.tree import Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -21,15 +20,9 @@ HEADS = "heads"
 Guesses: TypeAlias = Sequence[Sequence[tuple[int, float]]]
 
 
-def build(nodes: Annotated[int, NODES] = 15) -> Method:
-    """A tree of what the model's heads guess, under the walk."""
-    return Speculate(Heads(), budget=nodes)
-
-
 @claims(
     SEED,
-    trials=lambda _: [build(nodes=2), build(nodes=4)],
-    build=build,
+    trials=lambda _: [Speculate(Heads(), budget=2), Speculate(Heads(), budget=4)],
     paper="2401.10774",
     systems=("Medusa",),
     needs=(HEADS,),
@@ -41,20 +34,20 @@ class Heads(Draft):
     p̂(path) = Π_k p_k(token k of the path): the k-th head does not know what the others guess. The tree has the paths
     with the largest products, where the paper has one fixed shape. In the round before, the forward that verified a
     tree has also computed the state that the heads now read, so drafting costs no forward. Heads are made by
-    `unspool train heads`; smollm2's come with the package.
+    `unspool train heads`; smollm2's come with unspool-weights.
 
-    Claim: SEED under the walk; it loses where a forward over a few tokens costs much more than one over a single token,
-    as with small models. Cost: one product by the output matrix per round, for all heads together.
+    Claim: SEED under sample matching; it loses where a forward over a few tokens costs much more than one over a single
+    token, as with small models. Cost: one product by the output matrix per round, for all heads together.
     """
 
     width: int = 8
 
     def begin(self, prefix: Prefix) -> Source:
         """Nothing is known before the prompt is read."""
-        return Foresight(self.width, len(prefix))
+        return HeadsSource(self.width, len(prefix))
 
 
-class Foresight(Source):
+class HeadsSource(Source):
     """What the heads said last of one text."""
 
     def __init__(self, width: int, length: int) -> None:
@@ -78,8 +71,8 @@ class Foresight(Source):
         if scores.ahead is None:
             raise BadRequest(
                 "the method heads asks for heads that look ahead, and this model has none: name a file of them with "
-                "--heads FILE (`unspool train heads` makes one; smollm2's come with the package). Heads need the "
-                "native runtime and one rank."
+                "--heads FILE (`unspool train heads` makes one; smollm2's come with unspool-weights). Heads need "
+                "the native runtime and one rank."
             )
         node = tree.end(prefix.text[self.length : -1])  # what was kept, but for its last token, was drafted
         self.guesses, self.length = scores.ahead(node, prefix.text[-1]), len(prefix)

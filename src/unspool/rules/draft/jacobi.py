@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from ...core.asks import Scores
 from ...core.chance import Chance, Role
 from ...core.chosen import chosen
-from ...core.claim import SEED, Method, claims
+from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
-from ...core.option import Range
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix, Scored
 from ...loops.drafter import Draft, Proposing, Source
@@ -60,15 +59,9 @@ class Slide:
         return self.window
 
 
-def build(window: Annotated[int, Range(0, 256)] = 8) -> Method:
-    """A sliding window of guesses under the walk."""
-    return Speculate(Jacobi(Slide(window)), budget=max(window, 1))
-
-
 @claims(
     SEED,
-    trials=lambda _: [build(1), build(2)],
-    build=build,
+    trials=lambda _: [Speculate(Jacobi(Slide(1)), budget=1), Speculate(Jacobi(Slide(2)), budget=2)],
     paper="2305.10427",
     systems=("Jacobi decoding (sliding window)", "FastCoT (exact mode)"),
 )
@@ -83,7 +76,7 @@ class Jacobi(Draft):
 
     `watch` is given the `Settling` of each request: which guess stood where in which round.
 
-    Claim: SEED under the walk, ARGMAX under greedy.
+    Claim: SEED under sample matching, ARGMAX under greedy.
     Cost: no model; every forward carries the window; one draw per guess that was not accepted.
     """
 
@@ -93,14 +86,14 @@ class Jacobi(Draft):
 
     def begin(self, prefix: Prefix) -> Source:
         """A window with nothing in it yet."""
-        source = Guesses(self, len(prefix), prefix)
+        source = JacobiSource(self, len(prefix), prefix)
         if self.watch is not None:
             self.watch(source.settling)
         return source
 
 
 @dataclass
-class Guesses(Source):
+class JacobiSource(Source):
     """The guesses of one request, for the positions after `prefix`."""
 
     jacobi: Jacobi

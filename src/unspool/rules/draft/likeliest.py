@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Score, Scores
 from ...core.chance import Chance
 from ...core.chosen import chosen
-from ...core.claim import SEED, Method, claims
+from ...core.claim import SEED, claims
 from ...core.cost import FREE, Cost
 from ...core.errors import BadRequest
 from ...core.law import Law
-from ...core.option import NODES, TEXTS, WEIGHT, Product, Range
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Memoryless, Proposing, possible
@@ -21,20 +19,9 @@ from ..grow.best_first import Twig, best_first, planted
 from .chain import DRAFT
 
 
-def build(
-    width: Annotated[int, TEXTS] = 4,
-    depth: Annotated[int, Range(1, 64)] = 4,
-    nodes: Annotated[int, NODES] = 16,
-    gain: Annotated[float, WEIGHT] = 0.0,
-) -> Annotated[Method, Product(1024, "width", "depth")]:
-    """The most probable paths of a draft model under the walk."""
-    return Speculate(Likeliest(width, depth, gain), budget=nodes)
-
-
 @claims(
     SEED,
-    trials=lambda _: [build(width=1, depth=2, nodes=2), build(width=2, depth=2, nodes=3)],
-    build=build,
+    trials=lambda _: [Speculate(Likeliest(1, 2), budget=2), Speculate(Likeliest(2, 2), budget=3)],
     paper="2406.17276",
     systems=("OPT-Tree", "EAGLE-2 (dynamic tree)"),
     needs=(DRAFT,),
@@ -49,7 +36,7 @@ class Likeliest(Memoryless):
     A level pays if it adds more than its draft forward takes at the rate so far, so gain = draft time × tokens per
     time is the right one. Where warps leave one token (greedy decoding), the draft's own law says how sure it is.
 
-    Claim: SEED under the walk. Cost: one forward of the draft model per level.
+    Claim: SEED under sample matching. Cost: one forward of the draft model per level.
     """
 
     width: int = 4

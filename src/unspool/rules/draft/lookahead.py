@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Scores
 from ...core.chance import Chance
-from ...core.claim import SEED, Method, claims
+from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
-from ...core.option import Product, Range
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
 from ...loops.speculate import Speculate
-from .pool import Pool
-from .trie import Trie
-
-
-def build(
-    window: Annotated[int, Range(1, 64)] = 4,
-    ngram: Annotated[int, Range(2, 16)] = 4,
-    guesses: Annotated[int, Range(0, 64)] = 4,
-) -> Annotated[Method, Product(256, "window", "ngram"), Product(256, "guesses", "ngram")]:
-    """Lookahead under the walk."""
-    lookahead = Lookahead(window, ngram, guesses)
-    return Speculate(lookahead, budget=lookahead.nodes)
+from .ngram_pool import NgramPool
+from .tree_builder import TreeBuilder
 
 
 @claims(
     SEED,
-    trials=lambda _: [build(1, 2, 1), build(2, 3, 2)],
-    build=build,
+    trials=lambda _: [Speculate(Lookahead(1, 2, 1), budget=2), Speculate(Lookahead(2, 3, 2), budget=8)],
     paper="2402.02057",
     systems=("Lookahead decoding",),
 )
@@ -44,11 +31,11 @@ class Lookahead(Draft):
     one branch per column, and needs no mask of its own. A column with `ngram` values goes to the pool as an n-gram, and
     its oldest value goes.
 
-    Other than in the paper the walk may follow the window's nodes too, at no cost; n-grams of the prompt and of the
-    text always enter the pool (an option there); the window starts with the last tokens of the prompt (random ones
+    Other than in the paper sample matching may follow the window's nodes too, at no cost; n-grams of the prompt and of
+    the text always enter the pool (an option there); the window starts with the last tokens of the prompt (random ones
     there). As in the authors' code, as far as remembered, it stays as it is when a round accepts several tokens.
 
-    Claim: SEED under the walk, ARGMAX under greedy.
+    Claim: SEED under sample matching, ARGMAX under greedy.
     Cost: no model; (window + guesses) · (ngram − 1) nodes in every forward, ngram − 2 more while the window fills; one
     argmax per column. The paper's window 7, ngram 5, guesses 7 are for a GPU with nothing else to do.
     """
@@ -75,7 +62,7 @@ class Lookahead(Draft):
         """A window that starts with the last tokens of the prompt, and a pool of the prompt's n-grams."""
         columns = self.window + self.ngram - 2
         start = (prefix.text * (columns // len(prefix) + 1))[-columns:]
-        pool = Pool(self.ngram - 1, self.guesses)
+        pool = NgramPool(self.ngram - 1, self.guesses)
         pool.read(prefix.text)
         return Trajectories(self, pool, [(x,) for x in start], len(prefix))
 
@@ -85,14 +72,14 @@ class Trajectories(Source):
     """The window and the pool of one request."""
 
     lookahead: Lookahead
-    pool: Pool
+    pool: NgramPool
     columns: list[tuple[int, ...]]
     seen: int
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         """The pool's n-grams and the window; where the budget narrows, as near the end, so does the window for good."""
         yield from ()
-        trie, row = Trie(budget), ROOT
+        trie, row = TreeBuilder(budget), ROOT
         for guess in self.pool.after(prefix.text[-1]):
             trie.add(guess)
         while self.columns and not self._fits(budget - len(trie), prefix):

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.chance import Chance
 from ...core.chosen import chosen
-from ...core.claim import SEED, Method, claims
+from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
-from ...core.option import DEPTH, NGRAM
 from ...core.tree import NOTHING, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
 from ...loops.speculate import Speculate
 
 
-def build(
-    ngram: Annotated[int, NGRAM] = 3, least: Annotated[int, NGRAM] = 2, depth: Annotated[int, DEPTH] = 5
-) -> Method:
-    """Prompt lookup under the walk."""
-    return Speculate(Lookup(ngram, least, depth), budget=depth)
-
-
 @claims(
     SEED,
-    trials=lambda _: [build(1, 1, 2), build(2, 1, 3), build(2, 2, 3)],
-    build=build,
+    trials=lambda _: [
+        Speculate(Lookup(1, 1, 2), budget=2),
+        Speculate(Lookup(2, 1, 3), budget=3),
+        Speculate(Lookup(2, 2, 3), budget=3),
+    ],
     paper="2304.04487",
     systems=("Prompt lookup decoding", "LLMA"),
 )
@@ -36,7 +30,8 @@ class Lookup(Draft):
 
     The tokens were chosen, not drawn, so their laws are point masses.
 
-    Claim: SEED under the walk. Cost: no model; per token and length one entry of a dictionary, per round one look-up.
+    Claim: SEED under sample matching. Cost: no model; per token and length one entry of a dictionary, per round one
+    look-up.
     """
 
     ngram: int = 3

@@ -3,46 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Scores
 from ...core.canvas import HOLE
 from ...core.chance import Chance
 from ...core.chosen import chosen
-from ...core.claim import SEED, Method, claims
+from ...core.claim import SEED, claims
 from ...core.cost import FREE
 from ...core.errors import BadRequest
-from ...core.option import Product, Range
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source, check_drafter
 from ...loops.speculate import Speculate
+from .bigram_recycling import BigramRecycling
 from .composite import CompositeDraft, CompositeSource
 from .guide import Guide, Kids
 from .merge import Merged
-from .recall import Recall
-from .suffix import Suffix
 
 TRUST = 0.7  # what a guess behind a mask is believed to be worth before the text has told
 WIDTH = 8  # guesses that are kept of each mask
 
 
-def build(
-    nodes: Annotated[int, Range(1, 128)] = 7, ahead: Annotated[int, Range(1, 16)] = 3
-) -> Annotated[Method, Product(256, "nodes", "ahead")]:
-    """Guesses behind masks, copies and remembered laws in one tree, under the walk."""
-    return drafting(Masks(ahead, (Suffix(depth=nodes), Recall())), nodes)
-
-
-def drafting(masks: Masks, nodes: int) -> Method:
-    """As many guesses and the masks that go with them, under the walk."""
-    return Speculate(masks, budget=nodes + (nodes + 1) * masks.ahead)
-
-
 @claims(
     SEED,
-    trials=lambda _: [drafting(Masks(1), 2), drafting(Masks(2, (Recall(),)), 1)],
-    build=build,
+    trials=lambda _: [Speculate(Masks(1), budget=5), Speculate(Masks(2, (BigramRecycling(),)), budget=5)],
     systems=("SPACE (masks beside candidates, one call to verify and draft)",),
 )
 @dataclass(frozen=True)
@@ -54,7 +38,7 @@ class Masks(CompositeDraft):
     SPACE lets masks of a group see each other, here each sees those before it, as tokens do. What `beside` drafts joins
     the same tree, calibrated as `merge` does it. No law gives a mask a chance, so that none is ever accepted.
 
-    Claim: SEED under the walk. Cost: one forward per round, over nodes + (nodes + 1)·ahead rows.
+    Claim: SEED under sample matching. Cost: one forward per round, over nodes + (nodes + 1)·ahead rows.
     """
 
     ahead: int = 3
@@ -75,11 +59,11 @@ class Masks(CompositeDraft):
 
     def begin(self, prefix: Prefix) -> Source:
         """No guesses yet."""
-        guesses = Guesses()
-        return Masked(self, guesses, Merged([*self.sources(prefix), guesses], FREE), len(prefix))
+        guesses = MaskGuide()
+        return MasksSource(self, guesses, Merged([*self.sources(prefix), guesses], FREE), len(prefix))
 
 
-class Guesses(Source, Guide):
+class MaskGuide(Source, Guide):
     """The tokens that were guessed behind masks, by their distance from the end of the text: a guide, and no more."""
 
     voices = (TRUST, TRUST / 2, TRUST / 4)  # guesses one, two and more places further
@@ -101,18 +85,18 @@ class Guesses(Source, Guide):
         return place + 1 if place + 1 < len(self.rows) else None
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """Nothing: it is asked as a guide, and `Masked` fills its rows."""
+        """Nothing: it is asked as a guide, and `MasksSource` fills its rows."""
         yield from ()
         return NOTHING
 
 
-class Masked(CompositeSource):
+class MasksSource(CompositeSource):
     """The masks of one request, and all that drafts beside them; `seen` is the length of the text when it was learnt.
 
     It never rests, since the guesses are one of the sources and do not.
     """
 
-    def __init__(self, masks: Masks, guesses: Guesses, free: Merged, seen: int) -> None:
+    def __init__(self, masks: Masks, guesses: MaskGuide, free: Merged, seen: int) -> None:
         super().__init__((free,))
         self.masks, self.guesses, self.free, self.seen = masks, guesses, free, seen
 

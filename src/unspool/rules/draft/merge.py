@@ -7,43 +7,37 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 from operator import itemgetter
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ...core.asks import Ask, Scores
 from ...core.chance import Chance
 from ...core.claim import SEED, Method, claims
 from ...core.cost import FREE, Cost
 from ...core.errors import BadRequest
-from ...core.option import NODES
 from ...core.tree import Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source, check_drafter
 from ...loops.speculate import Speculate
 from ..grow.best_first import Twig, best_first, planted
-from .bush import Bush
+from .bigram_recycling import BigramRecycling
 from .chain import Chain
 from .composite import CompositeDraft, CompositeSource, proposed
 from .guide import Guide, Kids, Planted
 from .lookup import Lookup
 from .prefilled import Prefilled
 from .rates import Rate
-from .recall import Recall
+from .rsd_c import RSDC
 from .suffix import Suffix
 
 
-def build(nodes: Annotated[int, NODES] = 31) -> Method:
-    """Copies and remembered laws in one tree, under the walk."""
-    return Speculate(Prefilled(Merge(Suffix(depth=nodes), Recall())), budget=nodes)
-
-
 def _trials() -> Iterator[Method]:
-    yield build(nodes=2)
+    yield Speculate(Prefilled(Merge(Suffix(depth=2), BigramRecycling())), budget=2)
     yield Speculate(Merge(Lookup(2, 2, 2), Lookup(1, 1, 2)), budget=2)
     yield Speculate(Merge(Lookup(1, 1, 2), Chain(1)), budget=2)
-    yield Speculate(Merge(Bush((2,)), Lookup(1, 1, 1)), budget=1)
+    yield Speculate(Merge(RSDC((2,)), Lookup(1, 1, 1)), budget=1)
 
 
-@claims(SEED, trials=lambda _: _trials(), build=build, systems=("one priority tree for all sources",))
+@claims(SEED, trials=lambda _: _trials(), systems=("one priority tree for all sources",))
 @dataclass(frozen=True)
 class Merge(CompositeDraft):
     """The nodes of several drafters that are most likely to stand, in one tree under one budget.
@@ -57,9 +51,9 @@ class Merge(CompositeDraft):
 
     Which nodes enter depends on their tokens. So a drawn token must not keep the law it was drawn from: given the tree
     it is a chosen one, and its law becomes a point mass. With that the tree is exact for every verifier whose noise the
-    drafters do not use, at the price of the walk's acceptance, P(x), for drawn tokens.
+    drafters do not use, at the price of sample matching's acceptance, P(x), for drawn tokens.
 
-    Claim: SEED under the walk. Cost: that of all drafters, and one heap.
+    Claim: SEED under sample matching. Cost: that of all drafters, and one heap.
     """
 
     drafts: tuple[Draft, ...]

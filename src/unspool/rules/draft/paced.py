@@ -2,52 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Score, Scores
 from ...core.chance import At, Chance, Role
-from ...core.claim import LAW, Method, claims
-from ...core.errors import BadRequest
-from ...core.option import Choice
+from ...core.claim import LAW, claims
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source, possible
 from ...loops.speculate import Speculate
-from ..grow.length import Confident, Ema, Fixed, Heuristic, Length, Threshold
+from ..grow.draft_length import ConfidentLength, Ema, Heuristic, Length, Threshold
 from ..verify.rejection import rejection
 from .chain import DRAFT
-
-LENGTHS: dict[str, Callable[[], Length]] = {
-    "heuristic": Heuristic,
-    "ema": Ema,
-    "confident": Confident,
-    "threshold": Threshold,
-    "fixed": Fixed,
-}
-
-
-def build(length: Annotated[str, Choice(tuple(LENGTHS))] = "heuristic") -> Method:
-    """A chain under rejection whose length one of the rules decides."""
-    if length not in LENGTHS:
-        raise BadRequest(f"paced:length={length} is not a rule of lengths; there are: {', '.join(LENGTHS)}")
-    return _ruled(LENGTHS[length]())
-
-
-def _ruled(length: Length, budget: int = 20) -> Method:
-    return Speculate(Paced(length), rejection, budget)
 
 
 @claims(
     LAW,
     trials=lambda _: [
-        _ruled(Heuristic(first=1, longest=2)),
-        _ruled(Ema(longest=2, weight=1.0, probe=2)),
-        _ruled(Confident(doubt=0.6, least=1, longest=2)),
-        _ruled(Threshold(first=0.6, longest=2, least=2)),
+        Speculate(Paced(Heuristic(first=1, longest=2)), rejection, budget=20),
+        Speculate(Paced(Ema(longest=2, weight=1.0, probe=2)), rejection, budget=20),
+        Speculate(Paced(ConfidentLength(doubt=0.6, least=1, longest=2)), rejection, budget=20),
+        Speculate(Paced(Threshold(first=0.6, longest=2, least=2)), rejection, budget=20),
     ],
-    build=build,
     paper="2405.19715",
     systems=(
         "Adaptive draft length (transformers: heuristic and threshold; ExLlamaV3)",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Scores
 from ...core.chance import Chance
 from ...core.claim import LAW, Method, claims
 from ...core.errors import BadRequest
-from ...core.option import DEPTH, Product, Range
+from ...core.sample_match import sample_match
 from ...core.tree import ROOT, Tree
-from ...core.walk import walk
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source, check_drafter
 from ...loops.no_draft import Nothing
@@ -19,27 +17,17 @@ from ...loops.speculate import Speculate
 from ..verify.rejection import rejection
 from .chain import DRAFT, Chain
 from .composite import CompositeDraft, CompositeSource, proposed
-from .pool import Pool
-from .trie import Trie
-
-
-def build(
-    depth: Annotated[int, DEPTH] = 4,
-    phrases: Annotated[int, Range(0, 64)] = 3,
-    length: Annotated[int, Range(1, 64)] = 4,
-) -> Annotated[Method, Product(256, "phrases", "length")]:
-    """A drafted chain with phrases below its end, under rejection."""
-    return Speculate(Phrase(Chain(depth), phrases, length), rejection, budget=depth + phrases * length)
+from .ngram_pool import NgramPool
+from .tree_builder import TreeBuilder
 
 
 def _trials(_: type[Phrase]) -> list[Method]:
-    return [build(1, 2, 1), Speculate(Phrase(Nothing(), 2, 2), walk)]
+    return [Speculate(Phrase(Chain(1), 2, 1), rejection, budget=3), Speculate(Phrase(Nothing(), 2, 2), sample_match)]
 
 
 @claims(
     LAW,
     trials=_trials,
-    build=build,
     paper="2402.13720",
     systems=("Ouroboros (phrase pool)",),
     needs=(DRAFT,),
@@ -55,13 +43,13 @@ class Phrase(CompositeDraft):
     In the paper the draft model itself decodes by lookahead from the same pool. Here it drafts one token per forward;
     for the rest, give any drafter as `draft`.
 
-    Claim: LAW under rejection; SEED under the walk. Cost: that of `draft`; one argmax per node.
+    Claim: LAW under rejection; SEED under sample matching. Cost: that of `draft`; one argmax per node.
     """
 
     draft: Draft = Chain()  # noqa: RUF009  (frozen)
     phrases: int = 3
     length: int = 4
-    pool: Pool | None = None
+    pool: NgramPool | None = None
 
     def __post_init__(self) -> None:
         check_drafter("phrase:draft", self.draft)
@@ -77,7 +65,7 @@ class Phrase(CompositeDraft):
 
     def begin(self, prefix: Prefix) -> Source:
         """A source of the inner drafter, and the pool with the prompt's phrases."""
-        pool = Pool(self.length, self.phrases) if self.pool is None else self.pool
+        pool = NgramPool(self.length, self.phrases) if self.pool is None else self.pool
         pool.read(prefix.text)
         return Phrases(self, self.sources(prefix), pool, len(prefix))
 
@@ -85,7 +73,7 @@ class Phrase(CompositeDraft):
 class Phrases(CompositeSource):
     """The inner source of one request and its pool."""
 
-    def __init__(self, phrase: Phrase, inner: tuple[Source, ...], pool: Pool, seen: int) -> None:
+    def __init__(self, phrase: Phrase, inner: tuple[Source, ...], pool: NgramPool, seen: int) -> None:
         super().__init__(inner)
         self.phrase, self.pool, self.seen = phrase, pool, seen
 
@@ -99,7 +87,7 @@ class Phrases(CompositeSource):
         tree: Tree = yield from proposed(inner, prefix, budget, chance)
         end = max(range(len(tree)), key=tree.depth, default=ROOT)
         last = tree.drawn[end].token if end >= 0 else prefix.text[-1]
-        trie = Trie(budget, tree)
+        trie = TreeBuilder(budget, tree)
         for phrase in self.pool.after(last)[: self.phrase.phrases]:
             trie.add(phrase[: self.phrase.length], end)
         return trie.tree()

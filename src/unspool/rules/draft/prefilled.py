@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Scores, Tops
 from ...core.chance import Chance
-from ...core.claim import SEED, Method, claims
+from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
-from ...core.option import NODES
 from ...core.tree import Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source, check_drafter
@@ -20,15 +18,9 @@ from .recycle import Recycle
 WIDTH = 8
 
 
-def build(nodes: Annotated[int, NODES] = 24) -> Method:
-    """Token recycling that starts with the prompt's rows, under the walk."""
-    return Speculate(Prefilled(Recycle()), budget=nodes)
-
-
 @claims(
     SEED,
-    trials=lambda _: [build(nodes=2), build(nodes=4)],
-    build=build,
+    trials=lambda _: [Speculate(Prefilled(Recycle()), budget=2), Speculate(Prefilled(Recycle()), budget=4)],
     paper="2505.13204",
     systems=("Token Recycling, warm from the prompt",),
 )
@@ -37,8 +29,8 @@ class Prefilled(CompositeDraft):
     """`draft`, told after the first round which tokens the target ranked highest at each place of the prompt.
 
     The laws are there when a prompt is read; here the best 8 tokens of each are kept and noted by token recycling,
-    `recall` or STAND as if they had been scored in a round. Of places that a cache held already nothing is known. The
-    idea is a remark of AASD's.
+    `bigram_recycling` or STAND as if they had been scored in a round. Of places that a cache held already nothing is
+    known. The idea is a remark of AASD's.
 
     Claim: that of `draft`. Cost: the output layer over the prompt's last 512 tokens, in the forward that reads them.
     """

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.chance import At, Chance, Role
-from ...core.claim import LAW, Method, claims
+from ...core.claim import LAW, claims
 from ...core.errors import BadRequest
-from ...core.option import DEPTH
 from ...core.race import Racing
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Memoryless, Proposing
@@ -17,15 +15,9 @@ from ..verify.race import race
 from .chain import DRAFT, drawn_chain
 
 
-def build(depth: Annotated[int, DEPTH] = 4) -> Method:
-    """A raced chain under the race."""
-    return Speculate(Raced(depth), race, budget=depth)
-
-
 @claims(
     LAW,
-    trials=lambda _: [build(depth=1), build(depth=2)],
-    build=build,
+    trials=lambda _: [Speculate(Raced(1), race, budget=1), Speculate(Raced(2), race, budget=2)],
     paper="2408.07978",
     systems=("Drafter-invariant speculation (exponential race)",),
     needs=(DRAFT,),

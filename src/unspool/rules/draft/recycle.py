@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
 from ...core.asks import Scores, Tops
 from ...core.chance import Chance
 from ...core.chosen import chosen
-from ...core.claim import SEED, Method, claims
+from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
 from ...core.law import Drawn
-from ...core.option import NODES
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -96,15 +95,9 @@ class Successors:
                     del self._rows[old]
 
 
-def build(nodes: Annotated[int, NODES] = 24) -> Method:
-    """Token recycling under the walk."""
-    return Speculate(Recycle(), budget=nodes)
-
-
 @claims(
     SEED,
-    trials=lambda _: [build(nodes=2), build(nodes=4)],
-    build=build,
+    trials=lambda _: [Speculate(Recycle(), budget=2), Speculate(Recycle(), budget=4)],
     paper="2408.08696",
     systems=("Token Recycling",),
 )
@@ -116,7 +109,7 @@ class Recycle(Draft):
     last of equal tokens in the order of the tree. A token that was never scored has no children, where the paper
     drafts token 0. `paths` is the paper's template of 80 nodes, taken in its order until the budget is spent.
 
-    Claim: SEED under the walk. Cost: one top-k over the scored nodes and one copy to the host per round; `width`
+    Claim: SEED under sample matching. Cost: one top-k over the scored nodes and one copy to the host per round; `width`
     numbers per token that was seen.
     """
 

@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.chance import Chance
 from ...core.chosen import chosen
 from ...core.claim import SEED, Method, claims
 from ...core.errors import BadRequest
-from ...core.option import FILE, NODES
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Memoryless, Proposing
 from ...loops.speculate import Speculate
 from .store import DEEP, Store
-
-
-def build(
-    store: Annotated[str, FILE] = "", project: Annotated[str, FILE] = "", nodes: Annotated[int, NODES] = 16
-) -> Method:
-    """Retrieval under the walk, from files made by `Store.save`."""
-    if not (store or project):
-        raise BadRequest(
-            "retrieve needs a store to draft from: make one with unspool.rules.draft.Store(texts).save(file), "
-            "then write retrieve:store=file (or project=file)"
-        )
-    general, own = (Store.load(path) if path else Store() for path in (store, project))
-    return Speculate(Retrieve(general, own), budget=nodes)
 
 
 def _trial() -> Method:
@@ -38,7 +23,6 @@ def _trial() -> Method:
 @claims(
     SEED,
     trials=lambda _: [_trial()],
-    build=build,
     paper="2311.08252",
     systems=("REST", "CodeSwift (two stores)"),
 )
@@ -51,7 +35,8 @@ class Retrieve(Memoryless):
     after a `quiet` token, a line break say, nothing is asked: both are CodeSwift's (2502.17139) as its abstract lets
     one guess. Its cache of verified runs is not here; join with `suffixtree` for that.
 
-    Claim: SEED under the walk. Cost: a few bisections and up to `places` continuations of `depth` tokens per store.
+    Claim: SEED under sample matching. Cost: a few bisections and up to `places` continuations of `depth` tokens per
+    store.
     """
 
     store: Store

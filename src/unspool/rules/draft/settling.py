@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class Settled(NamedTuple):
+class SettledAt(NamedTuple):
     """The first round that began with the token in its place for good, and the round that made it certain, from 0.
 
     A token in place before its predecessors were certain did not need them all. If `stood` is `certain + 1`, nobody had
@@ -30,14 +30,14 @@ class Settling:
             self.rounds.pop()
         self.rounds.append((done, guesses))
 
-    def settled(self, tokens: Sequence[int]) -> list[Settled]:
+    def settled(self, tokens: Sequence[int]) -> list[SettledAt]:
         """For each token of the finished text, the round in which it stood for good and the one that made it certain.
 
         This is the dependency picture of Santilli et al. 2023 (DDGviz), as data.
         """
         return [self._settled(position, token) for position, token in enumerate(tokens)]
 
-    def _settled(self, position: int, token: int) -> Settled:
+    def _settled(self, position: int, token: int) -> SettledAt:
         certain = max(i for i, (done, _) in enumerate(self.rounds) if done <= position)
         stood = certain + 1
         for i in range(certain, -1, -1):
@@ -46,4 +46,4 @@ class Settling:
             if not (at < len(guesses) and guesses[at] == token):
                 break
             stood = i
-        return Settled(stood, certain)
+        return SettledAt(stood, certain)

@@ -6,16 +6,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
 import torch
 
 from ...core.asks import Scores, Tops
 from ...core.chance import At, Chance, Role
-from ...core.claim import LAW, Method, claims
+from ...core.claim import LAW, claims
 from ...core.errors import BadRequest
 from ...core.law import Drawn, Law
-from ...core.option import NGRAM, NODES, Numbers, Range
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -40,7 +38,7 @@ class Mean:
         self.visits = k + 1
 
 
-class Grams:
+class NgramLaws:
     """Mean laws after n-grams of several lengths; at most `most` n-grams, the least recently renewed out.
 
     Give one to `Stand` to let the samples of one problem learn from each other; without one, each request has its own.
@@ -78,19 +76,12 @@ class Grams:
                 self._means.popitem(last=False)
 
 
-def build(
-    widths: Annotated[tuple[int, ...], Numbers(Range(1, 64), 16)] = (3, 2, 1, 1),
-    orders: Annotated[tuple[int, ...], Numbers(NGRAM, 8)] = (4, 3, 2),
-    nodes: Annotated[int, NODES] = 24,
-) -> Method:
-    """Drawn n-gram trees under rejection."""
-    return Speculate(Stand(widths, orders), rejection, budget=nodes)
-
-
 @claims(
     LAW,
-    trials=lambda _: [build((2,), (1,)), build((1, 1), (2, 1))],
-    build=build,
+    trials=lambda _: [
+        Speculate(Stand((2,), (1,)), rejection, budget=24),
+        Speculate(Stand((1, 1), (2, 1)), rejection, budget=24),
+    ],
     paper="2506.04708",
     systems=("STAND",),
 )
@@ -108,7 +99,7 @@ class Stand(Draft):
 
     widths: tuple[int, ...] = (3, 2, 1, 1)
     orders: tuple[int, ...] = (4, 3, 2)
-    shared: Grams | None = None
+    shared: NgramLaws | None = None
 
     def __post_init__(self) -> None:
         if not self.widths or min(self.widths) < 1 or not self.orders or min(self.orders) < 1:
@@ -117,17 +108,17 @@ class Stand(Draft):
 
     def begin(self, prefix: Prefix) -> Source:
         """The prompt's n-grams, and those of others if they are shared."""
-        grams = Grams(self.orders) if self.shared is None else self.shared
+        grams = NgramLaws(self.orders) if self.shared is None else self.shared
         text, longest = prefix.text, grams.orders[0]
         for i in range(1, len(text)):
             grams.see(text[max(0, i - longest) : i], {text[i]: 1.0})
-        return Drawing(self.widths, grams, prefix)
+        return StandSource(self.widths, grams, prefix)
 
 
-class Drawing(Source):
+class StandSource(Source):
     """The n-grams of one request, and its text as it was last seen."""
 
-    def __init__(self, widths: tuple[int, ...], grams: Grams, prefix: Prefix) -> None:
+    def __init__(self, widths: tuple[int, ...], grams: NgramLaws, prefix: Prefix) -> None:
         self.widths, self.grams, self.prefix = widths, grams, prefix
         self.like: Law | None = None  # the vocabulary, known once the target has spoken
 

@@ -18,25 +18,25 @@ BORDER = -1  # stands after every text; no match and no continuation crosses it
 DEEP = 32  # tokens by which places are sorted
 
 
-class Found(NamedTuple):
+class StoreMatch(NamedTuple):
     """The longest end of a text that a store knows, and what followed it there, evenly chosen from all places."""
 
     size: int = 0
     after: Sequence[Sequence[int]] = ()
 
 
-class Index(NamedTuple):
+class SuffixArray(NamedTuple):
     """Texts in a row, and their places sorted by the tokens that begin there. Never changed once made."""
 
     tokens: array[int]
     order: array[int]
 
     @staticmethod
-    def of(texts: Iterable[Sequence[int]]) -> Index:
+    def of(texts: Iterable[Sequence[int]]) -> SuffixArray:
         """Sort by doubling: ranks of 2k tokens are pairs of ranks of k tokens."""
         tokens = array("i", (token for text in texts for token in (*text, BORDER)))
         if not tokens:
-            return Index(tokens, array("i"))
+            return SuffixArray(tokens, array("i"))
         rank, k = torch.frombuffer(tokens, dtype=torch.int32).long() - BORDER, 1
         while True:
             ahead = torch.zeros_like(rank)
@@ -44,7 +44,7 @@ class Index(NamedTuple):
             both, order = (rank * (int(ahead.max()) + 1) + ahead).sort(stable=True)
             k *= 2
             if k >= DEEP:
-                return Index(tokens, array("i", order.tolist()))
+                return SuffixArray(tokens, array("i", order.tolist()))
             rank = torch.empty_like(rank)
             rank[order] = torch.cat((both.new_zeros(1), (both[1:] != both[:-1]).long().cumsum(0)))
 
@@ -57,7 +57,7 @@ class Index(NamedTuple):
         low = bisect_left(self.order, run, key=here)
         return range(low, bisect_right(self.order, run, low, key=here))
 
-    def find(self, tail: Sequence[int], least: int, depth: int, most: int) -> Found:
+    def find(self, tail: Sequence[int], least: int, depth: int, most: int) -> StoreMatch:
         """What followed the longest end of `tail` that is here, of `least` tokens or more, at up to `most` places."""
         size, found = least - 1, range(0)
         low, high = least, min(len(tail), DEEP)
@@ -72,7 +72,7 @@ class Index(NamedTuple):
         starts = (self.order[i] + size for i in found[::step])
         runs = (self.tokens[start : start + depth] for start in starts)
         after = [run[: run.index(BORDER)] if BORDER in run else run for run in runs]
-        return Found(size, after) if found else Found()
+        return StoreMatch(size, after) if found else StoreMatch()
 
 
 class Store:
@@ -90,7 +90,7 @@ class Store:
         self._texts: deque[array[int]] = deque()
         self._size = 0
         self._lock = threading.Lock()
-        self.index = Index.of(())
+        self.index = SuffixArray.of(())
         self.add(texts)
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class Store:
             self._size += sum(map(len, new))
             while self._size > self.most:
                 self._size -= len(self._texts.popleft())
-            self.index = Index.of(self._texts)
+            self.index = SuffixArray.of(self._texts)
 
     def save(self, path: str | Path) -> None:
         """Write the texts and their order to a file."""
@@ -119,7 +119,7 @@ class Store:
             parts = torch.load(path, weights_only=True)
             tokens, order, most = (parts[name] for name in ("tokens", "order", "most"))
             store = Store(most=most)
-            index = Index(array("i", tokens.tolist()), array("i", order.tolist()))
+            index = SuffixArray(array("i", tokens.tolist()), array("i", order.tolist()))
         except Exception as error:
             raise BadRequest(
                 f"{path} cannot be read as a store ({error}); expected a file made by Store.save"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.chance import Chance
 from ...core.chosen import chosen
 from ...core.claim import SEED, Method, claims
 from ...core.errors import BadRequest
-from ...core.option import DEPTH, Range
 from ...core.tree import Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -37,17 +35,9 @@ class Corpus:
                 state = self.automaton.add(state, token, len(self.text))
 
 
-def build(
-    depth: Annotated[int, DEPTH] = 16, least: Annotated[int, Range(1, 64)] = 1, pace: Annotated[int, Range(0, 256)] = 4
-) -> Method:
-    """The suffix automaton of prompt and output, under the walk."""
-    return Speculate(Suffix(depth, least, pace), budget=depth)
-
-
 @claims(
     SEED,
-    trials=lambda _: [build(depth=2), _with_corpus()],
-    build=build,
+    trials=lambda _: [Speculate(Suffix(2), budget=2), _with_corpus()],
     paper="2411.10666",
     systems=("SAM-Decoding",),
 )
@@ -59,7 +49,7 @@ class Suffix(Draft):
     wins if its match is longer by more than `bias`. A copy that reaches the end of the text goes on into what it has
     copied, so a loop is drafted whole; the paper takes the first place, and climbs to shorter matches there.
 
-    Claim: SEED under the walk. Cost: amortised O(1) and about 0.5 kB per token.
+    Claim: SEED under sample matching. Cost: amortised O(1) and about 0.5 kB per token.
     """
 
     depth: int = 16
@@ -77,10 +67,10 @@ class Suffix(Draft):
 
     def begin(self, prefix: Prefix) -> Source:
         """An automaton of this request's text."""
-        return Copies(self)
+        return SuffixSource(self)
 
 
-class Copies(Source, Guide):
+class SuffixSource(Source, Guide):
     """One request's text in an automaton, and where its end stands in the corpus."""
 
     voices = (1.0,)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import heapq
 import threading
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from ...core.asks import Scores
 from ...core.chance import Chance
 from ...core.chosen import chosen
-from ...core.claim import SEED, Method, claims
+from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
 from ...core.law import Drawn
-from ...core.option import NODES, SHARE, Range
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -24,26 +23,16 @@ CONTEXTS = 8  # suffixes whose continuations are compared; shorter ones say less
 REACH = 32  # tokens of the text's end that are looked up in a shared memory
 
 
-class Guess(NamedTuple):
+class ScoredTree(NamedTuple):
     """A drafted tree, and how many of its tokens are expected to stand: the sum of its path probabilities."""
 
     tree: Tree = NOTHING
     score: float = 0.0
 
 
-def build(
-    nodes: Annotated[int, NODES] = 16,
-    pace: Annotated[float, Range(0.001, 1000)] = 4.0,
-    least: Annotated[float, SHARE] = 0.1,
-) -> Method:
-    """A tree of counted suffixes under the walk."""
-    return Speculate(SuffixTree(pace, least), budget=nodes)
-
-
 @claims(
     SEED,
-    trials=lambda _: [build(nodes=2), build(nodes=3, pace=3.0, least=0.0)],
-    build=build,
+    trials=lambda _: [Speculate(SuffixTree(), budget=2), Speculate(SuffixTree(3.0, 0.0), budget=3)],
     paper="2411.04975",
     systems=("SuffixDecoding",),
 )
@@ -55,12 +44,13 @@ class SuffixTree(Draft):
     none under `least`; score = Σ p(path). The suffix with the best score wins, in this text or in a shared memory. The
     counts are those of the paper's suffix tree without its bound on depth, kept in an automaton; its pace is 1.
 
-    Claim: SEED under the walk. Cost: amortised O(1) and about 0.5 kB per token; a heap of `budget` nodes per suffix.
+    Claim: SEED under sample matching. Cost: amortised O(1) and about 0.5 kB per token; a heap of `budget` nodes per
+    suffix.
     """
 
     pace: float = 4.0
     least: float = 0.1
-    shared: Memory | None = None
+    shared: SuffixTreeMemory | None = None
 
     def __post_init__(self) -> None:
         if not (self.pace > 0 and 0 <= self.least <= 1):
@@ -72,9 +62,9 @@ class SuffixTree(Draft):
         """Counts of this request's text."""
         return Counted(self, len(prefix))
 
-    def best(self, counts: Automaton, state: int, size: int, budget: int) -> Guess:
+    def best(self, counts: Automaton, state: int, size: int, budget: int) -> ScoredTree:
         """The best tree below any of the suffixes of these `size` tokens, which lead to `state`."""
-        best = Guess()
+        best = ScoredTree()
         for _, suffix in zip(range(CONTEXTS), counts.suffixes(state), strict=False):
             size = min(size, counts.length[suffix])
             most = min(budget, int(self.pace * size + 1e-6))
@@ -85,7 +75,7 @@ class SuffixTree(Draft):
                 best = guess
         return best
 
-    def below(self, counts: Automaton, state: int, most: int) -> Guess:
+    def below(self, counts: Automaton, state: int, most: int) -> ScoredTree:
         """The `most` likeliest nodes below a state."""
         drawn: list[Drawn] = []
         parent: list[int] = []
@@ -108,7 +98,7 @@ class SuffixTree(Draft):
             drawn.append(chosen(token))
             parent.append(above)
             score += chance
-        return Guess(Tree(tuple(drawn), tuple(parent)), score)
+        return ScoredTree(Tree(tuple(drawn), tuple(parent)), score)
 
 
 class Counted(Source):
@@ -151,7 +141,7 @@ class Page(NamedTuple):
     state: int
 
 
-class Memory:
+class SuffixTreeMemory:
     """Counts of what requests have written, for others to draft from: at most `most` tokens, the oldest half goes out.
 
     Whoever shares one shares what was written, and its timing: give one to requests that may know of each other.
@@ -178,7 +168,7 @@ class Memory:
                 self._written += 1
             return page
 
-    def guess(self, rule: SuffixTree, tail: tuple[int, ...], budget: int) -> Guess:
+    def guess(self, rule: SuffixTree, tail: tuple[int, ...], budget: int) -> ScoredTree:
         """The best tree below the longest suffix of `tail` that was written, in either half."""
         with self._lock:
             found = [rule.best(half, *half.match(tail), budget) for half in (self._young, self._old)]

@@ -6,13 +6,11 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.chance import Chance
 from ...core.chosen import chosen
 from ...core.claim import SEED, Method, claims
 from ...core.errors import BadRequest
-from ...core.option import NODES, Product, Range
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -33,23 +31,13 @@ def trigrams(texts: Iterable[Sequence[int]]) -> dict[Pair, dict[int, float]]:
     return {pair: {c: n / sum(after.values()) for c, n in after.most_common(WIDTH)} for pair, after in counts.items()}
 
 
-def build(
-    nodes: Annotated[int, NODES] = 16,
-    depth: Annotated[int, Range(1, 32)] = 4,
-    rounds: Annotated[int, Range(1, 4096)] = 64,
-) -> Annotated[Method, Product(2**15, "depth", "rounds")]:
-    """Adaptive trigrams under the walk, from the request's own text."""
-    return Speculate(Trigram(depth, rounds), budget=nodes)
-
-
 def _with_table() -> Method:
     return Speculate(Trigram(2, 4, trigrams([(0, 1, 0, 0, 1, 1, 0)])), budget=2)
 
 
 @claims(
     SEED,
-    trials=lambda _: [build(nodes=2, depth=2, rounds=4), _with_table()],
-    build=build,
+    trials=lambda _: [Speculate(Trigram(2, 4), budget=2), _with_table()],
     paper="2407.12021",
     systems=("ADED (Adaptix)",),
 )
@@ -62,7 +50,7 @@ class Trigram(Draft):
     trigrams gain 0.04 in every round of decoding, up to 3. The paper draws its roll-outs and always has a corpus; here
     nothing is drawn, `table` is optional, and every trigram of the prompt gains once.
 
-    Claim: SEED under the walk. Cost: `rounds` descents of a few µs each per round; one entry per new trigram.
+    Claim: SEED under sample matching. Cost: `rounds` descents of a few µs each per round; one entry per new trigram.
     """
 
     depth: int = 4

@@ -1,8 +1,8 @@
 """The one tree builder: take the most probable path next, and stop where another node no longer pays.
 
-For a tree whose tokens were chosen, not drawn, the walk accepts a node with the probability of its path, so the best
-tree of n nodes is the prefix-closed set with the n largest path probabilities. Builders differ in how they estimate
-those, and in nothing else: a draft model's laws (OPT-Tree, EAGLE-2), hit rates by source (`Merge`), positional
+For a tree whose tokens were chosen, not drawn, sample matching accepts a node with the probability of its path, so the
+best tree of n nodes is the prefix-closed set with the n largest path probabilities. Builders differ in how they
+estimate those, and in nothing else: a draft model's laws (OPT-Tree, EAGLE-2), hit rates by source (`Merge`), positional
 acceptance rates (Sequoia, where the rates fall), counts of a suffix tree.
 """
 

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from ...core.cost import FREE, Cost
 from ...core.errors import BadRequest
-from .shape import Ranks, Shape
+from .tree_shape import Ranks, TreeShape
 
 Option: TypeAlias = tuple[float, tuple[int, ...]]
 """What to expect below a reached node, and how many nodes each of its children has, itself included."""
@@ -14,7 +14,7 @@ Option: TypeAlias = tuple[float, tuple[int, ...]]
 NONE: Option = (float("-inf"), ())
 
 
-def sequoia(rates: tuple[float, ...], nodes: int, deepest: int, cost: Cost = FREE, draft: float = 0.0) -> Shape:
+def sequoia(rates: tuple[float, ...], nodes: int, deepest: int, cost: Cost = FREE, draft: float = 0.0) -> TreeShape:
     """The shape of at most `nodes` nodes and `deepest` levels with the most accepted tokens to expect.
 
     `rates[k]` is the probability that the k-th child of a reached node is the accepted one. These add up over
@@ -52,7 +52,7 @@ def sequoia(rates: tuple[float, ...], nodes: int, deepest: int, cost: Cost = FRE
     if cost is FREE and draft == 0:
         choices = [(deepest, nodes)]
     levels, budget = max(choices, key=lambda c: (1 + best[c[0]][c[1]][0]) / (cost(1 + c[1]) + c[0] * draft))
-    return Shape.of(paths(levels, budget, ()))
+    return TreeShape.of(paths(levels, budget, ()))
 
 
 def _one_more(elder: list[Option], under: list[Option], rate: float, budget: int) -> Option:

@@ -11,10 +11,10 @@ from ...core.asks import Ask
 from ...core.chance import At, Chance, Role
 from ...core.law import NEVER, Law
 from ...core.stop import Stop
-from ...core.warp.limits import expect, whole
-from .grove import Grove
+from ...core.warp.warp_limits import expect, whole
+from .beam_cache import BeamCache
 from .leading import leading, values
-from .text import Text
+from .search_text import Text
 
 Chain: TypeAlias = tuple[int, ...]
 """The tokens of a phrase, or of what is missing of it."""
@@ -96,7 +96,7 @@ class Sampled:
         return drawn
 
 
-class View(NamedTuple):
+class WatchedChains(NamedTuple):
     """A beginning, with the chains to look out for: `now` only right behind it, `later` anywhere."""
 
     text: Text
@@ -105,7 +105,12 @@ class View(NamedTuple):
 
 
 def outlook(
-    grove: Grove, views: Sequence[View], ahead: Ahead, chance: Chance, stop: Stop, held: Sequence[Text] = ()
+    grove: BeamCache,
+    views: Sequence[WatchedChains],
+    ahead: Ahead,
+    chance: Chance,
+    stop: Stop,
+    held: Sequence[Text] = (),
 ) -> Generator[Ask, Any, list[float] | None]:
     """For each beginning max over chains z and places t of mean_j log p(z_j | what was written up to t, z up to j).
 

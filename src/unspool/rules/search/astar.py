@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated
 
 from ...core.asks import Decoding
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import STEP, TEXTS, Range
+from ...core.claim import HEURISTIC, claims
 from ...core.stop import Stop
-from ...core.warp.limits import expect, whole
 from ...core.warp.warp import Warp
+from ...core.warp.warp_limits import expect, whole
 from ..decode.judge import Chatting
-from .grove import Grove
+from .beam_cache import BeamCache
 from .mark import Likely, Mark, fit_mark
 from .rollout import Border, drawing, rolled
-from .text import Text, Watch, told, unwatched
-
-
-def build(
-    kids: Annotated[int, TEXTS] = 3, longest: Annotated[int, STEP] = 64, rows: Annotated[int, Range(1, 8000)] = 4000
-) -> Method:
-    """Steps are lines, marked by how likely they are; it draws, so it wants a temperature above 0."""
-    return AStar(kids, Likely(), Border(("\n",), longest), rows)
+from .search_text import Text, Watch, told, unwatched
 
 
 @claims(
     HEURISTIC,
     trials=lambda rule: [rule(2, border=Border(("b",), 1), rows=4)],
-    build=build,
     paper="2505.13672",
     systems=("A*-decoding",),
     shaped=False,
@@ -54,7 +44,7 @@ class AStar:
 
     def __post_init__(self) -> None:
         expect(whole(self.kids, 1), "astar:kids", self.kids, "a whole number of steps from 1 on")
-        Grove(self.rows)
+        BeamCache(self.rows)
 
     @property
     def texts(self) -> int:
@@ -67,7 +57,7 @@ class AStar:
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Search after `text` until `stop`."""
-        grove, border = Grove(self.rows), self.border.stop(stop)
+        grove, border = BeamCache(self.rows), self.border.stop(stop)
         frontier = [_Open(1.0, 0, 0.0, Text.begin(text, warp, stop))]
         came, shown = 0, list[Text]()
         try:

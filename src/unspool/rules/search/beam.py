@@ -5,50 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
 from ...core.asks import Decoding
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
-from ...core.option import BUDGET, TEXTS, Choice, Range
 from ...core.stop import Stop
-from ...core.warp.limits import expect, whole
 from ...core.warp.warp import Warp
-from .grove import Grove
+from ...core.warp.warp_limits import expect, whole
+from .beam_cache import BeamCache
 from .leading import leading, values
-from .length import LENGTH, PATIENCE, Length, Outlook, Patience, Power, likely
-from .text import Text, Watch, told, unwatched
-from .thaw import thawed
-
-
-def build(
-    width: Annotated[int, TEXTS] = 4,
-    alpha: Annotated[float, Range(-100, 100)] = 1.0,
-    length: Annotated[str, Choice(tuple(LENGTH))] = "power",
-    patience: Annotated[str, Choice(tuple(PATIENCE))] = "likely",
-    rows: Annotated[int, BUDGET] = 0,
-) -> Method:
-    """Beam search with lengths weighed as transformers does, or as `length=gnmt`."""
-    return Beam(width, measure(length, alpha), patient(patience), rows)
-
-
-def measure(name: str, alpha: float) -> Length:
-    """The length penalty that a name means."""
-    expect(name in LENGTH, "length", name, f"one of {', '.join(LENGTH)}")
-    return LENGTH[name](alpha)
-
-
-def patient(name: str) -> Patience:
-    """The rule to stop that a name means."""
-    expect(name in PATIENCE, "patience", name, f"one of {', '.join(PATIENCE)}")
-    return PATIENCE[name]
+from .length_norm import LengthNorm, Patience, Power, SearchOutlook, likely
+from .search_text import Text, Watch, told, unwatched
+from .without_greedy import without_greedy
 
 
 @claims(
     HEURISTIC,
     trials=lambda rule: [rule(4), rule(2)],
-    build=build,
     systems=("Beam search", "GNMT length penalty"),
 )
 @dataclass(frozen=True)
@@ -67,14 +41,14 @@ class Beam:
     """
 
     width: int = 4
-    length: Length = Power(1.0)  # noqa: RUF009  (frozen)
+    length: LengthNorm = Power(1.0)  # noqa: RUF009  (frozen)
     patience: Patience = likely
     rows: int = 0
     watch: Watch = unwatched
 
     def __post_init__(self) -> None:
         expect(whole(self.width, 1), "beam:width", self.width, "a whole number of texts from 1 on")
-        Grove(self.rows)
+        BeamCache(self.rows)
 
     @property
     def texts(self) -> int:
@@ -83,15 +57,15 @@ class Beam:
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Search after `text` until `stop`."""
-        pool = Pool(self.width, self.length, self.patience)
+        pool = BeamPool(self.width, self.length, self.patience)
         return beams([pool], 0.0, text, warp, stop, self.rows, self.watch)
 
 
 def beams(
-    pools: Sequence[Pool], apart: float, text: tuple[int, ...], warp: Warp, stop: Stop, rows: int, watch: Watch
+    pools: Sequence[BeamPool], apart: float, text: tuple[int, ...], warp: Warp, stop: Stop, rows: int, watch: Watch
 ) -> Decoding:
     """Beam search in several pools at once, each kept `apart` from what those before it have just written."""
-    grove, begin = Grove(rows), Text.begin(text, thawed(warp), stop)
+    grove, begin = BeamCache(rows), Text.begin(text, without_greedy(warp), stop)
     for pool in pools:
         pool.live = [begin.ranked(0.0)]
     found: list[Text] = []
@@ -109,11 +83,11 @@ def beams(
 
 
 @dataclass(eq=False)
-class Pool:
+class BeamPool:
     """The beams that compete with each other: `live` ones, scored by Σ log p less what they were fined, and `ended`."""
 
     width: int
-    length: Length
+    length: LengthNorm
     patience: Patience
     live: list[Text] = field(default_factory=list)
     ended: list[Text] = field(default_factory=list)
@@ -160,4 +134,4 @@ class Pool:
             return bool(live)
         best = max(text.logp for text in live)
         most = float("inf") if stop.most is None else stop.most
-        return self.patience(Outlook(best, len(live[0].tokens), most, self.ended[-1].score, self.length))
+        return self.patience(SearchOutlook(best, len(live[0].tokens), most, self.ended[-1].score, self.length))

@@ -11,10 +11,10 @@ from ...core.law import Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ..decode.judge import Chatting
-from .grove import Grove
+from .beam_cache import BeamCache
 from .mark import Likely, Mark, fit_mark
 from .rollout import Border, Follow, rolled
-from .text import ROWS, Text, Watch, said, unwatched
+from .search_text import ROWS, Text, Watch, said, unwatched
 
 
 class Fork(Protocol):
@@ -57,7 +57,7 @@ class Branch:
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Decode after `text` until `stop`."""
-        grove, here = Grove(self.rows), Text.begin(text, self.fork.view(warp), stop)
+        grove, here = BeamCache(self.rows), Text.begin(text, self.fork.view(warp), stop)
         border = self.border.stop(stop)
         shown: list[Text] = []
         try:

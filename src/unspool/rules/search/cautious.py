@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.chance import At, Chance, Role
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
-from ...core.option import BUDGET, STEP, TEXTS, WEIGHT
-from ...core.warp.limits import expect, real, whole
 from ...core.warp.truncate import entropy
 from ...core.warp.warp import Warp
+from ...core.warp.warp_limits import expect, real, whole
 from .branch import Branch
-from .mark import Likely
 from .rollout import Border
-
-PAUSES = (".", ",", "\n", "?", "!", ":", ";", ")", "]", "}")
-
-
-def build(
-    trials: Annotated[int, TEXTS] = 10,
-    low: Annotated[float, WEIGHT] = 0.01,
-    high: Annotated[float, WEIGHT] = 1.5,
-    longest: Annotated[int, STEP] = 64,
-    rows: Annotated[int, BUDGET] = 0,
-) -> Method:
-    """Cautious next-token prediction; it draws, so it wants a temperature above 0."""
-    return Branch(Cautious(trials, low, high), Likely(), Border(PAUSES, longest), rows=rows, texts=trials + 1)
 
 
 @claims(
     HEURISTIC,
     trials=lambda rule: [Branch(rule(2, 0.0, 0.5), border=Border(("b",), 2))],
-    build=build,
     paper="2507.03038",
     systems=("CNTP",),
 )

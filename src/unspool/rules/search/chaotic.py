@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.chance import At, Chance
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
-from ...core.option import BUDGET, STEP, TEXTS, Range
-from ...core.warp.limits import expect, whole
 from ...core.warp.truncate import entropy as nats
 from ...core.warp.warp import Warp
+from ...core.warp.warp_limits import expect, whole
 from .branch import Branch
-from .mark import Judged, Leaning, Likely
+from .mark import Leaning, Likely
 from .rollout import Border
-from .thaw import thawed
-
-ANSWER = "How good is your answer so far? Give one digit from 0 to 9: 9 if it is right, 0 if it is wrong."
-
-
-def build(
-    entropy: Annotated[float, Range(0, 1000, endless=True)] = 1.0,
-    ratio: Annotated[float, Range(0, 1000, endless=True)] = 0.5,
-    top: Annotated[int, TEXTS] = 3,
-    weight: Annotated[float, Range(-1000, 1000)] = 2.0,
-    longest: Annotated[int, STEP] = 64,
-    rows: Annotated[int, BUDGET] = 0,
-) -> Method:
-    """Self-evaluation with the ready-made question for chat models."""
-    mark = Leaning(Judged(question=ANSWER), weight)
-    return Branch(Chaotic(entropy, ratio, top), mark, Border((), longest), 1, rows, texts=top + 1)
+from .without_greedy import without_greedy
 
 
 @claims(
     HEURISTIC,
     trials=lambda rule: [Branch(rule(0.5, 0.9, 2), Leaning(Likely()), Border((), 2), 1)],
-    build=build,
     paper="2405.16552",
     systems=("SED",),
 )
@@ -63,7 +45,7 @@ class Chaotic:
 
     def view(self, warp: Warp) -> Warp:
         """Without a temperature of 0, which would hide all doubt."""
-        return thawed(warp)
+        return without_greedy(warp)
 
     def ways(self, law: Law, chance: Chance, position: int) -> list[int]:
         """The best token, or the best few."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..constrain.form import spelt
-from ..constrain.lexical import Found, Lexical
-from .ahead import Chain, View
-from .text import Text
+from ..constrain.lexical import ClauseState, Lexical
+from .ahead import Chain, WatchedChains
+from .search_text import Text
 
 
 class Clauses:
@@ -15,7 +15,7 @@ class Clauses:
 
     def __init__(self, lexical: Lexical | None) -> None:
         self.lexical = lexical
-        self._known: dict[tuple[int, ...], Found] = {}
+        self._known: dict[tuple[int, ...], ClauseState] = {}
         self._chains: dict[bytes, tuple[Chain, ...]] = {}
 
     def within(self, texts: list[Text], tolerance: int) -> list[Text]:
@@ -53,7 +53,7 @@ class Clauses:
             size > 0 and any(lexical.under_way(node, phrase) >= size for phrase in lexical.unmet(have))
         )
 
-    def view(self, text: Text) -> View:
+    def view(self, text: Text) -> WatchedChains:
         """The phrases that a text has not said, and what is missing of those that it has begun."""
         state, lexical = self._state(text), self.lexical
         assert state is not None
@@ -61,7 +61,7 @@ class Clauses:
         unmet = lexical.unmet(state.have)
         begun = [(phrase, size) for phrase in unmet if (size := lexical.under_way(state.node, phrase))]
         now = [chain for phrase, size in begun for chain in self._spelt(phrase[size:])[:1]]
-        return View(text, now, [chain for phrase in unmet for chain in self._spelt(phrase)])
+        return WatchedChains(text, now, [chain for phrase in unmet for chain in self._spelt(phrase)])
 
     def _spelt(self, phrase: bytes) -> tuple[Chain, ...]:
         """A phrase in tokens, as it stands and as a word of its own."""
@@ -76,13 +76,13 @@ class Clauses:
         state = self._state(text)
         return 0 if state is None else state.have
 
-    def _state(self, text: Text) -> Found | None:
+    def _state(self, text: Text) -> ClauseState | None:
         """What was found in a text, from what was found in its beginning."""
         if self.lexical is None:
             return None
         if text.tokens not in self._known:
-            here = self._known.get(text.tokens[:-1], Found(self.lexical, 0, 0))
+            here = self._known.get(text.tokens[:-1], ClauseState(self.lexical, 0, 0))
             rest = text.tokens[-1:] if text.tokens[:-1] in self._known else text.tokens
             data = b"".join(map(self.lexical.words.piece, rest))
-            self._known[text.tokens] = Found(self.lexical, *self.lexical.read(here.node, here.have, data))
+            self._known[text.tokens] = ClauseState(self.lexical, *self.lexical.read(here.node, here.have, data))
         return self._known[text.tokens]

@@ -10,7 +10,7 @@ from ...core.claim import Method
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ...loops.overheard import overheard
-from .text import Text, said
+from .search_text import Text, said
 
 
 @dataclass(frozen=True)

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Decoding
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import BUDGET, TEXTS, WEIGHT, Choice, Product, Range
+from ...core.claim import HEURISTIC, claims
 from ...core.stop import Stop
-from ...core.warp.limits import expect, real, whole
 from ...core.warp.warp import Warp
-from .beam import Pool, beams, measure, patient
-from .grove import Grove
-from .length import LENGTH, PATIENCE, Length, Patience, Power, likely
-from .text import Watch, unwatched
-
-
-def build(
-    groups: Annotated[int, TEXTS] = 4,
-    width: Annotated[int, TEXTS] = 1,
-    apart: Annotated[float, WEIGHT] = 0.5,
-    alpha: Annotated[float, Range(-100, 100)] = 1.0,
-    length: Annotated[str, Choice(tuple(LENGTH))] = "power",
-    patience: Annotated[str, Choice(tuple(PATIENCE))] = "likely",
-    rows: Annotated[int, BUDGET] = 0,
-) -> Annotated[Method, Product(64, "groups", "width")]:
-    """`groups` beam searches of `width` beams each."""
-    return Diverse(groups, width, apart, measure(length, alpha), patient(patience), rows)
+from ...core.warp.warp_limits import expect, real, whole
+from .beam import BeamPool, beams
+from .beam_cache import BeamCache
+from .length_norm import LengthNorm, Patience, Power, likely
+from .search_text import Watch, unwatched
 
 
 @claims(
     HEURISTIC,
     trials=lambda rule: [rule(4), rule(2, 2, 1.0)],
-    build=build,
     paper="1610.02424",
     systems=("Diverse Beam Search",),
 )
@@ -53,7 +37,7 @@ class Diverse:
     groups: int = 4
     width: int = 1
     apart: float = 0.5
-    length: Length = Power(1.0)  # noqa: RUF009  (frozen)
+    length: LengthNorm = Power(1.0)  # noqa: RUF009  (frozen)
     patience: Patience = likely
     rows: int = 0
     watch: Watch = unwatched
@@ -62,7 +46,7 @@ class Diverse:
         expect(whole(self.groups, 1), "diverse:groups", self.groups, "a whole number of groups from 1 on")
         expect(whole(self.width, 1), "diverse:width", self.width, "a whole number of texts per group from 1 on")
         expect(real(self.apart, 0), "diverse:apart", self.apart, "a finite number from 0 on; usual is 0.5")
-        Grove(self.rows)
+        BeamCache(self.rows)
 
     @property
     def texts(self) -> int:
@@ -71,5 +55,5 @@ class Diverse:
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Search after `text` until `stop`."""
-        pools = [Pool(self.width, self.length, self.patience) for _ in range(self.groups)]
+        pools = [BeamPool(self.width, self.length, self.patience) for _ in range(self.groups)]
         return beams(pools, self.apart, text, warp, stop, self.rows, self.watch)

@@ -5,38 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 from ...core.asks import Decoding, Done
 from ...core.chance import At, Chance, Role
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
-from ...core.option import BUDGET, STEP, TEXTS, Range
 from ...core.stop import Stop
-from ...core.warp.limits import expect, real, whole
 from ...core.warp.warp import Warp
+from ...core.warp.warp_limits import expect, real, whole
 from ..decode.judge import Chatting
-from .grove import Grove
+from .beam_cache import BeamCache
 from .mark import Likely, Mark, fit_mark
 from .rollout import Border, Rollout, drawing, rolled
-from .text import ROWS, Text, Watch, said, unwatched
-
-
-def build(
-    rollouts: Annotated[int, TEXTS] = 8,
-    steps: Annotated[int, Range(1, 64)] = 4,
-    tau: Annotated[float, Range(0, 1e9)] = 0.05,
-    longest: Annotated[int, STEP] = 64,
-    rows: Annotated[int, BUDGET] = 0,
-) -> Method:
-    """Steps are lines; it draws, so it wants a temperature above 0."""
-    return Foresight(rollouts, steps, tau, Likely(), Border(("\n",), longest), rows)
+from .search_text import ROWS, Text, Watch, said, unwatched
 
 
 @claims(
     HEURISTIC,
     trials=lambda rule: [rule(2, 1, 0.5, border=Border((), 1))],
-    build=build,
     paper="2410.17195",
     systems=("Predictive-Decoding",),
     shaped=False,
@@ -66,7 +52,7 @@ class Foresight:
         expect(whole(self.rollouts, 1), "foresight:rollouts", self.rollouts, "a whole number of texts from 1 on")
         expect(whole(self.steps, 1), "foresight:steps", self.steps, "a whole number of steps from 1 on")
         expect(real(self.tau, 0), "foresight:tau", self.tau, "a finite number from 0 on; usual is 0.05")
-        Grove(self.rows)
+        BeamCache(self.rows)
 
     @property
     def texts(self) -> int:
@@ -79,7 +65,7 @@ class Foresight:
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Decode after `text` until `stop`, step by step."""
-        grove, here = Grove(self.rows), Text.begin(text, warp, stop)
+        grove, here = BeamCache(self.rows), Text.begin(text, warp, stop)
         border = self.border.stop(stop)
         pool: list[tuple[Rollout, float]] = []
         shown: list[Text] = []

@@ -11,14 +11,14 @@ from ...core.asks import Ask
 from ...core.errors import BadRequest
 from ..constrain.potential import Worth, weighed
 from ..decode.judge import QUESTION, Chatting, Judge
-from .grove import Grove
+from .beam_cache import BeamCache
 from .rollout import Rollout
 
 
 class Mark(Protocol):
     """Gives marks to rollouts, higher for better; it may ask the model."""
 
-    def __call__(self, grove: Grove, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
+    def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
         """One mark for each."""
         ...
 
@@ -27,19 +27,19 @@ class Mark(Protocol):
 class Likely:
     """exp(mean log p) of what was written, the inverse of its perplexity: between 0 and 1."""
 
-    def __call__(self, grove: Grove, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
+    def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
         """Known already."""
         yield from ()
         return [math.exp(rollout.mean) for rollout in rollouts]
 
 
 @dataclass(frozen=True)
-class Told:
+class RewardMark:
     """What a function says of all that was written after the prompt: a process reward, tests that pass."""
 
     worth: Worth
 
-    def __call__(self, grove: Grove, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
+    def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
         """One call for each."""
         yield from ()
         return [weighed(self.worth, "the mark", rollout.text.tokens) for rollout in rollouts]
@@ -59,7 +59,7 @@ class Judged:
         """With the ready-made judge for this vocabulary, unless it has one."""
         return self if self.judge is not None else Judged(Judge.of(vocabulary, self.question), self.question)
 
-    def __call__(self, grove: Grove, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
+    def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
         """One forward for all."""
         if self.judge is None:
             raise BadRequest(
@@ -84,7 +84,7 @@ class Leaning:
         """With a mark that knows this vocabulary."""
         return Leaning(fit_mark(self.mark, vocabulary), self.weight)
 
-    def __call__(self, grove: Grove, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
+    def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
         """Those of the mark, moved."""
         marks = yield from self.mark(grove, rollouts)
         return [rollout.first + self.weight * mark for rollout, mark in zip(rollouts, marks, strict=True)]

@@ -5,46 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
 from ...core.asks import Ask, Decoding
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.law import NEVER, Law
-from ...core.option import FILE, TEXTS, Product, Range
 from ...core.stop import Stop
-from ...core.warp.limits import expect, real, whole
 from ...core.warp.warp import Warp
-from .beam import Pool
-from .grove import Grove
+from ...core.warp.warp_limits import expect, real, whole
+from .beam import BeamPool
+from .beam_cache import BeamCache
 from .leading import leading, values
-from .length import Power, likely
-from .reward import Grader, Reward, likelihood, reward_of
-from .text import Text, Watch, told, unwatched
-from .thaw import thawed
+from .length_norm import Power, likely
+from .reward import Grader, Reward, likelihood
+from .search_text import Text, Watch, told, unwatched
+from .without_greedy import without_greedy
 
 HELD = 8  # beginnings that stay in the cache: those that were visited most
-
-
-def build(
-    kids: Annotated[int, TEXTS] = 3,
-    rollouts: Annotated[int, Range(1, 4096)] = 256,
-    width: Annotated[int, Range(1, 16)] = 1,
-    base: Annotated[float, Range(0.001, 1e9)] = 10.0,
-    explore: Annotated[float, Range(0, 1e6)] = 4.0,
-    enough: Annotated[float, Range(-1e9, 1e9)] = 0.0,
-    reward: Annotated[str, FILE] = "",
-    rows: Annotated[int, Range(1, 8000)] = 4000,
-) -> Annotated[Method, Product(8192, "kids", "rollouts")]:
-    """Planning for a reward that is FILE.py:NAME, or else for likely texts; `enough` ends it, 0 is never enough."""
-    function = reward_of(reward) if reward else None
-    return Mcts(function, kids, rollouts, width, base, explore, enough or math.inf, rows)
 
 
 @claims(
     HEURISTIC,
     trials=lambda rule: [rule(kids=2, rollouts=4)],
-    build=build,
     paper="2303.05510",
     systems=("PG-TD",),
 )
@@ -86,7 +69,7 @@ class Mcts:
         expect(whole(self.width, 1), "mcts:width", self.width, "a whole number of beams from 1 on")
         expect(real(self.base) and self.base > 0, "mcts:base", self.base, "a finite number above 0; usual is 10")
         expect(real(self.explore, 0), "mcts:explore", self.explore, "a finite number from 0 on; usual is 4")
-        Grove(self.rows)
+        BeamCache(self.rows)
 
     @property
     def texts(self) -> int:
@@ -95,9 +78,9 @@ class Mcts:
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Search after `text` until `stop`."""
-        plan = Plan(Grove(self.rows), stop, self.width)
+        plan = SearchTree(BeamCache(self.rows), stop, self.width)
         grade = likelihood if self.reward is None else Grader(self.reward, stop)
-        root = Node(Text.begin(text, thawed(warp), stop))
+        root = SearchNode(Text.begin(text, without_greedy(warp), stop))
         nodes, found = [root], dict[tuple[int, ...], Text]()
         try:
             for _ in range(self.rollouts):
@@ -124,9 +107,9 @@ class Mcts:
             self.watch(ranked)
         return (yield from told(ranked, plan.grove.forwards))
 
-    def _selected(self, root: Node, plan: Plan) -> tuple[list[tuple[Node, Edge]], Node]:
+    def _selected(self, root: SearchNode, plan: SearchTree) -> tuple[list[tuple[SearchNode, SearchEdge]], SearchNode]:
         """The way down to the first beginning that is new, or to a text that has ended."""
-        node, path = root, list[tuple["Node", "Edge"]]()
+        node, path = root, list[tuple["SearchNode", "SearchEdge"]]()
         while node.visits and node.text.reason is None:
             node.kids = node.kids or plan.kids(node.text, self.kids)
             if not node.kids:
@@ -134,41 +117,41 @@ class Mcts:
             edge = max(node.kids, key=lambda kid: self._bound(node, kid))  # of equals the likelier
             path.append((node, edge))
             if edge.node is None:
-                edge.node = Node(plan.then(node.text, edge.token))
+                edge.node = SearchNode(plan.then(node.text, edge.token))
             node = edge.node
         return path, node
 
-    def _bound(self, node: Node, kid: Edge) -> float:
+    def _bound(self, node: SearchNode, kid: SearchEdge) -> float:
         """P-UCB: what is hoped for below a token."""
         keen = math.log((node.visits + self.base + 1) / self.base) + self.explore
         return kid.best + keen * kid.prior * math.sqrt(math.log(node.visits)) / (1 + kid.visits)
 
 
 @dataclass(eq=False)
-class Node:
+class SearchNode:
     """A beginning in the tree; `visits` is 0 until a text was written from it."""
 
     text: Text
     visits: int = 0
-    kids: list[Edge] = field(default_factory=list)
+    kids: list[SearchEdge] = field(default_factory=list)
 
 
 @dataclass(eq=False)
-class Edge:
+class SearchEdge:
     """A token after a beginning: its share among the kids, how often it was passed, and the best reward below."""
 
     token: int
     prior: float
     visits: int = 0
     best: float = 0.0
-    node: Node | None = None
+    node: SearchNode | None = None
 
 
 @dataclass(eq=False)
-class Plan:
+class SearchTree:
     """What was asked of the model so far: the law after every beginning, and the end of every text that was begun."""
 
-    grove: Grove
+    grove: BeamCache
     stop: Stop
     width: int
     laws: dict[tuple[int, ...], Law] = field(default_factory=dict)
@@ -182,7 +165,7 @@ class Plan:
             return start
         if start.tokens in self.ends:
             return self.ends[start.tokens]
-        pool = Pool(self.width, Power(1.0), likely, [start.ranked(start.logp)])
+        pool = BeamPool(self.width, Power(1.0), likely, [start.ranked(start.logp)])
         while pool.live:
             self.under_way = [text for text in pool.live if text.tokens]
             new = [text for text in pool.live if text.tokens not in self.laws]
@@ -201,12 +184,12 @@ class Plan:
         self.ends.update((best.tokens[:size], best) for size in sizes)
         return best
 
-    def kids(self, text: Text, count: int) -> list[Edge]:
+    def kids(self, text: Text, count: int) -> list[SearchEdge]:
         """The best tokens after a text, with their shares."""
         law = text.prefix.shape(self.laws[text.tokens])
         best = leading(values([law], [0.0]), count)
         total = sum(math.exp(one.value) for one in best)
-        return [Edge(one.token, math.exp(one.value) / total) for one in best]
+        return [SearchEdge(one.token, math.exp(one.value) / total) for one in best]
 
     def then(self, text: Text, token: int) -> Text:
         """A text with one more token."""

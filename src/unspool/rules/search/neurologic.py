@@ -4,54 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 from ...core.asks import Ask, Decoding
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.errors import BadRequest
 from ...core.law import Law
-from ...core.option import BUDGET, WEIGHT, Choice, FreeText, Product, Range
 from ...core.stop import Stop
-from ...core.warp.limits import expect, real, whole
 from ...core.warp.warp import Warp
+from ...core.warp.warp_limits import expect, real, whole
 from ..constrain.combine import And
 from ..constrain.constraint import Constrained, Constraint
-from ..constrain.form import Words
+from ..constrain.form import FormVocabulary
 from ..constrain.lexical import Keywords, Lexical
 from ..constrain.parted import parted
-from .ahead import Ahead, Beamed, Greedy, Sampled, outlook
-from .beam import Pool
+from .ahead import Ahead, Greedy, outlook
+from .beam import BeamPool
+from .beam_cache import BeamCache
 from .clauses import Clauses
-from .grove import Grove
 from .leading import leading, values
-from .length import Length, Patience, Power, likely
-from .text import Text, Watch, told, unwatched
-from .thaw import thawed
-
-
-def build(
-    words: Annotated[str, FreeText(256)] = "",
-    width: Annotated[int, Range(1, 32)] = 4,
-    ahead: Annotated[str, Choice(("greedy", "beam", "sample"))] = "greedy",
-    steps: Annotated[int, Range(0, 64)] = 5,
-    alpha: Annotated[float, WEIGHT] = 0.25,
-    prune: Annotated[int, Range(1, 1000)] = 50,
-    tolerance: Annotated[int, Range(0, 64)] = 2,
-    penalty: Annotated[float, Range(-100, 100)] = 0.2,
-    rows: Annotated[int, BUDGET] = 0,
-) -> Annotated[Method, Product(4096, "width", "width", "words")]:
-    """Beams for keywords, as in words=dog/dogs+ball; `ahead` is greedy, beam or sample; 0 steps is NeuroLogic's own."""
-    known: dict[str, Ahead] = {"greedy": Greedy(steps), "beam": Beamed(steps), "sample": Sampled(steps)}
-    expect(ahead in known, "neurologic:ahead", ahead, f"one of {', '.join(known)}")
-    demand = Keywords(tuple(tuple(clause.split("/")) for clause in words.split("+"))) if words else None
-    return Neurologic(width, known[ahead], alpha, prune, tolerance, Power(penalty), rows=rows, demand=demand)
+from .length_norm import LengthNorm, Patience, Power, likely
+from .search_text import Text, Watch, told, unwatched
+from .without_greedy import without_greedy
 
 
 @claims(
     HEURISTIC,
     trials=lambda rule: [rule(4)],
-    build=build,
     paper="2112.08726",
     systems=("NeuroLogic A*esque (greedy, beam and sampling lookahead)", "NeuroLogic decoding"),
 )
@@ -79,7 +59,7 @@ class Neurologic:
     alpha: float = 0.25
     prune: int = 50
     tolerance: int = 2
-    length: Length = Power(0.2)  # noqa: RUF009
+    length: LengthNorm = Power(0.2)  # noqa: RUF009
     patience: Patience = likely
     rows: int = 0
     demand: Keywords | Lexical | None = None
@@ -90,26 +70,26 @@ class Neurologic:
         expect(real(self.alpha, 0), "neurologic:alpha", self.alpha, "a finite number from 0 on; usual is 0.25")
         expect(whole(self.prune, 1), "neurologic:prune", self.prune, "a whole number of tokens from 1 on")
         expect(whole(self.tolerance, 0), "neurologic:tolerance", self.tolerance, "a whole number of clauses from 0 on")
-        Grove(self.rows)
+        BeamCache(self.rows)
 
     @property
     def texts(self) -> int:
         """How many texts are kept at the same time, about: a candidate has one token more than the beam it is from."""
         return 3 * self.width
 
-    def fit(self, vocabulary: Words) -> Neurologic:
+    def fit(self, vocabulary: FormVocabulary) -> Neurologic:
         """With its keywords in the tokens of this vocabulary."""
         return replace(self, demand=self.demand.fit(vocabulary)) if isinstance(self.demand, Keywords) else self
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Search after `text` until `stop`."""
-        grove, pool = Grove(self.rows), Pool(self.width, self.length, self.patience)
+        grove, pool = BeamCache(self.rows), BeamPool(self.width, self.length, self.patience)
         if self.demand is not None:
             if isinstance(self.demand, Keywords):
                 raise BadRequest("keywords have to be fitted to a vocabulary: give keywords(…).fit(vocabulary)")
             warp = Constrained(self.demand) | warp
         clauses = _clauses(parted(warp)[1])
-        pool.live = [Text.begin(text, thawed(warp), stop).ranked(0.0)]
+        pool.live = [Text.begin(text, without_greedy(warp), stop).ranked(0.0)]
         found: list[Text] = []
         try:
             while grove.affords(pool.live):
@@ -125,7 +105,7 @@ class Neurologic:
             self.watch(found)
         return (yield from told(found, grove.forwards))
 
-    def _candidates(self, pool: Pool, raws: Sequence[Law], clauses: Clauses, stop: Stop) -> list[Text]:
+    def _candidates(self, pool: BeamPool, raws: Sequence[Law], clauses: Clauses, stop: Stop) -> list[Text]:
         """The continuations that may be gone on with, best first."""
         laws = [text.prefix.shape(raw) for text, raw in zip(pool.live, raws, strict=True)]
         worth = values(laws, [text.score for text in pool.live])
@@ -138,7 +118,7 @@ class Neurologic:
         return [pool.live[i].then(x, raws[i], laws[i], stop).ranked(best[i, x]) for i, x in order]
 
     def _futures(
-        self, grove: Grove, clauses: Clauses, texts: Sequence[Text], chance: Chance, stop: Stop
+        self, grove: BeamCache, clauses: Clauses, texts: Sequence[Text], chance: Chance, stop: Stop
     ) -> Generator[Ask, Any, list[float]]:
         """h of every candidate, 0 for those that have said all."""
         open_ = [i for i, text in enumerate(texts) if text.reason is None and clauses.unsaid(text)]

@@ -16,8 +16,8 @@ from ...core.stop import Stop
 from ..constrain.awrs import Propose
 from ..constrain.constraint import State
 from ..constrain.potential import Potential
-from .grove import Grove
-from .text import Text
+from .beam_cache import BeamCache
+from .search_text import Text
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +46,10 @@ class Particle:
 
 
 @dataclass(eq=False)
-class Pen:
+class ParticleWriter:
     """Writes particles on, each token with a weight that makes up for what it was not drawn from."""
 
-    grove: Grove
+    grove: BeamCache
     propose: Propose
     potential: Potential
     chance: Chance

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ...core.errors import BadRequest
 from ...core.stop import Stop
 from ...core.user_objects import loaded
-from .text import Text
+from .search_text import Text
 
 Reward: TypeAlias = Callable[[str], float]
 """How good a text is, higher for better: the share of tests that it passes, what a reward model says of it."""

@@ -3,42 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import BUDGET, FILE, STEP, TEXTS, WEIGHT, Choice, Product, Range
+from ...core.claim import HEURISTIC, claims
 from ...core.stop import Stop
-from ...core.warp.limits import expect, real
-from ..constrain.awrs import Masked
-from ..constrain.potential import Potential, Wanting
-from .resample import RESAMPLE, systematic
-from .reward import Grader, Reward, reward_of, written
+from ...core.warp.warp_limits import expect, real
+from ..constrain.potential import Potential
+from .resampling import systematic
+from .reward import Grader, Reward, written
 from .smc import Smc
-from .twist import Given, Lookahead, Twist
-
-
-def build(
-    reward: Annotated[str, FILE] = "",
-    beta: Annotated[float, Range(1e-9, 1e6)] = 1.0,
-    partial: Annotated[str, FILE] = "",
-    ahead: Annotated[int, Range(0, 64)] = 0,
-    steps: Annotated[int, Range(0, 4096)] = 0,
-    particles: Annotated[int, TEXTS] = 8,
-    power: Annotated[float, Range(0.001, 1000)] = 1.0,
-    block: Annotated[int, STEP] = 8,
-    moves: Annotated[int, Range(0, 64)] = 0,
-    back: Annotated[int, Range(1, 64)] = 1,
-    resample: Annotated[str, Choice(tuple(RESAMPLE))] = "systematic",
-    threshold: Annotated[float, WEIGHT] = 0.5,
-    rows: Annotated[int, BUDGET] = 0,
-) -> Annotated[Method, Product(256, "particles", "ahead"), Product(1024, "particles", "back")]:
-    """Particles for a reward that is FILE.py:NAME; with `ahead`, so many rollouts say who is gone on with."""
-    expect(resample in RESAMPLE, "rewarded:resample", resample, f"one of {', '.join(RESAMPLE)}")
-    wanted: Wanting = Potential()
-    if reward:
-        wanted = Rewarded(reward_of(reward), beta, reward_of(partial) if partial else None)
-    twist: Twist = Lookahead(ahead, steps) if ahead else Given()
-    return Smc(particles, Masked(power), wanted, RESAMPLE[resample], threshold, block, moves, rows, back, twist)
 
 
 def _counted(text: str) -> float:
@@ -48,7 +20,6 @@ def _counted(text: str) -> float:
 @claims(
     HEURISTIC,
     trials=lambda rule: [Smc(2, potential=rule(_counted, 0.7), resample=systematic, block=3)],
-    build=build,
     paper="2604.16453",
     systems=("SMC reward-guided (prefix variant, lookahead variant, resample-move)",),
     shaped=False,
@@ -59,8 +30,8 @@ class Rewarded:
 
     It is what the particles of `smc` are weighed by. Unfinished texts are gone on with by `partial`, the reward of a
     beginning (the prefix variant), or by what the rewards of a few texts are that are written on from them
-    (`Lookahead`): an estimate of E[exp(beta·reward) | beginning] without bias, which is the best guess there is. Both
-    are taken back before the end, so the weights are proper whatever they say. A reward is asked once for every text.
+    (`LookaheadTwist`): an estimate of E[exp(beta·reward) | beginning] without bias, which is the best guess there is.
+    Both are taken back before the end, so the weights are proper whatever they say. A reward is asked once for a text.
 
     Claim: HEURISTIC for the one text that is drawn at the end; the gap printed is the one to plain decoding. The
     weights are proper for both variants, with blocks, moves and every way of resampling: enumerated in the tests.

@@ -11,9 +11,9 @@ from ...core.chance import At, Chance, Role
 from ...core.errors import BadRequest
 from ...core.law import Law
 from ...core.stop import Stop, Tail
-from ...core.warp.limits import expect, whole
-from .grove import Grove
-from .text import Text, Watch, unwatched
+from ...core.warp.warp_limits import expect, whole
+from .beam_cache import BeamCache
+from .search_text import Text, Watch, unwatched
 
 Follow: TypeAlias = Callable[[int, Text, Law], int]
 """Which token follows in rollout i, given its text and the law."""
@@ -72,7 +72,7 @@ class Rollout:
 
 
 def rolled(
-    grove: Grove,
+    grove: BeamCache,
     start: Text,
     texts: Sequence[Text],
     border: Stop,
@@ -86,7 +86,7 @@ def rolled(
 
     If that is broken off, `watch` is told how far they have come, those that have ended and are likeliest first.
     """
-    runs = [_Run(text, border.start(), ()) for text in texts]
+    runs = [_Rollout(text, border.start(), ()) for text in texts]
     if texts and texts[0] is not start:  # a first token was chosen already
         runs = [run.past(border, steps) for run in runs]
     try:
@@ -111,16 +111,16 @@ def _unpromising(text: Text) -> tuple[bool, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Run:
+class _Rollout:
     text: Text
     tail: Tail
     stages: tuple[Text, ...]
     over: bool = False
 
-    def past(self, border: Stop, steps: int) -> _Run:
+    def past(self, border: Stop, steps: int) -> _Rollout:
         """After its last token: at a border it has one stage more."""
         _, reason, tail, _ = border.cut(self.tail, self.text.tokens[-1:])
         if not reason and not self.text.reason:
             return replace(self, tail=tail)
         stages = (*self.stages, self.text)
-        return _Run(self.text, border.start(), stages, len(stages) == steps or self.text.reason is not None)
+        return _Rollout(self.text, border.start(), stages, len(stages) == steps or self.text.reason is not None)

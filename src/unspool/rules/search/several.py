@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.chance import At, Chance, Role
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
-from ...core.option import BUDGET, TEXTS
-from ...core.warp.limits import expect, whole
 from ...core.warp.warp import Warp
+from ...core.warp.warp_limits import expect, whole
 from .branch import Branch
-from .mark import Likely
 from .rollout import Border
 
 FOREVER = 1 << 20  # tokens: no border but the end of the text
 
 
-def build(count: Annotated[int, TEXTS] = 8, rows: Annotated[int, BUDGET] = 0) -> Method:
-    """The most likely of `count` texts."""
-    return Branch(Several(count), Likely(), Border((), FOREVER), rows=rows, texts=count + 1)
-
-
 @claims(
     HEURISTIC,
     trials=lambda rule: [Branch(rule(2), border=Border((), FOREVER))],
-    build=build,
     systems=("Best-of-N",),
 )
 @dataclass(frozen=True)

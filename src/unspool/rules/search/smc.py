@@ -5,64 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ...core.asks import Ask, Decoding
 from ...core.chance import At, Chance, Role
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.law import NEVER, Law
-from ...core.option import BUDGET, STEP, TEXTS, WEIGHT, Choice, Product, Range
 from ...core.stop import Stop
-from ...core.warp.limits import expect, real, whole
 from ...core.warp.warp import Warp
-from ..constrain.awrs import Adaptive, Geometric, Masked, Propose, Recursive
+from ...core.warp.warp_limits import expect, real, whole
+from ..constrain.awrs import FullMask, Propose
 from ..constrain.parted import parted, timely
-from ..constrain.potential import Potential, Wanting
-from .grove import Grove
-from .particle import Particle, Pen, end_of, log_mean, refuse_dead, shares
+from ..constrain.potential import Potential, UnboundPotential
+from .beam_cache import BeamCache
+from .particle import Particle, ParticleWriter, end_of, log_mean, refuse_dead, shares
 from .particle import log_marginal as log_marginal
-from .resample import RESAMPLE, Resample, multinomial, stratified
-from .text import Text, Watch, told, unwatched
-from .twist import Given, Twist
+from .resampling import Resampling, multinomial, stratified
+from .search_text import Text, Watch, told, unwatched
+from .twist import PrefixTwist, Twist
 
 Cloud: TypeAlias = Sequence[Particle]
-CHECKS = 2**15  # of a constraint, for all particles together, between two forwards
 Past: TypeAlias = list[Cloud]  # the particles as they were when each of the last blocks began
-
-
-def build(
-    particles: Annotated[int, TEXTS] = 8,
-    propose: Annotated[str, Choice(("masked", "recursive", "geometric", "adaptive"))] = "masked",
-    power: Annotated[float, Range(0.001, 1000)] = 1.0,
-    resample: Annotated[str, Choice(tuple(RESAMPLE))] = "stratified",
-    threshold: Annotated[float, WEIGHT] = 0.5,
-    block: Annotated[int, STEP] = 1,
-    moves: Annotated[int, Range(0, 64)] = 0,
-    back: Annotated[int, Range(1, 64)] = 1,
-    checks: Annotated[int, Range(0, CHECKS)] = 0,
-    rows: Annotated[int, BUDGET] = 0,
-) -> Annotated[Method, Product(1024, "particles", "back"), Product(CHECKS, "particles", "checks")]:
-    """Particles for the request's constraint, and for p(text)^power if that is not 1.
-
-    `checks` bounds how often the constraint is asked for one token; 0 shares out a bound among the particles.
-    """
-    recursive = Recursive(checks or CHECKS // particles)
-    known: dict[str, Propose] = {
-        "masked": Masked(power),
-        "recursive": recursive,
-        "geometric": Geometric(),
-        "adaptive": Adaptive(recursive),
-    }
-    expect(propose in known, "smc:propose", propose, f"one of {', '.join(known)}")
-    expect(power == 1 or propose == "masked", "smc:power", power, "1, unless propose=masked, which alone knows powers")
-    expect(resample in RESAMPLE, "smc:resample", resample, f"one of {', '.join(RESAMPLE)}")
-    return Smc(particles, known[propose], Potential(), RESAMPLE[resample], threshold, block, moves, rows, back)
 
 
 @claims(
     HEURISTIC,
-    trials=lambda rule: [rule(2, Masked(2.0), resample=multinomial, threshold=0.9)],
-    build=build,
+    trials=lambda rule: [rule(2, FullMask(2.0), resample=multinomial, threshold=0.9)],
     paper="2504.05410",
     systems=("AWRS + SMC", "Power-SMC"),
     shaped=False,
@@ -90,15 +58,15 @@ class Smc:
     """
 
     particles: int = 8
-    propose: Propose = Masked()  # noqa: RUF009  (frozen)
-    potential: Wanting = Potential()  # noqa: RUF009  (frozen)
-    resample: Resample = stratified
+    propose: Propose = FullMask()  # noqa: RUF009  (frozen)
+    potential: UnboundPotential = Potential()  # noqa: RUF009  (frozen)
+    resample: Resampling = stratified
     threshold: float = 0.5
     block: int = 1
     moves: int = 0
     rows: int = 0
     back: int = 1
-    twist: Twist = Given()  # noqa: RUF009  (frozen)
+    twist: Twist = PrefixTwist()  # noqa: RUF009  (frozen)
     watch: Watch = unwatched
 
     def __post_init__(self) -> None:
@@ -107,7 +75,7 @@ class Smc:
         expect(whole(self.block, 1), "smc:block", self.block, "a whole number of tokens from 1 on")
         expect(whole(self.moves, 0), "smc:moves", self.moves, "a whole number of steps from 0 on")
         expect(whole(self.back, 1), "smc:back", self.back, "a whole number of blocks from 1 on")
-        Grove(self.rows)
+        BeamCache(self.rows)
 
     @property
     def texts(self) -> int:
@@ -117,7 +85,7 @@ class Smc:
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Draw after `text` until `stop`."""
         warp, constraint = parted(warp)
-        pen = Pen(Grove(self.rows), self.propose, self.potential.over(stop), chance, stop)
+        pen = ParticleWriter(BeamCache(self.rows), self.propose, self.potential.over(stop), chance, stop)
         cloud: Cloud = [Particle(Text.begin(text, warp, stop), timely(constraint, stop))] * self.particles
         past: Past = []
         blocks = math.inf if stop.most is None else math.ceil(stop.most / self.block)  # after which all have ended
@@ -146,18 +114,18 @@ class Smc:
         drawn = law.draw(chance, At(end_of(cloud), Role.ORDER, self.particles))
         return (yield from told([ended[drawn.token].text], pen.grove.forwards))
 
-    def _goes_on(self, pen: Pen, cloud: Cloud, past: Past) -> bool:
+    def _goes_on(self, pen: ParticleWriter, cloud: Cloud, past: Past) -> bool:
         """Whether there is budget for those that are live, or a text that has ended may still be moved back to life."""
         live = [one.text for one in cloud if one.live]
         return pen.grove.affords(live) if live else any(one.live for roots in past for one in roots)
 
-    def _grown(self, pen: Pen, past: Past, cloud: Cloud, number: int) -> Generator[Ask, Any, Cloud]:
+    def _grown(self, pen: ParticleWriter, past: Past, cloud: Cloud, number: int) -> Generator[Ask, Any, Cloud]:
         """A block more for all that are live, or as much of it as there is budget for, and a guess of what follows."""
         held = [one.text for roots in past for one in roots]
         grown = yield from pen.grown(cloud, self.block, number, held)
         return (yield from self.twist(pen, grown, held))
 
-    def _rejuvenated(self, pen: Pen, cloud: Cloud, past: Past) -> Generator[Ask, Any, tuple[Cloud, Past]]:
+    def _rejuvenated(self, pen: ParticleWriter, cloud: Cloud, past: Past) -> Generator[Ask, Any, tuple[Cloud, Past]]:
         """Write the last blocks anew; each particle takes that with probability min(1, its weight / the old one's)."""
         number = pen.turn(self.particles * max(1, self.twist.texts))
         end = end_of(cloud)

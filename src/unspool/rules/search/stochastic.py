@@ -6,30 +6,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count as count_up
-from typing import Annotated
 
 from ...core.asks import Decoding
 from ...core.chance import At, Chance, Role
-from ...core.claim import SEED, Method, claims
+from ...core.claim import SEED, claims
 from ...core.law import Law
-from ...core.option import BUDGET, TEXTS
 from ...core.stop import Stop
-from ...core.warp.limits import expect, whole
 from ...core.warp.warp import Warp
+from ...core.warp.warp_limits import expect, whole
 from ...loops.drafter import possible
-from .grove import Grove
-from .text import Text, Watch, told, unwatched
-
-
-def build(width: Annotated[int, TEXTS] = 4, rows: Annotated[int, BUDGET] = 0) -> Method:
-    """`width` different texts; the first is handed out."""
-    return Stochastic(width, rows)
+from .beam_cache import BeamCache
+from .search_text import Text, Watch, told, unwatched
 
 
 @claims(
     SEED,
     trials=lambda rule: [rule(2)],
-    build=build,
     paper="1903.06059",
     systems=("Stochastic Beam Search",),
 )
@@ -57,7 +49,7 @@ class Stochastic:
 
     def __post_init__(self) -> None:
         expect(whole(self.width, 1), "stochastic:width", self.width, "a whole number of texts from 1 on")
-        Grove(self.rows)
+        BeamCache(self.rows)
 
     @property
     def texts(self) -> int:
@@ -66,7 +58,7 @@ class Stochastic:
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Draw after `text` until `stop`."""
-        grove = Grove(self.rows)
+        grove = BeamCache(self.rows)
         texts = [Text.begin(text, warp, stop)]
         try:
             while grove.affords(live := [text for text in texts if text.reason is None]):

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from ...core.asks import Ask
 from ...core.law import NEVER
-from ...core.warp.limits import expect, real, whole
-from .particle import Particle, Pen, log_mean
-from .text import Text
+from ...core.warp.warp_limits import expect, real, whole
+from .particle import Particle, ParticleWriter, log_mean
+from .search_text import Text
 
 ENDLESS = 1 << 20  # tokens: the end of the text comes first
 
@@ -23,7 +23,7 @@ class Twist(Protocol):
     """
 
     def __call__(
-        self, pen: Pen, cloud: Sequence[Particle], held: Sequence[Text]
+        self, pen: ParticleWriter, cloud: Sequence[Particle], held: Sequence[Text]
     ) -> Generator[Ask, Any, Sequence[Particle]]:
         """The particles with new guesses; what is held stays forkable."""
         ...
@@ -35,13 +35,13 @@ class Twist(Protocol):
 
 
 @dataclass(frozen=True)
-class Given:
+class PrefixTwist:
     """The guess is what the potential says of the beginning: the prefix variant."""
 
     texts: int = 0
 
     def __call__(
-        self, pen: Pen, cloud: Sequence[Particle], held: Sequence[Text]
+        self, pen: ParticleWriter, cloud: Sequence[Particle], held: Sequence[Text]
     ) -> Generator[Ask, Any, Sequence[Particle]]:
         """It is there already."""
         yield from ()
@@ -49,7 +49,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Lookahead:
+class LookaheadTwist:
     """The guess is V̂ = 1/m·Σ weight·potential over `rollouts` texts that are written on from each particle.
 
     They go on for `steps` tokens, or to their end if that is 0; one that has not ended then counts as what the
@@ -74,7 +74,7 @@ class Lookahead:
         return self.rollouts
 
     def __call__(
-        self, pen: Pen, cloud: Sequence[Particle], held: Sequence[Text]
+        self, pen: ParticleWriter, cloud: Sequence[Particle], held: Sequence[Text]
     ) -> Generator[Ask, Any, Sequence[Particle]]:
         """All rollouts side by side, then forgotten."""
         m = self.rollouts

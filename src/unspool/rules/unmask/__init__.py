@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
+    from ...loops.denoise_state import DenoiseState as DenoiseState
     from ...loops.remask import Remask as Remask
-    from ...loops.sight import Sight as Sight
     from ...loops.unmask_blocks import Blocks as Blocks
-    from ...loops.unmask_blocks import Fixed as Fixed
+    from ...loops.unmask_blocks import FixedBlocks as FixedBlocks
     from ...loops.unmasker import Unmask as Unmask
     from ...loops.view import View as View
     from .adaptive import Adaptive as Adaptive
     from .ancestral import Ancestral as Ancestral
+    from .annealed import SCHEDULES as SCHEDULES
     from .annealed import Annealed as Annealed
     from .cached_dual import CachedDual as CachedDual
     from .cached_prefix import CachedPrefix as CachedPrefix
+    from .certainty import CERTAINTIES as CERTAINTIES
     from .certainty import Certainty as Certainty
-    from .checked import Checked as Checked
+    from .checked import CheckedUnmask as CheckedUnmask
     from .clocked import Clocked as Clocked
     from .confident import Confident as Confident
     from .context import Context as Context
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from .dynamic import Dynamic as Dynamic
     from .early import Early as Early
     from .edit import Edit as Edit
+    from .end_token import Endless as Endless
+    from .end_token import Late as Late
     from .entropy_bound import EntropyBound as EntropyBound
     from .explore import Explore as Explore
     from .factor import Factor as Factor
@@ -39,7 +43,13 @@ if TYPE_CHECKING:
     from .guided import Guided as Guided
     from .hierarchy import Hierarchy as Hierarchy
     from .interval import Interval as Interval
+    from .lave import Lave as Lave
     from .local import Local as Local
+    from .noise import Capped as Capped
+    from .noise import Even as Even
+    from .noise import Looped as Looped
+    from .noise import Noise as Noise
+    from .noise import Rescaled as Rescaled
     from .one_by_one import one as one
     from .peaked import Peaked as Peaked
     from .quota import Quota as Quota
@@ -60,14 +70,18 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazily(
     __name__,
     {
+        "..loops.denoise_state": "DenoiseState",
+        "..loops.remask": "Remask",
+        "..loops.unmask_blocks": "Blocks FixedBlocks",
+        "..loops.unmasker": "Unmask",
+        "..loops.view": "View",
         "adaptive": "Adaptive",
         "ancestral": "Ancestral",
-        "annealed": "Annealed",
-        "..loops.unmask_blocks": "Blocks Fixed",
+        "annealed": "Annealed SCHEDULES",
         "cached_dual": "CachedDual",
         "cached_prefix": "CachedPrefix",
-        "certainty": "Certainty",
-        "checked": "Checked",
+        "certainty": "CERTAINTIES Certainty",
+        "checked": "CheckedUnmask",
         "clocked": "Clocked",
         "confident": "Confident",
         "context": "Context",
@@ -78,6 +92,7 @@ __getattr__, __dir__ = lazily(
         "dynamic": "Dynamic",
         "early": "Early",
         "edit": "Edit",
+        "end_token": "Endless Late",
         "entropy_bound": "EntropyBound",
         "explore": "Explore",
         "factor": "Factor",
@@ -86,22 +101,20 @@ __getattr__, __dir__ = lazily(
         "guided": "Guided",
         "hierarchy": "Hierarchy",
         "interval": "Interval",
+        "lave": "Lave",
         "local": "Local",
+        "noise": "Capped Even Looped Noise Rescaled",
         "one_by_one": "one",
         "peaked": "Peaked",
         "quota": "Quota",
         "redundant": "Redundant",
-        "..loops.remask": "Remask",
         "renoise": "Doubtful Renoise Reverse",
         "resample": "Resample",
-        "..loops.sight": "Sight",
         "sliding": "Near Sliding",
         "softened": "Settled Softened",
         "stable": "Stable",
         "timed": "Timed",
         "unchanged": "Unchanged",
-        "..loops.unmasker": "Unmask",
-        "..loops.view": "View",
         "windowed": "Windowed",
     },
 )

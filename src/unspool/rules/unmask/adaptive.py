@@ -5,28 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 from ...core.canvas import Canvas
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
-from ...core.option import CANVAS, LEVEL, Range
-from ...core.warp.limits import expect, level, whole
+from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
+from ...loops.denoise_state import DenoiseState
 from ...loops.unmask_blocks import Narrowing
 from ...loops.unmasker import Rule
 from .confident import Confident
-
-
-def build(
-    threshold: Annotated[float, LEVEL] = 0.9,
-    delimiter: Annotated[float, LEVEL] = 0.3,
-    block: Annotated[int, Range(1, 1024)] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All holes above the threshold, in blocks that end with a line."""
-    return Denoise(Confident(threshold), size, Adaptive(block, delimiter))
 
 
 def _trials(rule: type[Adaptive]) -> list[Method]:
@@ -37,7 +26,6 @@ def _trials(rule: type[Adaptive]) -> list[Method]:
     HEURISTIC,
     shaped=False,
     trials=_trials,
-    build=build,
     paper="2509.26432",
     systems=("AdaBlock-dLLM",),
 )
@@ -76,18 +64,18 @@ class Adaptive(Rule):
         """What is looked at first."""
         return self.begin()(canvas)
 
-    def begin(self) -> _Found:
+    def begin(self) -> _CurrentBlock:
         """Nothing found yet."""
         if not self.ends and self.threshold <= 1:
             raise BadRequest(
                 "adaptive blocks need to know the tokens that end a line: run the method through a loaded model, which "
                 "gives its vocabulary, or give ends=(id, …)."
             )
-        return _Found(self)
+        return _CurrentBlock(self)
 
 
 @dataclass
-class _Found(Narrowing):
+class _CurrentBlock(Narrowing):
     """The block that is being filled."""
 
     rule: Adaptive
@@ -99,13 +87,13 @@ class _Found(Narrowing):
             self.block = (0, 0)
         return canvas.within(*(self.block if any(self.block) else (canvas.settled, len(canvas))))
 
-    def saw(self, sight: Sight) -> Sight:
+    def saw(self, sight: DenoiseState) -> DenoiseState:
         """The sight of the block; it is found now, if it was not before."""
         if not any(self.block):
             self.block = self._found(sight)
         return sight.within(*self.block)
 
-    def _found(self, sight: Sight) -> tuple[int, int]:
+    def _found(self, sight: DenoiseState) -> tuple[int, int]:
         start, end = sight.canvas.window
         far = start + math.ceil(self.rule.reach * (end - sight.canvas.prompt))
         near = {i: sight.peak(i) for i in sight.holes if i < far}

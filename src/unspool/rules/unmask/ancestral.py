@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Annotated
 
 from ...core.chance import At, Role
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, STEP
-from ...core.warp.limits import expect, real, whole
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import Rule
 from .timed import LAST, Clock
-
-
-def build(
-    steps: Annotated[int, STEP] = 64, block: Annotated[int, CANVAS] = 0, size: Annotated[int, CANVAS] = 0
-) -> Method:
-    """As many steps of time as told, for the whole canvas or for each block."""
-    return Denoise(Ancestral(steps), size, blocks_of(block))
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(steps=2, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Ancestral(2), 3)],
     paper="2508.15487",
     systems=("Dream (origin)",),
 )
@@ -54,7 +43,7 @@ class Ancestral(Rule):
         """The same rule with a clock."""
         return Tossing(self)
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The choice at the first step."""
         return self.begin()(sight)
 
@@ -66,7 +55,7 @@ class Tossing:
     rule: Ancestral
     clock: Clock = field(default_factory=Clock)
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The holes whose coins fall, at the first step with any."""
         while True:
             share = self.clock.tick(sight, self.rule.steps, self.rule.last)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.errors import BadRequest
-from ...core.option import CANVAS, STEP, WEIGHT, Choice
-from ...core.warp.limits import expect, real, whole
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
 from .certainty import foremost
 from .quota import looks, writable
 
@@ -30,24 +27,10 @@ SCHEDULES: Mapping[str, Schedule] = {
 }
 
 
-def build(
-    steps: Annotated[int, STEP] = 12,
-    heat: Annotated[float, WEIGHT] = 4.5,
-    schedule: Annotated[str, Choice(tuple(SCHEDULES))] = "cosine",
-    block: Annotated[int, CANVAS] = 0,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """So many looks at the whole canvas, or at each block."""
-    if schedule not in SCHEDULES:
-        raise BadRequest(f"no schedule is called {schedule!r}; expected one of: {', '.join(SCHEDULES)}")
-    return Denoise(Annealed(steps, heat, SCHEDULES[schedule]), size, blocks_of(block))
-
-
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(steps=2, size=3, heat=0)],
-    build=build,
+    trials=lambda _: [Denoise(Annealed(2, 0), 3)],
     paper="2202.04200",
     systems=("MaskGIT",),
 )
@@ -71,7 +54,7 @@ class Annealed:
         expect(whole(self.steps, 1), "annealed:steps", self.steps, "a whole number of looks from 1 on")
         expect(real(self.heat, 0), "annealed:heat", self.heat, "a number from 0 on; 0 keeps the surest")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The draws that are kept."""
         done, left = looks(sight.canvas) + 1, len(sight.holes)
         if done >= self.steps:
@@ -81,5 +64,5 @@ class Annealed:
         return foremost(sight, _log_drawn, max(1, left - stays), self.heat * (1 - r))
 
 
-def _log_drawn(sight: Sight, place: int) -> float:
+def _log_drawn(sight: DenoiseState, place: int) -> float:
     return math.log(max(sight.sure(place), 1e-300))  # a warp may revive what the model rules out

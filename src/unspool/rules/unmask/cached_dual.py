@@ -4,33 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Look
 from ...core.canvas import Canvas
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.field import Field
-from ...core.option import CANVAS, LEVEL
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import blocks_of
+from ...loops.unmask_blocks import FixedBlocks
 from ...loops.unmasker import Rule
 from ...loops.view import Viewing
 from .confident import Confident
-
-
-def build(
-    threshold: Annotated[float, LEVEL] = 0.9, block: Annotated[int, CANVAS] = 32, size: Annotated[int, CANVAS] = 0
-) -> Method:
-    """All holes of a block above the threshold per look, over a cache of what is around it."""
-    return Denoise(Confident(threshold), size, blocks_of(block), CachedDual())
 
 
 @claims(
     HEURISTIC,
     name="cached_dual",
     shaped=False,
-    trials=lambda _: [build(threshold=0.6, size=3, block=3)],
-    build=build,
+    trials=lambda _: [Denoise(Confident(0.6), 3, FixedBlocks(3), CachedDual())],
     paper="2505.22618",
     systems=("Fast-dLLM (dual cache)",),
 )

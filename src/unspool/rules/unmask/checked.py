@@ -5,36 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Look
 from ...core.chance import At, Role
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
 from ...core.field import Field
-from ...core.option import CANVAS, LEVEL, Range
 from ...loops.denoise import Denoise
+from ...loops.denoise_state import DenoiseState
 from ...loops.recheck import Checking
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.unmask_blocks import FixedBlocks
 from .confident import Confident
 from .hierarchy import runs
 
 
-def build(
-    cost: Annotated[float, Range(-math.inf, 1000)] = 1.0,
-    least: Annotated[int, Range(1, 1024)] = 1,
-    threshold: Annotated[float, LEVEL] = 0.9,
-    block: Annotated[int, CANVAS] = 16,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """Blocks whose holes are filled by threshold, or checked by reading where that is worth its forward."""
-    return Denoise(Confident(threshold), size, blocks_of(block), check=Checked(cost, least))
-
-
 def _trials() -> Iterator[Method]:
-    yield build(threshold=0.6, cost=1.0, size=3)
-    yield build(threshold=0.6, cost=-math.inf, size=3)
+    yield Denoise(Confident(0.6), 3, FixedBlocks(16), check=CheckedUnmask())
+    yield Denoise(Confident(0.6), 3, FixedBlocks(16), check=CheckedUnmask(-math.inf))
 
 
 @claims(
@@ -42,12 +29,11 @@ def _trials() -> Iterator[Method]:
     name="checked",
     shaped=False,
     trials=lambda _: _trials(),
-    build=build,
     paper="2603.25702",
     systems=("S2D2 (routed)",),
 )
 @dataclass(frozen=True)
-class Checked:
+class CheckedUnmask:
     """Draw the first run of holes and let the model read it: accept x ~ p with min(1, q/p), else draw norm[q − p]₊.
 
     q is the law of each place given what stands outside of the run and the drafts before it, told by one look more.
@@ -68,7 +54,7 @@ class Checked:
                 f"checked:cost={self.cost},least={self.least} cannot be used; expected numbers, least from 1"
             )
 
-    def __call__(self, sight: Sight, chosen: Collection[int]) -> Checking:
+    def __call__(self, sight: DenoiseState, chosen: Collection[int]) -> Checking:
         """The drafts that stood and the token after them, or the rule's own choice."""
         run = runs(sight.holes)[0]
         if len(run) < self.least or self._expected(sight, run) < self.cost:
@@ -88,7 +74,7 @@ class Checked:
             break
         return stood
 
-    def _expected(self, sight: Sight, run: list[int]) -> float:
+    def _expected(self, sight: DenoiseState, run: list[int]) -> float:
         """How many drafts of a run are expected to stand."""
         total, reach = 0.0, 1.0
         for i in run:

@@ -5,36 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, STEP, Range
-from ...core.warp.limits import expect, real, whole
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import Rule
-from .certainty import CERTAINTY, Certainty, certainty_of, confidence, foremost
+from .certainty import Certainty, confidence, foremost
 from .quota import writable
 from .timed import LAST, ROUNDING, time
-
-
-def build(
-    threshold: Annotated[float, Range(0, 10_000)] = 0.95,
-    steps: Annotated[int, STEP] = 16,
-    certainty: Annotated[str, CERTAINTY] = "confidence",
-    block: Annotated[int, CANVAS] = 0,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All holes above the threshold per look, or as many as the time that is left asks for."""
-    return Denoise(Clocked(threshold, steps, certainty_of(certainty)), size, blocks_of(block))
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(threshold=0.7, steps=2, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Clocked(0.7, 2), 3)],
     paper="2505.16990",
     systems=("Dimple (confident decoding)",),
 )
@@ -60,7 +45,7 @@ class Clocked(Rule):
         expect(whole(self.steps, 1), "clocked:steps", self.steps, "a whole number of steps from 1 on")
         expect(real(self.last, 0, 1), "clocked:last", self.last, "a time from 0 to 1; usual is 0.001")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The sure ones, or those that it is time for."""
         sure = [i for i in sight.holes if sight.peak(i).p > self.threshold]
         return sure or foremost(sight, self.certainty, self._due(len(sight.holes), writable(sight.canvas)))

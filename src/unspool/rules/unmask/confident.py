@@ -4,33 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, LEVEL
-from ...core.warp.limits import expect, level
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, level
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import FixedBlocks
 from ...loops.unmasker import Rule
-from .certainty import CERTAINTY, Certainty, certainty_of, confidence, ranked
-
-
-def build(
-    threshold: Annotated[float, LEVEL] = 0.9,
-    certainty: Annotated[str, CERTAINTY] = "confidence",
-    block: Annotated[int, CANVAS] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All holes of a block above the threshold per look."""
-    return Denoise(Confident(threshold, certainty_of(certainty)), size, blocks_of(block))
+from .certainty import Certainty, confidence, ranked
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(threshold=0.6, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Confident(0.6), 3, FixedBlocks(32))],
     paper="2505.22618",
     systems=("Fast-dLLM (threshold)",),
 )
@@ -50,7 +37,7 @@ class Confident(Rule):
     def __post_init__(self) -> None:
         expect(level(self.threshold), "confident:threshold", self.threshold, "a number; usual is 0.9")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The sure holes, or the surest."""
         sure = [i for i in sight.holes if self.certainty(sight, i) >= self.threshold]
         return sure or ranked(sight, self.certainty)[:1]

@@ -4,38 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Look
 from ...core.canvas import Canvas
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.field import Field
-from ...core.option import CANVAS, SHARE, WEIGHT
-from ...core.warp.limits import expect, real
+from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import blocks_of
 from ...loops.view import Viewing, look
 from .cooling import Cooling
 from .guided import further
-from .trials import Brief
-
-
-def build(
-    weight: Annotated[float, WEIGHT] = 2.0,
-    share: Annotated[float, SHARE] = 0.3,
-    randomness: Annotated[float, WEIGHT] = 0.5,
-    block: Annotated[int, CANVAS] = 0,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """One hole per look, guided by the prompt with some of its tokens masked."""
-    return Denoise(Cooling(randomness), size, blocks_of(block), Context(weight, share))
+from .unmask_trials import Brief
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [Brief(lambda size: build(2.0, 0.5, 0.0, size=size))],
-    build=build,
+    trials=lambda _: [Brief(lambda size: Denoise(Cooling(0.0), size, view=Context(2.0, 0.5)))],
     paper="2501.06158",
     systems=("GenMol (molecular context guidance)",),
 )
@@ -64,5 +49,5 @@ class Context:
         if self.weight == 1 or count == 0:
             return rich
         masked = {int((n + 0.5) * canvas.prompt / count) for n in range(count)}
-        poor: Field = yield Look(canvas.veiled(masked), tuple(places))
+        poor: Field = yield Look(canvas.masked(masked), tuple(places))
         return further(rich, poor, self.weight - 1)

@@ -5,31 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, WEIGHT
-from ...core.warp.limits import expect, real
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
 from .certainty import foremost
 from .quota import writable
-from .trials import Brief
-
-
-def build(
-    randomness: Annotated[float, WEIGHT] = 0.5, block: Annotated[int, CANVAS] = 0, size: Annotated[int, CANVAS] = 0
-) -> Method:
-    """One hole per look, the more at random the earlier."""
-    return Denoise(Cooling(randomness), size, blocks_of(block))
+from .unmask_trials import Brief
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [Brief(lambda size: build(randomness=0.5, size=size))],
-    build=build,
+    trials=lambda _: [Brief(lambda size: Denoise(Cooling(), size))],
     paper="2501.06158",
     systems=("GenMol (confidence sampling)",),
 )
@@ -48,12 +37,12 @@ class Cooling:
     def __post_init__(self) -> None:
         expect(real(self.randomness, 0), "cooling:randomness", self.randomness, "a number from 0 on; usual is 0.5 to 3")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The draw that is kept."""
         n = writable(sight.canvas)
         heat = self.randomness * (1 - (n - len(sight.holes)) / max(1, n - 1))
         return foremost(sight, _log, 1, max(0.0, heat))
 
 
-def _log(sight: Sight, place: int) -> float:
+def _log(sight: DenoiseState, place: int) -> float:
     return math.log(max(sight.sure(place), 1e-300))  # a warp may revive what the model rules out

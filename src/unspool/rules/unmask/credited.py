@@ -5,39 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
 import torch
 
 from ...core.canvas import Canvas, Status
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.field import Field, Peak
-from ...core.option import CANVAS, LEVEL, WEIGHT, Range
-from ...core.warp.limits import expect, real
+from ...core.claim import HEURISTIC, claims
+from ...core.field import Confidence, Field
+from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import blocks_of
+from ...loops.unmask_blocks import FixedBlocks
 from ...loops.unmasker import Rule
 from ...loops.view import Viewing, look
 from .confident import Confident
 
 
-def build(
-    threshold: Annotated[float, LEVEL] = 0.9,
-    weight: Annotated[float, WEIGHT] = 0.7,
-    decay: Annotated[float, Range(0, 0.999)] = 0.8,
-    power: Annotated[float, WEIGHT] = 0.2,
-    block: Annotated[int, CANVAS] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All holes of a block above the threshold per look, after credit for earlier looks."""
-    return Denoise(Confident(threshold), size, blocks_of(block), Credited(weight, decay, power))
-
-
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(threshold=0.7, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Confident(0.7), 3, FixedBlocks(32), Credited())],
     paper="2510.06133",
     systems=("CreditDecoding", "dInfer (credit)"),
 )
@@ -88,7 +73,7 @@ class Crediting:
         self.credit = {i: self._earned(i, peak) for i, peak in holes.items()}
         return raised(seen, self.credit, self.rule.weight)
 
-    def _earned(self, place: int, peak: Peak) -> dict[int, float]:
+    def _earned(self, place: int, peak: Confidence) -> dict[int, float]:
         """The credit of one hole after one more look."""
         credit = {x: self.rule.decay * amount for x, amount in self.credit.get(place, {}).items()}
         credit[peak.token] = credit.get(peak.token, 0.0) + peak.p**self.rule.power

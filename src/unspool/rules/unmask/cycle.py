@@ -4,36 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from statistics import pstdev
-from typing import Annotated
 
 from ...core.canvas import Canvas
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, LEVEL, Range
-from ...core.warp.limits import expect, level, whole
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
+from ...loops.denoise_state import DenoiseState
 from ...loops.unmask_blocks import Narrowing, blocks_of
 from ...loops.unmasker import Rule
 from .confident import Confident
 
 
-def build(
-    threshold: Annotated[float, LEVEL] = 0.9,
-    looks: Annotated[int, Range(0, 4096)] = 6,
-    least: Annotated[float, LEVEL] = 0.3,
-    steady: Annotated[float, LEVEL] = 1.0,
-    block: Annotated[int, CANVAS] = 0,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All holes above the threshold, or the surest, first anywhere and then in the stretch that was found."""
-    return Denoise(Confident(threshold), size, Cycle(looks, least, steady, block=block))
-
-
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(threshold=0.6, looks=2, least=0.5, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Confident(0.6), 3, Cycle(2, 0.5))],
     paper="2506.10848",
     systems=("SlowFast sampling",),
 )
@@ -89,7 +74,7 @@ class _Turn(Narrowing):
             return block
         return canvas.cut(self.end).within(block.window[0], self.end)
 
-    def saw(self, sight: Sight) -> Sight:
+    def saw(self, sight: DenoiseState) -> DenoiseState:
         """All that was seen; the slow phase takes note of how far the model is sure."""
         if self.end is None and self.rule.looks:
             self.horizons.append(self._horizon(sight))
@@ -99,6 +84,6 @@ class _Turn(Narrowing):
                 self.end = last[-1]
         return sight
 
-    def _horizon(self, sight: Sight) -> int:
+    def _horizon(self, sight: DenoiseState) -> int:
         sure = [i for i in sight.holes if sight.peak(i).p >= self.rule.least]
         return 1 + max(sure, default=sight.canvas.settled)

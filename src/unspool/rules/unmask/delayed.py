@@ -4,36 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Look
 from ...core.canvas import HOLE, Canvas
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.field import Field
-from ...core.option import CANVAS, LEVEL, STEP
-from ...core.warp.limits import expect, whole
+from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import blocks_of
+from ...loops.unmask_blocks import FixedBlocks
 from ...loops.unmasker import Rule
 from ...loops.view import Viewing
 from .confident import Confident
 
 
-def build(
-    threshold: Annotated[float, LEVEL] = 0.9,
-    reload: Annotated[int, STEP] = 8,
-    block: Annotated[int, CANVAS] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All holes of a block above the threshold per look, over a delayed cache."""
-    return Denoise(Confident(threshold), size, blocks_of(block), Delayed(reload))
-
-
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(threshold=0.6, reload=2, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Confident(0.6), 3, FixedBlocks(32), Delayed(2))],
     paper="2505.15781",
     systems=("dKV-Cache (decode)",),
 )

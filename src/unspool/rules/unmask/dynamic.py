@@ -4,33 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, STEP, Range
-from ...core.warp.limits import expect, real, whole
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import FixedBlocks
 from .certainty import confidence, foremost
 from .quota import quota
-
-
-def build(
-    threshold: Annotated[float, Range(-10_000, 10_000)] = 0.9,
-    steps: Annotated[int, STEP] = 4,
-    block: Annotated[int, CANVAS] = 4,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All holes of a block above the threshold, and at least so many that `steps` looks are enough for it."""
-    return Denoise(Dynamic(threshold, steps), size, blocks_of(block))
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(threshold=0.6, steps=2, block=3, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Dynamic(0.6, 2), 3, FixedBlocks(3))],
     paper="2510.06303",
     systems=("SDAR (low_confidence_dynamic)", "LLaDA2.0 (threshold)"),
 )
@@ -51,7 +38,7 @@ class Dynamic:
         expect(real(self.threshold), "dynamic:threshold", self.threshold, "a probability; usual is 0.85 to 0.95")
         expect(whole(self.steps, 1), "dynamic:steps", self.steps, "a whole number of looks per block from 1 on")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The sure ones if they are enough, else the surest."""
         least = quota(sight.canvas, self.steps)
         sure = [i for i in sight.holes if sight.peak(i).p >= self.threshold]

@@ -5,37 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, LEVEL
-from ...core.warp.limits import expect, level
+from ...core.warp.warp_limits import expect, level
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import Blocks, Fixed, blocks_of, whole, with_holes
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import Blocks, FixedBlocks, whole, with_holes
 from ...loops.unmasker import Rule, Unmask
 from .confident import Confident
 
 ONE = Confident(math.inf)  # the surest hole alone
 
 
-def build(
-    early: Annotated[float, LEVEL] = 7.5,
-    middle: Annotated[float, LEVEL] = 5.0,
-    late: Annotated[float, LEVEL] = 2.5,
-    threshold: Annotated[float, LEVEL] = math.inf,
-    block: Annotated[int, CANVAS] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """The surest hole of a block per look, until the gap lets all go; a threshold below 1 fills several."""
-    return Denoise(Early(Confident(threshold), blocks_of(block), (early, middle, late)), size)
-
-
 def _trials(rule: type[Early]) -> list[Method]:
-    return [Denoise(rule(ONE, Fixed(2), (0.7, 0.5, 0.3)), 3)]
+    return [Denoise(rule(ONE, FixedBlocks(2), (0.7, 0.5, 0.3)), 3)]
 
 
-@claims(HEURISTIC, shaped=False, trials=_trials, build=build, paper="2508.19982", systems=("Prophet",))
+@claims(HEURISTIC, shaped=False, trials=_trials, paper="2508.19982", systems=("Prophet",))
 @dataclass(frozen=True)
 class Early(Rule):
     """Fill every hole as soon as the mean lead of the best token in logits is wide enough, until then what `rule` says.
@@ -59,7 +45,7 @@ class Early(Rule):
         for name, gap in zip(("early", "middle", "late"), self.gaps, strict=True):
             expect(level(gap), f"early:{name}", gap, "a number; usual is 7.5, then 5, then 2.5")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """All holes, or those of the rule."""
         canvas = sight.canvas
         done = canvas.step / max(1, len(canvas) - canvas.prompt)
@@ -68,7 +54,7 @@ class Early(Rule):
         near = sight.within(*with_holes(self.blocks, canvas))
         return self.rule(near if near.holes else sight)  # the view may not have shown the block
 
-    def _gap(self, sight: Sight) -> float:
+    def _gap(self, sight: DenoiseState) -> float:
         holes = [i for i in sight.holes if i not in sight.raw.final][-self.watched :]
         leads = []
         for i in holes:

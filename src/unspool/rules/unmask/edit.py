@@ -4,36 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.canvas import Canvas, Status
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, LEVEL, Range
-from ...core.warp.limits import expect, level, whole
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import FixedBlocks
 from ...loops.unmasker import Rule
 from .confident import Confident
-from .trials import Brief
-
-
-def build(
-    threshold: Annotated[float, LEVEL] = 0.95,
-    edit: Annotated[float, LEVEL] = 0.9,
-    passes: Annotated[int, Range(0, 4096)] = 16,
-    block: Annotated[int, CANVAS] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """Holes above one threshold are filled, tokens whose rival is above the other are replaced."""
-    return Denoise(Confident(threshold), size, blocks_of(block), remask=Edit(edit, passes))
+from .unmask_trials import Brief
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [Brief(lambda size: build(0.6, 0.5, 2, size=size), 3)],
-    build=build,
+    trials=lambda _: [Brief(lambda size: Denoise(Confident(0.6), size, FixedBlocks(32), remask=Edit(0.5, 2)), 3)],
     paper="2602.08676",
     systems=("LLaDA2.1 (token editing)",),
 )
@@ -66,7 +52,7 @@ class Edit(Rule):
         """Every draft of the window."""
         return _Editing(self).asks(canvas)
 
-    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
         """The canvas with its edits."""
         return _Editing(self)(sight, canvas)
 
@@ -93,7 +79,7 @@ class _Editing:
             return ()
         return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
 
-    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
         """The canvas with its edits."""
         old = [i for i in sight.raw if sight.canvas.status[i] == Status.DRAFT]
         rivals = {i: peak.token for i in old if (peak := sight.peak(i)).p > self.rule.threshold}

@@ -5,36 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
-from ...core.claim import BOUND, Method, claims
-from ...core.option import CANVAS, WEIGHT
-from ...core.warp.limits import expect, real
+from ...core.claim import BOUND, claims
+from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import FixedBlocks
 from ...loops.unmasker import Rule
-from .certainty import CERTAINTY, Certainty, certainty_of, entropy, ranked
+from .certainty import Certainty, entropy, margin, ranked
 
 TRIED = 0.6
-
-
-def build(
-    budget: Annotated[float, WEIGHT] = 0.15,
-    certainty: Annotated[str, CERTAINTY] = "entropy",
-    block: Annotated[int, CANVAS] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """The calmest holes of a block per look, within a budget in nats."""
-    return Denoise(EntropyBound(budget, certainty_of(certainty)), size, blocks_of(block))
 
 
 @claims(
     BOUND,
     note="if the model's conditionals are those of one joint law",
     shaped=False,
-    trials=lambda _: [build(TRIED, size=3), build(TRIED, "margin", size=3)],
-    build=build,
+    trials=lambda _: [
+        Denoise(EntropyBound(TRIED), 3, FixedBlocks(32)),
+        Denoise(EntropyBound(TRIED, margin), 3, FixedBlocks(32)),
+    ],
     name="entropy_bound",
     paper="2505.24857",
     systems=("EB-Sampler", "SDAR (entropy_bounded)"),
@@ -60,7 +50,7 @@ class EntropyBound(Rule):
     def __post_init__(self) -> None:
         expect(real(self.budget, 0), "entropy_bound:budget", self.budget, "nats from 0 on; usual is 0.1 to 0.6")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The longest run within the budget."""
         order = ranked(sight, self.certainty)
         total = largest = 0.0

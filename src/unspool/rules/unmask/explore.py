@@ -4,37 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, Range
-from ...core.warp.limits import expect, real, whole
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import Fixed, with_holes
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import FixedBlocks, with_holes
 from ...loops.unmasker import Rule
 from .certainty import Certainty
 
 
-def doubt(sight: Sight, place: int) -> float:
+def doubt(sight: DenoiseState, place: int) -> float:
     """The entropy in nats: what is learnt on the mean when the hole is filled."""
     return sight.peak(place).entropy
-
-
-def build(
-    threshold: Annotated[float, Range(-10_000, 10_000)] = 0.9,
-    block: Annotated[int, Range(1, 1024)] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All holes of the canvas above the threshold per look, and the least certain one of a block that has none."""
-    return Denoise(Explore(threshold, block), size)
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(threshold=0.7, block=2, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Explore(0.7, 2), 3)],
     paper="2511.21103",
     systems=("ETE (reconstructed from the abstract)",),
 )
@@ -58,9 +46,9 @@ class Explore(Rule):
         expect(real(self.threshold), "explore:threshold", self.threshold, "a probability; usual is 0.9")
         expect(whole(self.block, 1), "explore:block", self.block, "a block of at least 1")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The sure holes, and one more where there is none."""
         sure = [i for i in sight.holes if sight.peak(i).p >= self.threshold]
-        _, high = with_holes(Fixed(self.block), sight.canvas)
+        _, high = with_holes(FixedBlocks(self.block), sight.canvas)
         near = [i for i in sight.holes if i < high] or sight.holes  # the view may not have shown the block
         return sure if set(sure) & set(near) else [*sure, max(near, key=lambda i: self.first(sight, i))]

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, WEIGHT
-from ...core.warp.limits import expect, real
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import FixedBlocks
 from .certainty import confidence, ranked
-
-
-def build(
-    factor: Annotated[float, WEIGHT] = 1.0, block: Annotated[int, CANVAS] = 32, size: Annotated[int, CANVAS] = 0
-) -> Method:
-    """The surest holes of a block per look, the more the surer they are."""
-    return Denoise(Factor(factor), size, blocks_of(block))
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(factor=1.0, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Factor(), 3, FixedBlocks(32))],
     paper="2505.22618",
     systems=("Fast-dLLM (factor)",),
 )
@@ -46,7 +36,7 @@ class Factor:
     def __post_init__(self) -> None:
         expect(real(self.factor, 0), "factor:factor", self.factor, "a number from 0 on; usual is 1")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The longest run of the surest that passes."""
         order = ranked(sight, confidence)
         fails = (n for n, i in enumerate(order[1:], 2) if sight.peak(i).p < 1 - self.factor / (n + 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -14,11 +14,9 @@ from torch import Tensor, nn
 from ...core.canvas import Canvas
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
-from ...core.option import CANVAS, FILE, LEVEL
-from ...core.warp.limits import expect, level, whole
+from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import Fixed
+from ...loops.denoise_state import DenoiseState
 from .certainty import confidence, foremost
 
 Judging: TypeAlias = Callable[[Tensor], Tensor]
@@ -59,19 +57,6 @@ class Filter(nn.Module):
         return made
 
 
-def build(
-    file: Annotated[str, FILE] = "", threshold: Annotated[float, LEVEL] = 0.9, size: Annotated[int, CANVAS] = 0
-) -> Method:
-    """A filter from a file, in blocks of its own size."""
-    if not file:
-        raise BadRequest(
-            "filtered needs a trained filter: filtered:file=PATH; unspool.train.filter makes one from a model and some "
-            "prompts"
-        )
-    net = Filter.load(file)
-    return Denoise(Filtered(net, net.size, threshold), size, Fixed(net.size))
-
-
 def _trials(rule: type[Filtered]) -> list[Method]:
     return [Denoise(rule(torch.logit, 3, 0.6), 3)]
 
@@ -80,7 +65,6 @@ def _trials(rule: type[Filtered]) -> list[Method]:
     HEURISTIC,
     shaped=False,
     trials=_trials,
-    build=build,
     paper="2509.25188",
     systems=("Learn2PD (filter)",),
 )
@@ -105,7 +89,7 @@ class Filtered:
         expect(whole(self.size, 1), "filtered:size", self.size, "a block of at least 1")
 
     @torch.no_grad()
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """What the filter lets pass, and the surest."""
         low = sight.canvas.window[0]
         sure = torch.tensor(certainties(sight.canvas, {i: sight.peak(i).p for i in sight.holes}, self.size))

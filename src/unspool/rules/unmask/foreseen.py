@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 from ...core.canvas import HOLE, Canvas
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
-from ...core.option import CANVAS, LEVEL, WEIGHT
-from ...core.warp.limits import expect, level, real
+from ...core.warp.warp_limits import expect, level, real
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
+from ...loops.denoise_state import DenoiseState
 from ...loops.unmask_blocks import Narrowing, blocks_of, with_holes
 from ...loops.unmasker import Rule
 from .confident import Confident
-
-
-def build(
-    threshold: Annotated[float, LEVEL] = 0.9,
-    sure: Annotated[float, LEVEL] = 0.9,
-    floor: Annotated[float, WEIGHT] = 0.5,
-    block: Annotated[int, CANVAS] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All holes of a block above the threshold per look, on a canvas that shrinks to the end of the text."""
-    return Denoise(Confident(threshold), size, Foreseen(block, sure, floor))
 
 
 def _trials(rule: type[Foreseen]) -> list[Method]:
@@ -37,7 +25,6 @@ def _trials(rule: type[Foreseen]) -> list[Method]:
     HEURISTIC,
     shaped=False,
     trials=_trials,
-    build=build,
     paper="2509.25188",
     systems=("Learn2PD (end-of-text prediction)",),
 )
@@ -96,7 +83,7 @@ class _Ending(Narrowing):
         sheet = canvas if self.end is None else canvas.cut(self.end)
         return sheet.within(blocks_of(self.rule.block)(sheet).window[0], len(sheet))
 
-    def saw(self, sight: Sight) -> Sight:
+    def saw(self, sight: DenoiseState) -> DenoiseState:
         """The sight of the block, up to the end if one was seen."""
         low, high = with_holes(blocks_of(self.rule.block), sight.canvas)
         filled = max((i for i, x in enumerate(sight.canvas.tokens) if x != HOLE), default=-1)

@@ -4,39 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 
 from ...core.asks import Look
 from ...core.canvas import Canvas
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.field import Field
-from ...core.option import CANVAS, STEP, WEIGHT
-from ...core.warp.limits import expect, real
+from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import blocks_of
+from ...loops.unmask_blocks import FixedBlocks
 from ...loops.view import Viewing, look
-from .certainty import CERTAINTY, certainty_of
 from .quota import Quota
-
-
-def build(
-    scale: Annotated[float, WEIGHT] = 1.0,
-    steps: Annotated[int, STEP] = 16,
-    certainty: Annotated[str, CERTAINTY] = "confidence",
-    block: Annotated[int, CANVAS] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """So many looks per block, each guided by the prompt."""
-    return Denoise(Quota(steps, certainty_of(certainty)), size, blocks_of(block), Guided(scale))
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(scale=0.5, steps=2, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Quota(2), 3, FixedBlocks(32), Guided(0.5))],
     paper="2502.09992",
     systems=("LLaDA (classifier-free guidance)",),
 )
@@ -61,7 +46,7 @@ class Guided:
         led = yield from look(canvas, places)
         if self.scale == 0 or canvas.prompt == 0:
             return led
-        alone: Field = yield Look(canvas.veiled(range(canvas.prompt)), tuple(places))
+        alone: Field = yield Look(canvas.masked(range(canvas.prompt)), tuple(places))
         return further(led, alone, self.scale)
 
 

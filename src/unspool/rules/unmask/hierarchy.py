@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Annotated
 
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, Range
-from ...core.warp.limits import expect, real
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import FixedBlocks
 from .certainty import confidence, ranked
-
-
-def build(
-    threshold: Annotated[float, Range(-10_000, 10_000)] = 0.9,
-    low: Annotated[float, Range(-10_000, 10_000)] = 0.4,
-    block: Annotated[int, CANVAS] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All holes of a block above the threshold per look, and the surest of each run above the low one."""
-    return Denoise(Hierarchy(threshold, low), size, blocks_of(block))
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(threshold=0.65, low=0.4, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Hierarchy(0.65), 3, FixedBlocks(32))],
     paper="2510.08666",
     systems=("dInfer (hierarchical)",),
 )
@@ -51,7 +38,7 @@ class Hierarchy:
         expect(real(self.threshold), "hierarchy:threshold", self.threshold, "a probability; usual is 0.9")
         expect(real(self.low), "hierarchy:low", self.low, "a probability; usual is 0.4")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The sure ones, one of each run, or the surest."""
         sure = {i: sight.peak(i).p for i in sight.holes}
         tops = [max(run, key=lambda i: sure[i]) for run in runs(sight.holes)]

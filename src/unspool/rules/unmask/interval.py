@@ -4,38 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Look
 from ...core.canvas import Canvas
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.field import Field
-from ...core.option import CANVAS, LEVEL, SHARE, STEP
-from ...core.warp.limits import expect, real, whole
+from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import blocks_of
+from ...loops.unmask_blocks import FixedBlocks
 from ...loops.unmasker import Rule
 from ...loops.view import Viewing
 from .confident import Confident
 
 
-def build(
-    threshold: Annotated[float, LEVEL] = 0.9,
-    prompt: Annotated[int, STEP] = 100,
-    answer: Annotated[int, STEP] = 7,
-    renew: Annotated[float, SHARE] = 0.25,
-    block: Annotated[int, CANVAS] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All holes of a block above the threshold per look, over a cache that is renewed at intervals."""
-    return Denoise(Confident(threshold), size, blocks_of(block), Interval(prompt, answer, renew))
-
-
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(threshold=0.6, prompt=3, answer=2, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Confident(0.6), 3, FixedBlocks(32), Interval(3, 2))],
     paper="2506.06295",
     systems=("dLLM-Cache",),
 )
@@ -65,13 +50,13 @@ class Interval(Rule):
         """The first look."""
         return self.begin()(canvas, places)
 
-    def begin(self) -> _Turn:
+    def begin(self) -> _Looks:
         """Nothing computed yet."""
-        return _Turn(self)
+        return _Looks(self)
 
 
 @dataclass
-class _Turn:
+class _Looks:
     """How many looks there were."""
 
     rule: Interval

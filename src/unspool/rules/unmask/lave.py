@@ -11,13 +11,13 @@ from ...core.chance import At, Role
 from ...core.errors import BadRequest
 from ...core.law import Law, Point
 from ...core.stop import Stop
-from ...loops.sight import Sight
+from ...loops.denoise_state import DenoiseState
 from ..constrain.closing import Closing
-from ..constrain.constraint import Constraint, Filling, State
+from ..constrain.constraint import CanvasConstraint, Constraint, State
 from .outlook import Outlook
 
 
-class Beam(NamedTuple):
+class HoleBeam(NamedTuple):
     """One way to fill the holes so far: its log-probability, its tokens from the first hole on, where it leads."""
 
     score: float
@@ -53,16 +53,18 @@ class Lave:
     beams: int = 10
     width: int = 5
     patience: int = 5
-    exact: Filling | None = None  # the constraint itself, if it can tell of any text with holes whether one fits
+    exact: CanvasConstraint | None = (
+        None  # the constraint itself, if it can tell of any text with holes whether one fits
+    )
     _known: list[tuple[int, State]] = field(default_factory=list)  # tokens without a gap, and the states after them
 
     @staticmethod
-    def begin(constraint: Constraint, canvas: Canvas, stop: Stop) -> Lave:
+    def of(constraint: Constraint, canvas: Canvas, stop: Stop) -> Lave:
         """The guard of one request; BadRequest if no text is found that meets the constraint and fits."""
         first, begins = constraint.start(), canvas.prompt
         room = int(min(len(canvas) - begins, stop.left(stop.start())))
         closing = Closing(first.mask().shape[0], stop.tokens, stop.piece)
-        exact = constraint if isinstance(constraint, Filling) else None
+        exact = constraint if isinstance(constraint, CanvasConstraint) else None
         lave = Lave(first, stop, closing, begins, room, (), exact=exact)
         found = lave._closed(first, 0)
         found = lave._filled([HOLE] * room) if found is None else found
@@ -74,7 +76,7 @@ class Lave:
         lave.witness = found
         return lave
 
-    def __call__(self, sight: Sight, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+    def __call__(self, sight: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
         """The canvas one step later, with those of the chosen tokens that leave a way to an end, or with one other."""
         if not chosen:
             return canvas.fill({}, status)  # a step all the same: schedules go by the canvas's own time
@@ -97,7 +99,7 @@ class Lave:
             placed[i] = text[i - self.begins] = self._forward(outlook, text, i)
         return canvas.fill(placed | self._forced(sight, text), status)
 
-    def mend(self, sight: Sight, before: Canvas, after: Canvas) -> Canvas:
+    def mend(self, sight: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
         """The canvas after a second thought, with what stood before where the new token leaves no way to an end.
 
         Places are asked about from left to right, each with all others as they stand by then. One that was drawn anew
@@ -163,7 +165,7 @@ class Lave:
         """How many proposals to try: the less room the witness leaves, the less hope there is for any other."""
         return max(1, min(self.patience, self.room - len(self.witness)))
 
-    def _forced(self, sight: Sight, text: list[int]) -> dict[int, int]:
+    def _forced(self, sight: DenoiseState, text: list[int]) -> dict[int, int]:
         """What the constraint leaves no choice about after all that stands without a gap: the witness has it too."""
         placed: dict[int, int] = {}
         for at, foreseen in enumerate(self.witness):
@@ -192,7 +194,7 @@ class Lave:
         hole, end = text.index(HOLE) if HOLE in text else len(text), self._end(text)
         hole = min(hole, end)
         last = max((at + 1 for at in range(hole, end) if text[at] != HOLE), default=hole) if end == len(text) else end
-        beams = [Beam(0.0, (), self._state(text, hole))]
+        beams = [HoleBeam(0.0, (), self._state(text, hole))]
         for at in range(hole, last):
             beams = self._grown(outlook, beams, text[at], self.begins + at)
         before = tuple(text[:hole])
@@ -220,13 +222,13 @@ class Lave:
                 return (*found, *ends)[: len(text)]
         return None
 
-    def _grown(self, outlook: Outlook, beams: list[Beam], known: int, i: int) -> list[Beam]:
+    def _grown(self, outlook: Outlook, beams: list[HoleBeam], known: int, i: int) -> list[HoleBeam]:
         """All beams one place further, the best of them first."""
         if known == HOLE and i not in outlook.sight.raw:  # nobody has looked there: what was foreseen has to do
             at = i - self.begins
             known = self.witness[at] if at < len(self.witness) else HOLE
         if known != HOLE:
-            return [Beam(b.score, (*b.tokens, known), b.state.step(known)) for b in beams if b.state.allows(known)]
+            return [HoleBeam(b.score, (*b.tokens, known), b.state.step(known)) for b in beams if b.state.allows(known)]
         if i not in outlook.sight.raw:
             return []
         grown = [
@@ -235,7 +237,7 @@ class Lave:
             for token, logprob in outlook.best(i, beam.state, self.width, self.stop.tokens)
         ]
         best = sorted(grown, key=lambda way: -way[2])[: self.beams]
-        return [Beam(score, (*beam.tokens, token), beam.state.step(token)) for beam, token, score in best]
+        return [HoleBeam(score, (*beam.tokens, token), beam.state.step(token)) for beam, token, score in best]
 
     def _rest(self, outlook: Outlook, state: State, at: int) -> tuple[int, ...] | None:
         """How a text goes on from here to its end: greedily while laws are known, then by the shortest way."""
@@ -306,7 +308,7 @@ class Lave:
             )
 
 
-def _drawn(law: Law, sight: Sight, at: At) -> int | None:
+def _drawn(law: Law, sight: DenoiseState, at: At) -> int | None:
     """A token of a law: drawn, or the best where the request is greedy; None if there is none."""
     if law.is_empty():
         return None

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, Range
-from ...core.warp.limits import expect, real, whole
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import FixedBlocks
 from .certainty import confidence, ranked
-
-
-def build(
-    threshold: Annotated[float, Range(-10_000, 10_000)] = 0.9,
-    relaxed: Annotated[float, Range(-10_000, 10_000)] = 0.75,
-    radius: Annotated[int, Range(0, 1024)] = 4,
-    block: Annotated[int, CANVAS] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All holes of a block above the threshold per look, and near them those above the relaxed one."""
-    return Denoise(Local(threshold, relaxed, radius), size, blocks_of(block))
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(threshold=0.7, relaxed=0.5, radius=1, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Local(0.7, 0.5, 1), 3, FixedBlocks(32))],
     paper="2510.07081",
     systems=("LocalLeap",),
 )
@@ -56,7 +42,7 @@ class Local:
         )
         expect(whole(self.radius, 0), "local:radius", self.radius, "a whole number of places from 0 on")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The anchors and what is sure enough near them, or the surest."""
         sure = {i: sight.peak(i).p for i in sight.holes}
         anchors = [i for i, p in sure.items() if p >= self.threshold]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ...core.errors import BadRequest
-from ...core.warp.limits import expect, real, whole
+from ...core.warp.warp_limits import expect, real, whole
 
 
 class Moment(NamedTuple):

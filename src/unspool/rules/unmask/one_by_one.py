@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated
 
 import torch
 
 from ...core.chance import At, Role
-from ...core.claim import LAW, Method, claims
+from ...core.claim import LAW, claims
 from ...core.law import Law
-from ...core.option import CANVAS
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
-
-
-def build(block: Annotated[int, CANVAS] = 0, size: Annotated[int, CANVAS] = 0) -> Method:
-    """One random hole per look."""
-    return Denoise(one, size, blocks_of(block))
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import FixedBlocks
 
 
 @claims(
     LAW,
     note="if the model's conditionals are those of one joint law",
     shaped=False,
-    trials=lambda _: [build(size=3), build(size=3, block=2)],
-    build=build,
+    trials=lambda rule: [Denoise(rule, 3), Denoise(rule, 3, FixedBlocks(2))],
     paper="2502.09992",
     systems=("LLaDA (random remasking)",),
 )
-def one(sight: Sight) -> Collection[int]:
+def one(sight: DenoiseState) -> Collection[int]:
     """Fill one hole, chosen uniformly at random.
 
     By the chain rule any order of exact conditionals gives the exact joint law.

@@ -9,8 +9,8 @@ from operator import or_
 from ...core.law import Law
 from ...core.warp.temperature import Temperature
 from ...core.warp.warp import Same, Warp
+from ...loops.denoise_state import DenoiseState
 from ...loops.guard import parts
-from ...loops.sight import Sight
 from ..constrain.constraint import State
 
 AHEAD = 24  # tokens of a hole that are tried before the whole vocabulary is
@@ -19,7 +19,7 @@ AHEAD = 24  # tokens of a hole that are tried before the whole vocabulary is
 class Outlook:
     """One look, seen from a constraint: the laws before the greedy choice, and their best tokens, made when needed."""
 
-    def __init__(self, sight: Sight) -> None:
+    def __init__(self, sight: DenoiseState) -> None:
         self.sight = sight
         self._best: dict[int, list[tuple[int, float]]] = {}
 
@@ -53,7 +53,7 @@ class Outlook:
         return self._best[i]
 
     @cached_property
-    def _warm(self) -> Sight:
+    def _warm(self) -> DenoiseState:
         sight = self.sight
         warm: Warp = reduce(or_, (part for part in parts(sight.warp) if part != Temperature(0)), Same())
-        return Sight(sight.canvas, sight.raw, warm, sight.chance)
+        return DenoiseState(sight.canvas, sight.raw, warm, sight.chance)

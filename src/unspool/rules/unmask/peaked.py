@@ -5,32 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
-from ...core.claim import BOUND, Method, claims
-from ...core.option import CANVAS, WEIGHT
-from ...core.warp.limits import expect, real
+from ...core.claim import BOUND, claims
+from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import FixedBlocks
 from .certainty import entropy, ranked
 
 TRIED = 0.68
-
-
-def build(
-    nats: Annotated[float, WEIGHT] = 0.5, block: Annotated[int, CANVAS] = 32, size: Annotated[int, CANVAS] = 0
-) -> Method:
-    """All calm holes of a block per look."""
-    return Denoise(Peaked(nats), size, blocks_of(block))
 
 
 @claims(
     BOUND,
     note="if the model's conditionals are those of one joint law",
     shaped=False,
-    trials=lambda _: [build(TRIED, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Peaked(TRIED), 3, FixedBlocks(32))],
     paper="2509.26488",
     systems=("dParallel (decoding)",),
     bound=lambda case: math.sqrt(TRIED * 2 / 2),  # three holes
@@ -51,6 +41,6 @@ class Peaked:
     def __post_init__(self) -> None:
         expect(real(self.nats, 0), "peaked:nats", self.nats, "an entropy from 0 on; usual is 0.5")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The calm holes, or the calmest."""
         return [i for i in sight.holes if sight.peak(i).entropy <= self.nats] or ranked(sight, entropy)[:1]

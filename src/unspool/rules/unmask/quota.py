@@ -4,37 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.canvas import Canvas, Status
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, STEP, Choice
-from ...core.warp.limits import expect, whole
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import FixedBlocks
 from ...loops.unmasker import Rule
-from .certainty import CERTAINTY, Certainty, certainty_of, confidence, foremost
-from .ending import ending
-
-
-def build(
-    steps: Annotated[int, STEP] = 16,
-    certainty: Annotated[str, CERTAINTY] = "confidence",
-    ends: Annotated[str, Choice(("any", "late", "never"))] = "any",
-    block: Annotated[int, CANVAS] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """So many looks per block; an end of text may come any time, late (when no other hole is left), or never."""
-    order, view = ending(ends, certainty_of(certainty))
-    return Denoise(Quota(steps, order), size, blocks_of(block), view)
+from .certainty import Certainty, confidence, foremost, random
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(steps=2, size=3), build(steps=2, size=3, certainty="random")],
-    build=build,
+    trials=lambda _: [Denoise(Quota(2), 3, FixedBlocks(32)), Denoise(Quota(2, random), 3, FixedBlocks(32))],
     paper="2502.09992",
     systems=("LLaDA (low-confidence remasking)", "SDAR (low_confidence_static, sequential)"),
 )
@@ -56,7 +40,7 @@ class Quota(Rule):
     def __post_init__(self) -> None:
         expect(whole(self.steps, 1), "quota:steps", self.steps, "a whole number of looks per block from 1 on")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The surest, as many as it is their turn."""
         return foremost(sight, self.certainty, quota(sight.canvas, self.steps))
 

@@ -4,39 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.field import Peak
-from ...core.option import CANVAS, Range
-from ...core.warp.limits import expect, real, whole
+from ...core.claim import HEURISTIC, claims
+from ...core.field import Confidence
+from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import FixedBlocks
 from ...loops.unmasker import Rule
 from .confident import Confident
 from .hierarchy import runs
 
 
-def build(
-    threshold: Annotated[float, Range(-10_000, 10_000)] = 0.9,
-    cluster: Annotated[float, Range(-10_000, 10_000)] = 0.8,
-    span: Annotated[int, Range(1, 1024)] = 3,
-    known: Annotated[int, Range(0, 1024)] = 1,
-    steady: Annotated[float, Range(-10_000, 10_000)] = 0.8,
-    streak: Annotated[int, Range(1, 1024)] = 3,
-    block: Annotated[int, CANVAS] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All holes of a block above the threshold per look, and those that are redundant."""
-    return Denoise(Redundant(threshold, cluster, span, known, steady, streak), size, blocks_of(block))
-
-
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(threshold=0.8, cluster=0.6, span=2, steady=0.5, streak=2, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Redundant(0.8, 0.6, 2, 1, 0.5, 2), 3, FixedBlocks(32))],
     paper="2604.18995",
     systems=("R²-dLLM (decoding rules)",),
 )
@@ -72,7 +55,7 @@ class Redundant(Rule):
         """The same rule with a memory."""
         return Remembering(self)
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The choice at a first look."""
         return self.begin()(sight)
 
@@ -84,7 +67,7 @@ class Remembering:
     rule: Redundant
     streaks: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The sure holes, and the redundant ones."""
         rule, peaks = self.rule, {i: sight.peak(i) for i in sight.holes}
         self._watch(peaks)
@@ -94,7 +77,7 @@ class Remembering:
         steady = (i for i, (_, n) in self.streaks.items() if n >= rule.streak and peaks[i].p >= rule.steady)
         return chosen.union(steady)
 
-    def _watch(self, peaks: Mapping[int, Peak]) -> None:
+    def _watch(self, peaks: Mapping[int, Confidence]) -> None:
         """Count for how long each hole has said the same."""
         last = self.streaks
         self.streaks = {
@@ -103,7 +86,9 @@ class Remembering:
         }
 
 
-def together(peaks: Mapping[int, Peak], filled: Collection[int], window: tuple[int, int], rule: Redundant) -> set[int]:
+def together(
+    peaks: Mapping[int, Confidence], filled: Collection[int], window: tuple[int, int], rule: Redundant
+) -> set[int]:
     """The holes of every span that are sure on the mean, if not too much of it is filled; by certainties of before."""
     low, high = window
     found: set[int] = set()
@@ -116,7 +101,7 @@ def together(peaks: Mapping[int, Peak], filled: Collection[int], window: tuple[i
     return found
 
 
-def shared(peaks: Mapping[int, Peak], bar: float) -> set[int]:
+def shared(peaks: Mapping[int, Confidence], bar: float) -> set[int]:
     """The surest hole of every run with one and the same best guess, if it is surer than the bar."""
     found: set[int] = set()
     for token in {peak.token for peak in peaks.values()}:

@@ -3,45 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Annotated
 
 from ...core.canvas import Canvas, Status
 from ...core.chance import At, Role
 from ...core.claim import HEURISTIC, Method, claims
-from ...core.errors import BadRequest
-from ...core.option import CANVAS, STEP, Choice, Range
 from ...loops.denoise import Denoise
-from ...loops.remask import Remask
-from ...loops.sight import Sight
+from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import Rule
-from .noise import Capped, Even, Looped, Noise, Rescaled
-from .trials import Brief
+from .noise import Noise, Rescaled
 from .unchanged import Unchanged
+from .unmask_trials import Brief
 
 
-def build(
-    schedule: Annotated[str, Choice(("cap", "rescale", "loop", "conf"))] = "cap",
-    steps: Annotated[int, STEP] = 128,
-    eta: Annotated[float, Range(-1, 1)] = -1.0,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """The schedules cap, rescale, loop and conf, with the paper's η unless one is given."""
-    own = {} if eta < 0 else {"eta": eta}
-    kinds: Mapping[str, Callable[..., Noise]] = {"cap": Capped, "rescale": Rescaled, "loop": Looped}
-    if schedule != "conf" and schedule not in kinds:
-        raise BadRequest(f"no schedule is called {schedule!r}; expected one of: {', '.join(kinds)}, conf")
-    noise: Noise = Even(steps) if schedule == "conf" else kinds[schedule](steps, **own)
-    remask: Remask = Doubtful(noise) if schedule == "conf" else Renoise(noise)
-    return Denoise(Reverse(noise), size, view=Unchanged(), remask=remask)
+def _trial(size: int) -> Method:
+    noise = Rescaled(3, eta=1.0)
+    return Denoise(Reverse(noise), size, view=Unchanged(), remask=Renoise(noise))
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [Brief(lambda size: build("rescale", 3, 1.0, size))],
-    build=build,
+    trials=lambda _: [Brief(_trial)],
     paper="2503.00307",
     systems=("ReMDM (cap, rescale, loop, conf)", "MDLM (ancestral sampling)"),
 )
@@ -69,7 +53,7 @@ class Renoise:
         """A draft, when all is filled before all steps are made: so that time goes on."""
         return _waiting(canvas) if any(self.noise(n).mask for n in range(canvas.step, self.noise.steps)) else ()
 
-    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
         """Some of the tokens that stood before this step are holes again."""
         step = sight.canvas.step
         if step >= self.noise.steps:
@@ -84,7 +68,7 @@ class Reverse:
 
     noise: Noise
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The holes whose coin says so."""
         step = sight.canvas.step
         fill = self.noise(step).fill if step < self.noise.steps else 1.0
@@ -109,7 +93,7 @@ class Doubtful(Rule):
         """A draft, when all is filled before all steps are made."""
         return _waiting(canvas) if canvas.step < self.noise.steps else ()
 
-    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
         """What is masked at the first step: nothing."""
         return self.begin()(sight, canvas)
 
@@ -135,7 +119,7 @@ class _Doubts:
         """As the rule says."""
         return self.rule.asks(canvas)
 
-    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
         """Some tokens are holes again, the doubtful sooner."""
         step, old = sight.canvas.step, _drafts(sight.canvas)
         self.sure |= {i: sight.raw[i][canvas.tokens[i]] for i in sight.holes if canvas.tokens[i] >= 0}
@@ -154,5 +138,5 @@ def _waiting(canvas: Canvas) -> list[int]:
     return [] if canvas.holes else _drafts(canvas)[:1]
 
 
-def _gone(sight: Sight, place: int, chance: float) -> bool:
+def _gone(sight: DenoiseState, place: int, chance: float) -> bool:
     return sight.chance.coin(chance, At(place, Role.ACCEPT, round=sight.canvas.step))

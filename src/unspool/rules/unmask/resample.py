@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.canvas import Canvas, Status
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, Range
-from ...core.warp.limits import expect, whole
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import Rule
 from .confident import Confident
-from .trials import Brief
-
-
-def build(
-    looks: Annotated[int, Range(0, 4096)] = 10, block: Annotated[int, CANVAS] = 0, size: Annotated[int, CANVAS] = 0
-) -> Method:
-    """All holes at once, then everything again, so many times."""
-    return Denoise(Confident(0.0), size, blocks_of(block), remask=Resample(looks))
+from .unmask_trials import Brief
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [Brief(lambda size: build(1, size=size))],
-    build=build,
+    trials=lambda _: [Brief(lambda size: Denoise(Confident(0.0), size, remask=Resample(1)))],
     paper="2401.17181",
     systems=("AR2Diff (parallel resampling)",),
 )
@@ -54,7 +43,7 @@ class Resample(Rule):
         """Every draft of the window."""
         return _Resampling(self).asks(canvas)
 
-    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
         """The canvas with new draws."""
         return _Resampling(self)(sight, canvas)
 
@@ -80,7 +69,7 @@ class _Resampling:
             return ()
         return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
 
-    def __call__(self, sight: Sight, canvas: Canvas) -> Canvas:
+    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
         """The canvas with new draws."""
         old = [i for i in sight.raw if sight.canvas.status[i] == Status.DRAFT]
         new = {i: token for i in old if (token := sight.draw(i).token) != canvas.tokens[i]}

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.canvas import Canvas
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, LEVEL, WEIGHT, Range
-from ...core.warp.limits import expect, level, real, whole
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, level, real, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-
-
-def build(
-    window: Annotated[int, Range(1, 1024)] = 16,
-    entropy: Annotated[float, LEVEL] = 0.4,
-    slope: Annotated[float, WEIGHT] = 0.02,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """The holes of the window with little entropy and little distance."""
-    return Denoise(Near(entropy, slope), size, Sliding(window))
+from ...loops.denoise_state import DenoiseState
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(window=2, entropy=0.8, slope=0.1, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Near(0.8, 0.1), 3, Sliding(2))],
     systems=("WeDLM",),
 )
 @dataclass(frozen=True)
@@ -65,7 +52,7 @@ class Near:
         expect(level(self.threshold), "sliding:entropy", self.threshold, "a number of nats; usual is 0.4")
         expect(real(self.slope, 0), "sliding:slope", self.slope, "a number from 0 on")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The sure and near holes, or the surest and nearest."""
         first = sight.holes[0]
         cost = {i: sight.peak(i).entropy + self.slope * (i - first) for i in sight.holes}

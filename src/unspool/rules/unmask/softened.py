@@ -5,42 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
 from ...core.asks import Look, Soft
 from ...core.canvas import Canvas, Status
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.field import Field
-from ...core.option import CANVAS, LEVEL, SHARE, Range
 from ...core.warp import TopP
-from ...core.warp.limits import expect, level, real, whole
+from ...core.warp.warp_limits import expect, level, real, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import FixedBlocks
 from ...loops.unmasker import Rule
 from ...loops.view import Viewing, look
 from .certainty import entropy, foremost
-from .stable import Laws
-from .trials import Brief
-
-
-def build(
-    weight: Annotated[float, SHARE] = 0.15,
-    refine: Annotated[float, LEVEL] = 0.1,
-    settle: Annotated[float, LEVEL] = 0.1,
-    looks: Annotated[int, Range(0, 4096)] = 20,
-    block: Annotated[int, CANVAS] = 32,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """Soft looks until the laws of a block come to rest, then the calmest hole per look, or all at rest."""
-    return Denoise(Settled(settle), size, blocks_of(block), Softened(weight, refine, looks))
+from .stable import LookLaws
+from .unmask_trials import Brief
 
 
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [Brief(lambda size: build(settle=1.0, size=size), 3)],
-    build=build,
+    trials=lambda _: [Brief(lambda size: Denoise(Settled(1.0), size, FixedBlocks(32), Softened()), 3)],
     paper="2510.11052",
     systems=("LRD (latent refinement decoding)",),
 )
@@ -120,7 +105,7 @@ class Settled(Rule):
     def __post_init__(self) -> None:
         expect(level(self.threshold), "softened:settle", self.threshold, "a number of nats; usual is 0.1")
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The calmest."""
         return self.begin()(sight)
 
@@ -137,7 +122,7 @@ class _Calming:
     seen: Field = field(default_factory=lambda: Field({}))
     window: tuple[int, int] | None = None
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """All holes at rest, else the calmest."""
         before, self.seen = self.seen if sight.canvas.window == self.window else Field({}), sight.raw
         self.window = sight.canvas.window
@@ -148,6 +133,6 @@ class _Calming:
 
 def drift(now: Field, before: Field) -> float:
     """The mean KL(now ‖ before) of all places that both looks were at, in nats."""
-    laws = [Laws(list(seen), seen.scores.float().log_softmax(1)) for seen in (now, before)]
+    laws = [LookLaws(list(seen), seen.scores.float().log_softmax(1)) for seen in (now, before)]
     moved = laws[0].moved(laws[1])
     return sum(moved.values()) / len(moved) if moved else math.inf

@@ -5,40 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from ...core.canvas import Status
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, STEP, Range
-from ...core.warp.limits import expect, real, whole
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
+from ...loops.unmask_blocks import FixedBlocks
 from ...loops.unmasker import Rule
 from .certainty import confidence, foremost
 from .quota import quota
 
 
-def build(
-    threshold: Annotated[float, Range(-10_000, 10_000)] = 0.9,
-    drift: Annotated[float, Range(0, 1000, endless=True)] = 0.01,
-    history: Annotated[int, Range(0, 1024)] = 2,
-    steps: Annotated[int, STEP] = 64,
-    block: Annotated[int, CANVAS] = 64,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All holes of a block that are sure and stable, or as many as its turn of `steps` looks asks for."""
-    return Denoise(Stable(threshold, drift, history, steps), size, blocks_of(block))
-
-
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(threshold=0.5, drift=0.2, history=1, steps=3, block=3, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Stable(0.5, 0.2, 1, 3), 3, FixedBlocks(3))],
     paper="2511.05664",
     systems=("KLASS",),
 )
@@ -68,26 +53,26 @@ class Stable(Rule):
         expect(whole(self.history, 0), "stable:history", self.history, "a whole number of looks from 0 on; usual is 2")
         expect(whole(self.steps, 1), "stable:steps", self.steps, "a whole number of looks per block from 1 on")
 
-    def begin(self) -> Watching:
+    def begin(self) -> StableState:
         """The same rule with a memory."""
-        return Watching(self)
+        return StableState(self)
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The choice at a first look."""
         return self.begin()(sight)
 
 
 @dataclass
-class Watching:
+class StableState:
     """The rule with the laws of the last look, and for how many looks each has been stable."""
 
     rule: Stable
-    before: Laws | None = None
+    before: LookLaws | None = None
     calm: dict[int, int] = field(default_factory=dict)
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The sure and stable holes, or the surest up to the quota."""
-        now = Laws.of(sight)
+        now = LookLaws.of(sight)
         moved = {} if self.before is None else now.moved(self.before)
         self.calm = {i: self.calm.get(i, 0) + 1 for i, nats in moved.items() if nats < self.rule.drift}
         self.before = now
@@ -97,19 +82,19 @@ class Watching:
 
 
 @dataclass(frozen=True)
-class Laws:
+class LookLaws:
     """The log-probabilities of all holes at one look, a row each."""
 
     places: Sequence[int]
     logs: Tensor
 
     @staticmethod
-    def of(sight: Sight) -> Laws:
+    def of(sight: DenoiseState) -> LookLaws:
         """What a look has told."""
         rows = [n for n, i in enumerate(sight.raw) if sight.canvas.status[i] == Status.HOLE]
-        return Laws(sight.holes, sight.raw.scores[rows].float().log_softmax(1))
+        return LookLaws(sight.holes, sight.raw.scores[rows].float().log_softmax(1))
 
-    def moved(self, before: Laws) -> dict[int, float]:
+    def moved(self, before: LookLaws) -> dict[int, float]:
         """KL(now ‖ before) of every place that was seen then too, in nats."""
         row = {i: n for n, i in enumerate(before.places)}
         seen = [(i, n, row[i]) for n, i in enumerate(self.places) if i in row]

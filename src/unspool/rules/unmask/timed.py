@@ -5,37 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import CANVAS, STEP, WEIGHT
-from ...core.warp.limits import expect, real, whole
+from ...core.claim import HEURISTIC, claims
+from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
-from ...loops.sight import Sight
-from ...loops.unmask_blocks import blocks_of
+from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import Rule
-from .certainty import CERTAINTY, Certainty, certainty_of, entropy, foremost
+from .certainty import Certainty, entropy, foremost
 
 LAST = 1e-3  # the time at which a diffusion ends
 ROUNDING = 1e-9  # a share that is a whole number of holes must not be floored to one less
 
 
-def build(
-    steps: Annotated[int, STEP] = 16,
-    certainty: Annotated[str, CERTAINTY] = "entropy",
-    heat: Annotated[float, WEIGHT] = 0.0,
-    block: Annotated[int, CANVAS] = 0,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """As many steps of time as told, for the whole canvas or for each block."""
-    return Denoise(Timed(steps, certainty_of(certainty), heat), size, blocks_of(block))
-
-
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(steps=2, size=3), build(steps=3, size=3, heat=0.5)],
-    build=build,
+    trials=lambda _: [Denoise(Timed(2), 3), Denoise(Timed(3, entropy, 0.5), 3)],
     paper="2508.15487",
     systems=("Dream (maskgit_plus, topk_margin, entropy)",),
 )
@@ -67,7 +52,7 @@ class Timed(Rule):
         """The same rule with a clock."""
         return Timing(super().begin())
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The choice at the first step."""
         return self.begin()(sight)
 
@@ -79,7 +64,7 @@ class Clock:
     passed: int = 0
     window: tuple[int, int] | None = None
 
-    def tick(self, sight: Sight, steps: int, last: float) -> float:
+    def tick(self, sight: DenoiseState, steps: int, last: float) -> float:
         """The share of holes that a diffusion unmasks in the next step, 1 − s/t; all at the last one."""
         if sight.canvas.window != self.window:
             self.passed, self.window = 0, sight.canvas.window
@@ -96,7 +81,7 @@ class Timing:
     rule: Timed
     clock: Clock = field(default_factory=Clock)
 
-    def __call__(self, sight: Sight) -> Collection[int]:
+    def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The surest, at the first step that fills any."""
         rule, count = self.rule, 0
         while count == 0:

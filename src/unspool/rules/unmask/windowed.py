@@ -4,38 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Look
 from ...core.canvas import HOLE, Canvas, Status
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.field import Field
-from ...core.option import CANVAS, LEVEL, STEP, Range
-from ...core.warp.limits import expect, whole
+from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import blocks_of
 from ...loops.unmasker import Rule
 from ...loops.view import Viewing
 from .confident import Confident
 
 
-def build(
-    threshold: Annotated[float, LEVEL] = 0.9,
-    near: Annotated[int, Range(1, 1024)] = 16,
-    far: Annotated[int, Range(1, 1024)] = 64,
-    cycle: Annotated[int, STEP] = 32,
-    block: Annotated[int, CANVAS] = 0,
-    size: Annotated[int, CANVAS] = 0,
-) -> Method:
-    """All near holes above the threshold per look."""
-    return Denoise(Confident(threshold), size, blocks_of(block), Windowed(near, far, cycle))
-
-
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [build(threshold=0.6, near=1, far=2, cycle=2, size=3)],
-    build=build,
+    trials=lambda _: [Denoise(Confident(0.6), 3, view=Windowed(1, 2, 2))],
     systems=("Window-Diffusion",),
 )
 @dataclass(frozen=True)

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import TARGET, Verdict
 from ...core.chance import At, Chance, Role
-from ...core.claim import HEURISTIC, Method, claims
+from ...core.claim import HEURISTIC, claims
 from ...core.errors import BadRequest
 from ...core.law import Law
-from ...core.option import DEPTH, SHARE, Choice
 from ...core.race import Racing
 from ...core.tree import ROOT
-from ...core.warp.limits import expect, real
 from ...core.warp.warp import Prefix, Scored
+from ...core.warp.warp_limits import expect, real
 from ...loops.drafter import Memoryless, Proposing
 from ...loops.speculate import Speculate
 from ..draft.denoised import drawn_block
 
 
-def build(
-    weight: Annotated[float, SHARE] = 0.5,
-    depth: Annotated[int, DEPTH] = 16,
-    by: Annotated[str, Choice((TARGET, "draft"))] = TARGET,
-) -> Method:
-    """A raced block, accepted as far as the blended law agrees."""
-    return Speculate(_Block(depth, by), Blended(weight), budget=depth)
-
-
 @claims(
     HEURISTIC,
-    trials=lambda _: [build(depth=2)],
-    build=build,
+    trials=lambda _: [Speculate(RacedBlock(2, TARGET), Blended(), budget=2)],
     paper="2506.00413",
     systems=("APD (adaptive parallel decoding)",),
 )
@@ -74,7 +62,7 @@ class Blended:
 
 
 @dataclass(frozen=True)
-class _Block(Memoryless):
+class RacedBlock(Memoryless):
     """Fill `depth` holes in one look, each by a race."""
 
     depth: int

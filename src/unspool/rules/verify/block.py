@@ -11,7 +11,7 @@ from ...core.law import Law
 from ...core.tree import ROOT
 from ...core.warp.warp import Scored
 from .residual import residual
-from .trials import chained
+from .verify_trials import chained
 
 
 @claims(LAW, trials=chained, paper="2403.10444", systems=("Block verification", "vLLM (block)"))

@@ -10,10 +10,10 @@ from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
 from ...core.tree import ROOT
 from ...core.verifier import token_by_token
-from ...core.warp.limits import expect, real
 from ...core.warp.truncate import entropy
 from ...core.warp.warp import Scored
-from .trials import chained
+from ...core.warp.warp_limits import expect, real
+from .verify_trials import chained
 
 
 @claims(
@@ -31,7 +31,7 @@ class Conditional:
     least base/slope, the bar is at or below 0 and whatever the target allows at all is accepted.
 
     Claim: HEURISTIC. A drafted token that clears the bar always stands, so copied text stays longer than it should.
-    Cost: one entropy per accepted token; one draw per token that the walk decides.
+    Cost: one entropy per accepted token; one draw per token that sample matching decides.
     """
 
     base: float = 0.1

@@ -8,7 +8,7 @@ from ...core.claim import ARGMAX, claims
 from ...core.tree import ROOT
 from ...core.verifier import Kernel, on_device, token_by_token
 from ...core.warp.warp import Scored
-from .trials import drafted
+from .verify_trials import drafted
 
 
 @claims(

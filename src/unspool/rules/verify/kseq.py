@@ -14,7 +14,7 @@ from ...core.law import Law
 from ...core.tree import ROOT, Tree
 from ...core.verifier import token_by_token
 from ...core.warp.warp import Scored
-from .trials import bunched
+from .verify_trials import bunched
 
 HALVINGS = 24  # of [1, K] for ρ; any ρ from the root on is exact, a rougher one only accepts less
 

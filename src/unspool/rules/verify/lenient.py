@@ -9,9 +9,9 @@ from ...core.chance import Chance, Role
 from ...core.claim import BOUND, claims
 from ...core.tree import ROOT
 from ...core.verifier import token_by_token
-from ...core.warp.limits import expect, real
 from ...core.warp.warp import Scored
-from .trials import chained
+from ...core.warp.warp_limits import expect, real
+from .verify_trials import chained
 
 USUAL = 0.8
 

@@ -14,7 +14,7 @@ from ...core.tree import ROOT
 from ...core.warp.warp import Scored
 from .block import longest
 from .kseq import alike
-from .trials import bunched
+from .verify_trials import bunched
 
 
 @claims(LAW, trials=bunched, paper="2602.16961", systems=("GBV (reconstructed ranking)",))
@@ -50,7 +50,7 @@ def multipath(scored: Scored, chance: Chance) -> Verdict:
         if below and len(alike(tree, below)) < len(front):
             raise BadRequest(
                 "multipath was given paths that say the same and then have different lengths or laws; "
-                "expected independent paths, as the drafter `bunch` draws them"
+                "expected independent paths, as the drafter `specinfer` draws them"
             )
         front = below
     return longest(scored, path, laws, chance)

@@ -1,4 +1,4 @@
-"""The race: the walk with tokens that race instead of one uniform number, so that like laws make like choices."""
+"""The race: sample matching in which tokens race instead of one uniform number, so that like laws choose alike."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from ...core.asks import Verdict, Verify
 from ...core.chance import Chance
 from ...core.claim import LAW, Method, claims
 from ...core.race import Racing
+from ...core.sample_match import sample_match
 from ...core.verifier import token_by_token
-from ...core.walk import walk
 from ...core.warp.warp import Scored
 from ...loops.speculate import Speculate
+from .. import draft
 
 
 def _trials(verify: Verify) -> list[Method]:
-    from ..draft import Chain, Lookup
-
-    return [Speculate(Lookup(ngram=1, least=1, depth=2), verify), Speculate(Chain(depth=1), verify)]
+    return [Speculate(draft.Lookup(ngram=1, least=1, depth=2), verify), Speculate(draft.Chain(depth=1), verify)]
 
 
 @claims(LAW, trials=_trials, paper="2408.07978", systems=("Drafter-invariant speculation (verification)",))
@@ -29,4 +28,4 @@ def race(scored: Scored, chance: Chance) -> Verdict:
     Claim: LAW. And one seed gives one text with any drafter, none included; plain decoding draws by inversion, though,
     so it is another text than plain decoding's. Cost: an exponential per token of the vocabulary and accepted token.
     """
-    return walk(scored, Racing(chance))
+    return sample_match(scored, Racing(chance))

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
 
 from ...core.asks import Verdict
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, Method, claims
-from ...core.option import DEPTH, SHARE, Range
+from ...core.claim import HEURISTIC, claims
 from ...core.tree import ROOT
 from ...core.verifier import token_by_token
-from ...core.warp.limits import expect, real
 from ...core.warp.warp import Scored
+from ...core.warp.warp_limits import expect, real
 from ...loops.speculate import Speculate
-
-
-def build(
-    sure: Annotated[float, SHARE] = 0.6,
-    steps: Annotated[int, DEPTH] = 10,
-    surprise: Annotated[float, Range(0, 1000, endless=True)] = 5.0,
-) -> Method:
-    """BiLD: a little model writes while it is sure, the big one rolls back."""
-    from ..draft.little import Little
-
-    return Speculate(Little(sure, steps), Rollback(surprise), budget=steps)
-
-
-def _trials(rule: type[Rollback]) -> Iterator[Method]:
-    yield build(sure=0.5, steps=2)
+from .. import draft
 
 
 @claims(
     HEURISTIC,
-    trials=_trials,
-    build=build,
+    trials=lambda rule: [Speculate(draft.BiLD(0.5, 2), rule(), budget=2)],
     paper="2302.07863",
     systems=("BiLD (rollback)",),
     needs=("draft",),

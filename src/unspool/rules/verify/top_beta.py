@@ -10,9 +10,9 @@ from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
 from ...core.tree import ROOT
 from ...core.verifier import token_by_token
-from ...core.warp.limits import expect, real, whole
 from ...core.warp.warp import Scored
-from .trials import chained
+from ...core.warp.warp_limits import expect, real, whole
+from .verify_trials import chained
 
 
 @claims(

@@ -8,7 +8,7 @@ from ...core.claim import LAW, claims
 from ...core.tree import ROOT
 from ...core.warp.warp import Scored
 from .residual import residual
-from .trials import branched
+from .verify_trials import branched
 
 
 @claims(LAW, trials=branched, paper="2505.12398", systems=("Traversal verification",))

@@ -11,21 +11,22 @@ from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
 from ...core.tree import ROOT
 from ...core.verifier import token_by_token
-from ...core.warp.limits import expect, real
 from ...core.warp.truncate import entropy
 from ...core.warp.warp import Scored
-from .trials import chained
+from ...core.warp.warp_limits import expect, real
+from .verify_trials import chained
 
 
 @claims(
     HEURISTIC,
+    name="typical",
     trials=lambda rule: chained(rule()),
     paper="2401.10774",
     systems=("Medusa (typical acceptance)",),
 )
 @token_by_token
 @dataclass(frozen=True)
-class Typical:
+class TypicalAcceptance:
     """Accept the longest path whose every token has P(x) > min(`epsilon`, `alpha`·e^−H(P)); of several the likeliest.
 
     The next token is drawn from P among the tokens that pass. The best token always passes, so at temperature 0 this

@@ -8,7 +8,7 @@ from ...core.claim import LAW, claims
 from ...core.tree import ROOT
 from ...core.verifier import token_by_token
 from ...core.warp.warp import Scored
-from .trials import chained
+from .verify_trials import chained
 
 
 @claims(
@@ -22,9 +22,9 @@ def zeroing(scored: Scored, chance: Chance) -> Verdict:
     """Accept x with probability P(x), else P(x) ← 0 and normalise; siblings in the order they stand in.
 
     Π over refused y of (1 − P(y)/R_y) · P(x)/R_x telescopes to P(x), R = mass not yet struck. So the law of the text
-    and of the accepted length is the walk's, with one coin per candidate where that has one draw per node. The laws
-    that tokens were drawn from are not looked at: candidates may come from anywhere, but a drawn one stands as often
-    as P allows, Σ P·Q, which is less than rejection's Σ min(P, Q).
+    and of the accepted length is sample matching's, with one coin per candidate where that has one draw per node. The
+    laws that tokens were drawn from are not looked at: candidates may come from anywhere, but a drawn one stands as
+    often as P allows, Σ P·Q, which is less than rejection's Σ min(P, Q).
 
     Claim: LAW. Cost: one coin per candidate tried, one draw.
     """

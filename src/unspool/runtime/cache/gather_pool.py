@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ...core.errors import OutOfRoom
-from .kv_pool import Slots
+from .kv_pool import KVPool
 
 
-class Loose(Slots):
+class GatherPool(KVPool):
     """A pool whose free slots lie on a stack; one slot more than `room` takes what padding writes.
 
     Keys and values of layer i are keys[i] and values[i], each [heads, room + 1, width]. Kernels read them through a

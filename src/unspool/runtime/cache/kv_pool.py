@@ -13,7 +13,7 @@ Where = slice | Tensor
 """Slots as an index into storage: a slice where they are neighbours in order, else their numbers on the device."""
 
 
-class Slots:
+class KVPool:
     """Storage for the keys and values of `room` tokens, with a count of users per slot.
 
     Layers are laid out on first write as [heads, room, width], so that a run of neighbouring slots is a view and costs

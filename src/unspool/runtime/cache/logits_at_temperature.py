@@ -9,7 +9,7 @@ from torch import Tensor
 from ...core.law import Law
 
 
-class Cooled(Law):
+class LogitsAtTemperature(Law):
     """The law of row `number` of logits [n, vocab] at a temperature above 0."""
 
     def __init__(self, logits: Tensor, number: int, temperature: float) -> None:

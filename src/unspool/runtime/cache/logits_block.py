@@ -11,7 +11,7 @@ from ...core.asks import Scores, best_of, unpacked
 
 
 @dataclass(frozen=True)
-class Block(Scores):
+class LogitsBlock(Scores):
     """Scores of one leaf and its tree, whose logits are the rows of `logits` [1 + nodes, vocab] in this order.
 
     `ready` [1 + nodes, 2k], where a device has made them by the way, are the weights of each row's k best tokens among

@@ -7,7 +7,7 @@ from torch import Tensor
 from ...core.law import Law
 
 
-class Line(Law):
+class LogitsRow(Law):
     """The law of row `number` of logits [n, vocab].
 
     On a device, taking a row out is a launch; most laws of a drafted tree are never looked at.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 
-from .sequence import Leaf
+from .sequence import CachedSequence
 
 
-class Beginnings:
+class PrefixIndex:
     """For every beginning of a noted text, the text that was last noted to begin so.
 
     Texts are held weakly, and only what is still computed of them is given out.
@@ -17,10 +17,10 @@ class Beginnings:
     """
 
     def __init__(self) -> None:
-        self._texts: dict[int, weakref.ref[Leaf]] = {}
+        self._texts: dict[int, weakref.ref[CachedSequence]] = {}
         self._swept = 1024  # entries at which those of texts that are gone are swept out
 
-    def note(self, leaf: Leaf) -> None:
+    def note(self, leaf: CachedSequence) -> None:
         """Take note of a text as far as it is computed."""
         key, here, texts = 0, weakref.ref(leaf), self._texts
         for token in leaf.tokens[: len(leaf.slots)]:

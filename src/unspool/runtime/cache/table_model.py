@@ -10,7 +10,7 @@ from ...core.canvas import HOLE, Canvas
 from ...core.field import Field
 from ...core.law import Law
 from ...core.tree import Tree
-from ..engine.contracts import Asked, Looking, Session, guesses_of, tops_of
+from ..engine.contracts import LookRequest, ScoreRequest, Session, guesses_of, tops_of
 
 
 class Table:
@@ -39,12 +39,12 @@ class Table:
     def forget(self) -> None:
         """Nothing is kept."""
 
-    def score(self, asked: Sequence[Asked]) -> list[Scores]:
+    def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
         """One law per node and per leaf, read from the table."""
         self.forwards += 1
         return [self._score(ask.session, ask.tree, tops_of(ask.want), guesses_of(ask.want)) for ask in asked]
 
-    def look(self, asked: Sequence[Looking]) -> list[Field]:
+    def look(self, asked: Sequence[LookRequest]) -> list[Field]:
         """The conditional laws under the joint law that the table defines."""
         self.forwards += 1
         return [self._joint(ask.look.canvas).field(ask.look) for ask in asked]
@@ -108,7 +108,7 @@ class Joint:
         self.vocab, self.law = vocab, dict(law)
         self._seen: dict[tuple[tuple[int, ...], int], Law] = {}
 
-    def look(self, asked: Sequence[Looking]) -> list[Field]:
+    def look(self, asked: Sequence[LookRequest]) -> list[Field]:
         """The conditional law of every place, given all other filled positions."""
         return [self.field(ask.look) for ask in asked]
 

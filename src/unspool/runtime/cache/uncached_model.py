@@ -11,15 +11,15 @@ from torch import Tensor
 from ...core.asks import Scores
 from ...core.errors import BadRequest, OutOfRoom
 from ...core.law import Law
-from ..engine.contracts import Asked, hidden_of, layer_of, named
-from ..network.network import Outputs
+from ..engine.contracts import ScoreRequest, hidden_of, layer_of, named
+from ..network.network import NetworkOutputs
 from .table_model import TableSession
 
 Text = tuple[int, ...]
 _TOGETHER = 16  # texts of one length in one forward: a bound on memory, not on what can be asked
 
 
-class Reader(Protocol):
+class FullTextModel(Protocol):
     """A model that reads whole texts."""
 
     @property
@@ -32,12 +32,12 @@ class Reader(Protocol):
         """The longest text it can read."""
         ...
 
-    def read(self, texts: Tensor, at: Tensor, want: tuple[int, ...]) -> Outputs:
+    def read(self, texts: Tensor, at: Tensor, want: tuple[int, ...]) -> NetworkOutputs:
         """Read texts of one length, int64 [b, n]; the outputs after the tokens `at` of each, the first text's first."""
         ...
 
 
-class Recompute:
+class UncachedModel:
     """A causal model without memory: right for any network, whatever state it keeps, and slow.
 
     A score costs one reading per maximal path of the tree, all its prefixes included; paths of one length are read
@@ -46,7 +46,7 @@ class Recompute:
 
     room = None
 
-    def __init__(self, reader: Reader, note: str = "") -> None:
+    def __init__(self, reader: FullTextModel, note: str = "") -> None:
         self.reader, self.note = reader, note
         self.vocab, self.context = reader.vocab, reader.context
 
@@ -59,7 +59,7 @@ class Recompute:
     def forget(self) -> None:
         """Nothing is cached."""
 
-    def score(self, asked: Sequence[Asked]) -> list[Scores]:
+    def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
         """Read every distinct path once; one law per node and per leaf."""
         layers = named(asked)
         needed = [_needed(ask) for ask in asked]
@@ -117,14 +117,14 @@ def maximal(texts: Sequence[Text]) -> dict[Text, list[int]]:
     return found
 
 
-def _needed(ask: Asked) -> list[Text]:
+def _needed(ask: ScoreRequest) -> list[Text]:
     """The texts whose laws are wanted: one per node, then one per leaf."""
     session = ask.session
     assert isinstance(session, TableSession)
     return [*(session.text(ask.tree, node) for node in range(len(ask.tree))), *session.leaves]
 
 
-def _scores(ask: Asked, found: Sequence[_Answer], rows: int) -> Scores:
+def _scores(ask: ScoreRequest, found: Sequence[_Answer], rows: int) -> Scores:
     laws = [answer.law for answer in found]
     hidden = {name: torch.stack([answer.hidden[layer_of(name)] for answer in found]) for name in hidden_of(ask.want)}
     return Scores(laws[: len(ask.tree)], laws[len(ask.tree) :], hidden, rows=rows)

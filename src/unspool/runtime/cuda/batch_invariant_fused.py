@@ -12,28 +12,28 @@ import torch
 from torch import Tensor
 
 from ...kernels.attention import attention
-from ...kernels.cut import MOST_ROWS, rows_for
+from ...kernels.kernel_rows import Rows
 from ...kernels.paths import in_order
-from ...kernels.rows import Rows
+from ...kernels.tile import MOST_ROWS, rows_for
 from ...kernels.tiling import steady
 from .fused import Fused
 
 MOST = 512  # tokens whose partial sums are held at a time
 
 
-class Steady(Fused):
+class BatchInvariantFused(Fused):
     """The fused kernels, each always cut in the same way."""
 
     rows: int = MOST_ROWS
     heads_at_once = 4
     placed = True
 
-    def of(self, rows: int) -> Steady:
+    def of(self, rows: int) -> BatchInvariantFused:
         """With at least so many tokens to a product, which are then 16, 32 or 64; 64 if 0 is given."""
         self.rows = rows_for(rows or MOST_ROWS)
         return self
 
-    def part(self, layers: Sequence[int]) -> Steady:
+    def part(self, layers: Sequence[int]) -> BatchInvariantFused:
         """With as many tokens to a product."""
         return super().part(layers).of(self.rows)
 

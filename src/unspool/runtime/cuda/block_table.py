@@ -1,4 +1,4 @@
-"""Lanes: for every text on a device, the slots of its tokens in the order of the text, kept up to date in steps."""
+"""The block table: for every text on a device, the slots of its tokens in the order of the text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ...core.errors import OutOfRoom
-from ..cache.sequence import Leaf
+from ..cache.sequence import CachedSequence
 
 
-class Lanes:
+class BlockTable:
     """A table [lanes + 1, length] of slots, a line per text; the last line is for padding.
 
     A text keeps its lane from its first forward to its end. What is new in it is told as (index into the flat table,
@@ -33,7 +33,7 @@ class Lanes:
         return self.trash - len(self._free)
 
     def lines(
-        self, leaves: Sequence[Leaf], behind: Sequence[Sequence[int]] = ()
+        self, leaves: Sequence[CachedSequence], behind: Sequence[Sequence[int]] = ()
     ) -> tuple[list[int], list[int], list[int]]:
         """The lanes of these texts, and what must still be written there, as indices and slots.
 
@@ -58,14 +58,14 @@ class Lanes:
                 new += behind[number]
         return lanes, at, new
 
-    def _taken(self, leaf: Leaf) -> tuple[int, int]:
+    def _taken(self, leaf: CachedSequence) -> tuple[int, int]:
         if not self._free:
             raise OutOfRoom(f"all {self.trash} lanes of this model are taken; end some texts first")
         known = self._known[id(leaf)] = self._free.pop(), 0
         weakref.finalize(leaf, self._gone, id(leaf))
         return known
 
-    def left(self, leaf: Leaf) -> None:
+    def left(self, leaf: CachedSequence) -> None:
         """Free the lane of a text that nobody goes on with."""
         self._gone(id(leaf))
 
@@ -74,11 +74,11 @@ class Lanes:
         if known is not None:
             self._free.append(known[0])
 
-    def kept(self, leaf: Leaf, written: int) -> None:
+    def kept(self, leaf: CachedSequence, written: int) -> None:
         """Take note that the first `written` slots of a text stand in its lane."""
         self._known[id(leaf)] = self._known[id(leaf)][0], written
 
-    def cut(self, leaf: Leaf, size: int) -> None:
+    def cut(self, leaf: CachedSequence, size: int) -> None:
         """Take note that a text has other slots from its place `size` on than stand in its lane."""
         known = self._known.get(id(leaf))
         if known is not None:

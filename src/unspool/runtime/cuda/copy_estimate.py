@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-class Copies:
+class BigramCopies:
     """Where every two tokens of a text stood last, and what followed them there."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Drawing: a draft model on a device draws a whole chain before the host looks, all its steps recorded as one graph."""
+"""A draft model on a device draws a whole chain before the host looks, all its steps recorded as one graph."""
 
 from __future__ import annotations
 
@@ -12,64 +12,66 @@ from ...core.chance import Role
 from ...core.errors import OutOfRoom
 from ...core.law import Drawn, Law
 from ...core.tree import NOTHING, ROOT
-from ...core.warp.temperature import warmth
+from ...core.warp.temperature import temperature_of
 from ...kernels.philox import uniforms
-from ..cache.cached_model import SlottedSession
-from ..cache.logits_at_temperature import Cooled
-from ..cache.logits_row import Line
-from ..cache.sequence import Leaf, Node
-from ..engine.contracts import Asked
-from .block_table import Lanes
-from .cuda_graph_model import BROKEN, Graphed
-from .footprint import SHORTEST, step_up
+from ..cache.cached_model import CachedModel
+from ..cache.cached_session import CachedSession
+from ..cache.logits_at_temperature import LogitsAtTemperature
+from ..cache.logits_row import LogitsRow
+from ..cache.sequence import CachedSequence, DraftNode
+from ..engine.contracts import ScoreRequest
+from .block_table import BlockTable
+from .cuda_graph_executor import BROKEN, CudaGraphExecutor
 from .fused import Fused
 from .graph_bucket import STRIDE, Bucket, Kind, Size
 
 
-class Drawing(Graphed):
-    """Graphed, and chains of drafts are drawn without leaving the device."""
+class DeviceDrafting:
+    """Draws chains of drafts where the model runs, and hangs them below their texts as if they had been scored."""
 
-    draws = True
+    def __init__(self, model: CachedModel, graphs: CudaGraphExecutor) -> None:
+        self._model, self._graphs = model, graphs
 
-    def draw(self, asked: Sequence[Asked], draws: Sequence[Draw]) -> list[Drew | None] | None:
+    def draw(self, asked: Sequence[ScoreRequest], draws: Sequence[Draw]) -> list[Drew | None] | None:
         """A chain below every text, whose tokens are then computed as drafts but for the last; None if it cannot be."""
+        model, graphs = self._model, self._graphs
         sessions = [ask.session for ask in asked]
-        leaves = [s.leaves[0] for s in sessions if isinstance(s, SlottedSession) and len(s.leaves) == 1]
+        leaves = [s.leaves[0] for s in sessions if isinstance(s, CachedSession) and len(s.leaves) == 1]
         if len(leaves) < len(draws) or any(leaf.drafts for leaf in leaves) or not all(draw.simple for draw in draws):
             return None
-        heats = [warmth(draw.prefix.warp) or 0.0 for draw in draws]
+        temperatures = [temperature_of(draw.prefix.warp) or 0.0 for draw in draws]
         longest, wants = max(len(leaf.tokens) for leaf in leaves), [draw.depth for draw in draws]
         depth = max(wants)
-        if depth > STRIDE or longest + depth > self.fused.context:
+        if depth > STRIDE or longest + depth > graphs.network.context:
             return None
-        read = self._read_ahead(leaves)
+        read = model.read_ahead(leaves)
         chain = self._chain(len(leaves), depth, longest + depth)
         turns, own = chain.depth, self._own(wants)
         if own is None:
             return None
-        trash = self.fused.slots.trash
+        trash = graphs.network.slots.trash
         plan = [slot for slots in own for slot in (*slots, *[trash] * (turns - len(slots)))]
         try:
             past = [len(leaf.slots) for leaf in leaves]
-            chain.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, self.lanes.lines(leaves))
-            chain.warm(heats, [draw.chance for draw in draws])
-            chain.wire.put("round", [draw.first.round for draw in draws])
+            chain.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, graphs.block_table.lines(leaves))
+            chain.sampling(temperatures, [draw.chance for draw in draws])
+            chain.staging.put("round", [draw.first.round for draw in draws])
             chain.run()
             lines = chain.lines.clone()  # the graph writes its own again
             drawn: list[list[int]] = chain.written[: len(leaves), :turns].tolist()
         except BaseException:
-            self.slots.drop([slot for slots in own for slot in slots])
+            model.slots.drop([slot for slots in own for slot in slots])
             raise
         found: list[Drew | None] = []
-        for number, (leaf, heat, slots, tokens) in enumerate(zip(leaves, heats, own, drawn, strict=True)):
+        for number, (leaf, temperature, slots, tokens) in enumerate(zip(leaves, temperatures, own, drawn, strict=True)):
             if BROKEN in tokens[: len(slots)]:  # somebody is told when it is scored
-                self.slots.drop(slots)
+                model.slots.drop(slots)
                 found.append(None)
                 continue
             rows = [turn * chain.size.rows + number for turn in range(len(slots))]
-            _hang(leaf, tokens, slots, [Line(lines, row) for row in rows])
-            self.lanes.kept(leaf, len(leaf.slots))
-            laws = [_law(lines, row, heat, token) for row, token in zip(rows, tokens, strict=False)]
+            _hang(leaf, tokens, slots, [LogitsRow(lines, row) for row in rows])
+            graphs.block_table.kept(leaf, len(leaf.slots))
+            laws = [_law(lines, row, temperature, token) for row, token in zip(rows, tokens, strict=False)]
             tree, node = NOTHING, ROOT
             for token, law in zip(tokens, laws, strict=False):
                 tree, node = tree.grow(Drawn(token, law), node)
@@ -79,31 +81,25 @@ class Drawing(Graphed):
     def _own(self, wants: list[int]) -> list[list[int]] | None:
         """Slots for every text: of its last token, and of all drafts but the last; None if there are too few."""
         try:
-            taken = self._taken(sum(wants), None)
+            taken = self._model.take(sum(wants))
         except OutOfRoom:
             return None
         return [[taken.pop() for _ in range(want)] for want in wants]
 
-    def _chain(self, rows: int, depth: int, length: int) -> Chain:
+    def _chain(self, rows: int, depth: int, length: int) -> DraftChainGraph:
         """A bucket that draws so many tokens; at the end of a text rather one that draws more than a new one."""
-        size = Size(Kind.DRAW, step_up(rows, 1), depth, min(step_up(length, SHORTEST), self.lanes.length))
-        known = [s for s in self._buckets if s.tokens >= depth and s._replace(tokens=depth) == size]
-        size = min(known, default=size, key=lambda s: s.tokens)
-        if size not in self._buckets:
-            self._buckets[size] = self._made(size)
-        chain = self._buckets[size]
-        assert isinstance(chain, Chain)
+        size = self._graphs.size(Kind.DRAW, rows, depth, length)
+        known = [s for s in self._graphs.buckets if s.tokens >= depth and s._replace(tokens=depth) == size]
+        chain = self._graphs.of(min(known, default=size, key=lambda s: s.tokens), DraftChainGraph)
+        assert isinstance(chain, DraftChainGraph)
         return chain
 
-    def _made(self, size: Size) -> Bucket:
-        return Chain(size, self.fused, self.lanes) if size.kind is Kind.DRAW else super()._made(size)
 
-
-class Chain(Bucket):
+class DraftChainGraph(Bucket):
     """A bucket whose step draws `depth` tokens one after the other, and remembers the logits that each came from."""
 
-    def __init__(self, size: Size, network: Fused, lanes: Lanes) -> None:
-        super().__init__(size._replace(kind=Kind.WRITE, tokens=1), network, lanes)
+    def __init__(self, size: Size, network: Fused, block_table: BlockTable) -> None:
+        super().__init__(size._replace(kind=Kind.WRITE, tokens=1), network, block_table)
         self.depth = size.tokens
         self.lines = torch.empty(0)  # [depth · rows, vocab]
 
@@ -121,21 +117,21 @@ class Chain(Bucket):
 
     def _noise(self) -> Tensor:
         """The numbers that draw the draft after every token of the batch."""
-        on = self.wire.on
+        on = self.staging.on
         return uniforms(on["seed"], on["stream"], on["places"] + 1, Role.DRAFT, round=on["round"])
 
 
-def _hang(leaf: Leaf, tokens: list[int], slots: list[int], laws: list[Line]) -> None:
+def _hang(leaf: CachedSequence, tokens: list[int], slots: list[int], laws: list[LogitsRow]) -> None:
     """Take note of what was computed: the text's last token, and the drafts below it."""
     leaf.slots.append(slots[0])
     leaf.law, leaf.hidden = laws[0], {}
-    above: Leaf | Node = leaf
+    above: CachedSequence | DraftNode = leaf
     for i, (token, slot, law) in enumerate(zip(tokens, slots[1:], laws[1:], strict=False)):
-        node = Node(token, slot, len(leaf.tokens) + i, i, above, law, {})
+        node = DraftNode(token, slot, len(leaf.tokens) + i, i, above, law, {})
         above.kids[token] = node
         leaf.drafts.append(node)
         above = node
 
 
-def _law(lines: Tensor, row: int, heat: float, token: int) -> Law:
-    return Cooled(lines, row, heat) if heat else Law.point(token, Line(lines, row))
+def _law(lines: Tensor, row: int, temperature: float, token: int) -> Law:
+    return LogitsAtTemperature(lines, row, temperature) if temperature else Law.point(token, LogitsRow(lines, row))

@@ -1,114 +1,123 @@
-"""A model on a device that drafts for itself when told to write on, wherever that is faster than not to."""
+"""A device that drafts for itself when told to write on, wherever that is faster than not to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
+from typing import TypeAlias
 
 from ...core.asks import Write, Written
-from ...core.chance import Philox
 from ...core.errors import BadScores, OutOfRoom
-from ...core.warp.temperature import warmth
-from ..cache.cached_model import SlottedSession
-from ..cache.sequence import Leaf
-from ..engine.contracts import Asked
-from .cuda_graph_model import BROKEN, broken
-from .device_drafting import Drawing
-from .footprint import LANES, step_up
-from .fused import Fused
-from .graph_bucket import Bucket, Kind, Size
-from .speculation_gate import Pace
-from .speculative_step import MOST, ROUNDS, Leap, Memory, Run
+from ..cache.cached_model import CachedModel
+from ..cache.sequence import CachedSequence
+from .cuda_graph_executor import BROKEN, CudaGraphExecutor, Sampling, broken
+from .footprint import step_up
+from .graph_bucket import Kind
+from .speculation_gate import SpeculationGate
+from .speculative_step import MOST, ROUNDS, DraftMemory, SpeculatedRun, SpeculativeStep
 
-BATCH = 64  # tokens of a leap, of all rows together: from there on they cost more than they bring
+BATCH = 64  # tokens of a speculative step, of all rows together: from there on they cost more than they bring
 NARROW, WIDE = 4, 64  # tokens of one row
-MANY = 16  # rows that leap together at most: a fuller forward has no room for drafts
-TRIAL = 2  # rounds of a leap that is not known to pay
-LEAST = 8  # tokens of a vocabulary
+MANY = 16  # rows that speculate together at most: a fuller forward has no room for drafts
+TRIAL = 2  # rounds of speculation that is not known to pay
+LEAST = 8  # tokens of a vocabulary: a law is remembered by so many
+
+Replies: TypeAlias = "list[Written | BadScores] | None"
+Steps: TypeAlias = Callable[[list[CachedSequence], Sequence[Write], Sampling, int], Replies]
 
 
-class Leaping(Drawing):
-    """Graphed, and what is written with drafts of its own comes in as many forwards as it takes.
+class DeviceSpeculation:
+    """Writes on with drafts that never leave the device.
 
-    A leap drafts a tree for every row from what its text repeats and from the laws that were met in it, verifies it by
-    the walk and goes on, a few times before the host looks. The text is that of plain decoding whatever was
-    drafted; the pace decides whether to leap at all.
+    1. The gate decides whether to speculate at all, by the clock: seconds of a plain and of a speculative step, and
+       what the rounds of each text have brought lately.
+    2. A tree is drafted for every row from what its text repeats and from the laws that were met in it.
+    3. One forward scores all trees, and sample matching verifies them, so the text is that of plain decoding.
+    4. The rows go on from what stands, a few rounds before the host looks.
     """
 
-    def __init__(self, network: Fused, shelf: int = 0, lanes: int = LANES) -> None:
-        super().__init__(network, shelf, lanes)
-        self.memory, self.pace = Memory(self.lanes.length, network.device), Pace()
-        self.leaps = network.vocab >= LEAST  # a law is remembered by so many
+    def __init__(self, model: CachedModel, graphs: CudaGraphExecutor) -> None:
+        self._model, self._graphs = model, graphs
+        self.memory, self.gate = DraftMemory(graphs.block_table.length, graphs.network.device), SpeculationGate()
 
-    def write(self, asked: Sequence[Asked], writes: Sequence[Write], turns: int) -> list[Written | BadScores] | None:
-        """Write on without leaving the device, in leaps where all want them and they pay."""
-        leaves = [leaf for ask in asked if isinstance(ask.session, SlottedSession) for leaf in ask.session.leaves]
-        ahead, size = min(write.ahead for write in writes), step_up(len(asked), 1)
-        wide = min(step_up(ahead + 1, 1), WIDE, max(NARROW, BATCH // size))
+    def takes(self, leaves: list[CachedSequence], writes: Sequence[Write]) -> bool:
+        """Whether these texts may be written so: prompts are read, all want drafts, and there are not too many."""
         ready = all(len(leaf.tokens) - len(leaf.slots) <= 1 for leaf in leaves)
-        if not ahead or not ready or not self.leaps or wide < NARROW or size > MANY or len(leaves) > len(asked):
-            return super().write(asked, writes, turns)
-        known, began = len(self._buckets), perf_counter()
-        leapt = self.pace.leaps(leaves)
-        replies = self._leap(leaves, writes, turns, wide) if leapt else None
+        return ready and step_up(len(leaves), 1) <= MANY and self._width(writes) >= NARROW
+
+    def _width(self, writes: Sequence[Write]) -> int:
+        """Tokens of a row; 0 if somebody wants no drafts."""
+        ahead = min(write.ahead for write in writes)
+        return min(step_up(ahead + 1, 1), WIDE, max(NARROW, BATCH // step_up(len(writes), 1))) if ahead else 0
+
+    def write(
+        self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling, turns: int, steps: Steps
+    ) -> Replies:
+        """Write on in speculative steps where they pay, else in plain `steps`; both are timed."""
+        known, began = len(self._graphs.buckets), perf_counter()
+        speculated = self.gate.pays(leaves)
+        replies = self._speculate(leaves, writes, sampling, turns) if speculated else None
         if replies is None:
-            leapt, replies = False, super().write(asked, writes, turns)
+            speculated, replies = False, steps(leaves, writes, sampling, turns)
         if replies is None:
             return None
         rounds = 1
         for leaf, reply in zip(leaves, replies, strict=True):
             if isinstance(reply, Written):
-                rounds = max(rounds, len(reply.leaps) or len(reply.tokens))
-                if leapt:
-                    self.pace.leapt(leaf, len(reply.leaps), len(reply.tokens))
+                rounds = max(rounds, len(reply.rounds) or len(reply.tokens))
+                if speculated:
+                    self.gate.speculated(leaf, len(reply.rounds), len(reply.tokens))
                 else:
-                    self.pace.stepped(leaf, len(reply.tokens))
-        if known == len(self._buckets):  # nothing was captured on the way
-            self.pace.took(len(leaves), leapt, (perf_counter() - began) / rounds)
+                    self.gate.stepped(leaf, len(reply.tokens))
+        if known == len(self._graphs.buckets):  # nothing was captured on the way
+            self.gate.took(len(leaves), speculated, (perf_counter() - began) / rounds)
         return replies
 
-    def _leap(
-        self, leaves: list[Leaf], writes: Sequence[Write], turns: int, wide: int
-    ) -> list[Written | BadScores] | None:
+    def _speculate(
+        self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling, turns: int
+    ) -> Replies:
         """Some rounds, or None where they cannot be made."""
-        heats = [heat for write in writes if (heat := warmth(write.prefix.warp)) is not None]
-        chances = [write.chance for write in writes if isinstance(write.chance, Philox)]
+        model, graphs, width = self._model, self._graphs, self._width(writes)
         longest = max(len(leaf.tokens) for leaf in leaves)
-        room = self.fused.context - longest
-        if min(len(heats), len(chances)) < len(writes) or any(leaf.drafts for leaf in leaves) or room < 1:
+        room = graphs.network.context - longest
+        if room < 1:
             return None
-        self._read_ahead(leaves)
+        model.read_ahead(leaves)
         wants = [min(write.most, MOST, room) for write in writes]
-        each = max(wants) - 1 + 2 * wide  # what may be kept, and a tree
+        each = max(wants) - 1 + 2 * width  # what may be kept, and a tree
         try:
-            taken = self._taken(each * len(leaves), None)
+            taken = model.take(each * len(leaves))
         except OutOfRoom:
             return None
         try:
-            bucket = self.bucket(Kind.LEAP, len(leaves), wide, longest + MOST + wide)
-            assert isinstance(bucket, Leap)
+            bucket = self._bucket(len(leaves), width, longest + MOST + width)
             own = [taken[i : i + each] for i in range(0, len(taken), each)]
-            bucket.set_out(leaves, wants, own, self.lanes.lines(leaves))
-            bucket.warm(heats, chances)
-            bucket.run(min(ROUNDS if self.pace.sure(leaves) else TRIAL, turns))
+            bucket.set_out(leaves, wants, own, graphs.block_table.lines(leaves))
+            bucket.sampling(*sampling)
+            bucket.run(min(ROUNDS if self.gate.sure(leaves) else TRIAL, turns))
             runs = bucket.told(len(leaves))
         except BaseException:
-            self.slots.drop(taken)
+            model.slots.drop(taken)
             raise
         return [self._settled(*each) for each in zip(leaves, runs, own, strict=True)]
 
-    def _settled(self, leaf: Leaf, run: Run, own: list[int]) -> Written | BadScores:
+    def _bucket(self, rows: int, width: int, length: int) -> SpeculativeStep:
+        size = self._graphs.size(Kind.SPECULATE, rows, step_up(width, 1), length)
+        bucket = self._graphs.of(size, partial(SpeculativeStep, memory=self.memory))
+        assert isinstance(bucket, SpeculativeStep)
+        return bucket
+
+    def _settled(self, leaf: CachedSequence, run: SpeculatedRun, own: list[int]) -> Written | BadScores:
+        slots = self._model.slots
         if BROKEN in run.tokens:
-            self.slots.drop(own)
+            slots.drop(own)
             return broken()
         kept = set(run.slots)
-        self.slots.drop([slot for slot in own if slot not in kept])
+        slots.drop([slot for slot in own if slot not in kept])
         leaf.tokens += run.tokens
         leaf.slots += run.slots
         leaf.law, leaf.hidden = None, {}
-        self.lanes.kept(leaf, len(leaf.slots))
+        self._graphs.block_table.kept(leaf, len(leaf.slots))
         self.memory.wrote(leaf)
-        return Written(tuple(run.tokens), rows=run.computed, leaps=tuple(run.leaps))
-
-    def _made(self, size: Size) -> Bucket:
-        return Leap(size, self.fused, self.lanes, self.memory) if size.kind is Kind.LEAP else super()._made(size)
+        return Written(tuple(run.tokens), rows=run.computed, rounds=tuple(run.rounds))

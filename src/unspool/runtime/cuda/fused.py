@@ -13,19 +13,19 @@ from torch import Tensor
 from ...core.canvas import HOLE
 from ...core.errors import BadRequest
 from ...kernels.attention import attention
-from ...kernels.cut import MOST_ROWS
 from ...kernels.fewbits import product
 from ...kernels.gate import gate
+from ...kernels.kernel_rows import Rows
 from ...kernels.linear import linear
 from ...kernels.norm import add_rms, rms
 from ...kernels.rope import rope
-from ...kernels.rows import Rows
-from ..cache.gather_pool import Loose
-from ..network.gated_mlp import Gated
+from ...kernels.tile import MOST_ROWS
+from ..cache.gather_pool import GatherPool
+from ..network.gated_mlp import GatedMLP
 from ..network.layer import Layer
-from ..network.linear import Dense, Linear
+from ..network.linear import DenseLinear, Linear
 from ..network.llama import Llama
-from ..network.quantised import Int4, Int8
+from ..network.quantised import Int4Linear, Int8Linear
 from .fusible import unfused
 
 
@@ -36,15 +36,15 @@ class Fused(Llama):
     prefix, and a launch depends on the shape of the batch alone. That is what lets a graph replay it.
     """
 
-    _slots: Loose
+    _slots: GatherPool
     rows: int | None = None  # tokens that every product is cut for; None for as many as it has
     heads_at_once: int | None = None  # that a program turns
 
-    def _pool(self, room: int) -> Loose:
+    def _pool(self, room: int) -> GatherPool:
         shape, lacking = self.shape, unfused(self.shape)
         if lacking is not None:
             raise BadRequest(f"this {shape.family} model cannot run on the fused kernels: {lacking}. Use `Llama`.")
-        return Loose(room, shape.layers, shape.kv_heads, shape.head_dim, self.dtype, self.device)
+        return GatherPool(room, shape.layers, shape.kv_heads, shape.head_dim, self.dtype, self.device)
 
     @property
     def device(self) -> torch.device:
@@ -81,7 +81,7 @@ class Fused(Llama):
         return {}
 
     @property
-    def slots(self) -> Loose:
+    def slots(self) -> GatherPool:
         """Where keys and values live."""
         return self._slots
 
@@ -110,7 +110,7 @@ class Fused(Llama):
         They stand where the next call with as many tokens writes its own, so that graphs do not each keep theirs.
         """
         head = self.ends.head
-        assert isinstance(head, Dense)
+        assert isinstance(head, DenseLinear)
         if x.shape[0] not in self._logits:
             self._logits[x.shape[0]] = x.new_empty(x.shape[0], self.vocab)
         out = self._logits[x.shape[0]]
@@ -131,7 +131,7 @@ class Fused(Llama):
         queries = rope(both, layer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values, self.heads_at_once)
         seen = self._attended(queries, keys, values, rows, layer.window)
         mlp = layer.mlp
-        assert isinstance(mlp, Gated)
+        assert isinstance(mlp, GatedMLP)
         if layer.after_attention is None or layer.after_mlp is None:
             x = self._product(layer.out, seen, residual=x)
             bent = self._product(mlp.gate_up, x, norm=layer.before_mlp, activation=shape.activation)
@@ -155,8 +155,8 @@ class Fused(Llama):
     ) -> Tensor:
         """A matrix with what stands around it, in as few launches as there are kernels for."""
         eps, few = self.shape.norm_eps, x.shape[0] <= MOST_ROWS
-        if isinstance(matrix, Dense) or (isinstance(matrix, Int8) and few):
-            scale = matrix.scale if isinstance(matrix, Int8) else None
+        if isinstance(matrix, DenseLinear) or (isinstance(matrix, Int8Linear) and few):
+            scale = matrix.scale if isinstance(matrix, Int8Linear) else None
             return linear(
                 x,
                 matrix.weight,
@@ -170,7 +170,7 @@ class Fused(Llama):
             )
         if norm is not None:
             x = rms(x, norm, eps)
-        if isinstance(matrix, Int4) and few:
+        if isinstance(matrix, Int4Linear) and few:
             bits = matrix.weight, matrix.scale, matrix.least, matrix.bias
             return product(x, *bits, residual=residual, activation=activation)
         y = matrix(x)

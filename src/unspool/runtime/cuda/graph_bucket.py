@@ -13,17 +13,17 @@ from torch import Tensor
 from ...core.canvas import HOLE
 from ...core.chance import Chance, Philox, Role
 from ...kernels.advance import advance
+from ...kernels.kernel_rows import Rows, Visibility
 from ...kernels.philox import uniforms
 from ...kernels.pick import pick
-from ...kernels.rows import Rows, Sight
 from ...kernels.top import top
 from ...kernels.verify import verify
 from ..engine.contracts import LAST
-from ..network.lookahead_heads import Heads
-from .block_table import Lanes
+from ..network.lookahead_heads import MedusaHeads
+from .block_table import BlockTable
 from .fused import Fused
 from .packing import BITS, Packed, words
-from .staging_buffer import Wire
+from .staging_buffer import StagingBuffer
 
 STRIDE = 32  # tokens that plain decoding writes at most before it looks up
 BEST = 8  # most probable tokens that are told after every node, for those who remember laws
@@ -39,7 +39,7 @@ class Kind(Enum):
     FILL = "read part of a prompt: keys and values, no logits"
     TREE = "score drafted trees and verify them"
     WRITE = "write on, token by token, without leaving the device"
-    LEAP = "write on, draft by draft, without leaving the device"
+    SPECULATE = "write on, draft by draft, without leaving the device"
     DRAW = "draw a chain of drafts, without leaving the device"
 
 
@@ -62,7 +62,7 @@ class Size(NamedTuple):
         return 2 * self.tokens
 
 
-class Graph(NamedTuple):
+class CapturedStep(NamedTuple):
     """A recorded step, and where it leaves what it finds; logits have a place of their own."""
 
     graph: torch.cuda.CUDAGraph
@@ -75,9 +75,9 @@ class Graph(NamedTuple):
 class Bucket:
     """Buffers and, once it has run, a graph for one size."""
 
-    def __init__(self, size: Size, network: Fused, lanes: Lanes) -> None:
-        self.size, self.network, self.lanes = size, network, lanes
-        self.wire = Wire(self.fields(), network.device)
+    def __init__(self, size: Size, network: Fused, block_table: BlockTable) -> None:
+        self.size, self.network, self.block_table = size, network, block_table
+        self.staging = StagingBuffer(self.fields(), network.device)
         if size.kind is Kind.WRITE:
             self.written = torch.zeros(size.rows, STRIDE, dtype=torch.int32, device=network.device)
             self.logprobs = torch.zeros(size.rows, STRIDE, 2, dtype=torch.float32, device=network.device)
@@ -85,9 +85,9 @@ class Bucket:
         self.verdicts = torch.empty(0)
         self.best = torch.empty(0)  # [n, 2 · BEST]: weights among the best, then their ids
         self.hidden: dict[int, Tensor] = {}
-        self.heads: Heads | None = None
+        self.heads: MedusaHeads | None = None
         self.ahead = torch.empty(0)  # [rows, heads, 2 · BEST]: what they guess after each row's last accepted token
-        self.graphs: dict[tuple[int, ...], Graph] = {}  # by the hidden states that are wanted
+        self.graphs: dict[tuple[tuple[int, ...], bool], CapturedStep] = {}  # by hidden states, and if heads guess
 
     def fields(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
         """The arrays that a step reads, with their types and sizes."""
@@ -107,9 +107,9 @@ class Bucket:
 
     def fill(self, rows: list[Packed], lines: Lines) -> None:
         """Write what the rows are; temperatures and noise are the caller's."""
-        size, put, trash = self.size, self.wire.put, self.network.slots.trash
+        size, put, trash = self.size, self.staging.put, self.network.slots.trash
         tokens, width = size.tokens, size.words
-        self.wire.wait()
+        self.staging.wait()
 
         def spread(field: str, rest: int) -> list[int]:
             return [x for row in rows for x in _filled(getattr(row, field), tokens, rest)]
@@ -133,8 +133,8 @@ class Bucket:
 
     def begin(self, tokens: list[int], past: list[int], plan: list[int], turns: int, lines: Lines) -> None:
         """Write where each row goes on: its last token, how many are before it, and the slots of the next `turns`."""
-        put, trash = self.wire.put, self.network.slots.trash
-        self.wire.wait()
+        put, trash = self.staging.put, self.network.slots.trash
+        self.staging.wait()
         put("tokens", tokens)
         put("places", past)
         put("past", past)
@@ -149,34 +149,35 @@ class Bucket:
 
     def _lay(self, lanes: list[int], at: list[int], slots: list[int]) -> None:
         if len(at) > self.size.rows * self.size.entries:
-            self.lanes.write(at, slots)
+            self.block_table.write(at, slots)
             at = slots = []
-        self.wire.put("lane", lanes, self.lanes.trash)
-        self.wire.put("at", at, self.lanes.nowhere)
-        self.wire.put("slot", slots)
+        self.staging.put("lane", lanes, self.block_table.trash)
+        self.staging.put("at", at, self.block_table.nowhere)
+        self.staging.put("slot", slots)
 
-    def warm(self, temperatures: list[float], chances: Sequence[Chance]) -> None:
+    def sampling(self, temperatures: list[float], chances: Sequence[Chance]) -> None:
         """Write how each row is drawn: the temperature, 0 for greedy, and the key of its random numbers."""
         seeds = [chance.seed if isinstance(chance, Philox) else 0 for chance in chances]
-        self.wire.put("temperature", temperatures)
-        self.wire.put("seed", [seed - (1 << 64) if seed >> 63 else seed for seed in seeds])
-        self.wire.put("stream", [chance.stream if isinstance(chance, Philox) else 0 for chance in chances])
+        self.staging.put("temperature", temperatures)
+        self.staging.put("seed", [seed - (1 << 64) if seed >> 63 else seed for seed in seeds])
+        self.staging.put("stream", [chance.stream if isinstance(chance, Philox) else 0 for chance in chances])
 
     def run(self, turns: int = 1, want: tuple[int, ...] = ()) -> None:
         """Send what was written and run the bucket, `turns` times one after the other."""
-        self.wire.send()
+        self.staging.send()
         if self.network.device.type != "cuda":
             for _ in range(turns):
                 self._step(want)
             return
-        if want not in self.graphs:
-            self.graphs[want] = self._captured(want)
-            self.wire.send()  # running it to capture it has moved its counters on
-        graph, self.verdicts, self.best, self.hidden, self.ahead = self.graphs[want]
+        key = want, self.heads is not None
+        if key not in self.graphs:
+            self.graphs[key] = self._captured(want)
+            self.staging.send()  # running it to capture it has moved its counters on
+        graph, self.verdicts, self.best, self.hidden, self.ahead = self.graphs[key]
         for _ in range(turns):
             graph.replay()
 
-    def _captured(self, want: tuple[int, ...]) -> Graph:
+    def _captured(self, want: tuple[int, ...]) -> CapturedStep:
         side = _side(self.network.device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -185,15 +186,15 @@ class Bucket:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.network.pool):
             self._step(want)
-        return Graph(graph, self.verdicts, self.best, self.hidden, self.ahead)
+        return CapturedStep(graph, self.verdicts, self.best, self.hidden, self.ahead)
 
     @torch.no_grad()
     def _step(self, want: tuple[int, ...] = ()) -> None:
-        on, size = self.wire.on, self.size
-        flat = self.lanes.table.view(-1)
+        on, size = self.staging.on, self.size
+        flat = self.block_table.table.view(-1)
         flat.index_put_((on["at"].long(),), on["slot"])
         if size.kind is Kind.WRITE:  # what this turn computes is what the next one reads
-            flat.index_put_((on["lane"].long() * self.lanes.length + on["past"],), on["slots"])
+            flat.index_put_((on["lane"].long() * self.block_table.length + on["past"],), on["slots"])
         tree = size.tokens > 1 and size.kind is Kind.TREE
         x, self.hidden = self.network.run(on["tokens"], self._rows(tree), want)
         if LAST in want:
@@ -219,14 +220,14 @@ class Bucket:
 
     def _rows(self, tree: bool) -> Rows:
         """The batch as kernels take it; the tokens of a tree see what their bits say."""
-        on = self.wire.on
+        on = self.staging.on
         return Rows(
-            table=self.lanes.rows(on["lane"], self.size.length),
+            table=self.block_table.rows(on["lane"], self.size.length),
             past=on["past"],
             count=on["count"],
             slots=on["slots"],
             places=on["places"],
-            sight=Sight.BITS if tree else Sight.CAUSAL,
+            sight=Visibility.BITS if tree else Visibility.CAUSAL,
             clear=on["clear"] if tree else None,
             sees=on["sees"] if tree else None,
             key_places=on["key_places"] if tree else None,
@@ -234,7 +235,7 @@ class Bucket:
 
     def _noise(self) -> Tensor:
         """The numbers that draw the token after every one of the batch."""
-        on = self.wire.on
+        on = self.staging.on
         seed, stream = (on[name].repeat_interleave(self.size.tokens) for name in ("seed", "stream"))
         return uniforms(seed, stream, on["places"] + 1, Role.PICK)
 

@@ -1,11 +1,11 @@
-"""Packing: a growth as one row of a rectangular batch, with what each token sees as bits."""
+"""Packing: a forward request as one row of a rectangular batch, with what each token sees as bits."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..cache.forward_request import Growth
-from ..cache.sequence import Leaf, Node
+from ..cache.forward_request import ForwardRequest
+from ..cache.sequence import CachedSequence, DraftNode
 
 BITS = 32
 
@@ -30,18 +30,18 @@ class Packed(NamedTuple):
     parents: list[int] | None
 
 
-def packed(growth: Growth, done: int = 0) -> Packed:
-    """The row of a growth, whose first `done` owed tokens are computed already."""
-    leaf, owed = growth.leaf, growth.owed[done:]
+def packed(request: ForwardRequest, done: int = 0) -> Packed:
+    """The row of a request, whose first `done` owed tokens are computed already."""
+    leaf, owed = request.leaf, request.owed[done:]
     clear, older = len(leaf.slots) + done, len(leaf.drafts)
     end, count = len(leaf.tokens), len(owed)
     text = ((1 << count) - 1) << older
     sees = [((2 << i) - 1) << older for i in range(count)]
-    places, tokens = list(range(clear, end)), [*owed, *(token for token, _ in growth.added)]
+    places, tokens = list(range(clear, end)), [*owed, *(token for token, _ in request.added)]
     parents: list[int] | None = list(range(-1, count - 1))
-    for i, (_, above) in enumerate(growth.added):
+    for i, (_, above) in enumerate(request.added):
         own = 1 << (older + count + i)
-        if isinstance(above, Node):
+        if isinstance(above, DraftNode):
             sees.append(_line(above) | own)
             places.append(above.place + 1)
             parents = None
@@ -50,10 +50,12 @@ def packed(growth: Growth, done: int = 0) -> Packed:
             places.append(end if above < 0 else places[count + above] + 1)
             if parents is not None:
                 parents.append(count - 1 if above < 0 else count + above)
-    behind = [*growth.slots[:done], *(node.slot for node in leaf.drafts)]
+    behind = [*request.slots[:done], *(node.slot for node in leaf.drafts)]
     key_places = [*(node.place for node in leaf.drafts), *places]
     known = parents if count else None
-    return Packed(tokens, places, growth.slots[done:], sees, clear, behind, key_places, clear + older, count - 1, known)
+    return Packed(
+        tokens, places, request.slots[done:], sees, clear, behind, key_places, clear + older, count - 1, known
+    )
 
 
 def words(sees: list[int], width: int) -> list[int]:
@@ -67,11 +69,11 @@ def _signed(word: int) -> int:
     return word - (1 << BITS) if word >> (BITS - 1) else word
 
 
-def _line(node: Node) -> int:
+def _line(node: DraftNode) -> int:
     """The bits of a drafted token and of all drafted tokens above it."""
     bits, above = 0, node
-    while isinstance(above, Node):
+    while isinstance(above, DraftNode):
         bits |= 1 << above.order
         above = above.above  # type: ignore[assignment]
-    assert isinstance(above, Leaf)
+    assert isinstance(above, CachedSequence)
     return bits

@@ -1,4 +1,4 @@
-"""Leaps: writing on with drafts that are made, verified and learnt from on the device, several rounds at a time."""
+"""A speculative step: drafts are made, verified and learnt from on the device, several rounds at a time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import torch
 
-from ...core.asks import Leapt
+from ...core.asks import DeviceRound
 from ...kernels.grow import grow
 from ...kernels.match import match
-from ...kernels.remember import Laws, remember
+from ...kernels.remember import LawTable, remember
 from ...kernels.settle import settle
 from ...kernels.top import top
 from ...kernels.verify import verify
-from ..cache.sequence import Leaf
-from .block_table import Lanes
+from ..cache.sequence import CachedSequence
+from .block_table import BlockTable
 from .footprint import LAWS, LINES
 from .fused import Fused
 from .graph_bucket import BEST, Bucket, Lines, Size
@@ -27,7 +27,7 @@ ROUNDS = 4  # and rounds: what a text ends in is computed for nothing from there
 TALLY = 4  # numbers that are counted per row: tokens written, tokens wanted, rounds, tokens computed
 
 
-class Memory:
+class DraftMemory:
     """What drafting on a device knows: the tokens of up to `LINES` texts, and the laws that were met.
 
     A text has a tag of its own, by which its laws are found; so texts do not learn from each other. If there are too
@@ -35,12 +35,12 @@ class Memory:
     """
 
     def __init__(self, length: int, device: torch.device) -> None:
-        self.laws = Laws(LAWS, device)
+        self.laws = LawTable(LAWS, device)
         self.texts = torch.zeros(LINES + 1, length, dtype=torch.int32, device=device)
         self._tags, self._free = count(1), list(range(LINES))
-        self._known: dict[int, Line] = {}  # by id of the text, the one used last at the end
+        self._known: dict[int, DeviceText] = {}  # by id of the text, the one used last at the end
 
-    def line(self, leaf: Leaf) -> Line:
+    def line(self, leaf: CachedSequence) -> DeviceText:
         """The line of a text, with all its tokens."""
         line = self._known.pop(id(leaf), None) or self._taken(leaf)
         self._known[id(leaf)] = line
@@ -50,15 +50,15 @@ class Memory:
             line.written = len(leaf.tokens)
         return line
 
-    def wrote(self, leaf: Leaf) -> None:
+    def wrote(self, leaf: CachedSequence) -> None:
         """Take note that the device has put down what it wrote itself."""
         self._known[id(leaf)].written = len(leaf.tokens)
 
-    def _taken(self, leaf: Leaf) -> Line:
+    def _taken(self, leaf: CachedSequence) -> DeviceText:
         if not self._free:
             self._gone(next(iter(self._known)))
         weakref.finalize(leaf, self._gone, id(leaf))
-        return Line(self._free.pop(), next(self._tags))
+        return DeviceText(self._free.pop(), next(self._tags))
 
     def _gone(self, key: int) -> None:
         line = self._known.pop(key, None)
@@ -67,7 +67,7 @@ class Memory:
 
 
 @dataclass
-class Line:
+class DeviceText:
     """Where a text stands, the tag of its laws, and how many of its tokens are there."""
 
     number: int
@@ -75,20 +75,20 @@ class Line:
     written: int = 0
 
 
-class Run(NamedTuple):
+class SpeculatedRun(NamedTuple):
     """What several rounds have made of one row: tokens, the slots of the token before each, and its rounds."""
 
     tokens: list[int]
     slots: list[int]
-    leaps: list[Leapt]
+    rounds: list[DeviceRound]
     computed: int
 
 
-class Leap(Bucket):
+class SpeculativeStep(Bucket):
     """A bucket whose step drafts a tree for every row, computes it, and goes on from what stands."""
 
-    def __init__(self, size: Size, network: Fused, lanes: Lanes, memory: Memory) -> None:
-        super().__init__(size, network, lanes)
+    def __init__(self, size: Size, network: Fused, block_table: BlockTable, memory: DraftMemory) -> None:
+        super().__init__(size, network, block_table)
         self.memory = memory
         room = size.rows, MOST + size.tokens
         self.written, self.kept = (torch.zeros(room, dtype=torch.int32, device=network.device) for _ in range(2))
@@ -110,11 +110,11 @@ class Leap(Bucket):
         """Slots that a row may use up: one for every token that may be written."""
         return MOST + self.size.tokens
 
-    def set_out(self, leaves: list[Leaf], wants: list[int], slots: list[list[int]], lines: Lines) -> None:
+    def set_out(self, leaves: list[CachedSequence], wants: list[int], slots: list[list[int]], lines: Lines) -> None:
         """Write where each row goes on: its text but for the last token is computed; `slots` are its own to use up."""
-        put, trash, tokens = self.wire.put, self.network.slots.trash, self.size.tokens
+        put, trash, tokens = self.staging.put, self.network.slots.trash, self.size.tokens
         known = [self.memory.line(leaf) for leaf in leaves]
-        self.wire.wait()
+        self.staging.wait()
         put("tokens", [x for leaf in leaves for x in (leaf.tokens[-1], *[0] * (tokens - 1))])
         put("slots", [slot for own in slots for slot in own[:tokens]], trash)
         put("supply", [s for own in slots for s in (*own[tokens:], *[trash] * (self.stock - len(own) + tokens))], trash)
@@ -124,23 +124,23 @@ class Leap(Bucket):
         put("tally", [x for want in wants for x in (0, want, 0, 0)])
         self._lay(*lines)
 
-    def told(self, number: int) -> list[Run]:
+    def told(self, number: int) -> list[SpeculatedRun]:
         """What came of each of the first rows, in one copy."""
-        packed = torch.cat((self.wire.on["tally"], self.rounds, self.written, self.kept), 1)[:number].tolist()
+        packed = torch.cat((self.staging.on["tally"], self.rounds, self.written, self.kept), 1)[:number].tolist()
         return [self._run_of(row) for row in packed]
 
-    def _run_of(self, row: list[int]) -> Run:
+    def _run_of(self, row: list[int]) -> SpeculatedRun:
         written, wanted, rounds, computed = row[:TALLY]
         first = TALLY + 2 * ROUNDS
         pairs = row[TALLY:first]
-        leaps = [Leapt(drafted, gained) for drafted, gained in zip(pairs[::2], pairs[1::2], strict=True)][:rounds]
+        made = [DeviceRound(drafted, gained) for drafted, gained in zip(pairs[::2], pairs[1::2], strict=True)][:rounds]
         tokens, slots = row[first : first + self.stock], row[first + self.stock :]
-        return Run(tokens[: min(written, wanted)], slots[: min(written, wanted)], leaps, computed)
+        return SpeculatedRun(tokens[: min(written, wanted)], slots[: min(written, wanted)], made, computed)
 
     @torch.no_grad()
     def _step(self, want: tuple[int, ...] = ()) -> None:
-        on, size, memory = self.wire.on, self.size, self.memory
-        self.lanes.table.view(-1).index_put_((on["at"].long(),), on["slot"])
+        on, size, memory = self.staging.on, self.size, self.memory
+        self.block_table.table.view(-1).index_put_((on["at"].long(),), on["slot"])
         key_places = on["key_places"] if self.network.placed else None
         matches = match(memory.texts, on["line"], on["past"])
         shown = on["tokens"], on["parents"]
@@ -154,7 +154,7 @@ class Leap(Bucket):
         values, best = top(self.logits, BEST)
         remember(memory.laws, values, best, *shown, on["count"], memory.texts, on["line"], on["past"], on["tag"])
         settle(
-            verdicts, on["tokens"], on["sees"], on["slots"], on["count"], on["past"], on["lane"], self.lanes.table,
-            on["line"], memory.texts, on["supply"], self.written, self.kept, self.rounds.view(size.rows, ROUNDS, 2),
-            on["tally"],
+            verdicts, on["tokens"], on["sees"], on["slots"], on["count"], on["past"], on["lane"],
+            self.block_table.table, on["line"], memory.texts, on["supply"], self.written, self.kept,
+            self.rounds.view(size.rows, ROUNDS, 2), on["tally"],
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The wire to a device: many small arrays in one buffer, so that a step's input is one copy."""
+"""The staging buffer: many small arrays in one, so that the input of a step travels to the device in one copy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CODES: dict[torch.dtype, Literal["i", "q", "f", "d"]] = {
 ALIGNED = 16
 
 
-class Wire:
+class StagingBuffer:
     """Arrays of given types and sizes, on the host to be written and on the device to be read after `send`.
 
     The host's side is pinned, so that a copy does not wait; a new one waits until the last has left.

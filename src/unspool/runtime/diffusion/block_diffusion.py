@@ -7,20 +7,22 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...core.asks import Soft
 from ...core.errors import BadRequest
 from ...core.field import Field
 from ...core.law import Law
-from ...models.filling import Filling
-from ..cache.cached_model import Slotted, SlottedSession
-from ..cache.forward_request import Growth
-from ..cache.sequence import Leaf
-from ..engine.contracts import Asked, Looking, Session
-from ..network.network import Batch, Network, Row
-from .denoise_batch import Sheet, mixed, sheet_of, waves
+from ...models.diffusion_spec import DiffusionSpec
+from ..cache.cached_model import CachedModel
+from ..cache.cached_session import CachedSession
+from ..cache.executor import Executor
+from ..cache.forward_request import ForwardRequest
+from ..cache.sequence import CachedSequence
+from ..engine.contracts import LookRequest, ScoreRequest, Session
+from ..network.network import Network
+from .denoise_batch import DenoiseBatch, sheet_of, waves
+from .denoiser import Denoiser, EagerDenoiser
 
 
-class Canvased(Slotted):
+class BlockDiffusionModel(CachedModel):
     """A network that reads text from left to right and fills the window behind it, in the layout it was trained for.
 
     What a look needs of the text left of its window is computed with it, in the same forward, and stays on the page of
@@ -33,12 +35,20 @@ class Canvased(Slotted):
     blank; where the places simply come next and the read-out is shifted, by reading them as text.
     """
 
-    def __init__(self, network: Network, filling: Filling, shelf: int = 0) -> None:
-        super().__init__(network, shelf)
+    def __init__(
+        self,
+        network: Network,
+        filling: DiffusionSpec,
+        prefix_cache: int = 0,
+        executor: Executor | None = None,
+        denoiser: Denoiser | None = None,
+    ) -> None:
+        super().__init__(network, prefix_cache, executor)
         self.filling = filling
-        self._pages: dict[SlottedSession, Leaf] = {}
+        self._denoiser: Denoiser = EagerDenoiser(network, filling) if denoiser is None else denoiser
+        self._pages: dict[CachedSession, CachedSequence] = {}
 
-    def look(self, asked: Sequence[Looking]) -> list[Field]:
+    def look(self, asked: Sequence[LookRequest]) -> list[Field]:
         """Answer all these with one forward; two looks of one session take one each."""
         fields: dict[int, Field] = {}
         for wave in waves(asked):
@@ -52,17 +62,17 @@ class Canvased(Slotted):
                 fields[n] = Field.of(asked[n].look.places, lines, len(sheet), sheet.final(self.filling))
         return [fields.get(n) or Field({}) for n in range(len(asked))]
 
-    def _sheet(self, ask: Looking) -> Sheet:
+    def _sheet(self, ask: LookRequest) -> DenoiseBatch:
         """The sheet of a look on the page of its session, with all that is computed of its text already."""
         sheet = sheet_of(ask.look, self.filling)
         session = ask.session
-        assert session is None or isinstance(session, SlottedSession)
-        page = Leaf([]) if session is None else self._pages.setdefault(session, Leaf([]))
+        assert session is None or isinstance(session, CachedSession)
+        page = CachedSequence([]) if session is None else self._pages.setdefault(session, CachedSequence([]))
         text = list(sheet.text)
         if _common(page, text) < len(text):
             self._follow(page, text, [] if session is None else session.leaves)
         known = min(len(page.slots), len(text))
-        if not sheet.panes:
+        if not sheet.spans:
             known = min(known, sheet.start - 1)  # laws are read from the last token before it on
         elif any(sheet.at_text(self.filling)) and (len(page.slots) > len(text) or page.law is None):
             known = min(known, len(text) - 1)
@@ -72,12 +82,12 @@ class Canvased(Slotted):
         sheet.page, sheet.owed = page, text[known:]
         return sheet
 
-    def _follow(self, page: Leaf, text: list[int], leaves: list[Leaf]) -> None:
+    def _follow(self, page: CachedSequence, text: list[int], leaves: list[CachedSequence]) -> None:
         """Turn a page to this text, with the longest beginning that it, or another text, has computed."""
         common = self.filling.whole(_common(page, text))
         other = max(leaves, key=lambda leaf: _common(leaf, text), default=None)
         found = [] if other is None else other.slots[: _common(other, text)]
-        noted = self._beginnings.longest(text, len(text))
+        noted = self._prefixes.longest(text, len(text))
         law = None
         if len(noted) > len(found):
             found = noted
@@ -90,22 +100,23 @@ class Canvased(Slotted):
             page.slots += found[common:]
             page.tokens, page.law = text[: len(found)], law
 
-    def _cut(self, page: Leaf, size: int) -> None:
+    def _cut(self, page: CachedSequence, size: int) -> None:
         if size < len(page.slots):
             self.slots.drop(page.slots[size:])
             del page.slots[size:], page.tokens[size:]
             page.law = None
+            self.executor.forget(page, size)
 
-    def _shared(self, ask: Looking, sheet: Sheet) -> None:
+    def _shared(self, ask: LookRequest, sheet: DenoiseBatch) -> None:
         """Let the session's texts, or nobody, go on from what is on the page now."""
         if ask.session is None:
             self._cut(sheet.page, 0)
             return
-        assert isinstance(ask.session, SlottedSession)
+        assert isinstance(ask.session, CachedSession)
         for leaf in ask.session.leaves:
             self._adopt(leaf, sheet.page)
 
-    def _adopt(self, leaf: Leaf, page: Leaf) -> None:
+    def _adopt(self, leaf: CachedSequence, page: CachedSequence) -> None:
         """Let a text use what is computed of it on a page; its last token only together with the law after it."""
         if leaf.drafts or not leaf.owed or not self.filling.reads:
             return
@@ -119,41 +130,21 @@ class Canvased(Slotted):
 
     # ---- the forward
 
-    def _computed(self, sheets: list[Sheet]) -> list[Tensor]:
+    def _computed(self, sheets: list[DenoiseBatch]) -> list[Tensor]:
         """The scores that every sheet wants, a line for each place."""
         done = False
         try:
             for sheet in sheets:
                 last = sheet.page.slots[sheet.known - 1] if sheet.known else None
-                sheet.slots = self._taken(len(sheet), last)
-            logits = self._forwarded(sheets)
+                sheet.slots = self.take(len(sheet), last)
+            logits = self._denoiser.logits(sheets)
             done = True
         finally:
             for sheet in sheets:
                 self.slots.drop(sheet.slots[len(sheet.owed) if done else 0 :])
         return [self._told(sheet, lines) for sheet, lines in zip(sheets, logits, strict=True)]
 
-    def _forwarded(self, sheets: list[Sheet]) -> list[Tensor]:
-        """One forward; for every sheet the logits that it reads."""
-        tokens, places, slots = list[int](), list[int](), list[int]()
-        rows, read, soft, counts = list[Row](), list[int](), list[tuple[int, Soft]](), list[int]()
-        for sheet in sheets:
-            first = len(tokens)
-            own_tokens, own_places, own_rows = sheet.packed(first, self.filling)
-            tokens += own_tokens
-            places += own_places
-            slots += sheet.slots
-            rows += own_rows
-            soft += sheet.mixtures(first)
-            reads = sheet.reads(self.filling)
-            read += (first + number for number in reads)
-            counts.append(len(reads))
-        if not tokens:  # all is known
-            return [torch.empty(0)] * len(sheets)
-        batch = Batch(torch.tensor(tokens), torch.tensor(places), slots, rows, torch.tensor(read), (), mixed(soft))
-        return list(torch.split(self.network.forward(batch).logits, counts))
-
-    def _told(self, sheet: Sheet, lines: Tensor) -> Tensor:
+    def _told(self, sheet: DenoiseBatch, lines: Tensor) -> Tensor:
         """Turn the page, and give every place its line."""
         page, owed = sheet.page, sheet.owed
         if owed:
@@ -162,7 +153,7 @@ class Canvased(Slotted):
             page.law = Law(lines[0])
             lines = lines[1:]
             if len(owed) > 1:
-                self._beginnings.note(page)
+                self._prefixes.note(page)
         at_text = sheet.at_text(self.filling)
         if not any(at_text):
             return lines
@@ -174,21 +165,22 @@ class Canvased(Slotted):
         """How many tokens of a session's text must still be read from left to right before it can be answered."""
         return super().owed(session) if self.filling.reads else 0
 
-    def _grown(self, asked: Sequence[Asked]) -> list[list[Growth]]:
+    def requests(self, asked: Sequence[ScoreRequest]) -> list[list[ForwardRequest]]:
+        """What a forward has to add, beside what looks have computed of these texts already."""
         if not self.filling.reads:
             raise BadRequest(
                 "the method reads left to right, but this model only fills holes; choose one that does too"
             )
         for ask in asked:
-            assert isinstance(ask.session, SlottedSession)
+            assert isinstance(ask.session, CachedSession)
             page = self._pages.get(ask.session)
             if page is not None:
                 for leaf in ask.session.leaves:
                     self._adopt(leaf, page)
-        return super()._grown(asked)
+        return super().requests(asked)
 
-    def closed(self, session: SlottedSession) -> None:
-        """Forget a session; the longer of its first text and its page goes to the shelf."""
+    def closed(self, session: CachedSession) -> None:
+        """Forget a session; the longer of its first text and its page stays in the prefix cache."""
         page = self._pages.pop(session, None)
         if page is not None and len(page.slots) > len(session.leaves[0].slots):
             first, session.leaves[0] = session.leaves[0], page
@@ -199,7 +191,7 @@ class Canvased(Slotted):
         super().closed(session)
 
 
-def _common(leaf: Leaf, text: Sequence[int]) -> int:
+def _common(leaf: CachedSequence, text: Sequence[int]) -> int:
     """How many computed tokens of a text are the first of another."""
     most = min(len(leaf.slots), len(text))
     if leaf.tokens[:most] == text[:most]:

@@ -1,4 +1,4 @@
-"""Renewal: of places whose keys are old, those that have changed most are computed again."""
+"""Cache refresh: of places whose keys are old, those that have changed most are computed again."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from ..network.network import Batch
 
 
-class Renewal(NamedTuple):
+class CacheRefresh(NamedTuple):
     """Tokens of a batch of which only `most` go on behind the first layer; the others keep what their slots hold."""
 
     rows: Sequence[int]
     most: int
 
 
-def staying(renewals: Sequence[Renewal], values: Tensor, old: Tensor) -> list[int]:
+def staying(renewals: Sequence[CacheRefresh], values: Tensor, old: Tensor) -> list[int]:
     """The tokens that go on: of each renewal those whose values [n, width] are least like the old, by their cosine."""
     alike = F.cosine_similarity(values, old, dim=1)
     gone = set[int]()

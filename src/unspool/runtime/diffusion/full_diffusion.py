@@ -14,14 +14,14 @@ from ...core.canvas import HOLE, Status
 from ...core.errors import BadRequest
 from ...core.field import Field
 from ...core.tree import Tree
-from ...models.filling import Filling
-from ..engine.contracts import Asked, Looking, Session
+from ...models.diffusion_spec import DiffusionSpec
+from ..engine.contracts import LookRequest, ScoreRequest, Session
 from ..network.network import Batch, Network, Row
-from .cache_refresh import Renewal
+from .cache_refresh import CacheRefresh
 from .denoise_batch import mixed, waves
 
 
-class Sheeted:
+class FullDiffusionModel:
     """A model that fills holes and cannot read from left to right: LLaDA and Dream.
 
     Without `fresh` a look computes every place. With it, only those and the ones at which laws are read; the others are
@@ -34,22 +34,22 @@ class Sheeted:
     many at once as there is room for.
     """
 
-    def __init__(self, network: Network, filling: Filling) -> None:
+    def __init__(self, network: Network, filling: DiffusionSpec) -> None:
         self.network, self.filling, self.slots = network, filling, network.slots
         self.vocab, self.context, self.room = network.vocab, network.context, network.slots.room
 
-    def open(self, text: Sequence[int]) -> SheetedSession:
+    def open(self, text: Sequence[int]) -> FullDiffusionSession:
         """A session, in which nothing is computed yet."""
-        return SheetedSession(self)
+        return FullDiffusionSession(self)
 
     def forget(self) -> None:
         """Nothing is kept of closed sessions."""
 
-    def score(self, asked: Sequence[Asked]) -> list[Scores]:
+    def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
         """Refuse."""
         raise BadRequest("the method reads left to right, but this model only fills holes; choose one that does too")
 
-    def look(self, asked: Sequence[Looking]) -> list[Field]:
+    def look(self, asked: Sequence[LookRequest]) -> list[Field]:
         """Answer all these with one forward; two looks of one session take one each."""
         fields: dict[int, Field] = {}
         for wave in waves(asked):
@@ -60,56 +60,55 @@ class Sheeted:
 
     def _along(self, look: Look) -> Field:
         """The law of each place given those before it, from a copy of the canvas each."""
-        copies = [Look(look.canvas.veiled(look.along[n:]), (i,), soft=look.soft) for n, i in enumerate(look.along)]
+        copies = [Look(look.canvas.masked(look.along[n:]), (i,), soft=look.soft) for n, i in enumerate(look.along)]
         lines, rows = list[Tensor](), 0
         while copies:
             most = max(1, (self.room - self.slots.in_use) // len(look.canvas))
-            told = self._seen([Looking(None, copy) for copy in copies[:most]])
+            told = self._seen([LookRequest(None, copy) for copy in copies[:most]])
             lines += (field.scores for field in told)
             rows += sum(field.rows for field in told)
             del copies[:most]
         return Field.of(look.along, torch.cat(lines), rows)
 
-    def _seen(self, asked: Sequence[Looking]) -> list[Field]:
-        glances = [Glance.of(ask, self.filling) for ask in asked]
+    def _seen(self, asked: Sequence[LookRequest]) -> list[Field]:
+        glances = [ForwardPlan.of(ask, self.filling) for ask in asked]
         done = False
         try:
-            for glance in glances:
-                glance.taken = self.slots.take(len(glance.missing))
+            for plan in glances:
+                plan.taken = self.slots.take(len(plan.missing))
             logits = self._run(glances) if glances else []
             done = True
         finally:
-            for ask, glance in zip(asked, glances, strict=True):
-                if done and isinstance(ask.session, SheetedSession):
-                    self.slots.drop(ask.session.turn(glance))
+            for ask, plan in zip(asked, glances, strict=True):
+                if done and isinstance(ask.session, FullDiffusionSession):
+                    self.slots.drop(ask.session.turn(plan))
                 else:
-                    self.slots.drop(glance.taken)
+                    self.slots.drop(plan.taken)
         return [
-            Field.of(ask.look.places, lines, len(glance))
-            for ask, glance, lines in zip(asked, glances, logits, strict=True)
+            Field.of(ask.look.places, lines, len(plan)) for ask, plan, lines in zip(asked, glances, logits, strict=True)
         ]
 
-    def _run(self, glances: list[Glance]) -> list[Tensor]:
-        """One forward; for every glance the logits that it reads."""
+    def _run(self, glances: list[ForwardPlan]) -> list[Tensor]:
+        """One forward; for every plan the logits that it reads."""
         tokens, places, slots = list[int](), list[int](), list[int]()
-        rows, read, soft, renewals = list[Row](), list[int](), list[tuple[int, Soft]](), list[Renewal]()
-        for glance in glances:
-            first, own = len(tokens), glance.slots
-            number = {place: first + n for n, place in enumerate(glance.computed)}
-            rows.append(glance.row(first))
-            renewals += [Renewal([number[i] for i in glance.renewed], glance.share)] if glance.renewed else []
-            tokens += (glance.look.canvas.tokens[i] for i in glance.computed)
-            places += glance.computed
-            slots += (own[i] for i in glance.computed)
-            read += (number[i] for i in glance.readers)
-            soft += ((number[i], glance.look.soft[i]) for i in glance.computed if glance.softens(i))
+        rows, read, soft, renewals = list[Row](), list[int](), list[tuple[int, Soft]](), list[CacheRefresh]()
+        for plan in glances:
+            first, own = len(tokens), plan.slots
+            number = {place: first + n for n, place in enumerate(plan.computed)}
+            rows.append(plan.row(first))
+            renewals += [CacheRefresh([number[i] for i in plan.renewed], plan.share)] if plan.renewed else []
+            tokens += (plan.look.canvas.tokens[i] for i in plan.computed)
+            places += plan.computed
+            slots += (own[i] for i in plan.computed)
+            read += (number[i] for i in plan.readers)
+            soft += ((number[i], plan.look.soft[i]) for i in plan.computed if plan.softens(i))
         read_at, sheet = torch.tensor(read), (torch.tensor(tokens), torch.tensor(places))
         batch = Batch(*sheet, slots, rows, read_at, mixed=mixed(soft), renewals=renewals)
-        return list(torch.split(self.network.forward(batch).logits, [len(glance.readers) for glance in glances]))
+        return list(torch.split(self.network.forward(batch).logits, [len(plan.readers) for plan in glances]))
 
 
 @dataclass
-class Glance:
+class ForwardPlan:
     """What one forward computes of a canvas, and what that sees.
 
     `known` are the slots of places that were computed before, `missing` those computed now for the first time.
@@ -125,19 +124,19 @@ class Glance:
     taken: list[int] = field(default_factory=list)
 
     @staticmethod
-    def of(ask: Looking, filling: Filling) -> Glance:
-        """The glance that answers a look."""
+    def of(ask: LookRequest, filling: DiffusionSpec) -> ForwardPlan:
+        """The plan that answers a look."""
         look, places = ask.look, range(len(ask.look.canvas))
         shifted = filling.reading == "shifted"
         readers = [i - 1 if shifted and i > 0 else i for i in look.places]  # nothing stands before the first
-        known = dict(ask.session.slots) if isinstance(ask.session, SheetedSession) else {}
+        known = dict(ask.session.slots) if isinstance(ask.session, FullDiffusionSession) else {}
         visible = sorted(places if look.seen is None else look.seen)
         old = set[int]() if look.fresh is None else known.keys() - look.fresh
         computed = {*readers, *(i for i in visible if i not in old)}
         rest = [i for i in visible if i not in computed and look.canvas.status[i] != Status.GIVEN]
         share = math.ceil(look.renew * len(rest))
         renewed = rest if share else []
-        return Glance(look, readers, sorted({*computed, *renewed}), visible, known, renewed, share)
+        return ForwardPlan(look, readers, sorted({*computed, *renewed}), visible, known, renewed, share)
 
     def __len__(self) -> int:
         return len(self.computed) - len(self.renewed) + self.share
@@ -165,16 +164,16 @@ class Glance:
         return Row(first, len(self.computed), [slots[i] for i in keys], keys, unseen & ~own)
 
 
-class SheetedSession:
+class FullDiffusionSession:
     """One request's canvas: the slots of the places that were computed."""
 
-    def __init__(self, model: Sheeted) -> None:
+    def __init__(self, model: FullDiffusionModel) -> None:
         self._model = model
         self.slots: dict[int, int] = {}
 
-    def turn(self, glance: Glance) -> list[int]:
+    def turn(self, plan: ForwardPlan) -> list[int]:
         """Remember what was computed; the slots of places that the canvas no longer has."""
-        slots, size = glance.slots, len(glance.look.canvas)
+        slots, size = plan.slots, len(plan.look.canvas)
         self.slots = {place: slot for place, slot in slots.items() if place < size}
         return [slot for place, slot in slots.items() if place >= size]
 
@@ -183,7 +182,7 @@ class SheetedSession:
 
     def fork(self) -> Session:
         """Another session, in which nothing is computed yet."""
-        return SheetedSession(self._model)
+        return FullDiffusionSession(self._model)
 
     def close(self) -> None:
         """Give all slots back."""

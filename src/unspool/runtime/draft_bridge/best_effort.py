@@ -12,10 +12,20 @@ from ...core.errors import OutOfRoom
 from ...core.field import Field
 from ...core.law import NEVER, Law
 from ...core.tree import NOTHING, ROOT, Tree
-from ..engine.contracts import Asked, Causal, Infill, Looking, Patient, Session, Sketching
+from ..engine.contracts import (
+    Causal,
+    HasDevice,
+    Infill,
+    LookRequest,
+    ScoreRequest,
+    Session,
+    SupportsChunkedPrefill,
+    SupportsDeviceDecoding,
+    SupportsDeviceDrafting,
+)
 
 
-class Quiet:
+class BestEffortDraft:
     """A causal model that answers with empty laws once a text is longer than it can read or store.
 
     Whoever drafts with it ends the draft at an empty law, and the target goes on alone; so a request is neither refused
@@ -25,15 +35,16 @@ class Quiet:
 
     context = None
     room = None
+    device: SupportsDeviceDecoding | None = None  # drafts are verified by the target
 
     def __init__(self, model: Causal) -> None:
         self.model, self.vocab = model, model.vocab
-        self.portion = model.portion if isinstance(model, Patient) else 1
+        self.portion = model.portion if isinstance(model, SupportsChunkedPrefill) else 1
         self._nothing = Law(torch.full((model.vocab,), NEVER))
 
-    def open(self, text: Sequence[int]) -> QuietSession:
+    def open(self, text: Sequence[int]) -> BestEffortSession:
         """A session that only remembers the text until it is asked."""
-        return QuietSession(self.model, tuple(text), [list(text)])
+        return BestEffortSession(self.model, tuple(text), [list(text)])
 
     def forget(self) -> None:
         """Whatever the inner model keeps."""
@@ -41,13 +52,17 @@ class Quiet:
 
     def owed(self, session: Session) -> int:
         """What the inner model must still read of a text."""
-        assert isinstance(session, QuietSession)
-        return 0 if session.silent or not isinstance(self.model, Patient) else self.model.owed(session.opened())
+        assert isinstance(session, BestEffortSession)
+        return (
+            0
+            if session.silent or not isinstance(self.model, SupportsChunkedPrefill)
+            else self.model.owed(session.opened())
+        )
 
     def read(self, portions: Sequence[tuple[Session, int]]) -> None:
         """Read so much of each, or say nothing from now on of those that there is no room for."""
-        assert isinstance(self.model, Patient)  # nobody owes anything to another
-        quiet = [(session, count) for session, count in portions if isinstance(session, QuietSession)]
+        assert isinstance(self.model, SupportsChunkedPrefill)  # nobody owes anything to another
+        quiet = [(session, count) for session, count in portions if isinstance(session, BestEffortSession)]
         try:
             self.model.read([(session.opened(), count) for session, count in quiet])
         except OutOfRoom:
@@ -58,22 +73,27 @@ class Quiet:
                     self.read([each])
 
     @property
-    def draws(self) -> bool:
-        """Whether the inner model draws on its device."""
-        return isinstance(self.model, Sketching) and self.model.draws
+    def drafting(self) -> SupportsDeviceDrafting | None:
+        """Draws on the inner model's device, if that does."""
+        return None if self._inner_drafting is None else self
 
-    def draw(self, asked: Sequence[Asked], draws: Sequence[Draw]) -> Sequence[Drew | None] | None:
+    @property
+    def _inner_drafting(self) -> SupportsDeviceDrafting | None:
+        return self.model.drafting if isinstance(self.model, HasDevice) else None
+
+    def draw(self, asked: Sequence[ScoreRequest], draws: Sequence[Draw]) -> Sequence[Drew | None] | None:
         """Chains by the inner model, if it has room for all."""
-        if not isinstance(self.model, Sketching) or any(_quiet(ask).silent for ask in asked):
+        drafting = self._inner_drafting
+        if drafting is None or any(_quiet(ask).silent for ask in asked):
             return None
         try:
-            return self.model.draw([Asked(_quiet(ask).opened(), ask.tree) for ask in asked], draws)
+            return drafting.draw([ScoreRequest(_quiet(ask).opened(), ask.tree) for ask in asked], draws)
         except OutOfRoom:
             return None
 
-    def score(self, asked: Sequence[Asked]) -> list[Scores]:
+    def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
         """Answer all these in one forward, or each alone if there is no room for all."""
-        asks = [Asked(_quiet(ask).opened(), ask.tree, ask.want) for ask in asked if not _quiet(ask).silent]
+        asks = [ScoreRequest(_quiet(ask).opened(), ask.tree, ask.want) for ask in asked if not _quiet(ask).silent]
         try:
             answers = iter(self.model.score(asks) if asks else [])
         except OutOfRoom:
@@ -83,18 +103,18 @@ class Quiet:
             answers = iter([])
         return [self._silence(ask) if _quiet(ask).silent else next(answers) for ask in asked]
 
-    def _silence(self, ask: Asked) -> Scores:
+    def _silence(self, ask: ScoreRequest) -> Scores:
         return Scores([self._nothing] * len(ask.tree), [self._nothing] * len(_quiet(ask).leaves))
 
 
-class QuietFilling(Quiet):
+class BestEffortInfill(BestEffortDraft):
     """A quiet model that also fills holes, as its inner model does."""
 
-    def look(self, asked: Sequence[Looking]) -> list[Field]:
+    def look(self, asked: Sequence[LookRequest]) -> list[Field]:
         """Answer all these in one forward, or each alone if there is no room for all."""
         assert isinstance(self.model, Infill)
         heard = [ask for ask in asked if not self._is_silent(ask)]
-        looks = [ask if ask.session is None else Looking(_quiet(ask).opened(), ask.look) for ask in heard]
+        looks = [ask if ask.session is None else LookRequest(_quiet(ask).opened(), ask.look) for ask in heard]
         try:
             answers = iter(self.model.look(looks) if looks else [])
         except OutOfRoom:
@@ -105,21 +125,21 @@ class QuietFilling(Quiet):
             return [self._blank(ask) for ask in asked]
         return [self._blank(ask) if self._is_silent(ask) else next(answers) for ask in asked]
 
-    def _is_silent(self, ask: Looking) -> bool:
+    def _is_silent(self, ask: LookRequest) -> bool:
         context = self.model.context
         long = context is not None and len(ask.look.canvas) > context
         return long or (ask.session is not None and _quiet(ask).silent)
 
-    def _blank(self, ask: Looking) -> Field:
+    def _blank(self, ask: LookRequest) -> Field:
         return Field(dict.fromkeys(ask.look.places, self._nothing))
 
 
-def quiet(model: Causal) -> Quiet:
+def quiet(model: Causal) -> BestEffortDraft:
     """A model that never stands in the way, and fills holes if the inner one does."""
-    return QuietFilling(model) if isinstance(model, Infill) else Quiet(model)
+    return BestEffortInfill(model) if isinstance(model, Infill) else BestEffortDraft(model)
 
 
-class QuietSession:
+class BestEffortSession:
     """The texts of one request, and the inner model's session once there is one."""
 
     def __init__(self, model: Causal, prompt: tuple[int, ...], leaves: list[list[int]]) -> None:
@@ -162,9 +182,9 @@ class QuietSession:
         if self._inner is not None:
             self._inner.keep(tree, nodes, extra)
 
-    def fork(self) -> QuietSession:
+    def fork(self) -> BestEffortSession:
         """The same texts again."""
-        copy = QuietSession(self._model, self._prompt, [list(leaf) for leaf in self.leaves])
+        copy = BestEffortSession(self._model, self._prompt, [list(leaf) for leaf in self.leaves])
         copy._inner, copy.silent = self._inner and self._inner.fork(), self.silent
         return copy
 
@@ -175,6 +195,6 @@ class QuietSession:
             self._inner = None
 
 
-def _quiet(ask: Asked | Looking) -> QuietSession:
-    assert isinstance(ask.session, QuietSession)
+def _quiet(ask: ScoreRequest | LookRequest) -> BestEffortSession:
+    assert isinstance(ask.session, BestEffortSession)
     return ask.session

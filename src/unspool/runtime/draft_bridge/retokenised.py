@@ -12,12 +12,12 @@ from ...core.asks import Scores
 from ...core.chosen import chosen
 from ...core.errors import BadRequest
 from ...core.tree import ROOT, Tree
-from ..engine.contracts import Asked, Causal, Session
+from ..engine.contracts import Causal, ScoreRequest, Session
 
 RETOLD = "retold"
 
 
-class Telling(Protocol):
+class Retokeniser(Protocol):
     """How texts pass between outer and inner tokens."""
 
     @property
@@ -38,7 +38,7 @@ class Telling(Protocol):
         ...
 
 
-class Retold:
+class RetokenisedDraft:
     """A causal model whose texts are kept in outer tokens, and whose trees and laws are in inner ones.
 
     What it wants to say can be had in outer tokens: the wanted "retold" has a row per node, then one for the leaf, each
@@ -46,24 +46,24 @@ class Retold:
     in every round, as the inner model itself would have cut it, so that it never drifts from what it was trained on.
     """
 
-    def __init__(self, model: Causal, telling: Telling) -> None:
+    def __init__(self, model: Causal, telling: Retokeniser) -> None:
         self.model, self.telling = model, telling
         self.vocab, self.context, self.room = telling.size, model.context, model.room
 
-    def open(self, text: Sequence[int]) -> RetoldSession:
+    def open(self, text: Sequence[int]) -> RetokenisedSession:
         """A session at this outer text."""
-        return RetoldSession(self.model, self.telling, [list(text)])
+        return RetokenisedSession(self.model, self.telling, [list(text)])
 
     def forget(self) -> None:
         """Whatever the inner model keeps."""
         self.model.forget()
 
-    def score(self, asked: Sequence[Asked]) -> list[Scores]:
+    def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
         """Answer all these in one forward of the inner model."""
-        inner = [Asked(_session(ask).caught_up(), ask.tree, _others(ask.want)) for ask in asked]
+        inner = [ScoreRequest(_session(ask).caught_up(), ask.tree, _others(ask.want)) for ask in asked]
         return [self._told(ask, scores) for ask, scores in zip(asked, self.model.score(inner), strict=True)]
 
-    def _told(self, ask: Asked, scores: Scores) -> Scores:
+    def _told(self, ask: ScoreRequest, scores: Scores) -> Scores:
         if RETOLD not in ask.want:
             return scores
         text, rows = _session(ask).leaves[0], []
@@ -74,10 +74,10 @@ class Retold:
         return Scores(scores.after, scores.leaf, {**scores.hidden, RETOLD: told}, scores.rows)
 
 
-class RetoldSession:
+class RetokenisedSession:
     """The outer texts of one request, and the inner model's session at as much of the first as it was told."""
 
-    def __init__(self, model: Causal, telling: Telling, leaves: list[list[int]]) -> None:
+    def __init__(self, model: Causal, telling: Retokeniser, leaves: list[list[int]]) -> None:
         self._model, self._telling, self.leaves = model, telling, leaves
         self._inner: Session | None = None
         self._tokens: tuple[int, ...] = ()  # the inner text
@@ -114,9 +114,9 @@ class RetoldSession:
         self.close()
         self._tokens, self._told = (), 0
 
-    def fork(self) -> RetoldSession:
+    def fork(self) -> RetokenisedSession:
         """The same texts again."""
-        return RetoldSession(self._model, self._telling, [list(leaf) for leaf in self.leaves])
+        return RetokenisedSession(self._model, self._telling, [list(leaf) for leaf in self.leaves])
 
     def close(self) -> None:
         """Free what the inner model holds."""
@@ -125,8 +125,8 @@ class RetoldSession:
             self._inner = None
 
 
-def _session(ask: Asked) -> RetoldSession:
-    assert isinstance(ask.session, RetoldSession)
+def _session(ask: ScoreRequest) -> RetokenisedSession:
+    assert isinstance(ask.session, RetokenisedSession)
     return ask.session
 
 

@@ -12,7 +12,7 @@ from ...core.asks import Scores
 from ...core.chosen import chosen
 from ...core.law import NEVER, Drawn, Law
 from ...core.tree import Tree
-from ..engine.contracts import Asked, Causal, Session
+from ..engine.contracts import Causal, ScoreRequest, Session
 
 
 class Spelling(Protocol):
@@ -37,7 +37,7 @@ class Spelling(Protocol):
         ...
 
 
-class Translated:
+class SharedVocabularyDraft:
     """A causal model whose texts, trees and laws are in the tokens of another vocabulary.
 
     Its law is the inner model's given that the next token is a shared one: scores of shared tokens stay, all others are
@@ -51,22 +51,22 @@ class Translated:
         self._outer = torch.tensor(list(spelling.shared.keys()))
         self._inner = torch.tensor(list(spelling.shared.values()))
 
-    def open(self, text: Sequence[int]) -> TranslatedSession:
+    def open(self, text: Sequence[int]) -> SharedVocabularySession:
         """A session of the inner model at the same text, in its own tokens."""
-        return TranslatedSession(self.model.open(self.spelling.read(text)), self.spelling)
+        return SharedVocabularySession(self.model.open(self.spelling.read(text)), self.spelling)
 
     def forget(self) -> None:
         """Whatever the inner model keeps."""
         self.model.forget()
 
-    def score(self, asked: Sequence[Asked]) -> list[Scores]:
+    def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
         """Answer all these in one forward of the inner model."""
-        inner: list[Asked] = []
+        inner: list[ScoreRequest] = []
         ends: list[list[int]] = []
         for ask in asked:
-            assert isinstance(ask.session, TranslatedSession)
+            assert isinstance(ask.session, SharedVocabularySession)
             tree, end = spelt(ask.tree, self.spelling)
-            inner.append(Asked(ask.session.inner, tree, ask.want))
+            inner.append(ScoreRequest(ask.session.inner, tree, ask.want))
             ends.append(end)
         answers = zip(inner, ends, self.model.score(inner), strict=True)
         return [self._scores(ask.tree, end, scores) for ask, end, scores in answers]
@@ -75,8 +75,8 @@ class Translated:
         rows = [end if end >= 0 else len(tree) + ~end for end in ends]
         rows += [len(tree) + r for r in range(len(scores.leaf))]
         hidden = {name: states[rows] for name, states in scores.hidden.items()}
-        after = [Widened(scores.law(end), self) for end in ends]
-        return Scores(after, [Widened(law, self) for law in scores.leaf], hidden, scores.rows)
+        after = [WidenedLaw(scores.law(end), self) for end in ends]
+        return Scores(after, [WidenedLaw(law, self) for law in scores.leaf], hidden, scores.rows)
 
     def widen(self, scores: Tensor) -> Tensor:
         """Scores of inner tokens as scores of outer ones."""
@@ -87,10 +87,10 @@ class Translated:
         return wide
 
 
-class Widened(Law):
+class WidenedLaw(Law):
     """An inner law in outer tokens, made only when somebody looks at it."""
 
-    def __init__(self, law: Law, by: Translated) -> None:
+    def __init__(self, law: Law, by: SharedVocabularyDraft) -> None:
         self._law, self._by = law, by
         self._wide: Tensor | None = None
 
@@ -102,7 +102,7 @@ class Widened(Law):
         return self._wide
 
 
-class TranslatedSession:
+class SharedVocabularySession:
     """A session of the inner model that keeps texts in outer tokens."""
 
     def __init__(self, inner: Session, spelling: Spelling) -> None:
@@ -119,9 +119,9 @@ class TranslatedSession:
             kept.append(end)
         self.inner.keep(inner, kept, [None] * len(kept))
 
-    def fork(self) -> TranslatedSession:
+    def fork(self) -> SharedVocabularySession:
         """The same texts again."""
-        return TranslatedSession(self.inner.fork(), self.spelling)
+        return SharedVocabularySession(self.inner.fork(), self.spelling)
 
     def close(self) -> None:
         """Free what the inner model holds."""

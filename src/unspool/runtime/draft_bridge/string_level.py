@@ -12,14 +12,14 @@ from ...core.asks import Scores
 from ...core.chosen import chosen
 from ...core.law import Law
 from ...core.tree import Tree
-from ..engine.contracts import Asked, Causal
-from .shared_vocabulary import Spelling, TranslatedSession, spelt
+from ..engine.contracts import Causal, ScoreRequest
+from .shared_vocabulary import SharedVocabularySession, Spelling, spelt
 from .stems import Stems
 
 Key: TypeAlias = tuple[int, tuple[int, ...]]  # a leaf and the outer tokens below it
 
 
-class Strings(Spelling, Protocol):
+class StringSpelling(Spelling, Protocol):
     """A spelling that also knows the strings of all tokens."""
 
     @property
@@ -33,7 +33,7 @@ class Strings(Spelling, Protocol):
         ...
 
 
-class Covering:
+class StringLevelDraft:
     """A causal model in outer tokens whose law is that of the first outer token of the text it would write.
 
     ψ(t) = Pr(t is the longest outer token that the written text begins with), summed over all ways to write it with
@@ -43,7 +43,7 @@ class Covering:
     bounds, and whoever draws from it stays exact; with looks = 1 no text is followed and inner tokens are only cut.
     """
 
-    def __init__(self, model: Causal, spelling: Strings, looks: int = 2, width: int = 4) -> None:
+    def __init__(self, model: Causal, spelling: StringSpelling, looks: int = 2, width: int = 4) -> None:
         self.model, self.spelling, self.looks, self.width = model, spelling, looks, width
         self.vocab, self.context, self.room = spelling.size, model.context, model.room
         self._stems: Stems | None = None
@@ -55,15 +55,15 @@ class Covering:
             self._stems = Stems(*self.spelling.strings, self.spelling.ends)
         return self._stems
 
-    def open(self, text: Sequence[int]) -> CoveringSession:
+    def open(self, text: Sequence[int]) -> StringLevelSession:
         """A session of the inner model at the same text, in its own tokens."""
-        return CoveringSession(TranslatedSession(self.model.open(self.spelling.read(text)), self.spelling))
+        return StringLevelSession(SharedVocabularySession(self.model.open(self.spelling.read(text)), self.spelling))
 
     def forget(self) -> None:
         """Whatever the inner model keeps."""
         self.model.forget()
 
-    def score(self, asked: Sequence[Asked]) -> list[Scores]:
+    def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
         """Answer all these in at most `looks` forwards of the inner model; what is known needs no second one."""
         asks = [_Ask(ask, self.spelling) for ask in asked]
         for ask, answer in zip(asks, self.model.score([ask.inner() for ask in asks]), strict=True):
@@ -77,10 +77,10 @@ class Covering:
         return [ask.scores() for ask in asks]
 
 
-class CoveringSession:
+class StringLevelSession:
     """A session of the inner model, and the laws already known below its leaves."""
 
-    def __init__(self, inner: TranslatedSession) -> None:
+    def __init__(self, inner: SharedVocabularySession) -> None:
         self.inner = inner
         self.known: dict[Key, Law] = {}
 
@@ -89,16 +89,16 @@ class CoveringSession:
         self.known.clear()
         self.inner.keep(tree, nodes, extra)
 
-    def fork(self) -> CoveringSession:
+    def fork(self) -> StringLevelSession:
         """The same texts again."""
-        return CoveringSession(self.inner.fork())
+        return StringLevelSession(self.inner.fork())
 
     def close(self) -> None:
         """Free what the inner model holds."""
         self.inner.close()
 
 
-class Branch(NamedTuple):
+class PrefixBranch(NamedTuple):
     """Inner tokens that may go on inside the prefix tree: their string, their mass, and the token it counts for now."""
 
     tokens: tuple[int, ...]
@@ -110,11 +110,11 @@ class Branch(NamedTuple):
 class Weighing:
     """ψ of one context in the making."""
 
-    def __init__(self, by: Covering, law: Law) -> None:
+    def __init__(self, by: StringLevelDraft, law: Law) -> None:
         self._by = by
         self.psi = torch.zeros(by.vocab, dtype=law.p.dtype, device=law.p.device)
-        self.branches: list[Branch] = []
-        self._follow([(Branch((), b"", 1.0, None), law)])
+        self.branches: list[PrefixBranch] = []
+        self._follow([(PrefixBranch((), b"", 1.0, None), law)])
 
     def law(self) -> Law:
         """ψ as far as it has been followed."""
@@ -124,8 +124,8 @@ class Weighing:
         """Go one inner token further along every branch."""
         self._follow(list(zip(self.branches, laws, strict=True)))
 
-    def _follow(self, grown: Sequence[tuple[Branch, Law]]) -> None:
-        longer: list[Branch] = []
+    def _follow(self, grown: Sequence[tuple[PrefixBranch, Law]]) -> None:
+        longer: list[PrefixBranch] = []
         for branch, law in grown:
             inner, outer, inside = (x.to(self.psi.device) for x in self._by.stems.reach(branch.string))
             mass = branch.mass * law.p
@@ -136,7 +136,7 @@ class Weighing:
             longer += self._heaviest(branch, mass, inside)
         self.branches = sorted(longer, key=lambda b: -b.mass)[: self._by.width]
 
-    def _heaviest(self, branch: Branch, mass: Tensor, inside: Tensor) -> list[Branch]:
+    def _heaviest(self, branch: PrefixBranch, mass: Tensor, inside: Tensor) -> list[PrefixBranch]:
         if not len(inside):
             return []
         masses, order = mass[inside].topk(min(self._by.width, len(inside)))
@@ -144,7 +144,7 @@ class Weighing:
         for x, own in zip(inside[order].tolist(), masses.tolist(), strict=True):
             string = branch.string + self._by.spelling.strings[1][x]
             if own > 0:
-                found.append(Branch((*branch.tokens, x), string, own, self._by.stems.longest(string)))
+                found.append(PrefixBranch((*branch.tokens, x), string, own, self._by.stems.longest(string)))
         return found
 
 
@@ -159,15 +159,15 @@ class _Place(NamedTuple):
 class _Ask:
     """One session's tree, spelt with inner tokens, with all places in it whose laws are not known yet."""
 
-    def __init__(self, ask: Asked, spelling: Spelling) -> None:
-        assert isinstance(ask.session, CoveringSession)
+    def __init__(self, ask: ScoreRequest, spelling: Spelling) -> None:
+        assert isinstance(ask.session, StringLevelSession)
         self.session, self.tree = ask.session, ask.tree
         self.spelt, self.ends = spelt(ask.tree, spelling)
         self.places: list[_Place] = []
         self.leaves, self.rows = 0, 0
         self._grown: list[list[int]] = []
 
-    def inner(self) -> Asked:
+    def inner(self) -> ScoreRequest:
         """The spelt tree, with every branch that is to be followed."""
         tree, self._grown = self.spelt, []
         for place in self.places:
@@ -178,9 +178,9 @@ class _Ask:
                     tree, end = tree.grow(chosen(x), end)
                 ends.append(end)
             self._grown.append(ends)
-        return Asked(self.session.inner.inner, tree)
+        return ScoreRequest(self.session.inner.inner, tree)
 
-    def begin(self, answer: Scores, by: Covering) -> None:
+    def begin(self, answer: Scores, by: StringLevelDraft) -> None:
         """Start to weigh what is not known yet."""
         self.leaves, self.rows = len(answer.leaf), answer.rows
         seen = set(self.session.known)

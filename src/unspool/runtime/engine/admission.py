@@ -9,33 +9,46 @@ from ...core.asks import TARGET
 from ...core.errors import BadRequest, OutOfRoom
 from .contracts import Causal
 from .job import Job
+from .shares import Ledger, Shares
 
 
-def admitted(waiting: deque[Job], live: Collection[Job], room: float, crowd: float) -> tuple[list[Job], bool]:
+def admitted(waiting: deque[Job], live: Collection[Job], tokens: Shares, places: Shares) -> tuple[list[Job], bool]:
     """Take those out of the queue who may join now, and tell whether somebody is held back who could.
 
-    `room` is how many tokens of cache are promised to nobody, `crowd` how many may live together. A prompt that another
+    `tokens` of cache and `places` are what requests share, by their accounts: see `Shares`. A prompt that another
     request is just reading is waited for, and then shared.
     """
+    if not waiting:
+        return [], False
     came: list[Job] = []
-    held: list[Job] = []
-    read = {job.key for job in live if job.trace.forwards[TARGET]} if waiting else set()
-    reading = {job.key for job in live} - read if waiting else set()
-    while waiting and len(live) + len(came) + len(held) < crowd and waiting[0].room <= room:
+    left: list[Job] = []
+    read = {job.key for job in live if job.trace.forwards[TARGET]}
+    reading = {job.key for job in live} - read
+    ledger = Ledger(tokens, places)
+    for job in live:
+        ledger.take(job.account, job.room)
+    shut, held = {False: False, True: False}, False  # whether the line of the small, of the large, goes no further
+    while waiting and not all(shut.values()):
         job = waiting.popleft()
-        room -= job.room
+        large = ledger.large(job.account)
+        if shut[large] or not ledger.allows(job.account, job.room, shut[True]):
+            shut[large] = True
+            left.append(job)
+            continue
+        ledger.take(job.account, job.room)
         if job.key in reading:
-            held.append(job)
+            held = True
+            left.append(job)
             continue
         if job.key not in read:
             reading.add(job.key)
         came.append(job)
-    waiting.extendleft(reversed(held))
-    return came, bool(held)
+    waiting.extendleft(reversed(left))
+    return came, held
 
 
-def refuse_impossible(models: Mapping[str, Causal], text: tuple[int, ...], room: int) -> None:
-    """Refuse a request that one of these models could never answer, whoever else is there."""
+def refuse_impossible(models: Mapping[str, Causal], text: tuple[int, ...], room: int, most: float) -> None:
+    """Refuse a request that one of these models could never answer, or that needs more cache than one may hold."""
     for name, model in models.items():
         if not text:
             raise BadRequest("the prompt is empty: give at least one token to go on from")
@@ -52,3 +65,8 @@ def refuse_impossible(models: Mapping[str, Causal], text: tuple[int, ...], room:
                 f"this request may need {max(room, len(text))} tokens of cache, but the {name} model has "
                 f"{model.room}. Ask for fewer new tokens, or load the model with a larger cache."
             )
+    if (need := max(room, len(text))) > most:
+        raise OutOfRoom(
+            f"this request may need {need} tokens of cache, but one request may hold {most:.0f} here. Ask for fewer "
+            "new tokens, or let the server have a larger cache."
+        )

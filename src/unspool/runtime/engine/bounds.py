@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...core.asks import Ask, Check, Draw, Keep, Look, Score
-from ...core.errors import BadRequest
+from ...core.errors import BadRequest, OutOfRoom
 
 TURN = 64  # asks without a model after which others get their turn; a round of any method has a handful
 # Asks in a row that need no model before a decoder counts as one that never ends. The longest honest rows are those of
@@ -35,6 +35,15 @@ def refuse_large(ask: Ask | None, texts: int, most: float) -> None:
         raise BadRequest(
             f"the method wants {rows} rows of the model in one step, but one request may have {most:.0f} here. Choose "
             "smaller options (its width, count, depth, window, …) or ask for fewer tokens."
+        )
+
+
+def refuse_outgrown(slots: int, most: float) -> None:
+    """Fail a request whose texts together take more of the cache than one request may hold."""
+    if slots > most:
+        raise OutOfRoom(
+            f"the texts of this request take {slots} tokens of cache by now, but one request may hold {most:.0f} here. "
+            "Ask for fewer new tokens, or for a narrower search (its width, count, particles, …)."
         )
 
 

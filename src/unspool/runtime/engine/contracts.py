@@ -34,7 +34,7 @@ class Session(Protocol):
         ...
 
 
-class Asked(NamedTuple):
+class ScoreRequest(NamedTuple):
     """One session's question to a causal model."""
 
     session: Session
@@ -68,12 +68,12 @@ def hidden_of(want: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in want if not (tops_of((name,)) or guesses_of((name,))))
 
 
-def named(asked: Sequence[Asked]) -> tuple[int, ...]:
+def named(asked: Sequence[ScoreRequest]) -> tuple[int, ...]:
     """The layers whose hidden states are wanted by their names."""
     return tuple(sorted({layer_of(name) for ask in asked for name in hidden_of(ask.want)}))
 
 
-def layers_of(asked: Sequence[Asked]) -> tuple[int, ...]:
+def layers_of(asked: Sequence[ScoreRequest]) -> tuple[int, ...]:
     """The layers whose hidden states are wanted, by their names or for heads to read."""
     guessing = any(guesses_of(ask.want) for ask in asked)
     return tuple(sorted({*named(asked), LAST})) if guessing else named(asked)
@@ -111,13 +111,13 @@ class Causal(Protocol):
         """Drop whatever is still cached of closed sessions."""
         ...
 
-    def score(self, asked: Sequence[Asked]) -> list[Scores]:
+    def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
         """Answer all these in one forward: the law after every node and every leaf of each."""
         ...
 
 
 @runtime_checkable
-class Patient(Causal, Protocol):
+class SupportsChunkedPrefill(Causal, Protocol):
     """A causal model that can read a long text in portions, so that others need not wait for all of it."""
 
     @property
@@ -135,49 +135,66 @@ class Patient(Causal, Protocol):
 
 
 @runtime_checkable
-class Swift(Causal, Protocol):
-    """A causal model that can also answer on its device what rules would say of its scores.
+class CountsSlots(Causal, Protocol):
+    """A causal model that can tell how much of its cache a session holds."""
+
+    def holds(self, session: Session) -> int:
+        """For how many tokens it has stored something; what several of its texts share counts once."""
+        ...
+
+
+class SupportsDeviceDecoding(Protocol):
+    """What a device answers by itself of what rules would say of a model's scores.
 
     Both give None where they cannot; then scores are asked for and the rule itself answers. A text whose scores are
     broken is answered with the error, which is its request's own.
     """
 
     @property
-    def crowd(self) -> int:
+    def max_sequences(self) -> int:
         """How many texts it can go on with at the same time."""
         ...
 
     @property
-    def leaps(self) -> bool:
+    def speculates(self) -> bool:
         """Whether it drafts for itself when a `Write` lets it."""
         ...
 
-    def check(self, asked: Sequence[Asked], checks: Sequence[Check]) -> Sequence[Checked | BadScores] | None:
+    def check(self, asked: Sequence[ScoreRequest], checks: Sequence[Check]) -> Sequence[Checked | BadScores] | None:
         """Answer all these in one forward: the verdict on every tree."""
         ...
 
     def write(
-        self, asked: Sequence[Asked], writes: Sequence[Write], turns: int
+        self, asked: Sequence[ScoreRequest], writes: Sequence[Write], turns: int
     ) -> Sequence[Written | BadScores] | None:
         """Write on, in at most `turns` forwards, and keep what was written."""
         ...
 
 
-@runtime_checkable
-class Sketching(Causal, Protocol):
-    """A causal model that may draw whole chains of drafts on its device, if `draws` says so."""
+class SupportsDeviceDrafting(Protocol):
+    """What draws whole chains of drafts on a device."""
 
-    @property
-    def draws(self) -> bool:
-        """Whether it can, for some requests."""
-        ...
-
-    def draw(self, asked: Sequence[Asked], draws: Sequence[Draw]) -> Sequence[Drew | None] | None:
+    def draw(self, asked: Sequence[ScoreRequest], draws: Sequence[Draw]) -> Sequence[Drew | None] | None:
         """Draw all these; None where it cannot, and then they are drawn from scores."""
         ...
 
 
-class Looking(NamedTuple):
+@runtime_checkable
+class HasDevice(Causal, Protocol):
+    """A causal model that may have a device which decides some things by itself."""
+
+    @property
+    def device(self) -> SupportsDeviceDecoding | None:
+        """Verifies and writes on there; None where only the host can."""
+        ...
+
+    @property
+    def drafting(self) -> SupportsDeviceDrafting | None:
+        """Draws drafts there; None where only the host can."""
+        ...
+
+
+class LookRequest(NamedTuple):
     """One request's look at a canvas, with its session where the model has sessions."""
 
     session: Session | None
@@ -193,7 +210,7 @@ class Infill(Protocol):
         """Number of tokens it gives scores to."""
         ...
 
-    def look(self, asked: Sequence[Looking]) -> list[Field]:
+    def look(self, asked: Sequence[LookRequest]) -> list[Field]:
         """Answer all these in one forward: the law at every place that each asks about."""
         ...
 

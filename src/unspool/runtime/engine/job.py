@@ -25,10 +25,10 @@ from ...core.asks import (
 )
 from ...core.errors import BadScores
 from ...core.field import Field
+from ...core.sample_match import sample_match
 from ...core.stop import Stop
 from ...core.trace import Trace
 from ...core.tree import NOTHING, Tree
-from ...core.walk import walk
 from .contracts import Session
 
 WAITING, LIVE, ENDED = "waiting", "live", "ended"
@@ -37,8 +37,10 @@ PARTING = 64  # asks that a decoder may still make when its time is over
 
 @dataclass(eq=False)
 class Account:
-    """Whose texts these are: those of one account share their part of every step (see `run.turns`)."""
+    """Whose texts these are: those of one account share their part of every step, and of the cache (see `Shares`)."""
 
+    room: int = 0  # tokens of cache that all its texts which have not ended may need
+    texts: int = 0  # and how many these are
     turn: int = 0  # the step in which it last had one
     steps: int = 0  # in which it took part
 
@@ -72,9 +74,10 @@ class Job:
     account: Account = field(default_factory=Account)
     turn: int = 0  # the step in which it last had one
     seconds: float = 0.0  # that its last round took: decoder, forward and verification
+    slots: int = field(init=False)  # tokens of cache that it holds at most
 
     def __post_init__(self) -> None:
-        self.key = hash(self.text)
+        self.key, self.slots = hash(self.text), len(self.text)
 
     @property
     def asks(self) -> str | None:
@@ -93,9 +96,9 @@ class Job:
 
     @property
     def check(self) -> Check | None:
-        """What it asks, as a check: writing on is to check nothing, under the walk."""
+        """What it asks, as a check: writing on is to check nothing, under sample matching."""
         if isinstance(self.ask, Write):
-            return Check(NOTHING, self.ask.prefix, walk, self.ask.chance)
+            return Check(NOTHING, self.ask.prefix, sample_match, self.ask.chance)
         return self.ask if isinstance(self.ask, Check) else None
 
     @property
@@ -156,8 +159,8 @@ def forwards_of(reply: Any) -> int:
     match reply:
         case None:
             return 0
-        case Written(tokens, leaps=leaps):
-            return len(leaps or tokens)
+        case Written(tokens, rounds=rounds):
+            return len(rounds or tokens)
         case Drew(tree):
             return len(tree)
     return 1 if isinstance(reply, BadScores) else int(rows_of(reply) > 0)

@@ -9,11 +9,11 @@ from ...core.chance import Philox
 from ...core.chosen import chosen
 from ...core.cost import Cost
 from ...core.errors import BadRequest
+from ...core.sample_match import sample_match
 from ...core.tree import NOTHING, ROOT, Tree
-from ...core.walk import walk
 from ...core.warp.temperature import Temperature
 from ...core.warp.warp import Prefix
-from .contracts import Asked, Causal, Session, Swift
+from .contracts import Causal, HasDevice, ScoreRequest, Session, SupportsDeviceDecoding
 
 ROWS = (1, 2, 3, 4, 6, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)  # kernels change gear right after powers of two
 AHEAD = 16  # tokens of plain decoding that are timed together where they are written together
@@ -47,7 +47,7 @@ def measure(
     checked: list[float] = []
     session = model.open([i % model.vocab for i in range(behind)])
     try:
-        model.score([Asked(session, NOTHING)])
+        model.score([ScoreRequest(session, NOTHING)])
         start = perf_counter()
         for turn in range(repeats + 1):
             if turn > 1 and perf_counter() - start > seconds:
@@ -55,9 +55,9 @@ def measure(
             for n in sizes:
                 session.keep(NOTHING, (ROOT,), (turn % model.vocab,))
                 times[n].append(_seconds(model, session, [(turn + i) % model.vocab for i in range(n - 1)]))
-            if isinstance(model, Swift):
+            if (device := _device(model)) is not None:
                 session.keep(NOTHING, (ROOT,), (turn % model.vocab,))
-                checked.append(_checked(model, session))
+                checked.append(_checked(model, device, session))
             if turn == 0:
                 sizes = [n for n in sizes if times[n][0] <= WIDE * times[sizes[0]][0]]
     finally:
@@ -74,25 +74,29 @@ def measure(
 def _seconds(model: Causal, session: Session, tokens: list[int]) -> float:
     """The time of one forward over the last token and these, until somebody can know what it says."""
     tree, prefix = Tree.chain([chosen(x) for x in tokens]), Prefix.of((0,), Temperature(0.0))
-    ask, began = Asked(session, tree), perf_counter()
-    if isinstance(model, Swift):
-        written = None if tokens else model.write([ask], [Write(prefix, Philox(0), AHEAD)], AHEAD)
+    ask, began = ScoreRequest(session, tree), perf_counter()
+    if (device := _device(model)) is not None:
+        written = None if tokens else device.write([ask], [Write(prefix, Philox(0), AHEAD)], AHEAD)
         if written and isinstance(written[0], Written):
             return (perf_counter() - began) / len(written[0].tokens)
-        if model.check([ask], [Check(tree, prefix, walk, Philox(0))]):
+        if device.check([ask], [Check(tree, prefix, sample_match, Philox(0))]):
             return perf_counter() - began
     return _scored(model, ask, began)
 
 
-def _checked(model: Swift, session: Session) -> float:
+def _device(model: Causal) -> SupportsDeviceDecoding | None:
+    return model.device if isinstance(model, HasDevice) else None
+
+
+def _checked(model: Causal, device: SupportsDeviceDecoding, session: Session) -> float:
     """The time of checking nothing but the next token, which could have been written."""
-    ask, prefix, began = Asked(session, NOTHING), Prefix.of((0,), Temperature(0.0)), perf_counter()
-    if model.check([ask], [Check(NOTHING, prefix, walk, Philox(0))]):
+    ask, prefix, began = ScoreRequest(session, NOTHING), Prefix.of((0,), Temperature(0.0)), perf_counter()
+    if device.check([ask], [Check(NOTHING, prefix, sample_match, Philox(0))]):
         return perf_counter() - began
     return _scored(model, ask, began)
 
 
-def _scored(model: Causal, ask: Asked, began: float) -> float:
+def _scored(model: Causal, ask: ScoreRequest, began: float) -> float:
     (scores,) = model.score([ask])
     scores.law(len(ask.tree) - 1).best  # noqa: B018  (waits for the device; with no tree, −1 is the root)
     return perf_counter() - began

@@ -1,27 +1,29 @@
-"""Turns: who takes long in every step waits in between, so that others go on at no less than half their pace.
+"""Turns: who takes long in every step waits in between, so that others go on at three quarters of their pace.
 
 All who live together share the engine's steps, and a step takes as long as its longest part: a beam of 64 beside a
 text that needs one row would make every token of that text as slow as its own. So requests whose part of a step is
-larger than the usual one take turns with all the others: one of them at a time, and again when the others have had as
-much time as it took. What a text contains does not depend on it, only when it comes.
+larger than the usual one take turns with all the others: one of them at a time, and again when the others have had
+three times as long as it took. What a text contains does not depend on it, only when it comes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
 from .job import Account, Job
 
 BRIEF = 0.001  # seconds; who takes less is in nobody's way
+SPREAD = 4 / 3  # how many times longer a step may take by those in it who take more than others
+LEAD = 3  # seconds that the others have for every second of those who take long
 YOUNG = 4  # steps in which requests show what they take: a search is wide only after its first tokens
 FADING = 0.98  # what a forward counts for, each time that another has come
 
 
 @dataclass
-class Pace:
+class StepTimes:
     """How long forwards take by their rows: a straight line through the last few dozens of them."""
 
     count: float = 0.0
@@ -54,8 +56,30 @@ class Pace:
         return max(0.0, (self.seconds - self.each * self.rows) / self.count) if self.count else 0.0
 
 
+class AllAtOnce:
+    """Everybody takes part in every step: the requests are all of one account."""
+
+    watches = False
+
+    def expected(self, asking: list[Job], seconds: Callable[[Job], float]) -> list[Job]:
+        """All of them."""
+        return asking
+
+    def over(self, account: Account) -> bool:
+        """Nobody has had too much."""
+        return False
+
+    def charge(self, job: Job, seconds: float) -> None:
+        """Nobody counts."""
+
+    def end(self) -> None:
+        """Nothing is left to do."""
+
+
 class Turns:
     """Chooses who takes part in a step, by what each took so far; where all are of one account, everybody does."""
+
+    watches = True
 
     def __init__(self) -> None:
         self._debt = 0.0  # seconds that those who take long are ahead of the others
@@ -68,8 +92,10 @@ class Turns:
         self._began = 0.0
         self._number = 0  # of this step
 
-    def begin(self, parts: Mapping[Job, float], live: Iterable[Job], start: float) -> list[Job]:
-        """Who takes part in a step, of those who would take so many seconds of it, beside `start` that all share."""
+    def begin(
+        self, wanting: Sequence[Job], seconds: Callable[[Job], float], live: Iterable[Job], start: float
+    ) -> list[Job]:
+        """Who takes part in a step, of those who want to, by the seconds each takes beside `start` for all."""
         self._began, self._ahead, self._number = perf_counter(), 0.0, self._number + 1
         self._surprised = False
         self._taken.clear()
@@ -77,17 +103,13 @@ class Turns:
         self._expected = dict.fromkeys((job.account for job in live), 0.0)
         if len(self._expected) < 2:
             self._debt, self._usual = 0.0, math.inf
-            return list(parts)
-        for job, seconds in parts.items():
-            self._expected[job.account] += seconds
-        light: list[float] = []
-        for seconds in sorted(self._expected.values()):
-            self._usual = max(BRIEF, start + sum(light) / max(1, len(light)))
-            if light and seconds > self._usual:
-                break
-            light.append(seconds)
-        most = max(light[-1], self._usual)
-        self._long.update(account for account, seconds in self._expected.items() if seconds > most)
+            return list(wanting)
+        parts = {job: seconds(job) for job in wanting}
+        for job, part in parts.items():
+            self._expected[job.account] += part
+        light = _light(sorted(self._expected.values()), start)
+        self._usual = max(BRIEF, start + sum(light) / len(light))
+        self._long.update(account for account, seconds in self._expected.items() if seconds > light[-1])
         return [job for job in parts if job.account not in self._long] + self._portion(parts)
 
     def _portion(self, parts: Mapping[Job, float]) -> list[Job]:
@@ -118,14 +140,14 @@ class Turns:
             seconds = self._taken[account]
         if account in self._long:
             self._ahead += seconds
-            self._debt += seconds
+            self._debt += LEAD * seconds
 
-    def expected(self, parts: Mapping[Job, float]) -> list[Job]:
+    def expected(self, asking: Sequence[Job], seconds: Callable[[Job], float]) -> list[Job]:
         """Whom the models are asked for now that this is known; who wants far more than anybody knew waits a step."""
         more: dict[Account, float] = {}
-        for job, seconds in parts.items():
-            more[job.account] = more.get(job.account, 0.0) + seconds
-        return [job for job in parts if not self.over(job.account, more[job.account])]
+        for job in asking:
+            more[job.account] = more.get(job.account, 0.0) + seconds(job)
+        return [job for job in asking if not self.over(job.account, more[job.account])]
 
     def over(self, account: Account, more: float = 0.0) -> bool:
         """Whether it has taken, or would take, far more of this step than was to be expected.
@@ -139,3 +161,19 @@ class Turns:
     def end(self) -> None:
         """A step is over: all but those who take long have had the rest of it."""
         self._debt = max(0.0, self._debt - (perf_counter() - self._began - self._ahead))
+
+
+def _light(parts: Sequence[float], start: float) -> Sequence[float]:
+    """Of what accounts take in a step, least first, the parts that may all be in it beside `start`.
+
+    A step with them takes no more than `SPREAD` times what it would if all were like the least of them, as many
+    requests of a middling kind hold others up no less than a single large one. Who takes like the others always may.
+    """
+    least = next((seconds for seconds in parts if seconds), 0.0)
+    total = 0.0
+    for count, seconds in enumerate(parts):
+        total += seconds
+        alike = not count or seconds <= 2 * (total - seconds) / count
+        if not alike and start + total > SPREAD * (start + (count + 1) * least) + BRIEF:
+            return parts[:count]
+    return parts

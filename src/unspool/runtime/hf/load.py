@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...core.errors import BadModel, FetchFailed, MissingExtra
+from ...core.errors import BadModel, MissingExtra
+from ...models.hub import snapshot
 from ...models.json_vocabulary import read_vocabulary
 from ...models.vocabulary import Vocabulary
-from ..cache.cached_model import Slotted
-from ..cache.uncached_model import Recompute
-from .network import HFModel, HFNetwork
+from ..cache.cached_model import CachedModel
+from ..cache.uncached_model import UncachedModel
+from .hf_network import HFModel, HFNetwork
 from .probe import find_way
 
 _ROOM = 8192
-_PATIENCE = 5.0  # seconds to wait for a first answer of the Hub
 
 
 def load_hf(
@@ -27,8 +27,9 @@ def load_hf(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
     room: int | None = None,
-    shelf: int = 0,
-) -> Slotted | Recompute:
+    prefix_cache: int = 0,
+    longest: int = 1,
+) -> CachedModel | UncachedModel:
     """Load any causal model of the transformers library.
 
     `source` is a folder, a GGUF file, a Hub id or a loaded `PreTrainedModel`, which then keeps its dtype and device
@@ -41,9 +42,9 @@ def load_hf(
     reader = HFModel(model)
     way = find_way(reader)
     if not way.cached:
-        return Recompute(reader, way.note)
-    network = HFNetwork(reader, room or min(reader.context or _ROOM, _ROOM), way.mask, way.note)
-    return Slotted(network, shelf)
+        return UncachedModel(reader, way.note)
+    network = HFNetwork(reader, room or longest * min(reader.context or _ROOM, _ROOM), way.mask, way.note)
+    return CachedModel(network, prefix_cache)
 
 
 def hf_vocabulary(source: str | Path | Any, size: int) -> Vocabulary:
@@ -65,7 +66,7 @@ def hf_vocabulary(source: str | Path | Any, size: int) -> Vocabulary:
         return read_vocabulary(Path(folder), size)
 
 
-def _save(found: _Found, part: Any, folder: str) -> None:
+def _save(found: _LoadArguments, part: Any, folder: str) -> None:
     """Lay a settings file beside the tokenizer, where the model has one: it may name more ends of text."""
     try:
         found.open(part.from_pretrained).save_pretrained(folder)
@@ -73,19 +74,18 @@ def _save(found: _Found, part: Any, folder: str) -> None:
         return
 
 
-class _Found(NamedTuple):
+class _LoadArguments(NamedTuple):
     """What `from_pretrained` is called with."""
 
     name: str
     gguf: str | None = None
-    local: bool = True
 
     def open(self, load: Callable[..., Any], **more: object) -> Any:
         """Load a part of the model, with errors a user can act on."""
         if self.gguf is not None:
             more["gguf_file"] = self.gguf
         try:
-            return load(self.name, local_files_only=self.local, trust_remote_code=False, **more)
+            return load(self.name, local_files_only=True, trust_remote_code=False, **more)
         except ImportError as error:
             raise BadModel(f"{self.shown}: transformers needs another package to read it. {error}") from error
         except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -105,7 +105,7 @@ def _loaded(name: str, dtype: torch.dtype | None) -> Any:
     return _found(name).open(transformers.AutoModelForCausalLM.from_pretrained, dtype=dtype or "auto")
 
 
-def _found(name: str) -> _Found:
+def _found(name: str) -> _LoadArguments:
     """Where the files are: on this machine, or on the Hub if it answers."""
     path = Path(name).expanduser()
     if path.is_file():
@@ -117,44 +117,14 @@ def _found(name: str) -> _Found:
                 f"{name}: transformers reads GGUF files only with {' and '.join(missing)}, not installed here. "
                 f"Run: pip install {' '.join(missing)}. Or use the native runtime, which reads most of them by itself."
             )
-        return _Found(str(path.parent), path.name)
+        return _LoadArguments(str(path.parent), path.name)
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise BadModel(f"{name}: the folder has no config.json. Give the folder that save_pretrained wrote.")
-        return _Found(str(path))
+        return _LoadArguments(str(path))
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or path.suffix == ".gguf":
         raise BadModel(f"{name}: there is no such file or folder. Check the path.")
-    return _hub(name)
-
-
-def _hub(name: str) -> _Found:
-    import huggingface_hub
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
-
-    try:
-        # Asked first, because the library itself would retry a dead line for half a minute.
-        huggingface_hub.HfApi().model_info(name, timeout=_PATIENCE)
-    except HFValidationError as error:
-        raise BadModel(f"{name!r}: is no folder, no .gguf file and no name of a model on the Hub. {error}") from error
-    except RepositoryNotFoundError as error:
-        raise BadModel(
-            f"{name!r}: the Hub has no such model, or it is private or gated. Check the name, or run `hf auth login`."
-        ) from error
-    except Exception as error:  # the HTTP client of huggingface_hub has changed, and its errors with it
-        if _cached(name):
-            return _Found(name)
-        raise FetchFailed(
-            f"{name!r}: is not a folder here nor among the downloaded models, and {huggingface_hub.constants.ENDPOINT} "
-            f"cannot be reached ({type(error).__name__}: {error}). Connect to the network, set HF_ENDPOINT to a "
-            "mirror, or give the path of a model folder or .gguf file."
-        ) from error
-    return _Found(name, local=False)
-
-
-def _cached(name: str) -> bool:
-    import huggingface_hub
-
-    return isinstance(huggingface_hub.try_to_load_from_cache(name, "config.json"), str)
+    return _LoadArguments(str(snapshot(name)))
 
 
 def _transformers() -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .network import TreeMask
+from .hf_network import TreeMask
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ...core.errors import BadModel
 from ..network.network import Batch, Row
+from .hf_network import HFModel, HFNetwork, TreeMask
 from .mask import likely_masks
-from .network import HFModel, HFNetwork, TreeMask
 
 PARENTS = (-1, -1, 0, 0, 1, 2, 3)  # two siblings, their three kids, two grandkids; −1 is the end of the text
 _WINDOWS = ("sliding_window", "attention_chunk_size")
@@ -22,7 +22,7 @@ _SHORT, _LONG = 12, 1024
 _COPIED = 2**29  # weights that are copied to float32 for the probe, at most
 
 
-class Way(NamedTuple):
+class RunPlan(NamedTuple):
     """How to run a model: with a cache or without, its trees with a mask or branch by branch, and why."""
 
     cached: bool
@@ -30,7 +30,7 @@ class Way(NamedTuple):
     note: str
 
 
-def find_way(model: HFModel) -> Way:
+def find_way(model: HFModel) -> RunPlan:
     """The fastest way whose logits agree with plain forwards of every path from scratch."""
     probe = Probe(_sharp(model))
     reasons: list[str] = []
@@ -44,9 +44,9 @@ def find_way(model: HFModel) -> Way:
             continue
         if error <= probe.noise:
             note = f"trees run {name}, off by {error:.1e} (noise is up to {probe.noise:.1e})"
-            return Way(True, mask, "; ".join([note, *reasons]))
+            return RunPlan(True, mask, "; ".join([note, *reasons]))
         reasons.append(f"{name}: off by {error:.1e}, more than noise ({probe.noise:.1e})")
-    return Way(False, None, "; ".join(["every text is read from its first token, nothing is cached", *reasons]))
+    return RunPlan(False, None, "; ".join(["every text is read from its first token, nothing is cached", *reasons]))
 
 
 def _sharp(model: HFModel) -> HFModel:

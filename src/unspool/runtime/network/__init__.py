@@ -1,1 +1,15 @@
 """Networks: layers, attention, mixtures of experts, quantised and batch-invariant matrices, look-ahead heads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.lazy import lazily
+
+if TYPE_CHECKING:
+    from . import batch_invariant as batch_invariant
+    from . import lookahead_heads as lookahead_heads
+    from . import precision as precision
+
+_MODULES = "batch_invariant lookahead_heads precision"
+__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
-from ..cache.kv_pool import Slots, Where
+from ..cache.kv_pool import KVPool, Where
 from .network import Row
 
 BLOCK = 256  # queries that share a mask: bounds the memory that masks take in a long prefill
@@ -18,7 +18,7 @@ FOLD = 8  # queries up to which the heads that share keys are folded into one, s
 
 
 @dataclass(frozen=True)
-class Span:
+class QuerySpan:
     """Neighbouring queries of one row and the keys they read.
 
     `mask` is added to the scores; without one every query sees every key, or, if `causal`, the keys up to its own.
@@ -36,30 +36,30 @@ class Span:
 class Planner:
     """What the plan of a forward's attention depends on beside its rows."""
 
-    slots: Slots
+    slots: KVPool
     group: int  # query heads per key head
     dtype: torch.dtype
     device: torch.device
 
-    def plan(self, rows: Sequence[Row], window: int | None) -> list[Span]:
+    def plan(self, rows: Sequence[Row], window: int | None) -> list[QuerySpan]:
         """Plan the attention of all rows in layers that see `window` tokens (None: all)."""
         return [span for row in rows for span in self._row(row, window)]
 
-    def _row(self, row: Row, window: int | None) -> Iterator[Span]:
+    def _row(self, row: Row, window: int | None) -> Iterator[QuerySpan]:
         past = len(row.slots) - row.count
         if window is not None and max(row.places[past:]) - row.places[0] < window:
             window = None  # the text is shorter than what the layer sees
         if row.hidden_from is None and window is None:
             if row.count == 1:
-                yield Span(row.first, 1, self.slots.where(row.slots, self.device))
+                yield QuerySpan(row.first, 1, self.slots.where(row.slots, self.device))
                 return
             if past == 0 and row.count > FOLD:
-                yield Span(row.first, row.count, self.slots.where(row.slots, self.device), causal=True)
+                yield QuerySpan(row.first, row.count, self.slots.where(row.slots, self.device), causal=True)
                 return
         for start in range(0, row.count, BLOCK):
             yield self._block(row, window, start, min(start + BLOCK, row.count))
 
-    def _block(self, row: Row, window: int | None, start: int, end: int) -> Span:
+    def _block(self, row: Row, window: int | None, start: int, end: int) -> QuerySpan:
         """Plan queries start..end of a row, leaving out the keys at both ends that none of them sees."""
         past = len(row.slots) - row.count
         asking = row.places[past + start : past + end]
@@ -78,10 +78,10 @@ class Planner:
         mask = torch.zeros(hidden.shape, dtype=self.dtype, device=self.device).masked_fill_(hidden, float("-inf"))
         if end - start <= FOLD:
             mask = mask.repeat_interleave(self.group, 0)
-        return Span(row.first + start, end - start, self.slots.where(row.slots[low:high], self.device), mask)
+        return QuerySpan(row.first + start, end - start, self.slots.where(row.slots[low:high], self.device), mask)
 
 
-def attend(queries: Tensor, layer: int, plan: Sequence[Span], slots: Slots, scale: float) -> Tensor:
+def attend(queries: Tensor, layer: int, plan: Sequence[QuerySpan], slots: KVPool, scale: float) -> Tensor:
     """Return what each query [n, heads, width] gathers from its keys: [n, heads * width]."""
     if len(plan) == 1:
         return _gather(queries, *slots.read(layer, plan[0].keys), plan[0], scale)
@@ -92,7 +92,7 @@ def attend(queries: Tensor, layer: int, plan: Sequence[Span], slots: Slots, scal
     return torch.cat(list(parts))
 
 
-def _gather(queries: Tensor, keys: Tensor, values: Tensor, span: Span, scale: float) -> Tensor:
+def _gather(queries: Tensor, keys: Tensor, values: Tensor, span: QuerySpan, scale: float) -> Tensor:
     count, heads, width = queries.shape
     keys, values = keys[None], values[None]
     if count > FOLD:

@@ -5,7 +5,8 @@ plain decoding differ in the last bit, and where two tokens are nearly tied, in 
 is applied to the same number of rows, filled up with zeros, and every token gathers its keys alone, in the order of the
 text. Plain and speculative decoding, a batch and a request alone, a warm cache and a cold one then agree exactly.
 
-What is here runs on PyTorch's own kernels, with a launch per operation; `run.steady` does the same on fused ones.
+What is here runs on PyTorch's own kernels, with a launch per operation;
+`runtime.cuda.batch_invariant_fused` does the same on fused ones.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from ...core.errors import BadRequest
 from ...core.law import Law
 from ...core.tree import NOTHING, ROOT, Tree
 from ..cache.kv_pool import Where
-from ..engine.contracts import Asked, Causal, Infill, Looking
-from .attention import Planner, Span
+from ..engine.contracts import Causal, Infill, LookRequest, ScoreRequest
+from .attention import Planner, QuerySpan
 from .linear import Linear, MakeLinear
 from .network import Row
 
@@ -33,7 +34,7 @@ ROWS = 8
 
 
 @dataclass(frozen=True)
-class Padded:
+class FixedRowsLinear:
     """A matrix that is always applied to `rows` rows."""
 
     linear: Linear
@@ -49,14 +50,14 @@ class Padded:
 
 def padded(make: MakeLinear, rows: int) -> MakeLinear:
     """Make matrices as `make` does, for so many rows at a time."""
-    return lambda weight, bias: Padded(make(weight, bias), rows)
+    return lambda weight, bias: FixedRowsLinear(make(weight, bias), rows)
 
 
 @dataclass(frozen=True)
-class Alone(Planner):
+class PerTokenPlanner(Planner):
     """Every token gathers its keys alone."""
 
-    def _row(self, row: Row, window: int | None) -> Iterator[Span]:
+    def _row(self, row: Row, window: int | None) -> Iterator[QuerySpan]:
         past = len(row.slots) - row.count
         for number in range(row.count):
             if row.hidden_from is None:
@@ -67,7 +68,7 @@ class Alone(Planner):
                 from_place = row.places[past + number] - window
                 seen = [key for key in seen if row.places[key] > from_place]
             slots = [row.slots[key] for key in seen]
-            yield Span(row.first + number, 1, self._where(slots))
+            yield QuerySpan(row.first + number, 1, self._where(slots))
 
     def _where(self, slots: list[int]) -> Where:
         """On a GPU always by number, so that keys lie the same way in memory whichever slots they have."""
@@ -80,10 +81,10 @@ def check(model: Causal) -> None:
     """Read a short text in different ways and refuse a machine on which the bits differ."""
     text = [(7 * i + 3) % model.vocab for i in range(19)]
     once = _laws(model, text[:1], [text[1:]])
-    bush = Tree(tuple(chosen(x) for x in (*text[1:4], *text[5:8])), (ROOT, 0, 1, ROOT, 3, 4))
+    tree = Tree(tuple(chosen(x) for x in (*text[1:4], *text[5:8])), (ROOT, 0, 1, ROOT, 3, 4))
     steps = _laws(model, text[:1], [[x] for x in text[1:]])
     session = model.open(text[:1])
-    scores = model.score([Asked(session, bush)])[0]
+    scores = model.score([ScoreRequest(session, tree)])[0]
     session.close()
     model.forget()
     branch = [scores.leaf[0], *scores.after[:3]]
@@ -93,7 +94,7 @@ def check(model: Causal) -> None:
 def check_looks(model: Infill) -> None:
     """Look at canvases alone and together and refuse a machine on which the bits differ."""
     text = [(7 * i + 3) % model.vocab for i in range(19)]
-    looks = [Looking(None, Look(Canvas.blank(text[:size], 5).fill({size + 2: text[1]}))) for size in (2, 19, 7)]
+    looks = [LookRequest(None, Look(Canvas.blank(text[:size], 5).fill({size + 2: text[1]}))) for size in (2, 19, 7)]
     alone = [model.look([look])[0] for look in looks]
     _refuse(all(torch.equal(a.scores, b.scores) for a, b in zip(alone, model.look(looks), strict=True)))
 
@@ -101,8 +102,8 @@ def check_looks(model: Infill) -> None:
 def _refuse(kept: bool) -> None:
     if not kept:
         raise BadRequest(
-            "shapes='fixed' cannot be kept here: this machine's kernels give a row other bits beside other rows. "
-            "Use shapes='free', and judge near ties by `unspool.divergence`."
+            "batch_invariant cannot be kept here: this machine's kernels give a row other bits beside other rows. "
+            "Load without it, and judge near ties by `unspool.divergence`."
         )
 
 
@@ -111,10 +112,10 @@ def _laws(model: Causal, start: list[int], portions: list[list[int]]) -> list[La
     session, laws = model.open(start), list[Law]()
     for portion in portions:
         tree = Tree.chain([chosen(x) for x in portion])
-        scores: Scores = model.score([Asked(session, tree)])[0]
+        scores: Scores = model.score([ScoreRequest(session, tree)])[0]
         laws += [scores.leaf[0], *scores.after[:-1]]
         session.keep(tree, (len(tree) - 1,), (None,))
-    laws.append(model.score([Asked(session, NOTHING)])[0].leaf[0])
+    laws.append(model.score([ScoreRequest(session, NOTHING)])[0].leaf[0])
     session.close()
     model.forget()
     return laws

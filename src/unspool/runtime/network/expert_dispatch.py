@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
-from .gated_mlp import Gated
-from .linear import Dense, Linear
+from .gated_mlp import GatedMLP
+from .linear import DenseLinear, Linear
 
 
-class Crowd(Protocol):
+class ExpertSet(Protocol):
     """All experts of a layer."""
 
     def __call__(self, sent: Tensor, ends: Tensor) -> Tensor:
@@ -23,10 +23,10 @@ class Crowd(Protocol):
 
 
 @dataclass(frozen=True)
-class Each:
+class ExpertLoop:
     """One after the other, and none that nobody was sent to."""
 
-    experts: Sequence[Gated]
+    experts: Sequence[GatedMLP]
 
     def __call__(self, sent: Tensor, ends: Tensor) -> Tensor:
         """What they say."""
@@ -36,7 +36,7 @@ class Each:
 
 
 @dataclass(frozen=True)
-class Stacked:
+class GroupedExperts:
     """All at once: their matrices in two stacks, each multiplied by one grouped kernel, and no word to the host."""
 
     gate_up: Tensor  # [count, 2 * hidden, dim]
@@ -44,7 +44,7 @@ class Stacked:
     bend: Callable[[Tensor], Tensor]
 
     @classmethod
-    def of(cls, experts: Sequence[Gated]) -> Stacked:
+    def of(cls, experts: Sequence[GatedMLP]) -> GroupedExperts:
         """The stack of experts with whole matrices, copied."""
         gate_up = torch.stack([_whole(expert.gate_up) for expert in experts])
         return cls(gate_up, torch.stack([_whole(expert.down) for expert in experts]), experts[0].bend)
@@ -56,16 +56,16 @@ class Stacked:
         return F.grouped_mm(self.bend(both[:, :width]).mul_(both[:, width:]), self.down.mT, offs=ends)
 
 
-def crowd_of(experts: Sequence[Gated]) -> Crowd:
+def crowd_of(experts: Sequence[GatedMLP]) -> ExpertSet:
     """Experts as one stack where a grouped kernel is made for them, bfloat16 on a GPU; else each by itself."""
     stacks = hasattr(F, "grouped_mm") and all(_grouped(part) for e in experts for part in (e.gate_up, e.down))
-    return Stacked.of(experts) if stacks else Each(experts)
+    return GroupedExperts.of(experts) if stacks else ExpertLoop(experts)
 
 
 def _grouped(matrix: Linear) -> bool:
-    return isinstance(matrix, Dense) and matrix.weight.is_cuda and matrix.weight.dtype == torch.bfloat16
+    return isinstance(matrix, DenseLinear) and matrix.weight.is_cuda and matrix.weight.dtype == torch.bfloat16
 
 
 def _whole(matrix: Linear) -> Tensor:
-    assert isinstance(matrix, Dense)
+    assert isinstance(matrix, DenseLinear)
     return matrix.weight

@@ -8,9 +8,9 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from ...models.mixture import Mixture
-from .expert_dispatch import Crowd
-from .gated_mlp import Gated
+from ...models.expert_spec import ExpertSpec
+from .expert_dispatch import ExpertSet
+from .gated_mlp import GatedMLP
 from .linear import Linear
 
 
@@ -28,11 +28,11 @@ class Experts:
     Cost: the matrices of the experts that some token has chosen are read once each; a token pays for `active` of them.
     """
 
-    mixture: Mixture
+    mixture: ExpertSpec
     router: Linear
     bias: Tensor | None  # [count]
-    crowd: Crowd
-    shared: Gated | None
+    crowd: ExpertSet
+    shared: GatedMLP | None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply it to tokens [n, dim]."""

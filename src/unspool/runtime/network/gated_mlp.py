@@ -13,7 +13,7 @@ from .linear import Linear
 
 
 @dataclass(frozen=True)
-class Gated:
+class GatedMLP:
     """The perceptron of a layer, or of one expert, with gate and up in one matrix."""
 
     gate_up: Linear

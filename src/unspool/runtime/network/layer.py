@@ -13,7 +13,7 @@ from ...models.shape import Shape
 from ...models.weights import Checkpoint
 from .expert_dispatch import crowd_of
 from .experts import Experts
-from .gated_mlp import Gated, bend_of
+from .gated_mlp import GatedMLP, bend_of
 from .linear import Linear, MakeLinear, dense
 
 
@@ -29,7 +29,7 @@ class Layer:
     out: Linear
     after_attention: Tensor | None
     before_mlp: Tensor
-    mlp: Gated | Experts
+    mlp: GatedMLP | Experts
     after_mlp: Tensor | None
 
 
@@ -81,10 +81,10 @@ class Loader:
             after_mlp=self.norm(after_mlp) if shape.post_norms else None,
         )
 
-    def _perceptron(self, at: str) -> Gated:
+    def _perceptron(self, at: str) -> GatedMLP:
         shape = self.checkpoint.shape
         gate_up = self.matrix([f"{at}.gate_proj", f"{at}.up_proj"], shape.mlp_bias)
-        return Gated(gate_up, self.matrix([f"{at}.down_proj"], shape.mlp_bias), bend_of(shape.activation))
+        return GatedMLP(gate_up, self.matrix([f"{at}.down_proj"], shape.mlp_bias), bend_of(shape.activation))
 
     def _experts(self, at: str) -> Experts:
         """The experts of a layer; what chooses among them is wide, for near ties would go the other way."""

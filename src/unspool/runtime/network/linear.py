@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
+from ..process_setting import ProcessSetting
+
 PAIR = 2  # tokens up to which float32 products are faster the other way round on one thread
 NARROW = frozenset((*range(1, 9), *range(16, 65)))  # and numbers of tokens for which they are on more (measured)
 
@@ -28,13 +30,13 @@ MakeLinear = Callable[[Tensor, Tensor | None], Linear]
 def dense(weight: Tensor, bias: Tensor | None) -> Linear:
     """Keep the weight as it is, so that others can share its storage, and choose a kernel for its type and device."""
     if weight.device.type == "cpu" and weight.dtype == torch.float32:
-        return Narrow(weight, bias)
+        return Float32Linear(weight, bias)
     if weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
-        return Dotted(weight, bias)
-    return Dense(weight, bias)
+        return Bfloat16Linear(weight, bias)
+    return DenseLinear(weight, bias)
 
 
-class Dense:
+class DenseLinear:
     """PyTorch's own choice of kernel."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -45,7 +47,7 @@ class Dense:
         return F.linear(x, self.weight, self.bias)
 
 
-class Narrow:
+class Float32Linear:
     """float32 on a CPU. W·xᵀ with x stored by rows streams W about twice as fast as x·Wᵀ, which is the same numbers.
 
     One token alone would go to MKL's gemv, the slowest of all here: it is doubled to reach the gemm.
@@ -66,7 +68,14 @@ class Narrow:
         return y if self.bias is None else y + self.bias
 
 
-class Dotted:
+def _set_onednn(enabled: bool) -> None:
+    torch.backends.mkldnn.enabled = enabled  # type: ignore[assignment]
+
+
+ONEDNN = ProcessSetting(lambda: bool(torch.backends.mkldnn.enabled), _set_onednn)
+
+
+class Bfloat16Linear:
     """bfloat16 on a CPU. For one or two tokens PyTorch's dot products (sums in float32) beat oneDNN's unpacked matmul.
 
     The switch that leaves oneDNN out belongs to the process; it is set for the length of one product, and another
@@ -80,9 +89,5 @@ class Dotted:
         """Apply it."""
         if x.shape[0] > 2:
             return F.linear(x, self.weight, self.bias)
-        before = torch.backends.mkldnn.enabled
-        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-        try:
+        with ONEDNN.set_to(False):
             return F.linear(x, self.weight, self.bias)
-        finally:
-            torch.backends.mkldnn.enabled = before

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from ...core.canvas import HOLE
 from ...core.errors import BadRequest, OutOfRoom
-from ...models.rope import rope_frequencies
+from ...models.rope_scaling import rope_frequencies
 from ...models.shape import Shape
 from ...models.weights import Checkpoint
-from ..cache.kv_pool import Slots, Where
+from ..cache.kv_pool import KVPool, Where
 from ..diffusion.cache_refresh import narrowed, staying
-from .attention import Planner, Span, attend
+from .attention import Planner, QuerySpan, attend
 from .layer import Layer, Loader
 from .linear import Linear, MakeLinear, dense
-from .network import Batch, Outputs
+from .network import Batch, NetworkOutputs
 from .norm import rms
 from .rope import Rotary, turn
 
@@ -31,8 +31,13 @@ L = TypeVar("L", bound="Llama")
 STRETCHED = ("dynamic", "longrope")  # scalings that turn old keys anew when a text outgrows the original context
 
 
+def usual_room(shape: Shape) -> int:
+    """How many tokens the cache holds unless told: a text of the model's context."""
+    return min(shape.context, MOST_ROOM)
+
+
 @dataclass(frozen=True)
-class Ends:
+class EmbeddingAndHead:
     """What stands before the first layer and behind the last."""
 
     embedding: Tensor  # [vocab, dim]
@@ -42,12 +47,12 @@ class Ends:
     mask: Tensor | None = None  # what a hole looks like [dim]
 
 
-class Work(NamedTuple):
+class ForwardState(NamedTuple):
     """What all layers of a forward share: the tokens to read, rotations by base, attention by window, and the slots."""
 
     read: Tensor
     turns: dict[float, tuple[Tensor, Tensor]]
-    plans: dict[int | None, list[Span]]
+    plans: dict[int | None, list[QuerySpan]]
     into: Where
 
 
@@ -61,7 +66,7 @@ class Llama:
     def __init__(
         self,
         shape: Shape,
-        ends: Ends,
+        ends: EmbeddingAndHead,
         stack: list[Layer],
         rotaries: dict[float, Rotary],
         room: int,
@@ -98,13 +103,15 @@ class Llama:
         embedding = loader.tensor("model.embed_tokens.weight")
         head = embedding if shape.tied else loader.tensor("lm_head.weight")
         scale = torch.tensor(shape.embed_scale, dtype=torch.float64).to(embedding) if shape.embed_scale != 1 else None
-        ends = Ends(embedding, scale, loader.norm("model.norm"), linear(head, None), _mask(loader, embedding))
+        ends = EmbeddingAndHead(
+            embedding, scale, loader.norm("model.norm"), linear(head, None), _mask(loader, embedding)
+        )
         stack = [loader.layer(index) for index in range(shape.layers)]
         rotaries = {}
         for theta in {layer.theta for layer in stack}:
             frequencies, grown = rope_frequencies(shape, theta, device, checkpoint.rope_factors)
             rotaries[theta] = Rotary(frequencies, grown, dtype)
-        return cls(shape, ends, stack, rotaries, room or min(shape.context, MOST_ROOM), planner)
+        return cls(shape, ends, stack, rotaries, room or usual_room(shape), planner)
 
     def part(self: L, layers: Sequence[int]) -> L:
         """The network with these of its layers alone: the same weights, and a pool of its own with as much room."""
@@ -128,16 +135,16 @@ class Llama:
         return self.shape.layers
 
     @property
-    def slots(self) -> Slots:
+    def slots(self) -> KVPool:
         """Where keys and values live."""
         return self._slots
 
-    def _pool(self, room: int) -> Slots:
+    def _pool(self, room: int) -> KVPool:
         """Make the place for keys and values."""
-        return Slots(room)
+        return KVPool(room)
 
     @torch.no_grad()
-    def forward(self, batch: Batch) -> Outputs:
+    def forward(self, batch: Batch) -> NetworkOutputs:
         """Run all tokens, store their keys and values in their slots, and read out the wanted ones."""
         furthest, device = self._check(batch), self.ends.embedding.device
         x = self._embedded(batch.tokens.to(device), batch)
@@ -161,12 +168,12 @@ class Llama:
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if self.shape.filling is not None:
             logits[:, self.shape.filling.mask] = float("-inf")
-        return Outputs(logits, hidden)
+        return NetworkOutputs(logits, hidden)
 
-    def _work(self, batch: Batch, furthest: int) -> Work:
+    def _work(self, batch: Batch, furthest: int) -> ForwardState:
         device = self.ends.embedding.device
         places = batch.places.to(device)
-        return Work(
+        return ForwardState(
             batch.read.to(device),
             {theta: rotary.at(places, furthest) for theta, rotary in self._rotaries.items()},
             {window: self._planner.plan(batch.rows, window) for window in dict.fromkeys(self.shape.windows)},
@@ -194,7 +201,7 @@ class Llama:
         return x if self.ends.scale is None else x * self.ends.scale
 
     def _attention(
-        self, layer: Layer, index: int, x: Tensor, turns: tuple[Tensor, Tensor], into: Where, plan: list[Span]
+        self, layer: Layer, index: int, x: Tensor, turns: tuple[Tensor, Tensor], into: Where, plan: list[QuerySpan]
     ) -> Tensor:
         """Store the keys and values of all tokens, and return what each gathers [n, heads * head_dim]."""
         shape = self.shape

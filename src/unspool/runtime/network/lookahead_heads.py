@@ -17,7 +17,7 @@ from ...core.asks import unpacked
 from ...core.errors import BadModel
 
 if TYPE_CHECKING:
-    from .llama import Ends
+    from .llama import EmbeddingAndHead
 
 Best: TypeAlias = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
@@ -64,7 +64,7 @@ def topk(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class Heads:
+class MedusaHeads:
     """Medusa's heads: the k-th reads what leaves the last norm at token t, and guesses token t + 1 + k.
 
     head_k(h) = W·x_D, x_0 = h, x_d = x_{d−1} + SiLU(A_kd·x_{d−1} + a_kd), with the model's own output matrix W where
@@ -74,10 +74,10 @@ class Heads:
     """
 
     matrices: Matrices
-    ends: Ends
+    ends: EmbeddingAndHead
 
     @classmethod
-    def load(cls, file: Path, ends: Ends) -> Heads:
+    def load(cls, file: Path, ends: EmbeddingAndHead) -> MedusaHeads:
         """Read a file of `unspool train heads`, for the model that has these ends."""
         dim, known = ends.norm.shape[0], Matrices._fields
         with _opened(file) as stored:

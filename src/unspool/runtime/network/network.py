@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from ..cache.kv_pool import Slots
-from ..diffusion.cache_refresh import Renewal
+from ..cache.kv_pool import KVPool
+from ..diffusion.cache_refresh import CacheRefresh
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Row:
     hidden_from: Tensor | None = None  # bool [count, len(slots)]
 
 
-class Mixed(NamedTuple):
+class SoftTokens(NamedTuple):
     """Rows of a batch that are mixtures: (1 − weight)·mask + weight·Σ p(x)·embedding(x)."""
 
     rows: Tensor  # int64 [k]
@@ -47,11 +47,11 @@ class Batch:
     rows: Sequence[Row]
     read: Tensor  # int64 [m], the tokens whose logits are wanted
     want: tuple[int, ...] = ()  # hidden states wanted at those tokens: i enters layer i, −1 leaves the last norm
-    mixed: Mixed | None = None  # holes that show a mixture instead of the bare mask
-    renewals: Sequence[Renewal] = ()  # a network may as well compute them all
+    mixed: SoftTokens | None = None  # holes that show a mixture instead of the bare mask
+    renewals: Sequence[CacheRefresh] = ()  # a network may as well compute them all
 
 
-class Outputs(NamedTuple):
+class NetworkOutputs(NamedTuple):
     """Logits in float32 or better [m, vocab], and hidden states by layer [m, width]."""
 
     logits: Tensor
@@ -77,10 +77,10 @@ class Network(Protocol):
         ...
 
     @property
-    def slots(self) -> Slots:
+    def slots(self) -> KVPool:
         """Where keys and values live."""
         ...
 
-    def forward(self, batch: Batch) -> Outputs:
+    def forward(self, batch: Batch) -> NetworkOutputs:
         """Run all tokens, store their keys and values in their slots, and read out the wanted ones."""
         ...

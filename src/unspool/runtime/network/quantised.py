@@ -14,14 +14,14 @@ from torch import Tensor
 from ...core.errors import BadRequest
 from .linear import Linear, MakeLinear
 
-WHOLE = "whole"
+WHOLE = "none"
 KINDS = (WHOLE, "int8", "int4")
 GROUP = 32  # weights that share a scale in 4 bits; so many do in files of 4-bit weights, which are then kept exactly
 SHARED = torch.float16  # what the scale and the least of a group are kept in
 
 
 @dataclass(frozen=True)
-class Int8:
+class Int8Linear:
     """w = scale·q with a whole number q in −127…127, one scale per row: x ↦ scale · (x·Qᵀ) + b.
 
     Cost: a byte per weight and 4 per row. Where no kernel of its own reads them, Q is widened for every product.
@@ -32,7 +32,7 @@ class Int8:
     bias: Tensor | None
 
     @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None) -> Int8:
+    def of(cls, weight: Tensor, bias: Tensor | None) -> Int8Linear:
         """Round a matrix [out, in]."""
         scale = weight.abs().amax(1).float() / 127
         step = torch.where(scale > 0, scale, 1.0)[:, None]
@@ -49,7 +49,7 @@ class Int8:
 
 
 @dataclass(frozen=True)
-class Int4:
+class Int4Linear:
     """w = least + scale·q with q in 0…15, both per group of `group` neighbours in a row.
 
     Of every two groups, byte i of `weight` holds weight i of the first in its lower half and that of the second above.
@@ -64,7 +64,7 @@ class Int4:
     bias: Tensor | None
 
     @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None, group: int = GROUP) -> Int4:
+    def of(cls, weight: Tensor, bias: Tensor | None, group: int = GROUP) -> Int4Linear:
         """Round a matrix [out, in]; `in` is a multiple of two groups."""
         rows, depth = weight.shape
         groups = weight.float().view(rows, depth // group, group)
@@ -95,12 +95,14 @@ def rounded(kind: str, make: MakeLinear, head: int) -> MakeLinear:
     A matrix whose rows are not pairs of groups stays at 8 bits where 4 were asked for.
     """
     if kind not in KINDS:
-        raise BadRequest(f"weights={kind!r} is not known; choose one of: {', '.join(KINDS)}")
+        raise BadRequest(f"quantization={kind!r} is not known; choose one of: {', '.join(KINDS)}")
 
     def matrix(weight: Tensor, bias: Tensor | None) -> Linear:
         if weight.shape[0] == head:
             return make(weight, bias)
-        return Int4.of(weight, bias) if kind == "int4" and _paired(weight.shape[1]) else Int8.of(weight, bias)
+        return (
+            Int4Linear.of(weight, bias) if kind == "int4" and _paired(weight.shape[1]) else Int8Linear.of(weight, bias)
+        )
 
     return make if kind == WHOLE else matrix
 

@@ -14,7 +14,7 @@ from ...models.share import Share
 from ..network.linear import Linear
 
 
-class Together(Protocol):
+class Collectives(Protocol):
     """The other ranks, as one of them sees them. All must call the same things in the same order."""
 
     @property
@@ -32,12 +32,12 @@ class Together(Protocol):
 
 
 @dataclass(frozen=True)
-class Mesh:
+class MeshCollectives:
     """Ranks on a mesh of torch's: DTensors that are partial sums or shards, redistributed to be whole on each.
 
     Matrices and what flows between them stay plain tensors, and only these two places are DTensors: the kernels of
-    `run.linear` and the slots choose by the type and layout of what they are given, and DTensor's own dispatch would
-    cost every operation a fraction of a millisecond.
+    `network.linear` and the slots choose by the type and layout of what they are given, and DTensor's own dispatch
+    would cost every operation a fraction of a millisecond.
     """
 
     mesh: DeviceMesh
@@ -58,11 +58,11 @@ class Mesh:
 
 
 @dataclass(frozen=True)
-class Summed:
+class RowParallel:
     """A matrix of which every rank has some columns: x ↦ Σ_r x_r·W_rᵀ."""
 
     linear: Linear
-    together: Together
+    together: Collectives
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply it to this rank's part of x."""
@@ -70,11 +70,11 @@ class Summed:
 
 
 @dataclass(frozen=True)
-class Joined:
+class ColumnParallel:
     """A matrix of which every rank has some rows, with the results side by side."""
 
     linear: Linear
-    together: Together
+    together: Collectives
     width: int
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -12,27 +12,31 @@ from pathlib import Path
 import torch
 
 from ...core.errors import RankLost
+from ..process_setting import ProcessSetting
 from .follower import Orders
 from .team import INTERFACE, LOOPBACK
 
 GRACE = 5.0  # seconds that they have to end by themselves
 PAUSE = 0.02  # seconds between two looks at them
+THREADS = ProcessSetting(torch.get_num_threads, torch.set_num_threads)  # those that ranks on one CPU share
 
 
 class Followers:
     """The processes of the other ranks that were started here; none under torchrun, which looks after its own."""
 
     def __init__(self, orders: Sequence[Orders] = ()) -> None:
-        self._threads = torch.get_num_threads()
+        threads = torch.get_num_threads()
+        self._holds = False
         self.processes: list[subprocess.Popen[bytes]] = []
         try:
             for order in orders:
-                self.processes.append(_started(order, self._threads))
+                self.processes.append(_started(order, threads))
         except BaseException:
             self.end()
             raise
         if orders and orders[0].device == "cpu":
-            torch.set_num_threads(_shared(self._threads, orders[0].ranks))
+            THREADS.hold(_shared(threads, orders[0].ranks))
+            self._holds = True
 
     def wait(self, orders: Sequence[Orders]) -> None:
         """Wait until all have started."""
@@ -71,8 +75,9 @@ class Followers:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        if self.processes and torch.get_num_threads() != self._threads:
-            torch.set_num_threads(self._threads)
+        if self._holds:
+            THREADS.let_go()
+            self._holds = False
 
 
 def _started(orders: Orders, threads: int) -> subprocess.Popen[bytes]:

@@ -30,21 +30,21 @@ from ...core.errors import BadRequest, RankLost
 from ...models.shape import Shape
 from ...models.share import Share, refuse
 from ...models.weights import Checkpoint
-from ..cache.kv_pool import Slots
-from ..network.network import Batch, Outputs
+from ..cache.kv_pool import KVPool
+from ..network.network import Batch, NetworkOutputs
 from .follower import Orders, follow
 from .followers import GRACE, Followers
 from .sharded import Sharded
-from .team import Move, Team, Work, device_of, meet, perform, portable
+from .team import SlotMove, Team, Work, device_of, meet, perform, portable
 
 
-class Ranked:
+class ParallelNetwork:
     """A network whose shares are computed by several processes; this one is rank 0."""
 
-    def __init__(self, shape: Shape, lead: Lead) -> None:
+    def __init__(self, shape: Shape, lead: RankLeader) -> None:
         self._lead, shard = lead, lead.shard
         self.shape, self.vocab, self.context, self.layers = shape, shard.vocab, shard.context, shard.layers
-        self.slots: Slots = Led(shard.slots.room, lead.do)
+        self.slots: KVPool = ParallelPool(shard.slots.room, lead.do)
         self.close = weakref.finalize(self, lead.end)
 
     @property
@@ -52,7 +52,7 @@ class Ranked:
         """The processes of the other ranks, where they were started here."""
         return [process.pid for process in self._lead.followers.processes]
 
-    def forward(self, batch: Batch) -> Outputs:
+    def forward(self, batch: Batch) -> NetworkOutputs:
         """Run a batch on all ranks."""
         self._lead.shard.check(batch)
         outputs = self._lead.do(portable(batch))
@@ -60,19 +60,19 @@ class Ranked:
         return outputs
 
 
-class Led(Slots):
+class ParallelPool(KVPool):
     """The book of slots for all ranks; what is in them is with each rank's shard."""
 
-    def __init__(self, room: int, do: Callable[[Work], Outputs | None]) -> None:
+    def __init__(self, room: int, do: Callable[[Work], NetworkOutputs | None]) -> None:
         super().__init__(room)
         self._do = do
 
     def move(self, old: Sequence[int], new: Sequence[int]) -> None:
         """Copy on every rank."""
-        self._do(Move(list(old), list(new)))
+        self._do(SlotMove(list(old), list(new)))
 
 
-class Lead:
+class RankLeader:
     """What rank 0 does with the others: work, in one order for all, and an end."""
 
     def __init__(self, shard: Sharded, team: Team, followers: Followers) -> None:
@@ -80,7 +80,7 @@ class Lead:
         self._lock = threading.Lock()
         self._over: str | None = None
 
-    def do(self, work: Work) -> Outputs | None:
+    def do(self, work: Work) -> NetworkOutputs | None:
         """Do some work on all ranks; if it breaks off anywhere they are out of step, and that is the end of them."""
         with self._lock, undisturbed():
             if self._over is not None:
@@ -120,7 +120,7 @@ class Lead:
 
 def ranked(
     file: Path | str, checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None, ranks: int
-) -> Ranked:
+) -> ParallelNetwork:
     """Share a model among ranks; under torchrun this returns on rank 0 alone, and the others end with it."""
     refuse(checkpoint.shape, ranks)
     kind = torch.device(device).type
@@ -155,7 +155,7 @@ def ranked(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _joined(checkpoint: Checkpoint, dtype: torch.dtype, kind: str, room: int | None, ranks: int) -> Ranked:
+def _joined(checkpoint: Checkpoint, dtype: torch.dtype, kind: str, room: int | None, ranks: int) -> ParallelNetwork:
     """This rank of those that torchrun has started."""
     rank, started = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if started != ranks:
@@ -176,14 +176,14 @@ def _led(
     device: torch.device,
     room: int | None,
     followers: Followers,
-) -> Ranked:
+) -> ParallelNetwork:
     shard = Sharded.of(checkpoint, team.mesh, dtype, device, room)
     try:
         team.gather()
     except RuntimeError as error:
         lost = followers.lost(GRACE) or str(error)
         raise RankLost(f"The ranks of this model could not be loaded: {lost}.") from error
-    return Ranked(checkpoint.shape, Lead(shard, team, followers))
+    return ParallelNetwork(checkpoint.shape, RankLeader(shard, team, followers))
 
 
 @contextmanager

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import torch
 
-from ...models.share import Part
+from ...models.share import RankCheckpoint
 from ...models.weights import Checkpoint
-from ..network.gated_mlp import Gated
+from ..network.gated_mlp import GatedMLP
 from ..network.layer import Layer
 from ..network.linear import dense
 from ..network.llama import Llama
 from ..network.network import Batch
-from .collectives import Joined, Summed, Together
+from .collectives import Collectives, ColumnParallel, RowParallel
 
 
 class Sharded(Llama):
@@ -31,17 +31,17 @@ class Sharded(Llama):
     def of(
         cls,
         whole: Checkpoint,
-        together: Together,
+        together: Collectives,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         room: int | None = None,
     ) -> Sharded:
         """Read this rank's share of the weights."""
-        network = cls.load(Part(whole, together.share), dtype, device, room)
+        network = cls.load(RankCheckpoint(whole, together.share), dtype, device, room)
         ends, shape = network.ends, network.shape
         tokens = together.share.tokens(shape.vocab)
         head = dense(ends.embedding[tokens.start : tokens.stop], None) if shape.tied else ends.head
-        network.ends = replace(ends, head=Joined(head, together, shape.vocab))
+        network.ends = replace(ends, head=ColumnParallel(head, together, shape.vocab))
         network._stack = [_summed(layer, together) for layer in network._stack]
         return network
 
@@ -50,7 +50,7 @@ class Sharded(Llama):
         self._check(batch)
 
 
-def _summed(layer: Layer, together: Together) -> Layer:
-    assert isinstance(layer.mlp, Gated)  # shares of experts are refused
-    mlp = replace(layer.mlp, down=Summed(layer.mlp.down, together))
-    return replace(layer, out=Summed(layer.out, together), mlp=mlp)
+def _summed(layer: Layer, together: Collectives) -> Layer:
+    assert isinstance(layer.mlp, GatedMLP)  # shares of experts are refused
+    mlp = replace(layer.mlp, down=RowParallel(layer.mlp.down, together))
+    return replace(layer, out=RowParallel(layer.out, together), mlp=mlp)

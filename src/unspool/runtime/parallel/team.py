@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from ...models.share import Share
-from ..network.network import Batch, Mixed, Outputs
-from .collectives import Mesh
+from ..network.network import Batch, NetworkOutputs, SoftTokens
+from .collectives import MeshCollectives
 from .sharded import Sharded
 
 PATIENCE = timedelta(minutes=5)  # that a rank waits for another within a forward; one that dies is noticed at once
@@ -26,14 +26,14 @@ LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
-class Move(NamedTuple):
+class SlotMove(NamedTuple):
     """What `Slots.move` is told."""
 
     old: Sequence[int]
     new: Sequence[int]
 
 
-Work = Batch | Move
+Work = Batch | SlotMove
 """What all ranks do at the same time."""
 
 
@@ -41,7 +41,7 @@ Work = Batch | Move
 class Team:
     """Ranks that have met: `mesh` is for what they compute, `words` for what rank 0 tells the others."""
 
-    mesh: Mesh
+    mesh: MeshCollectives
     words: dist.ProcessGroup
 
     def tell(self, work: Work | None) -> None:
@@ -73,10 +73,10 @@ def meet(share: Share, device: torch.device, folder: Path | None) -> Team:
         dist.init_process_group(backend, place, PATIENCE, share.ranks, share.rank)
         words = dist.new_group(backend="gloo", timeout=PATIENCE if share.rank == 0 else FOREVER)
     assert isinstance(words, dist.ProcessGroup)  # every rank is a member
-    return Team(Mesh(DeviceMesh(device.type, list(range(share.ranks))), share), words)
+    return Team(MeshCollectives(DeviceMesh(device.type, list(range(share.ranks))), share), words)
 
 
-def perform(network: Sharded, work: Work) -> Outputs | None:
+def perform(network: Sharded, work: Work) -> NetworkOutputs | None:
     """Do this rank's part of some work."""
     if isinstance(work, Batch):
         return network.forward(work)
@@ -86,7 +86,7 @@ def perform(network: Sharded, work: Work) -> Outputs | None:
 
 def portable(batch: Batch) -> Batch:
     """The batch as all ranks can run it: on the CPU, and with everything computed that could have been left out."""
-    mixed = None if batch.mixed is None else Mixed(*(part.cpu() for part in batch.mixed))
+    mixed = None if batch.mixed is None else SoftTokens(*(part.cpu() for part in batch.mixed))
     return replace(batch, mixed=mixed, renewals=())
 
 

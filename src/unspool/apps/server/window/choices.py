@@ -11,17 +11,17 @@ from ....core.option import options, products
 from ....recipes.methods import fills, requested, runnable
 from ....recipes.names import canonical
 from ....runtime.engine.contracts import Infill
-from ..house import House
+from ..config import ServerConfig
 
 
-def choices(lm: LM, house: House) -> list[dict[str, Any]]:
+def choices(lm: LM, house: ServerConfig) -> list[dict[str, Any]]:
     """Every method that a client may choose, as plain data; `missing` says what it lacks here, "" if nothing."""
     known = {entry.name: entry for entry in runnable()}
     allowed = house.offered if house.methods else (house.method, *known)
     return [_record(spec, known[canonical(spec).partition(":")[0]], lm, house) for spec in dict.fromkeys(allowed)]
 
 
-def _record(spec: str, entry: Entry, lm: LM, house: House) -> dict[str, Any]:
+def _record(spec: str, entry: Entry, lm: LM, house: ServerConfig) -> dict[str, Any]:
     assert entry.build is not None  # only such entries are runnable
     free = [option for option in options(entry.build).values() if not option.operator]
     return {
@@ -37,7 +37,7 @@ def _record(spec: str, entry: Entry, lm: LM, house: House) -> dict[str, Any]:
     }
 
 
-def _missing(spec: str, entry: Entry, lm: LM, house: House) -> str:
+def _missing(spec: str, entry: Entry, lm: LM, house: ServerConfig) -> str:
     drafts = {"draft": lm.draft, "small": None if lm.draft is None else lm.draft.draft}
     for need in entry.needs:
         if need == "heads" and getattr(lm.model, "heads", None) is None:

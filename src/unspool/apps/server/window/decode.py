@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope
 
 from ..asking import Asking, chat, completion
-from ..call import Call
 from ..counts import client
-from ..feed import Feed
-from ..fields import Fields
 from ..handler import Handler
 from ..limits import Limits
-from ..news import Began, Ended, Showed
 from ..refusal import Refusal
 from ..replies import DONE, line
+from ..response_stream import ResponseStream
+from ..tracked_response import TrackedResponse
+from ..worker_events import Began, Ended, Showed
 from .rounds import Rounds
 from .shown import Shown
 
 
-def understood(fields: Fields, limits: Limits, method: str) -> Asking:
+def understood(values: Mapping[str, Any], limits: Limits, method: str) -> Asking:
     """A body for the window: that of a chat if it has messages, else that of a completion; for one text, with laws."""
-    asking = (chat if fields.raw("messages") is not None else completion)(fields, limits, method)
+    asking = (chat if values.get("messages") is not None else completion)(values, limits, method)
     if len(asking.prompts) * asking.settings.n != 1:
         raise Refusal(400, "the window shows one text for a request; send several requests instead", param="n")
     return replace(asking, settings=replace(asking.settings, logprobs=0))
@@ -34,13 +33,12 @@ def understood(fields: Fields, limits: Limits, method: str) -> Asking:
 class Decode(Handler):
     """The route as an ASGI application."""
 
-    async def _answer(self, call: Call, scope: Scope, receive: Receive) -> None:
-        limits, fields = self.worker.limits, await self._fields(scope, receive)
-        asking = understood(fields, limits, self.house.method)
-        asking, made = await run_in_threadpool(asking.made, self.house.made)
+    async def _answer(self, call: TrackedResponse, scope: Scope, receive: Receive) -> None:
+        limits, values = self.worker.limits, await self._values(scope, receive)
+        asking, made = await self._understood(understood, values)
         call.about |= {"method": asking.method[:80], "stream": True}
         took = partial(self.counts.took, scope)
-        feed = Feed(self.worker, asking, made, receive, limits.seconds, took, client(scope))
+        feed = ResponseStream(self.worker, asking, made, receive, limits.seconds, took, client(scope))
         rounds = self._watched(feed, asking)
         async with feed:
             opening = await feed.next()
@@ -61,7 +59,7 @@ class Decode(Handler):
         await call.push(DONE, last=True)
         call.outcome = "completed"
 
-    def _watched(self, feed: Feed, asking: Asking) -> Rounds:
+    def _watched(self, feed: ResponseStream, asking: Asking) -> Rounds:
         """Have somebody look at the method of a feed that has not begun."""
         errand = feed.errand
 

@@ -16,7 +16,7 @@ from ....loops.guard import parts
 from ....models.vocabulary import Vocabulary
 from ....rules.constrain.constraint import Constrained, State
 from ....runtime.engine.job import Job
-from .shown import Look
+from .shown import TextObserver
 
 TOP = 8  # tokens of a law that are told
 NODES = 128  # of a tree that are told; a parent stands before its kids, so that the first ones are a tree too
@@ -46,9 +46,9 @@ class Rounds:
         self.tail = ""
 
     @property
-    def look(self) -> Look:
+    def look(self) -> TextObserver:
         """What is to be shown of a method for these rounds to be told."""
-        return Look(self._begun, self._asked, self._heard, self._ended)
+        return TextObserver(self._begun, self._asked, self._heard, self._ended)
 
     def _begun(self, text: tuple[int, ...], warp: Warp) -> None:
         self._prompt, self._told = len(text), perf_counter()

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..asking import ENDLESS
-from ..counts import Counts
-from ..house import House
+from ..bodies import ENDLESS
+from ..config import ServerConfig
+from ..counts import ServerMetrics
 from ..worker import Worker
 from .choices import choices
 from .decode import Decode
@@ -22,7 +22,7 @@ FILES = "/window/"
 OPEN = ("/", *(FILES + name for name in (*names(), SAVED)))  # there is nothing secret in them
 
 
-def routes(worker: Worker, counts: Counts, house: House) -> list[Route]:
+def routes(worker: Worker, counts: ServerMetrics, house: ServerConfig) -> list[Route]:
     """Everything that the window needs."""
 
     async def page(_: Request) -> Response:

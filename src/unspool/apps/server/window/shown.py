@@ -8,14 +8,14 @@ from typing import Any
 
 from ....core.asks import Ask, Decoding, Done
 from ....core.chance import Chance
-from ....core.claim import Method
+from ....core.claim import Method, fit
 from ....core.stop import Stop
 from ....core.warp.warp import Warp
-from ....recipes.methods import Branching, Fitting
+from ....recipes.methods import Branching
 
 
 @dataclass(frozen=True)
-class Look:
+class TextObserver:
     """Who looks at one text: `begun` is told what it goes on from, `asked` every ask before it is answered, `heard`
     every answer, `ended` the end."""
 
@@ -30,12 +30,12 @@ class Shown:
     """A method with one who looks; for one text, as whoever looks keeps its place in it."""
 
     method: Method
-    look: Look
+    look: TextObserver
 
     def fit(self, vocabulary: Any) -> Shown:
         """With the method made to fit this vocabulary."""
         made = self.method
-        return replace(self, method=made.fit(vocabulary)) if isinstance(made, Fitting) else self
+        return replace(self, method=fit(made, vocabulary))
 
     @property
     def texts(self) -> int:

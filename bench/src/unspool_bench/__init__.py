@@ -1,0 +1,33 @@
+"""Benchmarks: suites that race methods, and tasks whose right answers, and whose best possible scores, are known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unspool.core.lazy import lazily
+
+if TYPE_CHECKING:
+    from . import apart as apart
+    from . import chart as chart
+    from . import contender as contender
+    from . import journal as journal
+    from . import machine as machine
+    from . import parallel as parallel
+    from . import peers as peers
+    from . import pupil as pupil
+    from . import race as race
+    from . import report as report
+    from . import schemas as schemas
+    from . import score as score
+    from . import shelf as shelf
+    from . import standing as standing
+    from . import suites as suites
+    from . import takers as takers
+    from . import tasks as tasks
+    from . import tuning as tuning
+
+_MODULES = (
+    "apart chart contender journal machine parallel peers pupil race "
+    "report schemas score shelf standing suites takers tasks tuning"
+)
+__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))

@@ -1,0 +1,1 @@
+"""What this distribution adds to the command `unspool`: bench, report and auto-tune."""

@@ -1,0 +1,98 @@
+"""`unspool train`: change a model's weights, or measure what a change is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+def _module(name: str) -> Any:
+    return import_module(f".{name}", __package__)
+
+
+class _Command(click.Command):
+    """A command whose options are the settings of a module of `unspool_train`, imported when it is used."""
+
+    def __init__(self, name: str, module: str, function: str, short_help: str, help: str) -> None:
+        self.module, self.function = module, function
+        super().__init__(name, callback=self._run, short_help=short_help, help=help)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """One option per setting."""
+        if not self.params:
+            for own in fields(_module(self.module).Settings):
+                flag = "--" + own.name.replace("_", "-")
+                asks: dict[str, Any] = {"default": own.default, "help": own.metadata["help"]}
+                kind = {"is_flag": True} if isinstance(own.default, bool) else {"type": type(own.default)}
+                shown = own.default not in ("", False)
+                self.params.append(click.Option([flag, own.name], show_default=shown, **asks, **kind))
+        return super().get_params(ctx)
+
+    def make_parser(self, ctx: click.Context) -> Any:
+        """The parser, once the options are known."""
+        self.get_params(ctx)
+        return super().make_parser(ctx)
+
+    def _run(self, **given: Any) -> int:
+        module = _module(self.module)
+        run: Callable[[Any], object] = getattr(module, self.function)
+        run(module.Settings(**given))
+        return 0
+
+
+@click.group(short_help="Train heads that look ahead, or adapt a model to block diffusion.")
+def train() -> None:
+    """Train heads that draft for a model, or adapt one so that it fills blocks of tokens in any order.
+
+    \b
+      unspool train speak --like corpus/ --out corpus/fresh.npz
+      unspool train heads --corpus corpus/ --out heads/ --minutes 6
+      unspool train adapt --corpus corpus/ --out adapted/ --minutes 12
+      unspool train evaluate --delta adapted/ --prompts corpus/fresh.npz
+    """
+
+
+train.add_command(
+    _Command(
+        "adapt",
+        "adapt",
+        "adapt",
+        "Adapt a causal model to block diffusion.",
+        "Adapt a causal model to block diffusion and write the change, compressed, to OUT/delta.safetensors. "
+        "Every weight is trained first; then the change is cut to its final size and trained on in that form. "
+        "Ctrl-C ends training and writes what there is.",
+    )
+)
+train.add_command(
+    _Command(
+        "evaluate",
+        "evaluate",
+        "evaluate",
+        "Measure adapted weights by decoding prompts.",
+        "Decode prompts one token per forward and by threshold, and print tokens per forward, the likelihood per "
+        "token under the model before adaptation, exact matches with one per forward, and repetition.",
+    )
+)
+train.add_command(
+    _Command(
+        "heads",
+        "heads",
+        "heads",
+        "Train heads that look ahead, for the method heads.",
+        "Train heads that guess the tokens after the next one from a model's last state, and write them to "
+        "OUT/heads.safetensors, with how often their guesses are right. Ctrl-C ends training and writes what there is.",
+    )
+)
+train.add_command(
+    _Command(
+        "speak",
+        "speak",
+        "speak",
+        "Write documents in the model's own words to train on.",
+        "Let the model ask itself questions by sampling and answer them greedily, and write the conversations.",
+    )
+)

@@ -1,0 +1,124 @@
+"""The bodies of the two interfaces that write text: every field that is read, with its type and its bounds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, model_validator
+
+from .fields import COUNTED, FEW_MISTAKES, Body
+from .messages import Message
+from .prediction import Prediction
+from .refusal import Refusal
+from .response_format import ResponseFormat, Text, Texts
+from .tools import CHOICES, MOST, FunctionTool, ToolChoice
+
+ENDLESS = 2**31  # more than any number of tokens or texts
+MOST_TOP = 20  # alternatives of a token
+MOST_STOPS = 16  # each costs a little at every token
+UNSUPPORTED = {
+    "functions": "functions are not supported; give them as tools",
+    "function_call": "function_call is not supported; give tool_choice",
+    "audio": "audio is not supported; this server writes text",
+    "suffix": "suffix is not supported; leave it out",
+    "echo": "echo is not supported; the prompt is not repeated",
+}
+MISPLACED = {  # ours, where they would be ignored
+    "method": 'give it as "decoding": {"method": …}',
+    "json_schema": 'give it as "response_format": {"type": "json_schema", "json_schema": {"schema": …}}',
+    "regex": 'give it as "response_format": {"type": "regex", "regex": …}',
+    "grammar": 'give it as "response_format": {"type": "grammar", "grammar": …}',
+    "choices": 'give them as "response_format": {"type": "choices", "choices": […]}',
+}
+Amount = Annotated[int, Field(ge=1, le=ENDLESS), COUNTED]
+Alternatives = Annotated[int, Field(ge=0, le=MOST_TOP), COUNTED]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+TokenName = Annotated[str, Field(pattern="^[0-9]{1,11}$")]
+Biases = Annotated[dict[TokenName, Bias | None], FEW_MISTAKES, Field(json_schema_extra={"additionalProperties": False})]
+Token = Annotated[int, Field(ge=0), COUNTED]
+MOST_PROMPTS, MOST_MESSAGES = 1024, 4096  # beyond what any server lets through, and read in no time
+Tokens = Annotated[list[Token], Field(min_length=1, fail_fast=True)]
+
+
+class StreamOptions(Body):
+    """Whether a stream ends with what it took."""
+
+    include_usage: bool | None = None
+
+
+class Decoding(Body):
+    """How the text is to be written."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    method: str | None = None
+
+
+class TextRequest(Body):
+    """What both interfaces read; null means as much as to leave a field out."""
+
+    model: str | None = None
+    n: Amount | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**64 - 1), COUNTED] | None = None
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: Annotated[int, Field(ge=0, le=2**31), COUNTED] | None = None
+    min_p: float | None = Field(None, ge=0, le=1)
+    repetition_penalty: float | None = Field(None, ge=0.01, le=100)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    max_tokens: Amount | None = None
+    max_completion_tokens: Amount | None = None
+    stop: Text | Annotated[Texts, Field(max_length=MOST_STOPS)] | None = Field(
+        None, description=f"a string or a list of at most {MOST_STOPS} strings, none of them empty"
+    )
+    logit_bias: Biases | None = Field(
+        None, description="an object with a token's number as every key, and numbers from -100 to 100"
+    )
+    response_format: ResponseFormat | None = None
+    prediction: Prediction | None = Field(None, description='{"type": "content", "content": …}')
+    decoding: Decoding | None = Field(
+        None, description='an object with nothing but a method, as in {"method": "lookup:ngram=2"}'
+    )
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_what_would_be_ignored(cls, values: Any) -> Any:
+        """Fields that change what a client gets back, so that silence would mislead it."""
+        for name, why in UNSUPPORTED.items():
+            if values.get(name) not in (None, False, []):
+                raise Refusal(400, why, param=name, code="unsupported_parameter")
+        for name, where in MISPLACED.items():
+            if values.get(name) is not None:
+                raise Refusal(400, f"{name} stands where it is not read; {where}", param=name, code="unknown_parameter")
+        return values
+
+
+class ChatRequest(TextRequest):
+    """The body of a chat."""
+
+    messages: list[Message] = Field(
+        min_length=1, max_length=MOST_MESSAGES, fail_fast=True, description="a list of at least one message"
+    )
+    logprobs: bool | None = None
+    top_logprobs: Alternatives | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=MOST, fail_fast=True)] | None = Field(
+        None, description=f"a list of at most {MOST} functions"
+    )
+    tool_choice: ToolChoice | None = Field(None, description=CHOICES)
+    parallel_tool_calls: bool | None = None
+
+
+class CompletionRequest(TextRequest):
+    """The body of a completion."""
+
+    prompt: (
+        str
+        | Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
+        | Tokens
+        | Annotated[list[Tokens], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
+    ) = Field(description="a string, a list of strings, a list of tokens, or a list of such lists")
+    logprobs: Alternatives | None = None
+    best_of: Amount | None = None

@@ -1,0 +1,112 @@
+"""Settings from a file: values looked up by name, with their types checked and errors that say which one is wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..core.errors import BadModel
+
+_LARGEST = 1 << 40
+
+
+def _positive(value: object) -> bool:
+    """Whether it is a number above 0 that a float can hold; JSON has larger ones."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and 0 < value <= sys.float_info.max  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class ConfigFields:
+    """The settings of a model file; `source` names the file in errors, and `prefix` is put before every name."""
+
+    values: Mapping[str, object]
+    source: str
+    prefix: str = ""
+
+    def get(self, name: str) -> object:
+        """Return a value as it stands, or None if it is absent or null."""
+        return self.values.get(self.prefix + name)
+
+    def fail(self, name: str, expected: str) -> BadModel:
+        """Make the error that says what stands in the file and what should."""
+        given = repr(self.get(name))
+        given = given if len(given) <= 80 else given[:77] + "..."
+        return BadModel(
+            f"{self.source}: {self.prefix + name!r} is {given}; expected {expected}. The file is damaged or odd."
+        )
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """Return a positive whole number."""
+        value = self.get(name)
+        value = default if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < _LARGEST:
+            raise self.fail(name, "a positive whole number")
+        return value
+
+    def whole_or_none(self, name: str) -> int | None:
+        """Return a positive whole number, or None if it is absent."""
+        return None if self.get(name) is None else self.whole(name)
+
+    def count(self, name: str, default: int) -> int:
+        """Return a whole number from 0 on."""
+        value = self.get(name)
+        value = default if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LARGEST:
+            raise self.fail(name, "a whole number from 0 on")
+        return value
+
+    def real(self, name: str, default: float | None = None) -> float:
+        """Return a positive finite number."""
+        value = self.get(name)
+        value = default if value is None else value
+        if not _positive(value):
+            raise self.fail(name, "a positive number")
+        assert isinstance(value, (int, float))
+        return float(value)
+
+    def real_or_none(self, name: str) -> float | None:
+        """Return a positive finite number, or None if it is absent."""
+        return None if self.get(name) is None else self.real(name)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return true or false."""
+        value = self.get(name)
+        value = default if value is None else value
+        if not isinstance(value, bool):
+            raise self.fail(name, "true or false")
+        return value
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Return a string."""
+        value = self.get(name)
+        value = default if value is None else value
+        if not isinstance(value, str):
+            raise self.fail(name, "a string")
+        return value
+
+    def reals(self, name: str, count: int) -> tuple[float, ...]:
+        """Return a list of `count` positive numbers."""
+        value = self.get(name)
+        if not isinstance(value, list) or len(value) != count:
+            raise self.fail(name, f"a list of {count} numbers")
+        if not all(map(_positive, value)):
+            raise self.fail(name, f"a list of {count} positive numbers")
+        return tuple(float(item) for item in value)
+
+    def within(self, name: str) -> ConfigFields | None:
+        """Return the settings nested under a name, or None if it is absent or null."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise self.fail(name, "a group of settings")
+        return ConfigFields(value, f"{self.source}: {name}")
+
+
+def elsewhere(source: str, problem: str) -> BadModel:
+    """Make the error for a model that is sound but not for the native runtime."""
+    return BadModel(
+        f"{source}: {problem}, which the native runtime does not do. Use the transformers runtime for this model."
+    )

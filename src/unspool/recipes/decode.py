@@ -1,0 +1,86 @@
+"""Recipes of ways to decode that are neither drafting, unmasking nor search."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from ..core.claim import Method
+from ..core.option import CANVAS, LEVEL, SHARE, STEP, WEIGHT, Choice, FreeText, Numbers, Product, Range, part
+from ..loops.denoise import Denoise
+from ..rules import decode, unmask
+
+
+def anyorder(
+    depth: Annotated[int, Range(1, 64)] = 5,
+    guess: Annotated[str, Choice(("alike", "copied"))] = "alike",
+    order: Annotated[str, Choice(("left", "mixed"))] = "left",
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
+    """Draft `depth` holes by one look (`alike`) or from the canvas (`copied`), in the order `left` or `mixed`."""
+    guesses: dict[str, decode.HoleDrafter] = {"alike": decode.Alike(), "copied": decode.Copied()}
+    orders: dict[str, decode.HoleOrder] = {"left": decode.left, "mixed": decode.mixed}
+    return decode.AnyOrder(depth, size, part("guess", guess, guesses), part("order", order, orders))
+
+
+def deliberate(
+    doubt: Annotated[str, Choice(("least", "scattered", "chunks"))] = "least",
+    share: Annotated[float, SHARE] = 0.3,
+    chunks: Annotated[int, Range(1, 1024)] = 4,
+    draft: Annotated[float, LEVEL] = 0.5,
+    threshold: Annotated[float, LEVEL] = 0.9,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
+    """A quick text with the threshold `draft`; then a `share` of it (least, scattered) or its `chunks` again."""
+    doubts: dict[str, decode.Doubt] = {
+        "least": decode.Least(share),
+        "scattered": decode.Scattered(share),
+        "chunks": decode.Chunks(chunks),
+    }
+    quick = Denoise(unmask.Confident(draft), size)
+    return decode.Deliberate(quick, part("doubt", doubt, doubts), unmask.Confident(threshold))
+
+
+def fragments(
+    rounds: Annotated[int, Range(0, 1024)] = 10,
+    least: Annotated[int, Range(1, 1024)] = 5,
+    most: Annotated[int, Range(1, 1024)] = 15,
+    randomness: Annotated[float, WEIGHT] = 0.5,
+    size: Annotated[int, CANVAS] = 0,
+) -> Method:
+    """Fragments between full stops, by the model's own taste."""
+    rule = unmask.Cooling(randomness)
+    return decode.Fragments(Denoise(rule, size), rounds=rounds, least=least, most=most, unmask=rule)
+
+
+def insert(
+    none: Annotated[int, Range(-1, 2**31 - 1)] = -1,
+    words: Annotated[tuple[int, ...], Numbers(Range(0, 2**31 - 1), 64)] = (),
+    rounds: Annotated[int, Range(1, 64)] = 10,
+    decay: Annotated[int, Range(0, 64)] = 1,
+) -> Method:
+    """Insert round these words, for a model whose token `none` says that a gap stays closed."""
+    return decode.Insert(none, words, rounds, decay)
+
+
+def slots(
+    size: Annotated[int, CANVAS] = 0,
+    beam: Annotated[int, Range(1, 32)] = 8,
+    warm: Annotated[int, Range(0, 1024)] = 1,
+    together: Annotated[int, Range(1, 64)] = 2,
+) -> Annotated[Method, Product(1024, "beam", "beam", "together")]:
+    """So many slots, as many beams."""
+    return decode.Slots(size, beam, warm, together)
+
+
+def steps(
+    threshold: Annotated[float, Range(0, 100)] = 7.0,
+    longest: Annotated[int, STEP] = 512,
+    first: Annotated[int, Range(0, 4096)] = 0,
+) -> Method:
+    """Steps that end with a blank line, judged by the ready-made question for chat models."""
+    return decode.Steps(None, threshold, longest, first)
+
+
+def template(words: Annotated[str, FreeText(512)] = "", longest: Annotated[int, STEP] = 24) -> Method:
+    """A template of words, as in words=dog+ball; at most `longest` tokens between two of them."""
+    return decode.Template(tuple(words.split("+")) if words else (), longest)

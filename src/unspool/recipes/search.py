@@ -1,0 +1,193 @@
+"""Recipes of searches: how wide, how far, and by what texts are compared."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from ..core.claim import Method
+from ..core.option import BUDGET, FILE, STEP, TEXTS, WEIGHT, Choice, FreeText, Product, Range, part
+from ..core.warp.warp_limits import expect
+from ..rules import constrain, search
+
+PAUSES = (".", ",", "\n", "?", "!", ":", ";", ")", "]", "}")
+ANSWER = "How good is your answer so far? Give one digit from 0 to 9: 9 if it is right, 0 if it is wrong."
+CHECKS = 2**15  # of a constraint, for all particles together, between two forwards
+
+
+def astar(
+    kids: Annotated[int, TEXTS] = 3, longest: Annotated[int, STEP] = 64, rows: Annotated[int, Range(1, 8000)] = 4000
+) -> Method:
+    """Steps are lines, marked by how likely they are; it draws, so it wants a temperature above 0."""
+    return search.AStar(kids, search.Likely(), search.Border(("\n",), longest), rows)
+
+
+def beam(
+    width: Annotated[int, TEXTS] = 4,
+    alpha: Annotated[float, Range(-100, 100)] = 1.0,
+    length: Annotated[str, Choice(tuple(search.LENGTH))] = "power",
+    patience: Annotated[str, Choice(tuple(search.PATIENCE))] = "likely",
+    rows: Annotated[int, BUDGET] = 0,
+) -> Method:
+    """Beam search with lengths weighed as transformers does, or as `length=gnmt`."""
+    return search.Beam(
+        width, part("length", length, search.LENGTH)(alpha), part("patience", patience, search.PATIENCE), rows
+    )
+
+
+def cautious(
+    trials: Annotated[int, TEXTS] = 10,
+    low: Annotated[float, WEIGHT] = 0.01,
+    high: Annotated[float, WEIGHT] = 1.5,
+    longest: Annotated[int, STEP] = 64,
+    rows: Annotated[int, BUDGET] = 0,
+) -> Method:
+    """Cautious next-token prediction; it draws, so it wants a temperature above 0."""
+    border = search.Border(PAUSES, longest)
+    return search.Branch(search.Cautious(trials, low, high), search.Likely(), border, rows=rows, texts=trials + 1)
+
+
+def chaotic(
+    entropy: Annotated[float, Range(0, 1000, endless=True)] = 1.0,
+    ratio: Annotated[float, Range(0, 1000, endless=True)] = 0.5,
+    top: Annotated[int, TEXTS] = 3,
+    weight: Annotated[float, Range(-1000, 1000)] = 2.0,
+    longest: Annotated[int, STEP] = 64,
+    rows: Annotated[int, BUDGET] = 0,
+) -> Method:
+    """Self-evaluation with the ready-made question for chat models."""
+    mark = search.Leaning(search.Judged(question=ANSWER), weight)
+    return search.Branch(search.Chaotic(entropy, ratio, top), mark, search.Border((), longest), 1, rows, texts=top + 1)
+
+
+def diverse(
+    groups: Annotated[int, TEXTS] = 4,
+    width: Annotated[int, TEXTS] = 1,
+    apart: Annotated[float, WEIGHT] = 0.5,
+    alpha: Annotated[float, Range(-100, 100)] = 1.0,
+    length: Annotated[str, Choice(tuple(search.LENGTH))] = "power",
+    patience: Annotated[str, Choice(tuple(search.PATIENCE))] = "likely",
+    rows: Annotated[int, BUDGET] = 0,
+) -> Annotated[Method, Product(64, "groups", "width")]:
+    """`groups` beam searches of `width` beams each."""
+    return search.Diverse(
+        groups,
+        width,
+        apart,
+        part("length", length, search.LENGTH)(alpha),
+        part("patience", patience, search.PATIENCE),
+        rows,
+    )
+
+
+def foresight(
+    rollouts: Annotated[int, TEXTS] = 8,
+    steps: Annotated[int, Range(1, 64)] = 4,
+    tau: Annotated[float, Range(0, 1e9)] = 0.05,
+    longest: Annotated[int, STEP] = 64,
+    rows: Annotated[int, BUDGET] = 0,
+) -> Method:
+    """Steps are lines; it draws, so it wants a temperature above 0."""
+    return search.Foresight(rollouts, steps, tau, search.Likely(), search.Border(("\n",), longest), rows)
+
+
+def mcts(
+    kids: Annotated[int, TEXTS] = 3,
+    rollouts: Annotated[int, Range(1, 4096)] = 256,
+    width: Annotated[int, Range(1, 16)] = 1,
+    base: Annotated[float, Range(0.001, 1e9)] = 10.0,
+    explore: Annotated[float, Range(0, 1e6)] = 4.0,
+    enough: Annotated[float, Range(-1e9, 1e9)] = 0.0,
+    reward: Annotated[str, FILE] = "",
+    rows: Annotated[int, Range(1, 8000)] = 4000,
+) -> Annotated[Method, Product(8192, "kids", "rollouts")]:
+    """Planning for a reward that is FILE.py:NAME, or else for likely texts; `enough` ends it, 0 is never enough."""
+    function = search.reward_of(reward) if reward else None
+    return search.Mcts(function, kids, rollouts, width, base, explore, enough or math.inf, rows)
+
+
+def neurologic(
+    words: Annotated[str, FreeText(256)] = "",
+    width: Annotated[int, Range(1, 32)] = 4,
+    ahead: Annotated[str, Choice(("greedy", "beam", "sample"))] = "greedy",
+    steps: Annotated[int, Range(0, 64)] = 5,
+    alpha: Annotated[float, WEIGHT] = 0.25,
+    prune: Annotated[int, Range(1, 1000)] = 50,
+    tolerance: Annotated[int, Range(0, 64)] = 2,
+    penalty: Annotated[float, Range(-100, 100)] = 0.2,
+    rows: Annotated[int, BUDGET] = 0,
+) -> Annotated[Method, Product(4096, "width", "width", "words")]:
+    """Beams for keywords, as in words=dog/dogs+ball; `ahead` is greedy, beam or sample; 0 steps is NeuroLogic's own."""
+    known: dict[str, search.Ahead] = {
+        "greedy": search.Greedy(steps),
+        "beam": search.Beamed(steps),
+        "sample": search.Sampled(steps),
+    }
+    look = part("lookahead", ahead, known)
+    demand = constrain.Keywords(tuple(tuple(clause.split("/")) for clause in words.split("+"))) if words else None
+    return search.Neurologic(width, look, alpha, prune, tolerance, search.Power(penalty), rows=rows, demand=demand)
+
+
+def rewarded(
+    reward: Annotated[str, FILE] = "",
+    beta: Annotated[float, Range(1e-9, 1e6)] = 1.0,
+    partial: Annotated[str, FILE] = "",
+    ahead: Annotated[int, Range(0, 64)] = 0,
+    steps: Annotated[int, Range(0, 4096)] = 0,
+    particles: Annotated[int, TEXTS] = 8,
+    power: Annotated[float, Range(0.001, 1000)] = 1.0,
+    block: Annotated[int, STEP] = 8,
+    moves: Annotated[int, Range(0, 64)] = 0,
+    back: Annotated[int, Range(1, 64)] = 1,
+    resample: Annotated[str, Choice(tuple(search.RESAMPLE))] = "systematic",
+    threshold: Annotated[float, WEIGHT] = 0.5,
+    rows: Annotated[int, BUDGET] = 0,
+) -> Annotated[Method, Product(256, "particles", "ahead"), Product(1024, "particles", "back")]:
+    """Particles for a reward that is FILE.py:NAME; with `ahead`, so many rollouts say who is gone on with."""
+    again = part("resampling", resample, search.RESAMPLE)
+    wanted: constrain.UnboundPotential = constrain.Potential()
+    if reward:
+        wanted = search.Rewarded(search.reward_of(reward), beta, search.reward_of(partial) if partial else None)
+    twist: search.Twist = search.LookaheadTwist(ahead, steps) if ahead else search.PrefixTwist()
+    full = constrain.FullMask(power)
+    return search.Smc(particles, full, wanted, again, threshold, block, moves, rows, back, twist)
+
+
+def several(count: Annotated[int, TEXTS] = 8, rows: Annotated[int, BUDGET] = 0) -> Method:
+    """The most likely of `count` texts."""
+    border = search.Border((), search.FOREVER)
+    return search.Branch(search.Several(count), search.Likely(), border, rows=rows, texts=count + 1)
+
+
+def smc(
+    particles: Annotated[int, TEXTS] = 8,
+    propose: Annotated[str, Choice(("masked", "recursive", "geometric", "adaptive"))] = "masked",
+    power: Annotated[float, Range(0.001, 1000)] = 1.0,
+    resample: Annotated[str, Choice(tuple(search.RESAMPLE))] = "stratified",
+    threshold: Annotated[float, WEIGHT] = 0.5,
+    block: Annotated[int, STEP] = 1,
+    moves: Annotated[int, Range(0, 64)] = 0,
+    back: Annotated[int, Range(1, 64)] = 1,
+    checks: Annotated[int, Range(0, CHECKS)] = 0,
+    rows: Annotated[int, BUDGET] = 0,
+) -> Annotated[Method, Product(1024, "particles", "back"), Product(CHECKS, "particles", "checks")]:
+    """Particles for the request's constraint, and for p(text)^power if that is not 1.
+
+    `checks` bounds how often the constraint is asked for one token; 0 shares out a bound among the particles.
+    """
+    recursive = constrain.Recursive(checks or CHECKS // particles)
+    known: dict[str, constrain.Propose] = {
+        "masked": constrain.FullMask(power),
+        "recursive": recursive,
+        "geometric": constrain.Geometric(),
+        "adaptive": constrain.AdaptiveRejection(recursive),
+    }
+    proposal = part("proposal", propose, known)
+    expect(power == 1 or propose == "masked", "smc:power", power, "1, unless propose=masked, which alone knows powers")
+    again = part("resampling", resample, search.RESAMPLE)
+    return search.Smc(particles, proposal, constrain.Potential(), again, threshold, block, moves, rows, back)
+
+
+def stochastic(width: Annotated[int, TEXTS] = 4, rows: Annotated[int, BUDGET] = 0) -> Method:
+    """`width` different texts; the first is handed out."""
+    return search.Stochastic(width, rows)

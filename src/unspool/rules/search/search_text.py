@@ -1,0 +1,94 @@
+"""A text of a search: what was written after the prompt, how likely it is, and whether it has ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
+
+from ...core.asks import Ask, Done, Emit
+from ...core.errors import EmptyLaw
+from ...core.law import Law
+from ...core.stop import Stop, Tail
+from ...core.warp.warp import Prefix, Warp
+
+ROWS = "rows"  # the reason of a text that was still unfinished when the budget was spent
+
+
+class Backpointer(NamedTuple):
+    """The law that a token was chosen from, before warps, the prefix that shapes it, and the token before."""
+
+    raw: Law
+    prefix: Prefix
+    back: Backpointer | None
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """One of the texts that a search compares.
+
+    `logp` is the sum of its tokens' log-probabilities after all warps, `score` what the search ranks it by, once there
+    is something to rank.
+    """
+
+    prefix: Prefix
+    tail: Tail
+    tokens: tuple[int, ...] = ()
+    logp: float = 0.0
+    score: float = -math.inf
+    reason: str | None = None
+    trim: int = 0
+    last: Backpointer | None = None
+
+    @staticmethod
+    def begin(text: tuple[int, ...], warp: Warp, stop: Stop) -> Text:
+        """Nothing written yet."""
+        tail = stop.start()
+        return Text(Prefix.of(text, warp, stop.left(tail)), tail)
+
+    def then(self, token: int, raw: Law, law: Law, stop: Stop) -> Text:
+        """This text with one more token, chosen from `law`, which the model gave as `raw`."""
+        _, reason, tail, trim = stop.cut(self.tail, (token,))
+        logp = self.logp + law.logprob(token)
+        link = Backpointer(raw, self.prefix, self.last)
+        return Text(self.prefix.then((token,)), tail, (*self.tokens, token), logp, -math.inf, reason, trim, link)
+
+    def ranked(self, score: float) -> Text:
+        """This text with a score."""
+        return replace(self, score=score)
+
+    def links(self, since: int = 0) -> list[Backpointer]:
+        """How its tokens came about, those from number `since` on."""
+        links, link = list[Backpointer](), self.last
+        while link is not None and len(links) < len(self.tokens) - since:
+            links.append(link)
+            link = link.back
+        return links[::-1]
+
+
+Watch: TypeAlias = Callable[[Sequence[Text]], None]
+"""Is told all texts that a search found, best first, however it ends: finished, out of budget or cancelled."""
+
+
+def unwatched(found: Sequence[Text]) -> None:
+    """Nobody looks at what else was found."""
+
+
+def said(text: Text, since: int, rounds: int = 1) -> Emit:
+    """The tokens of a text from number `since` on, with their laws, for whoever listens."""
+    links = text.links(since)
+    before, after = [link.raw for link in links], [link.prefix.shape(link.raw) for link in links]
+    return Emit(text.tokens[since:], before, after, rounds=rounds)
+
+
+def told(found: Sequence[Text], forwards: int) -> Generator[Ask, Any, Done]:
+    """Hand out the first of these texts, with its laws."""
+    if not found:
+        raise EmptyLaw(
+            "the search has no text left: every one of them came to a place where no token may follow. Loosen the "
+            "warps or constraints, or search more widely."
+        )
+    best = found[0]
+    yield said(best, 0, forwards)
+    return Done(best.tokens, best.reason or ROWS, best.trim)

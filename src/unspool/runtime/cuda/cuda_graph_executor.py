@@ -1,0 +1,187 @@
+"""Forwards of a cached model as CUDA graphs: requests become rows of rectangular buckets, each captured once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ...core.asks import Check, Write
+from ...core.chance import Philox
+from ...core.errors import BadScores
+from ...core.verifier import Kernel, kernel_of
+from ...core.warp.temperature import temperature_of
+from ..cache.forward_request import ForwardRequest, attach_outputs
+from ..cache.logits_row import LogitsRow
+from ..cache.sequence import CachedSequence
+from ..engine.contracts import LAST
+from ..network.head_guesses import foresee
+from ..network.lookahead_heads import MedusaHeads
+from .block_table import BlockTable
+from .device_rejection import rejected
+from .footprint import FLOCK, LANES, PORTION, SHORTEST, WIDEST, lanes_for, step_up
+from .fused import Fused
+from .graph_bucket import Bucket, Kind, Lines, Size
+from .packing import Packed, packed
+
+FEW = 4  # rows up to which short prompts go with the step that gives logits for all tokens
+BROKEN = -1  # the token of scores that no token can be picked from
+
+
+class DeviceCheck(NamedTuple):
+    """A check that kernels can decide, with the temperature that its warps come down to."""
+
+    check: Check
+    temperature: float
+
+    @property
+    def rejects(self) -> bool:
+        """Whether drafted tokens fall by coins."""
+        return kernel_of(self.check.verify) is Kernel.REJECTION and self.temperature > 0
+
+
+class Sampling(NamedTuple):
+    """How the rows of a step are drawn: temperatures, 0 for greedy, and the keys of their random numbers."""
+
+    temperatures: list[float]
+    chances: list[Philox]
+
+    @staticmethod
+    def of(writes: Sequence[Write]) -> Sampling | None:
+        """That of texts that are to be written on; None if one of them is drawn otherwise."""
+        temperatures = [t for write in writes if (t := temperature_of(write.prefix.warp)) is not None]
+        chances = [write.chance for write in writes if isinstance(write.chance, Philox)]
+        return None if min(len(temperatures), len(chances)) < len(writes) else Sampling(temperatures, chances)
+
+
+def broken() -> BadScores:
+    """What to tell a request whose scores no token can be picked from."""
+    return BadScores(
+        "the model returned NaN or infinite scores on the device. Its weights or its precision are broken: "
+        "try dtype fp32 or bf16, and check the file with `unspool pull --check`."
+    )
+
+
+class CudaGraphExecutor:
+    """Runs requests on a device: rows in rectangular buckets, each a graph that is captured when first needed."""
+
+    chunk = PORTION
+
+    def __init__(self, network: Fused, sequences: int = LANES, make: Callable[..., Bucket] = Bucket) -> None:
+        self.network, self.make = network, make
+        longest = step_up(network.context, SHORTEST)
+        self.block_table = BlockTable(lanes_for(network.slots.room, sequences), longest, network.device)
+        self.buckets: dict[Size, Bucket] = {}
+
+    def forward(self, requests: list[ForwardRequest], wants: tuple[int, ...]) -> None:
+        """Compute all new tokens and attach laws and hidden states; prompts are read before, chunk by chunk."""
+        self.verify(requests, wants, [])
+
+    def verify(
+        self,
+        requests: list[ForwardRequest],
+        wants: tuple[int, ...],
+        checks: list[DeviceCheck],
+        heads: MedusaHeads | None = None,
+    ) -> list[list[int]]:
+        """The forward; with checks, the index of each last accepted token and the token after it.
+
+        If there are `heads`, they guess where the accepted path ends; what they read is kept for other places.
+        """
+        read = self.read_prompts(requests, WIDEST if len(requests) <= FEW else 1)
+        rows = [packed(request, done) for request, done in zip(requests, read, strict=True)]
+        longest = max(row.past + len(row.tokens) for row in rows)
+        bits = max(row.past - row.clear + len(row.tokens) for row in rows)
+        tokens = max(len(row.tokens) for row in rows)
+        if any(row.past > row.clear for row in rows):  # drafts of earlier forwards take bits
+            tokens = max(tokens, 2, -(-bits // 2))
+        bucket = self.bucket(Kind.TREE, len(rows), tokens, longest)
+        bucket.fill(rows, self._lines(requests, rows))
+        if checks:
+            bucket.sampling([each.temperature for each in checks], [each.check.chance for each in checks])
+        bucket.heads = heads
+        bucket.run(want=wants if heads is None else tuple(sorted({*wants, LAST})))
+        self._attach(requests, rows, bucket, wants, heads is not None)
+        verdicts: list[list[int]] = []
+        if checks and checks[0].rejects:
+            verdicts = rejected(bucket, rows, [each.check for each in checks], BROKEN)
+        elif checks:
+            verdicts = bucket.verdicts[: len(rows), :2].tolist()
+            if heads is not None:
+                foresee(requests, bucket.ahead)
+        return [[index + done, token] for (index, token), done in zip(verdicts, read, strict=False)]
+
+    def _attach(
+        self,
+        requests: list[ForwardRequest],
+        rows: list[Packed],
+        bucket: Bucket,
+        wants: tuple[int, ...],
+        guess: bool,
+    ) -> None:
+        """Give every request its rows of the step's outputs, copied, since the graph writes its own again."""
+        logits, best = bucket.logits.clone(), bucket.best.clone()
+        hidden = {layer: bucket.hidden[layer].clone() for layer in wants}
+        states = bucket.hidden[LAST].clone() if guess else None
+        for number, (request, row) in enumerate(zip(requests, rows, strict=True)):
+            first = number * bucket.size.tokens + max(row.root, 0)
+            request.logits, request.ready = (own[first : first + 1 + len(request.added)] for own in (logits, best))
+            request.states = None if states is None else states[first : first + 1 + len(request.added)]
+            attach_outputs(request, lambda at: LogitsRow(logits, at), hidden, first)
+            self.block_table.kept(request.leaf, row.clear)
+
+    def prefill(self, requests: list[ForwardRequest]) -> None:
+        """Read all owed tokens, chunk by chunk: keys and values, no logits."""
+        self.read_prompts(requests, 0)
+
+    def read_prompts(self, requests: list[ForwardRequest], width: int) -> list[int]:
+        """Read what is owed, chunk by chunk, until at most `width` tokens are left; how many of each were read.
+
+        Unless everything is read, the last token of a text is not.
+        """
+        done, last = [0] * len(requests), min(width, 1)
+        while True:
+            left = [i for i, r in enumerate(requests) if len(r) - done[i] > width and len(r.owed) - done[i] > last]
+            if not left:
+                return done
+            most = max(min(PORTION, len(requests[i].owed) - last - done[i]) for i in left)
+            left = left[: max(1, FLOCK // step_up(most, WIDEST))]
+            chunks = [_chunk(requests[i], done[i], min(PORTION, len(requests[i].owed) - last - done[i])) for i in left]
+            longest = max(row.past + len(row.tokens) for row in chunks)
+            bucket = self.bucket(Kind.FILL, len(chunks), max(len(row.tokens) for row in chunks), longest)
+            bucket.fill(chunks, self._lines([requests[i] for i in left], chunks))
+            bucket.run()
+            for i, row in zip(left, chunks, strict=True):
+                done[i] += len(row.tokens)
+
+    def forget(self, sequence: CachedSequence, size: int = 0) -> None:
+        """From its token `size` on, a sequence has other slots than stand in the block table; without any, no line."""
+        if size:
+            self.block_table.cut(sequence, size)
+        else:
+            self.block_table.left(sequence)
+
+    def _lines(self, requests: list[ForwardRequest], rows: list[Packed]) -> Lines:
+        return self.block_table.lines([request.leaf for request in requests], [row.behind for row in rows])
+
+    def bucket(self, kind: Kind, rows: int, tokens: int, length: int) -> Bucket:
+        """The bucket that so many rows fit into."""
+        wide = step_up(tokens, WIDEST if kind is Kind.FILL and tokens > 1 else 1)
+        return self.of(self.size(kind, rows, wide, length), self.make)
+
+    def size(self, kind: Kind, rows: int, tokens: int, length: int) -> Size:
+        """The size of a bucket: rows and length rounded up, so that few graphs serve many batches."""
+        return Size(kind, step_up(rows, 1), tokens, min(step_up(length, SHORTEST), self.block_table.length))
+
+    def of(self, size: Size, make: Callable[..., Bucket]) -> Bucket:
+        """The bucket of this size, made by `make` where there is none yet."""
+        if size not in self.buckets:
+            self.buckets[size] = make(size, self.network, self.block_table)
+        return self.buckets[size]
+
+
+def _chunk(request: ForwardRequest, done: int, count: int) -> Packed:
+    """A chunk of a prompt. It produces no logits, so parents are left empty."""
+    clear, end = len(request.leaf.slots) + done, done + count
+    behind = [*request.slots[:done], *(node.slot for node in request.leaf.drafts)]
+    places, past = list(range(clear, clear + count)), len(request.leaf.slots) + len(behind)
+    return Packed(request.owed[done:end], places, request.slots[done:end], [], clear, behind, [], past, -1, None)

@@ -1,0 +1,181 @@
+"""What a device decides by itself: verdicts on drafted trees, and plain decoding for many tokens at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...core.asks import Check, Checked, Verdict, Write, Written
+from ...core.chance import Philox
+from ...core.errors import BadScores, OutOfRoom
+from ...core.tree import Tree
+from ...core.verifier import Kernel, kernel_of
+from ...core.warp.temperature import temperature_of
+from ...core.warp.warp import Scored
+from ..cache.cached_model import CachedModel
+from ..cache.cached_session import CachedSession, scores_of
+from ..cache.forward_request import ForwardRequest
+from ..cache.sequence import CachedSequence
+from ..engine.contracts import ScoreRequest, guesses_of, named
+from ..network.head_guesses import foresight
+from .cuda_graph_executor import BROKEN, FEW, CudaGraphExecutor, DeviceCheck, Sampling, broken
+from .device_rejection import refusable
+from .device_speculation import DeviceSpeculation
+from .graph_bucket import STRIDE, Kind
+
+
+class DeviceDecoding:
+    """Checks trees and writes on where the model runs; both answer None where only the host can.
+
+    `write` takes these steps: read what is owed of every prompt; let `speculation` go first, if the model drafts for
+    itself and that pays; else take slots for the next tokens of all texts, replay the one-token graph that often, and
+    copy the tokens back once.
+    """
+
+    def __init__(
+        self, model: CachedModel, graphs: CudaGraphExecutor, speculation: DeviceSpeculation | None = None
+    ) -> None:
+        self._model, self._graphs, self.speculation = model, graphs, speculation
+        self.max_sequences = graphs.block_table.trash
+
+    @property
+    def speculates(self) -> bool:
+        """Whether it drafts for itself when a `Write` lets it."""
+        return self.speculation is not None
+
+    def check(self, asked: Sequence[ScoreRequest], checks: Sequence[Check]) -> list[Checked | BadScores] | None:
+        """What greedy verification, sample matching or rejection say of these trees, in one forward."""
+        decidable = [found for check in checks if (found := _decidable(check)) is not None]
+        if len(decidable) < len(checks) or len({each.rejects for each in decidable}) > 1:
+            return None
+        model = self._model
+        groups = model.requests(asked)
+        requests = [group[0] for group in groups if len(group) == 1]
+        if len(requests) < len(groups) or not all(_simple(request) for request in requests):
+            return None
+        model.refuse_overlong(requests)
+        heads = model.heads if any(guesses_of(ask.want) for ask in asked) else None
+        wants = named(asked)
+        verdicts = model.holding(requests, lambda: self._graphs.verify(requests, wants, decidable, heads))
+        model.note(requests)
+        return [self._checked(*each) for each in zip(asked, checks, requests, verdicts, strict=True)]
+
+    def _checked(
+        self, ask: ScoreRequest, check: Check, request: ForwardRequest, verdict: list[int]
+    ) -> Checked | BadScores:
+        scores, (index, token) = scores_of(ask, [request]), verdict
+        if token == BROKEN:
+            return broken()
+        node = _accepted(check.tree, request, index)
+        count = guesses_of(ask.want)
+        heads = self._model.heads if count else None  # which are read from their file when first wanted
+        if heads is not None:
+            scores = replace(scores, ahead=foresight(heads, request, node, token, count))
+        scored = Scored(check.tree, check.prefix, scores.leaf[0], scores.after)
+        return Checked(Verdict(node, token), scored, scores)
+
+    def write(
+        self, asked: Sequence[ScoreRequest], writes: Sequence[Write], turns: int
+    ) -> list[Written | BadScores] | None:
+        """Write on without leaving the device, every text as far as it wants; prompts are read before."""
+        leaves = [leaf for ask in asked if isinstance(ask.session, CachedSession) for leaf in ask.session.leaves]
+        sampling = Sampling.of(writes)
+        if sampling is None or len(leaves) != len(writes) or any(leaf.drafts for leaf in leaves):
+            return None
+        if self.speculation is not None and self.speculation.takes(leaves, writes):
+            return self.speculation.write(leaves, writes, sampling, turns, self._steps)
+        return self._steps(leaves, writes, sampling, turns)
+
+    def _steps(
+        self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling, turns: int
+    ) -> list[Written | BadScores] | None:
+        """One token a step, at most `turns` of them."""
+        model, graphs = self._model, self._graphs
+        longest = max(len(leaf.tokens) for leaf in leaves)
+        wants = [write.most for write in writes]
+        turns = min(turns, STRIDE, max(wants), graphs.network.context - longest)
+        if turns < 1 or (len(leaves) <= FEW and any(len(leaf.owed) > 1 for leaf in leaves)):
+            return None
+        read = model.read_ahead(leaves)
+        turns, plan = self._planned(wants, turns)
+        try:
+            bucket = graphs.bucket(Kind.WRITE, len(leaves), 1, longest + turns)
+            past = [len(leaf.slots) for leaf in leaves]
+            bucket.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, graphs.block_table.lines(leaves))
+            bucket.sampling(*sampling)
+            bucket.run(turns)
+            written: list[list[int]] = bucket.written[: len(leaves), :turns].tolist()
+        except BaseException:
+            model.slots.drop([slot for slot in plan if slot != graphs.network.slots.trash])
+            raise
+        replies: list[Written | BadScores] = []
+        for number, (leaf, want, tokens) in enumerate(zip(leaves, wants, written, strict=True)):
+            count = turns
+            if want < turns:
+                count = want
+                del tokens[want:]
+            taken = plan[number * turns : number * turns + count]
+            if BROKEN in tokens:
+                model.slots.drop(taken)
+                replies.append(broken())
+                continue
+            leaf.tokens += tokens
+            leaf.slots += taken
+            leaf.law = None
+            if leaf.hidden:
+                leaf.hidden = {}
+            graphs.block_table.kept(leaf, len(leaf.slots))
+            replies.append(Written(tuple(tokens), rows=count + read.get(number, 0)))
+        return replies
+
+    def _planned(self, wants: list[int], turns: int) -> tuple[int, list[int]]:
+        """How many turns there is room for, and the slots of all rows, turn by turn; what nobody wants is trash."""
+        trash = self._graphs.network.slots.trash
+        while True:
+            short = [want < turns for want in wants]
+            count = sum(min(want, turns) for want in wants) if any(short) else turns * len(wants)
+            try:
+                taken = self._model.take(count)
+            except OutOfRoom:
+                if turns == 1:
+                    raise
+                turns //= 2
+                continue
+            if not any(short):
+                return turns, taken
+            plan: list[int] = []
+            for want in wants:
+                own = min(want, turns)
+                plan += taken[len(taken) - own :]
+                del taken[len(taken) - own :]
+                plan += [trash] * (turns - own)
+            return turns, plan
+
+
+def _decidable(check: Check) -> DeviceCheck | None:
+    """The check as kernels decide it; None if they cannot."""
+    temperature = temperature_of(check.prefix.warp)
+    if temperature is None:
+        return None
+    kernel = kernel_of(check.verify)
+    if kernel is Kernel.GREEDY or (kernel is Kernel.REJECTION and temperature == 0):
+        return DeviceCheck(check, 0.0)  # where the law is a point, a drafted token stands if it is that one
+    known = kernel is Kernel.SAMPLE_MATCH or (kernel is Kernel.REJECTION and refusable(check, temperature))
+    return DeviceCheck(check, temperature) if known and isinstance(check.chance, Philox) else None
+
+
+def _simple(request: ForwardRequest) -> bool:
+    """True if kernels can follow its tree: the text's last token and all nodes below are computed together."""
+    return bool(request.owed) and not request.leaf.drafts and not request.best
+
+
+def _accepted(tree: Tree, request: ForwardRequest, index: int) -> int:
+    """The node of a tree that was computed as this token of its request."""
+    path: list[int] = []
+    at = index - len(request.owed)
+    while at >= 0:
+        token_at, above = request.added[at]
+        path.append(token_at)
+        assert isinstance(above, int)
+        at = above
+    return tree.end(reversed(path))

@@ -1,0 +1,115 @@
+"""The models of an engine: what each of them can do, and one forward for all that is asked of it together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+from ...core.asks import TARGET, Check, Draw, Look, Score, Write, Written
+from ...core.cost import Cost
+from ...core.errors import BadRequest
+from ...core.tree import NOTHING
+from .contracts import Causal, CountsSlots, HasDevice, Infill, LookRequest, Model, ScoreRequest, SupportsChunkedPrefill
+from .job import Job
+from .multi_step import MultiStep
+
+
+class ModelRunner:
+    """Answers what requests ask of models; `price` tells what a forward of one costs."""
+
+    def __init__(self, models: Mapping[str, Model], price: Callable[[str], Cost]) -> None:
+        self.models = dict(models)
+        self.causal = {name: model for name, model in models.items() if isinstance(model, Causal)}
+        self.prefilling = {name: model for name, model in models.items() if isinstance(model, SupportsChunkedPrefill)}
+        self._counting = {name: model for name, model in models.items() if isinstance(model, CountsSlots)}
+        with_device = {name: model for name, model in models.items() if isinstance(model, HasDevice)}
+        self._devices = {name: model.device for name, model in with_device.items() if model.device is not None}
+        self._drafting = {name: model.drafting for name, model in with_device.items() if model.drafting is not None}
+        self.multi_step = MultiStep(self._devices.keys())
+        self._price = price
+        self._prices: dict[tuple[str, int, bool], Cost] = {}
+
+    @property
+    def room(self) -> float:
+        """Tokens that the smallest cache holds."""
+        return min((model.room for model in self.causal.values() if model.room is not None), default=math.inf)
+
+    @property
+    def max_sequences(self) -> float:
+        """Texts that every device can go on with at the same time."""
+        return min((device.max_sequences for device in self._devices.values()), default=math.inf)
+
+    def open(self, job: Job) -> None:
+        """A session of every model for a request."""
+        for name, model in self.causal.items():
+            job.sessions[name] = model.open(job.text)
+        if TARGET in self.prefilling:
+            job.trace.cached = len(job.text) - self.prefilling[TARGET].owed(job.sessions[TARGET])
+
+    def unread(self, job: Job, name: str) -> int:
+        """How many tokens of its prompt a forward has to read."""
+        if job.trace.forwards[name]:
+            return 0
+        return self.prefilling[name].owed(job.sessions[name]) if name in self.prefilling else len(job.text)
+
+    def slots(self, job: Job, name: str) -> int | None:
+        """For how many tokens a request holds cache of a model; None if that does not say."""
+        return self._counting[name].holds(job.sessions[name]) if name in self._counting else None
+
+    def draws(self, ask: Draw) -> bool:
+        """Whether a device can draw what is asked for."""
+        return ask.by in self._drafting and ask.simple
+
+    def price(self, name: str, job: Job, live: int) -> Cost | None:
+        """What a forward of a model costs a request beside so many others; None if there is no such model."""
+        if name not in self.models:
+            return None
+        speculates = not job.laws and name in self._devices and self._devices[name].speculates
+        key = name, live, speculates
+        if key not in self._prices:
+            self._prices[key] = replace(self._price(name).among(live), speculates=speculates)
+        return self._prices[key]
+
+    def read(self, name: str, chunks: Mapping[Job, int]) -> None:
+        """Read so many tokens of these prompts, and answer nothing."""
+        self.prefilling[name].read([(job.sessions[name], count) for job, count in chunks.items()])
+
+    def answers(self, name: str, jobs: list[Job]) -> Sequence[Any]:
+        """The answers of a model to what these requests ask it, all in one forward."""
+        model, asks = self.models[name], [job.ask for job in jobs]
+        draws = [ask for ask in asks if isinstance(ask, Draw)]
+        if draws:
+            asked = [ScoreRequest(job.sessions[name], NOTHING) for job in jobs]
+            return self._drafting[name].draw(asked, draws) or [None] * len(jobs)
+        causal = self.causal.get(name)
+        if causal is not None and all(isinstance(ask, (Score, Check, Write)) for ask in asks):
+            asked = [ScoreRequest(job.sessions[name], *job.question) for job in jobs]
+            return self._on_device(name, jobs, asked) or causal.score(asked)
+        looks = [LookRequest(job.sessions.get(name), job.ask) for job in jobs if isinstance(job.ask, Look)]
+        if isinstance(model, Infill) and looks:
+            return model.look(looks)
+        if looks:
+            raise BadRequest(
+                f"the method fills holes, but the {name} model reads left to right; it needs one that was trained to "
+                "fill them, such as smollm2-diffusion"
+            )
+        raise BadRequest(f"the method reads left to right, but the {name} model only fills holes")
+
+    def _on_device(self, name: str, jobs: list[Job], asked: list[ScoreRequest]) -> Sequence[Any] | None:
+        """What the model's device can answer by itself, if it can."""
+        if name not in self._devices:
+            return None
+        device = self._devices[name]
+        writes = [job.ask for job in jobs if job.writes and isinstance(job.ask, Write)]
+        if len(writes) == len(jobs):
+            began = perf_counter()
+            written = device.write(asked, writes, self.multi_step.tokens(jobs))
+            if written is not None:
+                longest = max((len(reply.tokens) for reply in written if isinstance(reply, Written)), default=1)
+                self.multi_step.took(perf_counter() - began, longest)
+                return written
+        checks = [check for job in jobs if (check := job.check) is not None]
+        return device.check(asked, checks) if len(checks) == len(jobs) else None

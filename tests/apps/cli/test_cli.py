@@ -1,0 +1,432 @@
+"""The command line, as a user meets it: what it prints, where, and with which exit status."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+import torch
+from patience import PATIENCE
+from processes import started
+
+from unspool.api.lm import LM
+from unspool.api.settings import Settings
+from unspool.apps.cli import main
+from unspool.apps.cli.examples import PROMPTS
+from unspool.apps.cli.sampling_options import SamplingOptions
+from unspool.apps.cli.table import table
+from unspool.apps.cli.terminal import visible
+from unspool.core.claim import LAW
+from unspool.recipes.registry import entries
+
+PROMPT = "Count from 1 to 20."
+ALL_TOKENS = 49152
+
+WRONG = """
+from unspool import Speculate, Verdict
+from unspool.core.chance import Role
+from unspool.rules.draft import Chain
+from unspool.core.tree import ROOT
+from unspool.rules.verify import rejection
+
+def forgetful(scored, chance):  # draws anew from the target after a rejection: the residual is forgotten
+    tree, node = scored.tree, ROOT
+    while kids := tree.kids(node):
+        x, q = tree.drawn[kids[0]]
+        if not chance.coin(min(1.0, scored.law(node)[x] / q[x]), scored.at(Role.ACCEPT, node)):
+            break
+        node = kids[0]
+    return Verdict(node, scored.law(node).draw(chance, scored.at(Role.RESIDUAL, node)).token)
+
+wrong, right = Speculate(Chain(depth=2), forgetful), Speculate(Chain(depth=2), rejection)
+"""
+
+
+def environment(**more):
+    # One thread, since threads that wait for each other on a busy machine are ten times slower.
+    return {**os.environ, "OMP_NUM_THREADS": "1", "UNSPOOL_DEBUG": "", **more}
+
+
+def unspool(*arguments, stdin=b"", **more):
+    """A run of the command in a process of its own."""
+    command = [sys.executable, "-m", "unspool", *arguments]
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, env=environment(**more), timeout=PATIENCE, check=False
+    )
+    assert b"Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def here(capsys, monkeypatch, tmp_path_factory):
+    """The command inside this process: (exit status, stdout, stderr). Quick, since torch is here already."""
+    # The command sets these where they are not set; so they are taken back afterwards.
+    monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path_factory.getbasetemp() / "hypothesis"))
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as end:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        return end.value.code, out, err
+
+    return call
+
+
+@pytest.fixture
+def loaded(here, smollm2, monkeypatch):
+    """The same with the default model already loaded, so that a run takes no time to load it."""
+    monkeypatch.setattr(sys.modules["unspool.api.loader"], "load", lambda name, **options: smollm2)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield here
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def home(smollm2_path):
+    return {"UNSPOOL_HOME": str(smollm2_path.parents[2])}
+
+
+# ---- starting
+
+
+def imports_torch(*arguments):
+    code = (
+        "import sys\nfrom unspool.apps.cli import main\ntry: main(sys.argv[1:])\nfinally: print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.endswith("True\n")
+
+
+LIGHT = (["--help"], ["run", "--help"], ["compare", "--help"], ["--version"], ["pull", "--list"])
+
+
+@pytest.mark.parametrize("arguments", LIGHT, ids=" ".join)
+def test_help_does_not_import_torch(arguments):
+    assert not imports_torch(*arguments)
+
+
+def test_the_check_for_torch_can_fail():
+    assert imports_torch("methods")
+
+
+def test_every_command_has_help(here):
+    code, out, _ = here("--help")
+    assert code == 0
+    for name in ("run", "chat", "trace", "methods", "prove", "compare", "plan", "pull"):
+        assert name in out
+        assert here(name, "--help")[0] == 0
+
+
+def test_every_setting_is_an_option():
+    given = {f.name for f in fields(SamplingOptions)} | {
+        "n",
+        "logprobs",
+        "constraint",
+    }  # these are options of `run` alone
+    assert given == {f.name for f in fields(Settings)}
+
+
+def test_settings_come_from_options_and_defaults_from_settings():
+    several = ("logit_bias", "bad_words", "stop", "stop_tokens")
+    nothing = SamplingOptions(**{f.name: () if f.name in several else None for f in fields(SamplingOptions)})
+    assert nothing.settings() == Settings()
+    assert nothing.settings(max_tokens=7, n=2, logprobs=0) == Settings(max_tokens=7, n=2, logprobs=0)
+
+
+# ---- run
+
+
+def test_argument_file_and_stdin_give_the_same_text(home, tmp_path):
+    file = tmp_path / "prompt.txt"
+    file.write_text(PROMPT + "\n")
+    streamed = unspool("run", PROMPT, "--max-tokens", "8", **home)
+    assert streamed.returncode == 0
+    assert streamed.stdout
+    assert b"8 tokens" in streamed.stderr
+    asked = ("--max-tokens", "8", "--method", "lookup", "--json", "--logprobs", "1")
+    as_json = unspool("run", "--file", str(file), *asked, **home)
+    record = json.loads(as_json.stdout)
+    assert record["text"].encode() == streamed.stdout
+    assert len(record["tokens"]) == len(record["logprobs"]) == record["trace"]["tokens"] == 8
+    assert (record["reason"], record["method"], record["model"], record["seed"]) == ("length", "lookup", "smollm2", 0)
+    assert record["settings"]["max_tokens"] == 8
+    piped = unspool("run", "-q", "--max-tokens", "8", stdin=(PROMPT + "\n").encode(), **home)
+    assert (piped.stdout, piped.stderr) == (streamed.stdout, b"")
+
+
+def test_several_samples(loaded):
+    code, out, err = loaded("run", PROMPT, "-n", "2", "-t", "1", "--max-tokens", "3")
+    assert code == 0
+    assert "--- sample 1 of 2 ---\n" in out
+    assert "--- sample 2 of 2 ---\n" in out
+    assert err.count("3 tokens in") == 2
+    record = json.loads(loaded("run", PROMPT, "-n", "2", "-t", "1", "--max-tokens", "3", "--json")[1])
+    texts = [sample["text"] for sample in record["samples"]]
+    assert out == "".join(f"--- sample {i} of 2 ---\n{text}\n" for i, text in enumerate(texts, 1))
+
+
+def test_the_chat_template_is_used_unless_raw(loaded):
+    def prompt_tokens(*more):
+        return json.loads(loaded("run", "Hello", "--max-tokens", "1", "--json", *more)[1])["trace"]["prompt_tokens"]
+
+    assert prompt_tokens("--raw") == 1
+    assert prompt_tokens() > 10
+    assert prompt_tokens("--system", "Be very brief, please, and very kind.") != prompt_tokens()
+    assert "--system needs a chat template" in loaded("run", "Hello", "--raw", "--system", "x")[2]
+
+
+REFUSED = {
+    "an empty prompt": (["run", ""], "the prompt is empty"),
+    "a blank prompt": (["run", " \n"], "the prompt is empty"),
+    "an unknown method": (["run", "x", "--method", "lokup"], "Did you mean 'lookup'?"),
+    "an unknown option of a method": (
+        ["run", "x", "--method", "lookup:size=3"],
+        "its options are: ngram=3, least=2, depth=5",
+    ),
+    "a method that lacks a model": (["run", "x", "--method", "chain"], "--draft MODEL"),
+    "a method that lacks a third model": (["run", "x", "--method", "escalate", "--draft", "smollm2"], "--small MODEL"),
+    "a third model without a second": (["run", "x", "--small", "smollm2"], "name that too, with --draft MODEL"),
+    "an unknown model": (["run", "x", "--model", "smolm2"], "Did you mean 'smollm2'?"),
+    "a missing file": (["run", "--file", "no/such/file"], "no/such/file: No such file"),
+    "a prompt twice": (["run", "x", "--file", "y"], "give one of them"),
+    "top-p above 1": (["run", "x", "--top-p", "2"], "top_p is 2.0; expected a number from 0"),
+    "a temperature that is no number": (["run", "x", "-t", "nan"], "temperature is nan"),
+    "no number at all": (["run", "x", "--top-k", "many"], "'many' is not a valid integer"),
+    "a bias without number": (["run", "x", "--logit-bias", "3"], "as in 42=-1.5"),
+    "logprobs in a text": (["run", "x", "--logprobs", "2"], "add --json"),
+    "an unknown device": (["run", "x", "--device", "abacus"], "the device 'abacus' cannot be used"),
+    "an unknown command": (["rum"], "Did you mean 'run'?"),
+    "an unknown option": (["run", "x", "--top-j", "1"], "'--top-k'"),
+    "an option by its old name": (["run", "x", "--room", "1"], "--room is now called --kv-cache-tokens"),
+    "an unknown rule to prove": (["prove", "sample_mtach"], "Did you mean 'sample_match'"),
+    "a claim for a registered rule": (["prove", "sample_match", "--claim", "LAW"], "held to their own claims"),
+    "a file of prompts that is missing": (["compare", "--prompts", "no.jsonl"], "no.jsonl: No such file"),
+    "a plan without context": (["plan", "--context", "0"], "context is 0; expected at least 1"),
+    "nothing to pull": (["pull"], "--list"),
+    "an unknown model to pull": (["pull", "gemma"], "Known models"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_requests_exit_with_2_and_say_what_to_do(case, here, smollm2_path, monkeypatch):
+    monkeypatch.setenv("UNSPOOL_HOME", str(smollm2_path.parents[2]))
+    arguments, expected = REFUSED[case]
+    code, out, err = here(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("unspool: ")
+    assert expected in err
+    assert err.count("\n") == 1
+
+
+def test_a_prompt_longer_than_the_context(loaded, tmp_path):
+    long = tmp_path / "long.txt"
+    long.write_text("word " * 9000)
+    code, out, err = loaded("run", "--file", str(long))
+    assert (code, out) == (2, "")
+    assert "maximum context length is 8192 tokens" in err
+
+
+def test_all_tokens_forbidden(loaded):
+    code, out, err = loaded("run", PROMPT, *(f"--logit-bias={token}=-inf" for token in range(ALL_TOKENS)))
+    assert (code, out) == (1, "")
+    assert "every token is forbidden" in err
+
+
+def test_bytes_that_are_not_utf8(tmp_path, here):
+    done = unspool("run", stdin=b"caf\xe9 au lait")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"stdin is not UTF-8: byte 0xe9 at offset 3" in done.stderr
+    file = tmp_path / "latin1.txt"
+    file.write_bytes(b"\xff")
+    assert "byte 0xff at offset 0" in here("run", "--file", str(file))[2]
+
+
+def test_an_unforeseen_failure_is_one_line_too(loaded, monkeypatch, smollm2):
+    def broken(self, *arguments):
+        raise ZeroDivisionError("something is off")
+
+    monkeypatch.setattr(type(smollm2), "stream", broken)
+    code, _, err = loaded("run", "x")
+    assert code == 1
+    assert err.startswith("unspool: ZeroDivisionError: something is off. ")
+    monkeypatch.setenv("UNSPOOL_DEBUG", "1")
+    assert "Traceback" in loaded("run", "x")[2]
+
+
+def writing(home):
+    command = [sys.executable, "-m", "unspool", "run", PROMPT, "--max-tokens", "400", "--ignore-eos"]
+    return started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(**home))
+
+
+def test_an_interrupt_and_a_reader_that_leaves(home):
+    with writing(home) as first, writing(home) as second:
+        assert first.stdout.read(1)
+        first.send_signal(signal.SIGINT)
+        assert b"Traceback" not in first.communicate(timeout=PATIENCE)[1]
+        assert first.returncode == 130
+        assert second.stdout.read(1)
+        second.stdout.close()
+        assert second.stderr.read() == b""
+        assert second.wait(timeout=PATIENCE) == 141
+
+
+def test_a_locale_without_utf8():
+    done = unspool("methods", LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
+    assert "₊" in done.stdout.decode()
+
+
+class Screen:
+    def isatty(self):
+        return True
+
+
+def test_control_characters_do_not_reach_a_terminal():
+    text = "a\x1b[2J\rb\x9b\x7f\n\té✓"
+    assert visible(text, Screen()) == "a\\x1b[2J\\x0db\\x9b\\x7f\n\té✓"
+    assert visible(text, io.StringIO()) == text
+
+
+def test_a_terminal_without_a_prompt_does_not_wait():
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "unspool", "run"]
+    done = subprocess.run(command, stdin=theirs, capture_output=True, timeout=PATIENCE, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 2
+    assert b"no prompt was given" in done.stderr
+
+
+def test_chat_reads_a_pipe(home):
+    turns = b"Hello.\n/system You are a pirate.\n\nWho are you?\n/nonsense\n/reset\n/help\n/exit\nnever said\n"
+    done = unspool("chat", "--max-tokens", "3", "--trace", stdin=turns, **home)
+    assert done.returncode == 0
+    assert done.stdout.count(b"\n") == done.stderr.count(b"[length] 3 tokens") == 2
+    for expected in (b"The system message is set.", b"/nonsense is no command", b"forgotten", b"/reset"):
+        assert expected in done.stderr
+
+
+# ---- methods, prove, compare, plan, pull
+
+
+def test_methods_are_the_registry(here):
+    found = json.loads(here("methods", "--json")[1])
+    known = entries()
+    assert [row["name"] for row in found] == list(known)
+    for row in found:
+        entry = known[row["name"]]
+        assert row["claim"] == entry.claim.name
+        assert (row["family"], row["paper"], row["summary"]) == (entry.family, entry.paper, entry.summary)
+        assert (row["systems"], row["needs"]) == (list(entry.systems), list(entry.needs))
+        assert row["runnable"] == (entry.build is not None)
+    assert next(row for row in found if row["name"] == "lookup")["options"] == {"ngram": 3, "least": 2, "depth": 5}
+    shown = here("methods")[1]
+    assert all(f"\n{name} " in shown and entry.summary in shown for name, entry in known.items())
+
+
+def check_proofs(code, out, names):
+    proofs = json.loads(out)
+    assert code == 0
+    assert [proof["method"] for proof in proofs] == names
+    for proof in proofs:
+        assert proof["ok"]
+        assert proof["branches"] >= proof["cases"] > 0
+        if entries()[proof["method"]].claim is LAW:
+            assert proof["tv"] <= 1e-12
+
+
+def test_prove_a_few(here, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["plain", "chain", "lookup", "one", "confident"]
+    code, out, _ = here("prove", "--quick", "--json", *names)
+    check_proofs(code, out, names)
+
+
+@pytest.mark.slow
+def test_prove_all(here):
+    code, out, _ = here("prove", "--quick", "--json")
+    check_proofs(code, out, list(entries()))
+
+
+def test_prove_a_rule_of_ones_own(here, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(WRONG)
+    code, out, _ = here("prove", "--quick", f"{file}:wrong", f"{file}:right")
+    assert code == 1
+    assert "FAILS" in out
+    assert "wrong does not keep its claim (LAW). The smallest case found:" in out
+    assert "target weights:" in out
+    assert "texts that differ most:" in out
+    record = json.loads(here("prove", "--quick", "--json", f"{file}:right")[1])
+    assert record[0]["ok"]
+    code, _, err = here("prove", f"{file}:forgetful")
+    assert code == 2
+    assert "takes (scored, chance)" in err
+    assert "Speculate(Chain(depth=2), rule)" in err
+    file.write_text("1 / 0")
+    assert "mine.py, line 1: ZeroDivisionError" in here("prove", f"{file}:wrong")[2]
+
+
+def test_compare(loaded, tmp_path):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "Say: one two one two"}\n\n{"turns": ["Say: hello", "Again"]}\n')
+    rows = json.loads(loaded("compare", "lookup:least=1", "--prompts", str(file), "--max-tokens", "4", "--json")[1])
+    assert [row["method"] for row in rows] == ["plain", "lookup:least=1"]
+    assert rows[0]["speed_up"] == 1
+    assert rows[1]["prompts"] == rows[1]["same_text"] + len(rows[1]["divergences"]) == 2
+    assert rows[1]["drafted"] > 0
+    code, out, err = loaded("compare", "lookup:depth=2", "-p", "Say: a b c", "--max-tokens", "4")
+    assert (code, err) == (0, "")
+    assert "\nlookup:depth=2: " in out
+    assert "a round must bring" in out
+    file.write_text('{"question": 1}\n')
+    assert 'expected an object with "prompt"' in loaded("compare", "--prompts", str(file))[2]
+    assert len(PROMPTS) == 6
+
+
+def test_draft_models_are_named_with_how_their_tokens_are_related(loaded, smollm2, monkeypatch):
+    def load(name, draft=None, **options):
+        return LM(name, smollm2.model, smollm2.vocabulary, draft)
+
+    monkeypatch.setattr(sys.modules["unspool.api.loader"], "load", load)
+    models = ("-m", "large", "--draft", "middle", "--small", "little", "--method", "escalate:depth=1")
+    code, out, err = loaded("run", "Hi", *models, "--max-tokens", "2")
+    assert code == 0
+    alike = "the same tokens (49,152 shared: 100% of the target's, 100% of the draft's)"
+    assert err.startswith(f"middle drafts for large: {alike}\nlittle drafts for large: {alike}\n")
+    assert loaded("run", "Hi", *models, "--max-tokens", "2", "--quiet") == (0, out, "")
+    found = json.loads(loaded("run", "Hi", *models, "--max-tokens", "2", "--json")[1])
+    assert (found["draft"], found["small"]) == ("middle", "little")
+    assert found["trace"]["forwards"]["small"] > 0
+
+
+def test_plan_and_pull(here, smollm2_path, monkeypatch, tmp_path):
+    monkeypatch.setenv("UNSPOOL_HOME", str(smollm2_path.parents[2]))
+    plan = json.loads(here("plan", "--context", "100", "--json")[1])
+    parts = ("weights", "kv", "logits", "activations")
+    assert plan["total"] == sum(plan[part] for part in parts) > 0
+    both = json.loads(here("plan", "--context", "100", "--draft", "smollm2", "--json")[1])
+    assert both["total"] == 2 * plan["total"]
+    assert "keys and values" in here("plan")[1]
+    listed = {row["name"]: row for row in json.loads(here("pull", "--list", "--json")[1])}
+    assert listed["smollm2"]["fetched"]
+    assert listed["smollm2"]["path"] == str(smollm2_path)
+    assert here("pull", "smollm2")[1] == f"{smollm2_path}\n"
+    assert json.loads(here("pull", "smollm2", "--check", "--json")[1])["checked"]
+
+    monkeypatch.setenv("UNSPOOL_HOME", str(tmp_path))
+    code, out, err = here("plan")
+    assert (code, out) == (2, "")
+    assert "92.9 MB to download" in err
+    assert here("pull", "smollm2", "--check")[0] == 2
+    brought = here("pull", "smollm2", "--from", str(smollm2_path))[1]
+    assert brought == f"{tmp_path / 'models/smollm2' / smollm2_path.name}\n"
+
+
+def test_tables_are_aligned():
+    assert table(("a", "n"), [("x", "1"), ("文字", "100")], right="n") == "a       n\nx       1\n文字  100"

@@ -1,0 +1,115 @@
+"""The models of request bodies: what they refuse, in which words, and at what cost."""
+
+import pytest
+from pydantic import ValidationError
+
+from unspool.apps.server.asking import chat, completion
+from unspool.apps.server.bodies import ChatRequest, CompletionRequest
+from unspool.apps.server.fields import PART
+from unspool.apps.server.limits import Limits
+from unspool.apps.server.refusal import Refusal
+
+CHAT = [{"role": "user", "content": "Hello"}]
+MANY = 5000
+
+
+def refused(read, body):
+    with pytest.raises(Refusal) as caught:
+        read({"messages": CHAT, **body} if read is chat else {"prompt": "a", **body}, Limits(), "plain")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "code"),
+    [
+        ({"temperature": 3}, "temperature is 3; expected a number from 0 to 2.", "decimal_above_max_value"),
+        ({"temperature": True}, "temperature is True; expected a number from 0 to 2.", "invalid_type"),
+        ({"temperature": 10**400}, "temperature is too large; expected a number", "decimal_above_max_value"),
+        ({"temperature": float("-inf")}, "temperature is -inf; expected a number", "decimal_below_min_value"),
+        ({"top_logprobs": 1.5}, "top_logprobs is 1.5; expected a whole number from 0 to 20.", "invalid_type"),
+        ({"top_k": 10**40}, "top_k is too large; expected a whole number from 0", "integer_above_max_value"),
+        ({"stream": 1}, "stream is 1; expected a boolean.", "invalid_type"),
+        ({"decoding": {"method": 5}}, "decoding.method is 5; expected a string.", "invalid_type"),
+        ({"decoding": {"ngram": 2}}, "decoding is {'ngram': 2}; expected an object with nothing but", "invalid_value"),
+        ({"stop": ["a"] * 17}, "expected a string or a list of at most 16 strings", "array_above_max_length"),
+        ({"messages": [5]}, "messages[0] is 5; expected an object.", "invalid_type"),
+        ({"messages": [{"role": "king"}]}, "messages[0].role is 'king'; expected assistant, dev", "invalid_value"),
+        ({"messages": [{"role": None}]}, "messages[0].role is missing; expected", "missing_required_parameter"),
+        ({"messages": None}, "messages is missing; expected a list of at", "missing_required_parameter"),
+        ({"response_format": {"type": "regex"}}, "response_format.regex is missing; exp", "missing_required_parameter"),
+        ({"tools": [{"type": "custom"}]}, "tools[0].type is 'custom'; expected function.", "invalid_value"),
+    ],
+)
+def test_a_refusal_says_what_was_given_and_what_was_expected(body, message, code):
+    error = refused(chat, body)
+    assert message in error.message
+    assert (error.status, error.code) == (400, code)
+    assert error.message.startswith(error.param)
+
+
+@pytest.mark.parametrize("number", [2, 2.0])
+def test_a_whole_number_may_be_written_with_a_point(number):
+    body = {"prompt": [number, 3], "n": number, "seed": number, "max_tokens": number}
+    asking = completion(body, Limits(), "plain")
+    assert asking.prompts == ((2, 3),)
+    assert (asking.settings.n, asking.settings.seed, asking.settings.max_tokens) == (2, 2, 2)
+    assert isinstance(asking.settings.n, int)
+
+
+def test_null_is_as_good_as_nothing():
+    optional = {name for kind in (ChatRequest, CompletionRequest) for name in kind.model_fields} - {
+        "messages",
+        "prompt",
+    }
+    body = dict.fromkeys(optional) | {"messages": CHAT, "prompt": "a", "seed": 1}
+    for read in (chat, completion):
+        asked = {name: body[name] for name in ("messages", "prompt", "seed")}
+        assert read(body, Limits(), "plain") == read(asked, Limits(), "plain")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"stop": [1] * MANY},
+        {"logit_bias": {f"x{i}": 1 for i in range(MANY)}},
+        {"logit_bias": {str(i): 101 for i in range(MANY)}},
+        {"prompt": [None] * MANY},
+        {"prompt": [[]] * MANY},
+        {"messages": [{}] * MANY},
+        {"messages": [{"role": "user", "content": [{}] * MANY}]},
+        {"messages": [{"role": "assistant", "tool_calls": [{}] * MANY}]},
+        {"tools": [{}] * 100},
+        {"response_format": {"type": "choices", "choices": [""] * MANY}},
+        {f"unknown{i}": i for i in range(MANY)} | {"n": 0},
+    ],
+    ids=lambda body: next(iter(body)),
+)
+def test_however_many_mistakes_there_are_few_are_noted(body):
+    """Each costs memory and time, and only one is told."""
+    kind = CompletionRequest if "prompt" in body else ChatRequest
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate({"messages": CHAT, **body})
+    assert caught.value.error_count() <= PART
+
+
+def test_many_biases_are_checked_in_parts_and_none_is_lost():
+    biases = {str(token): token % 100 for token in range(MANY)}
+    found = CompletionRequest.model_validate({"prompt": "a", "logit_bias": biases}).logit_bias
+    assert found == biases
+    assert list(found) == list(biases)
+
+
+@pytest.mark.parametrize(
+    ("read", "body", "param"),
+    [
+        (completion, {"prompt": [[1]] * 250_000}, "prompt"),
+        (completion, {"prompt": ["a"] * 250_000}, "prompt"),
+        (chat, {"messages": CHAT * 30_000}, "messages"),
+        (chat, {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * 30_000}]}, "messages"),
+    ],
+)
+def test_a_list_that_no_server_takes_is_refused_by_its_length(read, body, param):
+    """Before its parts are read: the loop that answers everybody would wait for that."""
+    error = refused(read, body)
+    assert error.status == 400
+    assert error.param.startswith(param)

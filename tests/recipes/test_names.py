@@ -1,0 +1,125 @@
+"""Names that people know: papers', systems', numbers on arXiv; and a word for those that nobody knows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from unspool.apps.cli.naming import known_method
+from unspool.core.errors import BadRequest
+from unspool.proof import prove
+from unspool.recipes.methods import method, named, needs, requested
+from unspool.recipes.names import HOMES, KNOWN_AS, NEAR, PAPERS, RENAMED, canonical, known, plainly, suggestions
+from unspool.recipes.registry import entries
+
+
+def test_the_table_is_the_registry():
+    """Where each rule stands is written down, so that it can be found without importing all of them."""
+    assert {name: home.family for name, home in HOMES.items()} == {e.name: e.family for e in entries().values()}
+    for name in HOMES:
+        assert named(name) is entries()[name]
+
+
+def test_every_other_name_is_of_a_rule_and_no_rule_is_called_so():
+    assert {*KNOWN_AS.values()} <= {*HOMES}
+    ours = {plainly(name) for name in HOMES}
+    assert not [alias for alias in KNOWN_AS if plainly(alias) in ours]
+    assert len({plainly(alias) for alias in KNOWN_AS}) == len(KNOWN_AS)
+
+
+def test_every_paper_of_the_registry_is_known():
+    papers = {entry.paper for entry in entries().values() if entry.paper}
+    assert papers == {*PAPERS}
+    for paper, name in PAPERS.items():
+        assert entries()[name].paper == paper
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("medusa", "heads"),
+        ("Medusa", "heads"),
+        ("eagle-2", "likeliest"),
+        ("DySpec", "dyspec"),
+        ("RSD-S", "rsd_s"),
+        ("sample match", "sample_match"),
+        ("token_recycling", "recycle"),
+        ("Token Recycling", "recycle"),
+        ("fast-dllm", "confident"),
+        ("prompt-lookup", "lookup"),
+        ("PLD", "lookup"),
+        ("spectr", "kseq"),
+        ("best-of-N", "several"),
+        ("LLaDA2.1", "edit"),
+        ("2304.04487", "lookup"),
+        ("arXiv:2304.04487v3", "lookup"),
+        ("cached-dual", "cached_dual"),
+        ("lookup", "lookup"),
+    ],
+)
+def test_people_s_names(said, name):
+    assert known(said) == name
+    assert named(said).name == name
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_an_old_name_is_understood_for_one_release_with_a_note(old):
+    assert named(old).name == known(old) == RENAMED[old]
+    if entries()[RENAMED[old]].build is not None:
+        with pytest.warns(FutureWarning, match=f"{old!r} is now called {RENAMED[old]!r}"):
+            method(old)
+
+
+def test_the_command_line_notes_an_old_name_once(capsys):
+    assert known_method(None, None, "bush:widths=2+1") == "rsd_c:widths=2+1"
+    assert known_method(None, None, ("plain", "walk")) == ("plain", "sample_match")
+    assert capsys.readouterr().err.count("note: the method") == 2
+    assert known_method(None, None, "PLD") == "PLD"
+    assert not capsys.readouterr().err
+
+
+def test_a_method_by_another_name_is_the_same_method_everywhere():
+    assert method("PLD:ngram=2,depth=4") == method("lookup:ngram=2,depth=4")
+    assert requested("token recycling:nodes=4") == method("recycle:nodes=4")
+    assert needs("Speculative decoding") == needs("chain") == ("draft",)
+    assert canonical("PLD:ngram=2") == "lookup:ngram=2"
+    assert canonical("nobody:x=1") == "nobody:x=1"
+    assert method("arxiv:2304.04487:ngram=2") == method("arXiv:2304.04487:ngram=2") == method("lookup:ngram=2")
+    assert prove("sample match", quick=True).method == "sample_match"
+
+
+def test_another_name_opens_no_file():
+    with pytest.raises(BadRequest, match="only the operator"):
+        requested("PG-TD:reward=/etc/hostname:x")
+
+
+@pytest.mark.parametrize(("said", "meant"), [("lokup", "lookup"), ("eagel2", "EAGLE-2"), ("medsua", "medusa")])
+def test_a_mistyped_name_gets_a_few_suggestions(said, meant):
+    assert meant in suggestions(said)
+    with pytest.raises(BadRequest, match=f"Did you mean .*'{meant}'") as told:
+        method(said)
+    assert len(str(told.value)) < 250
+
+
+@pytest.mark.parametrize("said", ["", "?", "x" * 5000, "9999.99999", "é" * 70, "zzzzqqq"])
+def test_what_nobody_knows(said):
+    assert known(said) is None
+    assert len(suggestions(said)) <= NEAR
+    with pytest.raises(BadRequest, match="no method is called") as told:
+        method(said)
+    assert len(str(told.value)) < 300
+
+
+def test_a_part_of_methods_is_no_method():
+    with pytest.raises(BadRequest, match="'kseq' is a part of methods, of the family verify"):
+        method("spectr")
+
+
+def test_the_command_line_refuses_it_before_torch_is_there():
+    code = "import sys; sys.modules['torch'] = None\nfrom unspool.apps.cli import main\nmain(sys.argv[1:])"
+    for words in (["run", "hi"], ["chat"], ["trace", "hi"], ["batch", "a", "b"], ["serve"], ["auto-tune"]):
+        ran = subprocess.run([sys.executable, "-c", code, *words, "--method", "lokup"], capture_output=True, text=True)
+        assert ran.returncode == 2, words
+        assert "Did you mean 'lookup'?" in ran.stderr, words

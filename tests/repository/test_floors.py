@@ -1,0 +1,218 @@
+"""The floors of the house: imports go one way, those inside functions too, and naming one method imports little."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import unspool
+
+ROOT = Path(unspool.__file__).parent
+# What each floor may import. The distributions in bench/ and packages/ may import all of it, and nothing imports them.
+BELOW = {
+    "core": "core",
+    "kernels": "core kernels",
+    "models": "core models",
+    "loops": "core loops",
+    "rules": "core kernels loops rules",
+    "recipes": "core loops rules recipes",
+    "runtime": "core kernels models runtime",
+    "proof": "core loops rules recipes models runtime proof",
+    "api": "core loops rules recipes models runtime proof api",
+    "apps": "core loops rules recipes models runtime proof api apps",
+}
+INSIDE = {"apps": 2, "models": 2}  # imports inside functions; only ever fewer
+
+
+def parsed() -> Iterator[tuple[tuple[str, ...], Path, ast.Module]]:
+    for file in sorted(ROOT.rglob("*.py")):
+        parts = file.relative_to(ROOT).with_suffix("").parts
+        yield parts, file, ast.parse(file.read_text(encoding="utf-8"))
+
+
+def imported(parts: tuple[str, ...], tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
+    """The floor of every import of ours in a module; the empty name for the package itself."""
+    package = ("unspool", *parts[:-1])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            target = [*base, *(node.module or "").split(".")] if node.module else list(base)
+            names = [[*target, alias.name] for alias in node.names] if target == ["unspool"] else [target]
+        elif isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+        else:
+            continue
+        yield from ((name[1] if len(name) > 1 else "", node) for name in names if name[0] == "unspool")
+
+
+def test_imports_go_down_and_never_up():
+    wrong = []
+    for parts, file, tree in parsed():
+        floor = parts[0]
+        if floor not in BELOW:
+            continue
+        allowed = {*BELOW[floor].split()}
+        wrong += [
+            f"{file.relative_to(ROOT)}:{node.lineno} imports {target or 'the package itself'}"
+            for target, node in imported(parts, tree)
+            if target not in allowed
+        ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_folder_is_a_floor():
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders == {*BELOW}
+
+
+def inside() -> list[tuple[str, Path, ast.stmt]]:
+    """Every import of ours inside a function: its floor, its file, and where it stands."""
+    found = []
+    for parts, file, tree in parsed():
+        functions = (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+        within = {id(node) for function in functions for node in ast.walk(function)}
+        own = {id(node): node for _, node in imported(parts, tree) if id(node) in within}
+        found += [(parts[0], file, node) for node in own.values()]
+    return found
+
+
+def test_imports_inside_functions_do_not_spread():
+    counts = Counter(floor for floor, _, _ in inside())
+    more = {floor: count for floor, count in counts.items() if count > INSIDE.get(floor, 0)}
+    assert not more, f"imports inside functions: {more}, expected at most {INSIDE}"
+    assert sum(INSIDE.values()) <= 20
+
+
+def test_imports_inside_functions_say_why():
+    """Behind the import, or in the line above it."""
+    lines = {file: file.read_text(encoding="utf-8").splitlines() for _, file, _ in inside()}
+    silent = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for _, file, node in inside()
+        if not any("# " in line for line in lines[file][node.lineno - 2 : node.end_lineno])
+    ]
+    assert not silent, "\n".join(silent)
+
+
+def test_no_folder_imports_itself_through_others():
+    """By what is imported, inside functions and for types too, whatever BELOW allows."""
+    graph: dict[str, set[str]] = {}
+    for parts, _, tree in parsed():
+        if parts[0] in BELOW:
+            graph.setdefault(parts[0], set()).update(target for target, _ in imported(parts, tree) if target)
+    without = {floor: targets - {floor} for floor, targets in graph.items()}
+    order = tuple(TopologicalSorter(without).static_order())  # raises CycleError, which names the folders
+    assert {*order} == {*BELOW}
+
+
+@pytest.mark.parametrize("package", ["bench/src", "packages/train/src", "packages/weights/src"])
+def test_nothing_here_imports_what_is_installed_by_itself(package):
+    (name,) = [path.name for path in (ROOT.parents[1] / package).glob("unspool_*")]
+    wrong = [str(file) for _, file, tree in parsed() for found in everything(tree) if found.split(".")[0] == name]
+    assert not wrong
+
+
+def everything(tree: ast.Module) -> Iterator[str]:
+    """All modules that are imported by their full names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module or ""
+
+
+def can_be_had(package: ModuleType, name: str) -> bool:
+    try:
+        return hasattr(package, name)
+    except ModuleNotFoundError as error:  # an extra that is not installed
+        return (error.name or "").split(".")[0] != "unspool"
+
+
+def test_lazy_packages_tell_type_checkers_what_they_load():
+    """What stands under TYPE_CHECKING can be had, and is all that can."""
+    found = 0
+    for _, file, tree in parsed():
+        if file.name != "__init__.py" or "lazily(" not in file.read_text(encoding="utf-8"):
+            continue
+        found += 1
+        told = {
+            alias.asname
+            for node in tree.body
+            if isinstance(node, ast.If)
+            for each in ast.walk(node)
+            if isinstance(each, ast.ImportFrom)
+            for alias in each.names
+        }
+        package = import_module(".".join(("unspool", *file.parent.relative_to(ROOT).parts)))
+        lacking = {name for name in told if not can_be_had(package, name)}
+        assert not lacking, (file, lacking)
+        assert {*dir(package)} <= {*told, "__version__"}, file
+    assert found > 5
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["", *(f".rules.{name}" for name in ["constrain", "decode", "draft", "grow", "search", "unmask", "verify"])],
+)
+def test_names_that_are_loaded_when_used_are_there(package):
+    module = import_module(f"unspool{package}")
+    assert all(getattr(module, name) is not None for name in dir(module))
+
+
+@pytest.mark.parametrize(
+    ("code", "most"),
+    [
+        ("from unspool.recipes.methods import method; method('lookup')", 45),
+        ("import unspool.recipes.names", 8),
+        ("import unspool", 6),
+    ],
+)
+def test_naming_one_method_imports_little(code, most):
+    found = loaded(code)
+    assert len(found) <= most, found
+
+
+def loaded(code: str) -> list[str]:
+    """All of our modules that are there after some code."""
+    ask = f"import sys\n{code}\nprint('\\n', *[name for name in sys.modules if name.split('.')[0] == 'unspool'])"
+    ran = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    return ran.stdout.splitlines()[-1].split()
+
+
+def test_a_text_on_the_cpu_loads_nothing_that_it_does_not_run(smollm2_path):
+    words = [
+        "run",
+        "--method",
+        "lookup",
+        "--device",
+        "cpu",
+        "--max-tokens",
+        "2",
+        "--quiet",
+        "-m",
+        str(smollm2_path),
+        "Hi",
+    ]
+    code = f"from unspool.apps.cli import main\ntry: main({words})\nexcept SystemExit as done: assert not done.code"
+    found = loaded(code)
+    assert "unspool.rules.draft.lookup" in found
+    others = {
+        "kernels",
+        "runtime.cuda",
+        "runtime.hf",
+        "runtime.parallel",
+        "runtime.draft_bridge",
+        "proof",
+        "apps.server",
+    }
+    assert not [name for name in found for other in others if f"{name}.".startswith(f"unspool.{other}.")]
+    assert len(found) <= 126, len(found)  # 219 before packages were loaded by use; 19 of them are packages themselves

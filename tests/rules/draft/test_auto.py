@@ -1,0 +1,227 @@
+"""Auto drafts what pays and nothing else; prices are measured once, kept, and never change a text."""
+
+import json
+
+import interpreted  # noqa: F401  (Triton, before anything imports kernels)
+import pytest
+from standin import standin
+
+from unspool.core.asks import Price
+from unspool.core.chance import Philox
+from unspool.core.chosen import chosen
+from unspool.core.claim import LAW, SEED
+from unspool.core.stop import Stop
+from unspool.core.tree import Tree
+from unspool.core.warp import Temperature
+from unspool.proof import prove
+from unspool.recipes.methods import method
+from unspool.rules.decode import Speculate
+from unspool.rules.draft import Draft, Source, auto
+from unspool.rules.draft.merge import Merged
+from unspool.rules.grow import FREE, Cost
+from unspool.rules.verify import sample_match, zeroing
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine import price as prices
+from unspool.runtime.engine.engine import Engine
+
+STEEP = Cost((1, 2), (1.0, 2.5))  # a second row costs more than a token can bring
+DEAR, CHEAP = Cost((1,), (5.0,)), Cost((1,), (0.01,))
+
+
+def loop(text):
+    """A model that counts 0, 1, 2, 3 round and round, rather sure of it."""
+    return [20.0 if x == (text[-1] + 1) % 4 else 1.0 for x in range(4)]
+
+
+def write(spec, price, heat=0.0, models=None, most=40):
+    engine = Engine(models or {"target": Table(4, loop)}, price)
+    job = engine.submit(method(spec), (0, 1, 2, 3, 0), Philox(5, 0), Temperature(heat), Stop(most=most))
+    engine.run()
+    return job.result().tokens, job.trace
+
+
+@pytest.mark.parametrize("heat", [0.0, 1.0])
+def test_auto_drafts_where_rows_are_free_and_is_plain_where_they_are_not(heat):
+    plain, _ = write("plain", lambda _: FREE, heat)
+    free, drafting = write("auto", lambda _: FREE, heat)
+    steep, idle = write("auto", lambda _: STEEP, heat)
+    assert free == steep == plain
+    assert drafting.tokens_per_forward > 2
+    assert idle.drafted == 0
+    assert idle.forwards["target"] == idle.rows["target"] == len(plain)  # one row each
+
+
+def test_auto_asks_a_draft_model_only_if_its_time_is_worth_it():
+    def dull(text):  # nothing to copy and nothing to remember: the draft model alone knows what comes
+        return [9.0 if x == (len(text) * 7 + len(text) // 5) % 50 else 0.1 for x in range(50)]
+
+    asked = {}
+    for name, cost in (("cheap", CHEAP), ("dear", DEAR)):
+        models = {"target": Table(50, dull), "draft": Table(50, dull)}
+        tokens, trace = write(
+            "auto", lambda by, cost=cost: cost if by == "draft" else Cost((1, 9), (1.0, 1.2)), models=models
+        )
+        assert tokens == write("plain", lambda _: FREE, models=models)[0]
+        asked[name] = trace
+    assert asked["cheap"].tokens_per_forward > 3
+    assert asked["dear"].forwards["draft"] <= 40 / 16 + 1  # a probe now and then
+
+
+def test_a_request_is_told_the_price_of_the_forward_it_shares():
+    told = []
+
+    def ask(text, chance, warp, stop):
+        told.append((yield Price()))
+        told.append((yield Price("nobody")))
+        return (yield from method("plain")(text, chance, warp, stop))
+
+    cost = Cost((1, 2, 4), (1.0, 1.5, 4.0))
+    engine = Engine({"target": Table(4, loop)}, lambda _: cost)
+    for i in range(2):
+        engine.submit(ask, (i,), Philox(i, 0), stop=Stop(most=1))
+    engine.run()
+    assert told == [cost.among(2), None, cost.among(2), None]
+    assert cost.among(2)(2) == cost(4)
+
+
+def test_what_checking_takes_aside_is_due_for_every_request_and_writing_takes_none_of_it():
+    cost = Cost((1, 2, 8, 64), (1.0, 1.5, 1.8, 4.0), aside=0.4)
+    assert cost.among(1) == cost
+    assert cost.among(8)(1) == pytest.approx(1.8 - 0.4)  # written
+    assert cost.among(8)(8) == pytest.approx(4.0 + 7 * 0.4)
+    assert Cost((1, 64), (1.0, 1.1), aside=0.4).among(8)(1) == 1.0  # never less than one alone
+
+
+def test_a_price_is_measured_once_and_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNSPOOL_HOME", str(tmp_path))
+    table = Table(4, loop)
+    first = prices.price(table, "this model here")
+    forwards = table.forwards
+    assert prices.price(table, "this model here") == first
+    assert table.forwards == forwards
+    assert json.loads((tmp_path / prices.FILE).read_text())["this model here"]["rows"] == list(first.rows)
+    prices.price(table, "another")
+    assert table.forwards > forwards
+    assert set(json.loads((tmp_path / prices.FILE).read_text())) == {"this model here", "another"}
+
+
+@pytest.mark.parametrize("broken", ["", "[]", "{", '{"key": {"rows": [1], "seconds": [-1]}}', '{"key": 3}'])
+def test_a_broken_file_of_prices_is_measured_anew(tmp_path, monkeypatch, broken):
+    monkeypatch.setenv("UNSPOOL_HOME", str(tmp_path))
+    (tmp_path / prices.FILE).write_text(broken)
+    table = Table(4, loop)
+    measured = prices.price(table, "key")
+    assert prices.price(table, "key") == measured
+
+
+def test_without_a_key_or_a_folder_to_write_nothing_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNSPOOL_HOME", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("not a folder")
+    assert prices.price(Table(4, loop), "key").rows
+    assert prices.price(Table(4, loop), None).rows
+    assert (tmp_path / "file").read_text() == "not a folder"
+
+
+class Naps(Draft):
+    """A drafter of nothing that rests for two tokens after every round."""
+
+    def begin(self, prefix):
+        return Napping()
+
+
+class Napping(Source):
+    until = 0
+
+    def rest(self, prefix):
+        return max(0, self.until - len(prefix))
+
+    def propose(self, prefix, budget, chance):
+        yield from ()
+        return Tree.chain([chosen(x) for x in prefix.text[-1:]])
+
+    def learn(self, prefix, tree, scores):
+        self.until = len(prefix) + 2
+
+
+@pytest.mark.parametrize(("verify", "claim"), [(sample_match, SEED), (zeroing, LAW)])
+def test_a_source_that_rests_leaves_the_law_alone(verify, claim):
+    assert prove(Speculate(Naps(), verify, budget=1), claim, quick=True).ok
+
+
+def test_auto_rests_where_the_host_takes_longer_than_it_brings():
+    tokens, trace = write("auto", lambda _: Cost((1, 64), (1e-9, 1.2e-9)), heat=1.0)  # no forward is as short as a look
+    assert tokens == write("plain", lambda _: FREE, heat=1.0)[0]
+    assert trace.drafted == 0
+
+
+class Clock:
+    """Time that passes only where something is said to take some."""
+
+    now = 0.0
+
+    def tick(self, seconds):
+        self.now += seconds
+
+
+HOST, STEP, ASIDE = 3e-4, 5.5e-4, 2e-4  # seconds of a draft, of a token and of a check on an H200 (bench/gpu.py)
+SHARED = Cost((1, 2, 8, 64), (STEP, 8e-4, 8.2e-4, 1.1e-3), aside=ASIDE)
+
+
+def simulated(spec, requests, monkeypatch, most=256):
+    """Seconds of a batch on the stand-in, by a clock on which drafts, checks and tokens take what they take there."""
+    clock = Clock()
+
+    def look(self, *given):
+        clock.tick(HOST / 2)
+        return gathered(self, *given)
+
+    def note(self, *given):
+        clock.tick(HOST / 2)
+        learnt(self, *given)
+
+    gathered, learnt = Merged.gather, Merged.learn
+    monkeypatch.setattr(Merged, "gather", look)
+    monkeypatch.setattr(Merged, "learn", note)
+    monkeypatch.setattr(auto, "perf_counter", lambda: clock.now)
+    model = standin(1021, context=1024)  # a prime: no text repeats itself
+    write, check = model.device.write, model.device.check
+
+    def written(asked, writes, turns):
+        replies = write(asked, writes, turns)
+        clock.tick(0 if replies is None else max(len(reply.tokens) for reply in replies) * SHARED.among(len(asked))(1))
+        return replies
+
+    def checked(asked, checks):
+        rows = sum(1 + len(ask.tree) for ask in asked)
+        clock.tick(SHARED(rows) + len(asked) * ASIDE)
+        return check(asked, checks)
+
+    model.device.write, model.device.check = written, checked
+    engine = Engine({"target": model}, lambda _: SHARED)
+    jobs = [
+        engine.submit(method(spec), [i, 1, 2, 3], Philox(i, 0), Temperature(1.0), Stop(most=most), laws=False)
+        for i in range(requests)
+    ]
+    engine.run()
+    monkeypatch.undo()
+    assert [len(job.result().tokens) for job in jobs] == [most] * requests
+    return clock.now
+
+
+@pytest.mark.parametrize("requests", [1, 2, 3, 4, 8, 32])
+def test_looking_takes_little_of_the_time_where_it_brings_nothing(monkeypatch, requests):
+    """The stand-in's texts repeat nothing, so whatever drafting takes is lost."""
+    plain, ours = (simulated(spec, requests, monkeypatch) for spec in ("plain", "auto"))
+    assert plain / ours > 0.97
+
+
+def test_auto_looks_again_when_the_batch_has_shrunk(monkeypatch):
+    looks = []
+    engine = Engine({"target": Table(4, loop)}, lambda _: Cost((1, 64), (3e-4, 3.3e-4)))
+    monkeypatch.setattr(Merged, "gather", lambda self, prefix, *_: looks.append(len(engine.live)) or iter(()))
+    monkeypatch.setattr(auto, "perf_counter", lambda: 0.0)
+    for i, most in enumerate((300, *[20] * 7)):
+        engine.submit(method("auto"), (i % 4,), Philox(i, 0), Temperature(0.0), Stop(most=most))
+    engine.run()
+    assert looks
+    assert set(looks) == {1}

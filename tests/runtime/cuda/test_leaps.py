@@ -1,0 +1,191 @@
+"""Leaps: drafts made on the device write what plain decoding writes, in fewer forwards, and leave nothing behind."""
+
+from __future__ import annotations
+
+import interpreted  # noqa: F401  (Triton, before anything imports kernels)
+import pytest
+import torch
+from test_rows import Blank, left
+
+from unspool.core.asks import Write
+from unspool.core.chance import At, Philox, Role
+from unspool.core.law import Law
+from unspool.core.tree import NOTHING
+from unspool.core.warp import Prefix, Temperature
+from unspool.kernels.match import match
+from unspool.kernels.match import reference as match_reference
+from unspool.runtime.cuda.copy_estimate import BigramCopies
+from unspool.runtime.cuda.graph_model import graph_model
+from unspool.runtime.cuda.speculation_gate import SpeculationGate
+from unspool.runtime.engine.contracts import ScoreRequest
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the device here"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # numpy, of what kernels mask away
+]
+VOCAB = 8
+
+
+def scores(text):
+    """What a network that sees exactly this text says of the next token: mostly what followed the last two before."""
+    found = torch.randn(VOCAB, generator=torch.Generator().manual_seed(hash(tuple(text[-2:])) % 2**31)) * 4
+    return found + torch.randn(VOCAB, generator=torch.Generator().manual_seed(hash(tuple(text)) % 2**31)) * 0.3
+
+
+class Reader(Blank):
+    """A network that reads the line of descent of every token through the table, its slots and its bits."""
+
+    forwards = 0
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.memory = torch.full((self.slots.room + 1,), -1, dtype=torch.int32)
+
+    def run(self, tokens, rows, want=()):
+        self.forwards += 1
+        self.memory[rows.slots.long()] = tokens
+        wide, texts = len(rows.slots) // len(rows.past), []
+        for row in range(len(rows.past)):
+            slots, seen = rows.seen(row, None)
+            for i in range(wide):
+                real = i < int(rows.count[row])
+                texts.append(self.memory[slots[seen[i]].long()].tolist() if real else [0])
+                if real and rows.sees is not None:
+                    assert int(rows.places[row * wide + i]) == len(texts[-1]) - 1
+        return texts, {}
+
+    def read(self, x):
+        return torch.stack([scores(text) for text in x])
+
+
+class Always(SpeculationGate):
+    """Leaps, whatever the clock says."""
+
+    def pays(self, leaves):
+        return True
+
+
+def plainly(prompt, seed, number, most, t):
+    text = list(prompt)
+    for _ in range(most):
+        text.append(Philox(seed, number).choose(Temperature(t)(None, Law(scores(text))), At(len(text), Role.PICK)))
+    return text
+
+
+@pytest.mark.parametrize(
+    ("t", "ahead", "rows", "turns"),
+    [(0.0, 3, 3, 2), (0.7, 7, 2, 1), pytest.param(0.0, 63, 1, 2, marks=pytest.mark.slow)],
+)
+def test_a_leap_writes_what_plain_decoding_writes(t, ahead, rows, turns):
+    network = Reader(VOCAB, 900, 128)
+    model = graph_model(network, 2, 16)
+    model.device.speculation.gate = Always()
+    prompts = [[5, 1, 4] * 7, [2, 3, 2, 3, 2], [1]][:rows]
+    sessions = [model.open(prompt) for prompt in prompts]
+    warp, leaps, tokens = Temperature(t), 0, 0
+    model.score([ScoreRequest(session, NOTHING) for session in sessions])
+    for session in sessions:
+        leaf = session.leaves[0]
+        model.slots.drop([leaf.slots.pop()])
+        leaf.law = None
+    for _ in range(2):
+        texts = [tuple(session.leaves[0].tokens) for session in sessions]
+        writes = [Write(Prefix.of(text, warp), Philox(7, i), 9, ahead) for i, text in enumerate(texts)]
+        replies = model.device.write([ScoreRequest(session, NOTHING) for session in sessions], writes, turns)
+        assert replies is not None
+        for reply, session, before in zip(replies, sessions, texts, strict=True):
+            assert reply.rounds
+            assert before + reply.tokens == tuple(session.leaves[0].tokens)
+            assert len(reply.tokens) <= sum(leap.tokens for leap in reply.rounds)
+            leaps, tokens = leaps + len(reply.rounds), tokens + len(reply.tokens)
+    for number, (prompt, session) in enumerate(zip(prompts, sessions, strict=True)):
+        text = session.leaves[0].tokens
+        assert text == plainly(prompt, 7, number, len(text) - len(prompt), t)
+        assert len(session.leaves[0].slots) == len(text) - 1
+        assert network.memory[session.leaves[0].slots].tolist() == text[:-1]
+        session.close()
+    assert tokens > leaps or t > 0  # something was drafted and stood
+    assert left(model) == (0, 0)
+
+
+def test_the_longest_match_wins_and_then_the_latest():
+    texts = torch.randint(0, 3, (5, 64), dtype=torch.int32, generator=torch.Generator().manual_seed(0))
+    lanes = torch.tensor([4, 0, 2, 2], dtype=torch.int32)
+    ends = torch.tensor([63, 0, 1, 40], dtype=torch.int32)
+    assert match(texts, lanes, ends).tolist() == match_reference(texts, lanes, ends).tolist()
+
+
+class Text:
+    """A text that leaps bring so many tokens each, as a pace sees it: no token in it comes twice, unless told."""
+
+    def __init__(self, tokens=()):
+        self.tokens = list(tokens)
+
+    def write(self, count):
+        self.tokens += range(len(self.tokens), len(self.tokens) + count)
+
+
+@pytest.mark.parametrize(("gain", "least"), [(1.0, 0.97), (1.5, 0.97), (1.7, 0.96), (2.0, 1.05), (4.0, 2.0)])
+def test_a_pace_loses_little_where_leaps_do_not_pay_and_wins_where_they_do(gain, least):
+    """By its own clock, over 1,000 tokens: 0.54 ms a step, 0.94 ms a leap."""
+    pace, text, took, tokens = SpeculationGate(), Text(), 0.0, 0.0
+    step, leap = 0.54, 0.94
+    for _ in range(3):
+        pace.took(1, False, step)
+        pace.took(1, True, leap)
+    while tokens < 1000:
+        if pace.pays([text]):
+            rounds = 4 if pace.sure([text]) else 2
+            took, tokens = took + rounds * leap, tokens + rounds * gain
+            pace.speculated(text, rounds, rounds * gain)
+        else:
+            took, tokens = took + 32 * step, tokens + 32
+            text.write(32)
+            pace.stepped(text, 32)
+    assert tokens * step / took >= least
+
+
+def test_a_text_that_begins_to_repeat_itself_leaps_again():
+    pace, text = SpeculationGate(), Text(range(100))
+    for _ in range(3):
+        pace.took(1, False, 0.54)
+        pace.took(1, True, 0.94)
+    for _ in range(12):
+        pace.speculated(text, 4, 4)  # they bring nothing
+    for _ in range(5):
+        text.write(32)
+        pace.stepped(text, 32)
+        assert not pace.pays([text])
+    text.tokens += range(40, 72)
+    pace.stepped(text, 32)
+    assert pace.pays([text])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_copies_tell_what_a_copy_after_the_last_two_tokens_would_have_brought(seed):
+    dice = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, 2 + seed, (90,), generator=dice).tolist()
+    copies, first, expected, found = BigramCopies(), 20, 0, 0
+    for end in (41, 42, 90):
+        at = first
+        while at < end:  # by its definition, looking back anew every time
+            last = [i for i in range(2, at) if tokens[i - 2 : i] == tokens[at - 2 : at]]
+            source = last[-1] if last else at
+            while at < end and source < at and tokens[source] == tokens[at]:
+                at, source = at + 1, source + 1
+            at, expected = at + 1, expected + 1
+        found += copies.rounds(tokens[:end], first)
+        first = end
+    assert found == expected
+
+
+def test_a_pace_times_both_before_it_chooses():
+    pace, text = SpeculationGate(), Text()
+    assert not pace.pays([text])
+    for _ in range(3):
+        pace.took(1, False, 1.0)
+    assert pace.pays([text])
+    assert not pace.pays([text, Text()])  # two rows have times of their own
+    for _ in range(3):
+        pace.took(1, True, 9.0)
+    assert not pace.pays([text])

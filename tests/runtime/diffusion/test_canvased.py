@@ -1,0 +1,240 @@
+"""Looks on networks: every law comes from exactly what its layout lets it see, in any company and after any history."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from contracts import exercise
+from deep import BLOCKS, FILLINGS, FULL, VOCAB, Deep, same, text_law
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unspool.core.asks import Look, Soft
+from unspool.core.canvas import HOLE, Canvas, Status
+from unspool.core.errors import BadRequest, OutOfRoom
+from unspool.core.law import Drawn, Law
+from unspool.core.tree import NOTHING, Tree
+from unspool.models.diffusion_spec import DiffusionSpec
+from unspool.runtime.diffusion.block_diffusion import BlockDiffusionModel
+from unspool.runtime.diffusion.full_diffusion import FullDiffusionModel
+from unspool.runtime.engine.contracts import Causal, Infill, LookRequest, ScoreRequest
+
+
+@st.composite
+def canvases(draw, text: tuple[int, ...]):
+    """A canvas that begins with a text: some of what follows is filled, and the window is anywhere."""
+    size = draw(st.integers(1, 6))
+    canvas = Canvas.blank(text, size)
+    fill = draw(st.dictionaries(st.integers(len(text), len(text) + size - 1), st.integers(0, VOCAB - 2), max_size=size))
+    canvas = canvas.fill(fill, Status.DRAFT) if fill else canvas
+    low = draw(st.integers(len(text), len(canvas) - 1))
+    return canvas.within(low, draw(st.integers(low + 1, len(canvas))))
+
+
+@st.composite
+def looks(draw, text: tuple[int, ...]):
+    """A look at such a canvas: at holes, at any places, along an order, with soft holes, or with some places veiled."""
+    canvas = draw(canvases(text))
+    kind = draw(st.sampled_from(["holes", "some", "along", "soft", "veiled"]))
+    if kind == "veiled":
+        canvas = canvas.masked(draw(st.sets(st.integers(0, len(canvas) - 1))))
+    places = list(range(canvas.window[0], canvas.window[1]))
+    if kind == "some":
+        return Look(canvas, tuple(draw(st.lists(st.sampled_from(places), unique=True, min_size=1))))
+    filled = [i for i in range(len(text), canvas.window[1]) if canvas.tokens[i] != HOLE]
+    if kind == "along" and filled:
+        return Look(canvas, along=tuple(draw(st.permutations(filled))[: draw(st.integers(1, len(filled)))]))
+    soft = {i: Soft(Law.of([1.0, 2.0, 3.0, 0.0]), 0.5) for i in canvas.holes if kind == "soft"}
+    return Look(canvas, soft=soft)
+
+
+@given(st.data(), st.sampled_from(FILLINGS), st.sampled_from([0, 2]))
+@settings(max_examples=100, deadline=None)
+def test_looks_and_scores_of_any_history_equal_those_from_nothing(data, filling, shelf):
+    network = Deep()
+    model = BlockDiffusionModel(network, filling, shelf)
+    live, tokens = [], st.integers(0, VOCAB - 2)
+    for _ in range(8):
+        act = data.draw(st.sampled_from(["open", "look", "look", "look", "score", "keep", "fork", "close"]))
+        if act == "open" or not live:
+            text = tuple(data.draw(st.lists(tokens, min_size=1, max_size=4)))
+            live.append([model.open(text), text])
+            continue
+        if act == "close":
+            live.pop(data.draw(st.integers(0, len(live) - 1)))[0].close()
+            continue
+        company = [each for each in live if data.draw(st.booleans())] or live[:1]
+        if act == "fork":
+            live += [[session.fork(), text] for session, text in company]
+        elif act == "look":
+            asked = [LookRequest(session, data.draw(looks(text))) for session, text in company]
+            asked += [
+                LookRequest(session if data.draw(st.booleans()) else None, data.draw(looks(text)))
+                for session, text in company[:1]
+            ]
+            before = network.forwards
+            for ask, field in zip(asked, model.look(asked), strict=True):
+                if ask.look.places:
+                    same(field, ask.look, filling)
+            assert network.forwards - before <= 2
+        else:
+            for each in company:
+                tree = Tree.chain([Drawn(x, Law.point(x)) for x in data.draw(st.lists(tokens, max_size=3))])
+                (scores,) = model.score([ScoreRequest(each[0], tree)])
+                assert torch.equal(scores.leaf[0].scores, text_law(each[1]))
+                for n in range(len(tree)):
+                    assert torch.equal(scores.after[n].scores, text_law(each[1] + tree.tokens(tree.path(n))))
+                if act == "keep" and len(tree):
+                    node, extra = data.draw(st.integers(0, len(tree) - 1)), data.draw(st.none() | tokens)
+                    each[0].keep(tree, (node,), (extra,))
+                    each[1] += tree.tokens(tree.path(node)) + (() if extra is None else (extra,))
+    for session, _ in live:
+        session.close()
+    model.forget()
+    assert network.slots.in_use == 0
+
+
+@given(st.data(), st.sampled_from(FILLINGS))
+@settings(max_examples=30, deadline=None)
+def test_a_model_that_fills_holes_is_a_causal_model_like_any_other(data, filling):
+    model = BlockDiffusionModel(Deep(), filling)
+    assert isinstance(model, Causal)
+    assert isinstance(model, Infill)
+    exercise(data, model, text_law)
+
+
+@given(st.data(), st.sampled_from(FULL))
+@settings(max_examples=40, deadline=None)
+def test_a_full_network_sees_all_of_the_canvas_every_time(data, filling):
+    network = Deep()
+    model = FullDiffusionModel(network, filling)
+    sessions = [model.open((0,)), model.open((1,)), None]
+    for _ in range(4):
+        asked = [LookRequest(session, data.draw(looks((1, 2)))) for session in sessions]
+        for ask, field in zip(asked, model.look(asked), strict=True):
+            if ask.look.places:
+                same(field, ask.look, filling)
+    for session in sessions[:2]:
+        session.fork().close()
+        session.close()
+        session.close()
+    assert network.slots.in_use == 0
+
+
+@given(st.data(), st.sampled_from(BLOCKS))
+@settings(max_examples=30, deadline=None)
+def test_whole_blocks_are_kept_and_nothing_is_read_from_left_to_right(data, filling):
+    network = Deep()
+    model = BlockDiffusionModel(network, filling, prefix_cache=1)
+    sessions = [model.open((0,)), model.open((1, 2)), None]
+    for _ in range(5):
+        text = tuple(data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=7)))
+        asked = [LookRequest(session, data.draw(looks(text))) for session in sessions]
+        for ask, field in zip(asked, model.look(asked), strict=True):
+            if ask.look.places:
+                same(field, ask.look, filling)
+    assert model.owed(sessions[0]) == 0
+    with pytest.raises(BadRequest, match="only fills holes"):
+        model.score([ScoreRequest(sessions[0], NOTHING)])
+    for session in sessions[:2]:
+        session.close()
+    model.forget()
+    assert network.slots.in_use == 0
+
+
+def blocks(model, session, text: tuple[int, ...], size: int, count: int):
+    """Fill block after block, one look for each place."""
+    canvas = Canvas.blank(text, size * count)
+    for block in range(count):
+        low = len(text) + block * size
+        for place in range(low, low + size):
+            sheet = canvas.within(low, low + size)
+            (field,) = model.look([LookRequest(session, Look(sheet))])
+            yield sheet, field
+            canvas = canvas.fill({place: int(field[place].scores[: VOCAB - 1].argmax())})
+
+
+@pytest.mark.parametrize("filling", FILLINGS[:2], ids=str)
+def test_a_finished_block_is_read_with_the_first_look_of_the_next(filling):
+    network = Deep()
+    model = BlockDiffusionModel(network, filling)
+    session = model.open((1, 2, 0))
+    rows = [field.rows for _, field in blocks(model, session, (1, 2, 0), 4, 3)]
+    assert rows == [7, 4, 4, 4, 8, 4, 4, 4, 8, 4, 4, 4]  # the prompt, then each finished block, once
+    assert network.forwards == len(rows)
+    assert network.slots.in_use == 3 + 8
+
+
+def test_a_causal_window_keeps_what_is_filled_without_a_gap():
+    network = Deep()
+    filling = DiffusionSpec("causal", "aligned", 3)
+    model = BlockDiffusionModel(network, filling)
+    rows = [field.rows for _, field in blocks(model, model.open((1, 2)), (1, 2), 4, 1)]
+    assert rows == [6, 1 + 3, 1 + 2, 1 + 1]  # what was filled last, and the holes
+
+
+def test_a_window_of_one_place_is_plain_decoding():
+    model = BlockDiffusionModel(Deep(), DiffusionSpec("causal", "shifted", 3))
+    text = (1, 2)
+    session = model.open(text)
+    for sheet, field in blocks(model, session, text, 1, 5):
+        (place,) = field
+        assert torch.equal(field[place].scores, text_law(sheet.tokens[:place]))
+
+
+def test_looks_and_scores_of_a_session_compute_nothing_twice():
+    network = Deep()
+    model = BlockDiffusionModel(network, DiffusionSpec("block", "shifted", 3))
+    session = model.open((1, 2, 0))
+    model.look([LookRequest(session, Look(Canvas.blank((1, 2, 0), 4)))])
+    assert network.computed == 3 + 4
+    (scores,) = model.score([ScoreRequest(session, NOTHING)])
+    assert (scores.rows, network.computed) == (0, 7)
+    session.keep(NOTHING, (~0,), (2,))
+    model.score([ScoreRequest(session, NOTHING)])
+    assert network.computed == 8
+    model.look([LookRequest(session, Look(Canvas.blank((1, 2, 0, 2), 4)))])
+    assert network.computed == 12  # the window alone
+    session.close()
+    again = model.open((1, 2, 0, 2, 1))
+    model.look([LookRequest(again, Look(Canvas.blank((1, 2, 0, 2, 1), 1)))])
+    assert network.computed == 12 + 5  # without a shelf all is gone; one place is told by the text alone
+
+
+def test_a_closed_canvas_is_found_on_the_shelf():
+    network = Deep()
+    model = BlockDiffusionModel(network, DiffusionSpec("block", "shifted", 3), prefix_cache=1)
+    session = model.open((1, 2))
+    list(blocks(model, session, (1, 2), 2, 3))
+    text = tuple(model._pages[session].tokens)
+    assert len(text) == 6
+    session.close()
+    assert network.slots.in_use == 6
+    (scores,) = model.score([ScoreRequest(model.open((*text, 1)), NOTHING)])
+    assert scores.rows == 1
+
+
+@pytest.mark.parametrize("filling", [*FILLINGS, *FULL], ids=str)
+def test_a_forward_that_fails_takes_nothing_and_the_next_goes_on(filling):
+    network = Deep(room=16)
+    model = (FullDiffusionModel if filling.layout == "full" else BlockDiffusionModel)(network, filling)
+    session, look = model.open((1, 2)), Look(Canvas.blank((1, 2), 4))
+    network.fails = True
+    with pytest.raises(RuntimeError):
+        model.look([LookRequest(session, look)])
+    assert network.slots.in_use == 0
+    network.fails = False
+    same(model.look([LookRequest(session, look)])[0], look, filling)
+    held = network.slots.in_use
+    with pytest.raises(OutOfRoom):
+        model.look([LookRequest(session, look), LookRequest(None, Look(Canvas.blank((1, 2), 40)))])
+    assert network.slots.in_use == held
+    same(model.look([LookRequest(session, look)])[0], look, filling)
+    session.close()
+    assert network.slots.in_use == 0
+
+
+def test_a_full_network_refuses_to_read_from_left_to_right():
+    model = FullDiffusionModel(Deep(), FULL[0])
+    with pytest.raises(BadRequest, match="only fills holes"):
+        model.score([ScoreRequest(model.open((1,)), NOTHING)])

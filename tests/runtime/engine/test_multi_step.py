@@ -1,0 +1,35 @@
+"""How many tokens a device writes before anybody looks."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from unspool.runtime.engine.multi_step import BRIEF, LONGEST, MultiStep
+
+
+def job(patience=math.inf, first=0.0, writes=True):
+    return SimpleNamespace(patience=patience, writes=writes, trace=SimpleNamespace(seconds_first=first))
+
+
+@pytest.mark.parametrize(("held", "mixed", "most"), [(False, False, LONGEST), (False, True, BRIEF), (True, False, 1)])
+def test_who_waits_for_a_forward_makes_it_brief(held, mixed, most):
+    steps = MultiStep({"target"})
+    steps.plan(held, mixed)
+    assert steps.tokens([job()]) == most
+
+
+def test_nobody_who_looks_on_waits_longer_than_it_said():
+    steps = MultiStep({"target"})
+    steps.took(0.32, 32)
+    assert steps.tokens([job(0.1)]) == 10
+    assert steps.tokens([job(0.1), job(0.05), job()]) == 5
+    assert steps.tokens([job(1e-9)]) == 1
+    assert steps.tokens([job(0.1), job(0.1, first=None)]) == 1
+
+
+def test_only_who_writes_on_a_device_goes_on():
+    steps = MultiStep({"target"})
+    assert steps.goes_on(job(), "target")
+    assert not steps.goes_on(job(), "draft")
+    assert not steps.goes_on(job(writes=False), "target")

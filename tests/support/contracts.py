@@ -1,0 +1,92 @@
+"""The session contract, as one property: whatever is scored, kept, forked and closed, in whatever order and company,
+every law equals that of the same text computed from scratch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from hypothesis import strategies as st
+
+from unspool.core.law import Drawn, Law
+from unspool.core.tree import NOTHING, Tree
+from unspool.runtime.engine.contracts import Causal, ScoreRequest, Session
+
+
+def trees(draw: Callable, vocab: int, leaves: int, most: int = 6) -> Tree:
+    """A drawn tree under any of the leaves, equal siblings included."""
+    tree = NOTHING
+    for _ in range(draw(st.integers(0, most))):
+        under = draw(st.integers(-leaves, len(tree) - 1))
+        token = draw(st.integers(0, vocab - 1))
+        tree, _ = tree.grow(Drawn(token, Law.point(token)), under)
+    return tree
+
+
+@dataclass
+class Text:
+    """A session beside the texts it should stand for."""
+
+    session: Session
+    leaves: list[tuple[int, ...]]
+
+    def whole(self, tree: Tree, node: int) -> tuple[int, ...]:
+        return self.leaves[tree.leaf(node)] + tree.tokens(tree.path(node))
+
+
+def exercise(
+    data: st.DataObject,
+    model: Causal,
+    scratch: Callable[[tuple[int, ...]], torch.Tensor],
+    tolerance: float = 0.0,
+    steps: int = 8,
+    vocab: int | None = None,
+    longest: int = 5,
+) -> float:
+    """Drive a model through a drawn program and compare every law with `scratch`; the largest difference seen."""
+    size = vocab or model.vocab
+    tokens = st.integers(0, size - 1)
+    live: list[Text] = []
+    worst = 0.0
+
+    def opened() -> None:
+        text = tuple(data.draw(st.lists(tokens, min_size=1, max_size=longest), label="open"))
+        live.append(Text(model.open(text), [text]))
+
+    def compare(law: Law, text: tuple[int, ...]) -> None:
+        nonlocal worst
+        want = scratch(text)
+        difference = float((law.scores - want).abs().max())
+        worst = max(worst, difference)
+        assert difference <= tolerance, f"after {text}: off by {difference}"
+
+    opened()
+    for _ in range(steps):
+        act = data.draw(st.sampled_from(["score", "keep", "keep", "open", "fork", "close"]), label="act")
+        if act == "open" or not live:
+            opened()
+        elif act == "fork":
+            text = data.draw(st.sampled_from(live))
+            live.append(Text(text.session.fork(), list(text.leaves)))
+        elif act == "close":
+            live.pop(data.draw(st.integers(0, len(live) - 1))).session.close()
+        else:
+            company = [t for t in live if data.draw(st.booleans())] or live[:1]
+            drawn = [trees(data.draw, size, len(t.leaves)) for t in company]
+            replies = model.score([ScoreRequest(t.session, tree) for t, tree in zip(company, drawn, strict=True)])
+            for text, tree, scores in zip(company, drawn, replies, strict=True):
+                for node in range(-len(text.leaves), len(tree)):
+                    compare(scores.law(node), text.whole(tree, node))
+                if act == "keep":
+                    count = data.draw(st.integers(1, 3))
+                    nodes = [data.draw(st.integers(-len(text.leaves), len(tree) - 1)) for _ in range(count)]
+                    extra = [data.draw(st.none() | tokens) for _ in range(count)]
+                    new = [text.whole(tree, n) + (() if x is None else (x,)) for n, x in zip(nodes, extra, strict=True)]
+                    text.session.keep(tree, nodes, extra)
+                    text.leaves = new
+    for text in live:  # whatever was left unscored
+        (scores,) = model.score([ScoreRequest(text.session, NOTHING)])
+        for law, whole in zip(scores.leaf, text.leaves, strict=True):
+            compare(law, whole)
+        text.session.close()
+        text.session.close()
+    return worst
