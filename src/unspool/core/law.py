@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 NEVER = -math.inf
 
 
+def nothing_left() -> EmptyLaw:
+    """The error of a law without a token."""
+    return EmptyLaw(
+        "every token is forbidden here, so no text can follow. "
+        "Loosen the warps or constraints that together exclude the whole vocabulary."
+    )
+
+
 class Law:
     """A probability law over token ids, held as unnormalised log-weights on the device where the model left them.
 
@@ -161,10 +169,7 @@ class Law:
                 "try dtype fp32, and check the file with `unspool pull --check`."
             )
         if value == NEVER:
-            raise EmptyLaw(
-                "every token is forbidden here, so no text can follow. "
-                "Loosen the warps or constraints that together exclude the whole vocabulary."
-            )
+            raise nothing_left()
 
     def __repr__(self) -> str:
         p = self.scores.softmax(0)  # not self[x]: even a law that is empty or broken can be shown

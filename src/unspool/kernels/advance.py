@@ -26,12 +26,13 @@ def _advance(
         later = used & (i + 1 < steps)
         token = tl.load(picked + row, mask=used, other=0)
         tl.store(tokens + row, token, mask=used)
-        fine = used
+        noted = token
         for side in tl.static_range(2):
             logprob = tl.load(logprobs_in + 2 * row + side, mask=now, other=0.0)
-            fine = fine & (logprob == logprob)
+            noted = tl.where(logprob == logprob, noted, -1)
+            noted = tl.where(logprob == float("-inf"), -2, noted)
             tl.store(logprobs + 2 * at + side, logprob, mask=now)
-        tl.store(written + at, tl.where(fine, token, -1), mask=now)
+        tl.store(written + at, noted, mask=now)
         tl.store(places + row, tl.load(places + row, mask=used, other=0) + 1, mask=used)
         tl.store(past + row, tl.load(past + row, mask=used, other=0) + 1, mask=used)
         tl.store(slots + row, tl.load(plan + at + 1, mask=later, other=0), mask=later)
@@ -56,9 +57,10 @@ def advance(
 
     picked, tokens, places, slots, past and count are [R] and int32; plan and written [R, K] are int32; logprobs_in
     [R, 2] and logprobs [R, K, 2] are float32; all contiguous. written[:, i] = tokens = picked, but −1 is written where
-    a log-probability is NaN, so that nobody takes what broken scores picked for a token; logprobs[:, i] = logprobs_in;
-    places and past grow by 1; slots are those planned for i + 1, or stay as they are behind the last step. Rows with
-    count 0 are left alone. turn [1] grows by 1, and from K on nothing is written down any more.
+    a log-probability is NaN and −2 where it is −∞, so that nobody takes what broken or empty scores picked for a token;
+    logprobs[:, i] = logprobs_in; places and past grow by 1; slots are those planned for i + 1, or stay as they are
+    behind the last step. Rows with count 0 are left alone. turn [1] grows by 1, and from K on nothing is written down
+    any more.
     Cost: one launch of one program, so that the turn moves only once all rows have read it; meant for R up to 4096.
     """
     rows, steps = plan.shape
@@ -92,7 +94,8 @@ def reference(
         places[row] += 1
         past[row] += 1
         if i < steps:
-            written[row, i] = -1 if logprobs_in[row].isnan().any() else picked[row]
+            empty, wrong = (logprobs_in[row] == float("-inf")).any(), logprobs_in[row].isnan().any()
+            written[row, i] = -2 if empty else -1 if wrong else picked[row]
             logprobs[row, i] = logprobs_in[row]
         if i + 1 < steps:
             slots[row] = plan[row, i + 1]

@@ -18,7 +18,7 @@ class Verdicts:
 
     A row holds the last accepted token's index in its row, the token after it, how many tokens that makes, and then the
     bits of each new token's log-probabilities before and after the temperature. Where the scores after it are such that
-    `Law` would refuse them, the token after it is −1.
+    `Law` would refuse them, the token after it is −1; where no token is possible, −2.
     """
 
     packed: Tensor
@@ -74,6 +74,7 @@ def _follow(
         tl.store(floats + row * wide + 4 + 2 * depth, tl.sum(tl.where(here, after, 0.0), 0))
         broken = tl.sum(tl.where(here & ((before != before) | (after != after)), 1, 0), 0)
         token = tl.where(broken > 0, -1, token)
+        token = tl.where(tl.sum(tl.where(here & (after == float("-inf")), 1, 0), 0) > 0, -2, token)
         kid = tl.min(tl.where((above == node) & (token_ == token), j, block), 0)
         depth += 1
         more = tl.where(kid < block, 1, 0)
@@ -91,15 +92,16 @@ def verify(
     count: Tensor,
     temperature: Tensor,
     uniforms: Tensor,
+    bars: Tensor | None = None,
 ) -> Verdicts:
     """Follow each row's picks down its tree: `verify.greedy` where the temperature is 0, else `verify.sample_match`.
 
     logits [R·T, vocab] are the scores after every token of a batch. tokens and parents [R·T] are int32, a parent being
     an index in the row; roots [R] is the index of each text's last token, whose parent is never asked for. temperature,
-    uniforms and count as `pick` takes them; the numbers of a node are those of PICK at the position after it.
+    uniforms, count and bars as `pick` takes them; the numbers of a node are those of PICK at the position after it.
     Cost: logits once; three launches and one small copy, whatever was drafted.
     """
-    picks, logprobs = pick(logits, temperature, uniforms, count)
+    picks, logprobs = pick(logits, temperature, uniforms, count, bars)
     number = count.shape[0]
     each = logits.shape[0] // number
     packed = torch.empty(number, 3 + 2 * each, dtype=torch.int32, device=logits.device)
@@ -119,9 +121,10 @@ def reference(
     count: Tensor,
     temperature: Tensor,
     uniforms: Tensor,
+    bars: Tensor | None = None,
 ) -> Verdicts:
     """The same, node by node."""
-    picks, logprobs = pick_reference(logits, temperature, uniforms, count)
+    picks, logprobs = pick_reference(logits, temperature, uniforms, count, bars)
     number = count.shape[0]
     each = logits.shape[0] // number
     packed = torch.zeros(number, 3 + 2 * each, dtype=torch.int32)

@@ -5,22 +5,29 @@ from types import SimpleNamespace
 
 import pytest
 
+from unspool.core.asks import Write
+from unspool.core.chance import Philox
+from unspool.core.warp import Prefix, Same, Temperature
 from unspool.runtime.engine.multi_step import BRIEF, LONGEST, MultiStep
 
 
-def job(patience=math.inf, first=0.0, writes=True):
-    return SimpleNamespace(patience=patience, writes=writes, trace=SimpleNamespace(seconds_first=first))
+DEVICES = {"target": SimpleNamespace(can_write=lambda write: write.prefix.warp == Same())}
+
+
+def job(patience=math.inf, first=0.0, writes=True, warp=Same()):
+    ask = Write(Prefix.of((1,), warp), Philox(0))
+    return SimpleNamespace(patience=patience, writes=writes, ask=ask, trace=SimpleNamespace(seconds_first=first))
 
 
 @pytest.mark.parametrize(("held", "mixed", "most"), [(False, False, LONGEST), (False, True, BRIEF), (True, False, 1)])
 def test_who_waits_for_a_forward_makes_it_brief(held, mixed, most):
-    steps = MultiStep({"target"})
+    steps = MultiStep(DEVICES)
     steps.plan(held, mixed)
     assert steps.tokens([job()]) == most
 
 
 def test_nobody_who_looks_on_waits_longer_than_it_said():
-    steps = MultiStep({"target"})
+    steps = MultiStep(DEVICES)
     steps.took(0.32, 32)
     assert steps.tokens([job(0.1)]) == 10
     assert steps.tokens([job(0.1), job(0.05), job()]) == 5
@@ -29,7 +36,8 @@ def test_nobody_who_looks_on_waits_longer_than_it_said():
 
 
 def test_only_who_writes_on_a_device_goes_on():
-    steps = MultiStep({"target"})
+    steps = MultiStep(DEVICES)
     assert steps.goes_on(job(), "target")
     assert not steps.goes_on(job(), "draft")
     assert not steps.goes_on(job(writes=False), "target")
+    assert not steps.goes_on(job(warp=Temperature(0.5)), "target")  # of which this device knows nothing

@@ -174,6 +174,7 @@ def border(law: Law, rank: Tensor, mass: float) -> Tensor:
     It is that of a full sort, but only the head is sorted, as most laws have their mass there, or else the stretch that
     halving leaves. How ties are ordered does not matter: the border is the same wherever among equals it falls.
     """
+    mass *= float(law.p.sum(dtype=torch.float64))  # a float32 softmax may be off by 1e-5
     head, tokens = rank.topk(min(256, law.size))
     gathered = law.p[tokens].cumsum(0, dtype=torch.float64)
     if float(gathered[-1]) >= mass or len(head) == law.size:

@@ -91,11 +91,12 @@ class Prefix:
     warp: Warp
     state: Any
     left: float = math.inf  # how many tokens may still follow
+    prompt: int = 0  # how many of them were there when the warp's state began
 
     @staticmethod
     def of(text: tuple[int, ...], warp: Warp, left: float = math.inf) -> Prefix:
         """The prefix that is a whole prompt."""
-        return Prefix(list(text), len(text), warp, warp.start(text), left)
+        return Prefix(list(text), len(text), warp, warp.start(text), left, len(text))
 
     @cached_property
     def text(self) -> tuple[int, ...]:
@@ -114,7 +115,8 @@ class Prefix:
         if len(known) > self.length:  # another text goes on from here
             known = known[: self.length]
         known += tokens
-        return Prefix(known, self.length + len(tokens), self.warp, state, self.left - len(tokens))
+        left = self.left - len(tokens)
+        return Prefix(known, self.length + len(tokens), self.warp, state, left, self.prompt)
 
     def ahead(self, depth: int) -> int:
         """How far to draft, if `depth` tokens were wanted: the last token of a text need not be drafted."""

@@ -12,7 +12,7 @@ from ...core.claim import SEED, claims
 from ...core.cost import FREE, Cost
 from ...core.law import Drawn
 from ...core.tree import NOTHING, Tree
-from ...core.warp.temperature import temperature_of
+from ...core.warp.plan import plan_of
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source, begun, possible
 from ...loops.speculate import Speculate
@@ -90,7 +90,7 @@ class Paying(CompositeSource):
         """What pays."""
         cost: Cost = yield Price()
         other: Cost | None = yield Price(DRAFT)
-        if cost.speculates and other is None and temperature_of(prefix.warp) is not None:
+        if cost.speculates and other is None and plan_of(prefix.warp) is not None:
             self.on_device, self.until = budget, len(prefix) + LONG
             return NOTHING
         ahead = self.host * cost.requests

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ...core.errors import OutOfRoom
 from ..cache.sequence import CachedSequence
+from .text_lines import TextLines
 
 
 class BlockTable:
@@ -26,6 +28,11 @@ class BlockTable:
         self.nowhere = lanes * length  # an index into the flat table that nobody reads
         self._free = list(range(lanes - 1, -1, -1))
         self._known: dict[int, tuple[int, int]] = {}  # id of a text -> its lane, entries written there
+
+    @cached_property
+    def texts(self) -> TextLines:
+        """The tokens of texts whose warps look back, made when the first of them comes."""
+        return TextLines(self.trash, self.length, self.device)
 
     @property
     def in_use(self) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ...core.asks import Check, Write
-from ...core.chance import Philox
-from ...core.errors import BadScores
+from ...core.asks import Check
+from ...core.errors import BadScores, UnspoolError
+from ...core.law import nothing_left
 from ...core.verifier import Kernel, kernel_of
-from ...core.warp.temperature import temperature_of
+from ...core.warp.plan import WarpPlan
 from ..cache.forward_request import ForwardRequest, attach_outputs
 from ..cache.logits_row import LogitsRow
 from ..cache.sequence import CachedSequence
@@ -22,43 +22,37 @@ from .footprint import FLOCK, LANES, PORTION, SHORTEST, WIDEST, lanes_for, step_
 from .fused import Fused
 from .graph_bucket import Bucket, Kind, Lines, Size
 from .packing import Packed, packed
+from .sampling import Sampling
 
 FEW = 4  # rows up to which short prompts go with the step that gives logits for all tokens
-BROKEN = -1  # the token of scores that no token can be picked from
+BROKEN, EMPTY = -1, -2  # the tokens of scores that no token can be picked from: NaN or infinite, or all forbidden
 
 
 class DeviceCheck(NamedTuple):
-    """A check that kernels can decide, with the temperature that its warps come down to."""
+    """A check that kernels can decide, with the plan of its warps."""
 
     check: Check
-    temperature: float
+    plan: WarpPlan
 
     @property
     def rejects(self) -> bool:
         """Whether drafted tokens fall by coins."""
-        return kernel_of(self.check.verify) is Kernel.REJECTION and self.temperature > 0
+        return kernel_of(self.check.verify) is Kernel.REJECTION and self.plan.temperature > 0
 
 
-class Sampling(NamedTuple):
-    """How the rows of a step are drawn: temperatures, 0 for greedy, and the keys of their random numbers."""
-
-    temperatures: list[float]
-    chances: list[Philox]
-
-    @staticmethod
-    def of(writes: Sequence[Write]) -> Sampling | None:
-        """That of texts that are to be written on; None if one of them is drawn otherwise."""
-        temperatures = [t for write in writes if (t := temperature_of(write.prefix.warp)) is not None]
-        chances = [write.chance for write in writes if isinstance(write.chance, Philox)]
-        return None if min(len(temperatures), len(chances)) < len(writes) else Sampling(temperatures, chances)
-
-
-def broken() -> BadScores:
-    """What to tell a request whose scores no token can be picked from."""
+def refused(token: int) -> UnspoolError:
+    """What to tell a request whose scores no token can be picked from, by what was picked instead."""
+    if token == EMPTY:
+        return nothing_left()
     return BadScores(
         "the model returned NaN or infinite scores on the device. Its weights or its precision are broken: "
         "try dtype fp32 or bf16, and check the file with `unspool pull --check`."
     )
+
+
+def usable(tokens: list[int], most: int) -> int:
+    """How many tokens were picked from scores that allow it, of the first so many: the text may end before the rest."""
+    return next((i for i, token in enumerate(tokens[:most]) if token < 0), most)
 
 
 class CudaGraphExecutor:
@@ -96,8 +90,7 @@ class CudaGraphExecutor:
             tokens = max(tokens, 2, -(-bits // 2))
         bucket = self.bucket(Kind.TREE, len(rows), tokens, longest)
         bucket.fill(rows, self._lines(requests, rows))
-        if checks:
-            bucket.sampling([each.temperature for each in checks], [each.check.chance for each in checks])
+        bucket.sampling(_sampling(checks), [request.leaf for request in requests[: len(checks)]])
         bucket.heads = heads
         bucket.run(want=wants if heads is None else tuple(sorted({*wants, LAST})))
         self._attach(requests, rows, bucket, wants, heads is not None)
@@ -177,6 +170,11 @@ class CudaGraphExecutor:
         if size not in self.buckets:
             self.buckets[size] = make(size, self.network, self.block_table)
         return self.buckets[size]
+
+
+def _sampling(checks: Sequence[DeviceCheck]) -> Sampling:
+    prompts = [each.check.prefix.prompt for each in checks]
+    return Sampling([each.plan for each in checks], prompts, [each.check.chance for each in checks])
 
 
 def _chunk(request: ForwardRequest, done: int, count: int) -> Packed:

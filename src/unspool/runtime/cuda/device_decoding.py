@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from ...core.asks import Check, Checked, Verdict, Write, Written
 from ...core.chance import Philox
-from ...core.errors import BadScores, OutOfRoom
+from ...core.errors import OutOfRoom, UnspoolError
 from ...core.tree import Tree
 from ...core.verifier import Kernel, kernel_of
-from ...core.warp.temperature import temperature_of
 from ...core.warp.warp import Scored
 from ..cache.cached_model import CachedModel
 from ..cache.cached_session import CachedSession, scores_of
@@ -18,10 +17,11 @@ from ..cache.forward_request import ForwardRequest
 from ..cache.sequence import CachedSequence
 from ..engine.contracts import ScoreRequest, guesses_of, named
 from ..network.head_guesses import foresight
-from .cuda_graph_executor import BROKEN, FEW, CudaGraphExecutor, DeviceCheck, Sampling, broken
+from .cuda_graph_executor import FEW, CudaGraphExecutor, DeviceCheck, refused, usable
 from .device_rejection import refusable
 from .device_speculation import DeviceSpeculation
 from .graph_bucket import STRIDE, Kind
+from .sampling import Sampling, device_plan
 
 
 class DeviceDecoding:
@@ -43,7 +43,11 @@ class DeviceDecoding:
         """Whether it drafts for itself when a `Write` lets it."""
         return self.speculation is not None
 
-    def check(self, asked: Sequence[ScoreRequest], checks: Sequence[Check]) -> list[Checked | BadScores] | None:
+    def can_write(self, write: Write) -> bool:
+        """Whether the device can draw what is to be written."""
+        return isinstance(write.chance, Philox) and device_plan(write.prefix) is not None
+
+    def check(self, asked: Sequence[ScoreRequest], checks: Sequence[Check]) -> list[Checked | UnspoolError] | None:
         """What greedy verification, sample matching or rejection say of these trees, in one forward."""
         decidable = [found for check in checks if (found := _decidable(check)) is not None]
         if len(decidable) < len(checks) or len({each.rejects for each in decidable}) > 1:
@@ -62,10 +66,10 @@ class DeviceDecoding:
 
     def _checked(
         self, ask: ScoreRequest, check: Check, request: ForwardRequest, verdict: list[int]
-    ) -> Checked | BadScores:
+    ) -> Checked | UnspoolError:
         scores, (index, token) = scores_of(ask, [request]), verdict
-        if token == BROKEN:
-            return broken()
+        if token < 0:
+            return refused(token)
         node = _accepted(check.tree, request, index)
         count = guesses_of(ask.want)
         heads = self._model.heads if count else None  # which are read from their file when first wanted
@@ -76,10 +80,10 @@ class DeviceDecoding:
 
     def write(
         self, asked: Sequence[ScoreRequest], writes: Sequence[Write], turns: int
-    ) -> list[Written | BadScores] | None:
+    ) -> list[Written | UnspoolError] | None:
         """Write on without leaving the device, every text as far as it wants; prompts are read before."""
         leaves = [leaf for ask in asked if isinstance(ask.session, CachedSession) for leaf in ask.session.leaves]
-        sampling = Sampling.of(writes)
+        sampling = Sampling.of([write.prefix for write in writes], [write.chance for write in writes])
         if sampling is None or len(leaves) != len(writes) or any(leaf.drafts for leaf in leaves):
             return None
         if self.speculation is not None and self.speculation.takes(leaves, writes):
@@ -88,7 +92,7 @@ class DeviceDecoding:
 
     def _steps(
         self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling, turns: int
-    ) -> list[Written | BadScores] | None:
+    ) -> list[Written | UnspoolError] | None:
         """One token a step, at most `turns` of them."""
         model, graphs = self._model, self._graphs
         longest = max(len(leaf.tokens) for leaf in leaves)
@@ -102,29 +106,33 @@ class DeviceDecoding:
             bucket = graphs.bucket(Kind.WRITE, len(leaves), 1, longest + turns)
             past = [len(leaf.slots) for leaf in leaves]
             bucket.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, graphs.block_table.lines(leaves))
-            bucket.sampling(*sampling)
+            if not bucket.sampling(sampling, leaves):
+                model.slots.drop([slot for slot in plan if slot != graphs.network.slots.trash])
+                return None
             bucket.run(turns)
             written: list[list[int]] = bucket.written[: len(leaves), :turns].tolist()
         except BaseException:
             model.slots.drop([slot for slot in plan if slot != graphs.network.slots.trash])
             raise
-        replies: list[Written | BadScores] = []
+        replies: list[Written | UnspoolError] = []
         for number, (leaf, want, tokens) in enumerate(zip(leaves, wants, written, strict=True)):
-            count = turns
-            if want < turns:
-                count = want
-                del tokens[want:]
-            taken = plan[number * turns : number * turns + count]
-            if BROKEN in tokens:
-                model.slots.drop(taken)
-                replies.append(broken())
-                continue
+            own = plan[number * turns : number * turns + min(want, turns)]
+            count = usable(tokens, len(own))
+            taken = own[:count]
+            if count < len(own):
+                model.slots.drop(own[count:])
+                if count == 0:
+                    replies.append(refused(tokens[0]))
+                    continue
+            del tokens[count:]
             leaf.tokens += tokens
             leaf.slots += taken
             leaf.law = None
             if leaf.hidden:
                 leaf.hidden = {}
             graphs.block_table.kept(leaf, len(leaf.slots))
+            if sampling.plans[number].remembers:
+                graphs.block_table.texts.wrote(leaf)
             replies.append(Written(tuple(tokens), rows=count + read.get(number, 0)))
         return replies
 
@@ -154,14 +162,17 @@ class DeviceDecoding:
 
 def _decidable(check: Check) -> DeviceCheck | None:
     """The check as kernels decide it; None if they cannot."""
-    temperature = temperature_of(check.prefix.warp)
-    if temperature is None:
+    plan = device_plan(check.prefix)
+    if plan is None:
         return None
     kernel = kernel_of(check.verify)
-    if kernel is Kernel.GREEDY or (kernel is Kernel.REJECTION and temperature == 0):
-        return DeviceCheck(check, 0.0)  # where the law is a point, a drafted token stands if it is that one
-    known = kernel is Kernel.SAMPLE_MATCH or (kernel is Kernel.REJECTION and refusable(check, temperature))
-    return DeviceCheck(check, temperature) if known and isinstance(check.chance, Philox) else None
+    if kernel is Kernel.GREEDY and plan.typical < 1:  # which may drop the best
+        return None
+    if kernel is Kernel.GREEDY or (kernel is Kernel.REJECTION and plan.temperature == 0):
+        return DeviceCheck(check, replace(plan, temperature=0.0))  # a drafted token stands if it is the best
+    refuses = kernel is Kernel.REJECTION and plan.bare and refusable(check, plan.temperature)
+    known = kernel is Kernel.SAMPLE_MATCH or refuses
+    return DeviceCheck(check, plan) if known and isinstance(check.chance, Philox) else None
 
 
 def _simple(request: ForwardRequest) -> bool:

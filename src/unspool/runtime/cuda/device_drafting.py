@@ -12,7 +12,6 @@ from ...core.chance import Role
 from ...core.errors import OutOfRoom
 from ...core.law import Drawn, Law
 from ...core.tree import NOTHING, ROOT
-from ...core.warp.temperature import temperature_of
 from ...kernels.philox import uniforms
 from ..cache.cached_model import CachedModel
 from ..cache.cached_session import CachedSession
@@ -21,9 +20,10 @@ from ..cache.logits_row import LogitsRow
 from ..cache.sequence import CachedSequence, DraftNode
 from ..engine.contracts import ScoreRequest
 from .block_table import BlockTable
-from .cuda_graph_executor import BROKEN, CudaGraphExecutor
+from .cuda_graph_executor import CudaGraphExecutor
 from .fused import Fused
 from .graph_bucket import STRIDE, Bucket, Kind, Size
+from .sampling import Sampling
 
 
 class DeviceDrafting:
@@ -39,7 +39,10 @@ class DeviceDrafting:
         leaves = [s.leaves[0] for s in sessions if isinstance(s, CachedSession) and len(s.leaves) == 1]
         if len(leaves) < len(draws) or any(leaf.drafts for leaf in leaves) or not all(draw.simple for draw in draws):
             return None
-        temperatures = [temperature_of(draw.prefix.warp) or 0.0 for draw in draws]
+        sampling = Sampling.of([draw.prefix for draw in draws], [draw.chance for draw in draws])
+        if sampling is None:
+            return None
+        temperatures = sampling.temperatures
         longest, wants = max(len(leaf.tokens) for leaf in leaves), [draw.depth for draw in draws]
         depth = max(wants)
         if depth > STRIDE or longest + depth > graphs.network.context:
@@ -54,17 +57,17 @@ class DeviceDrafting:
         try:
             past = [len(leaf.slots) for leaf in leaves]
             chain.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, graphs.block_table.lines(leaves))
-            chain.sampling(temperatures, [draw.chance for draw in draws])
+            chain.sampling(sampling, leaves)
             chain.staging.put("round", [draw.first.round for draw in draws])
             chain.run()
-            lines = chain.lines.clone()  # the graph writes its own again
+            lines = chain.drawn_from.clone()  # the graph writes its own again
             drawn: list[list[int]] = chain.written[: len(leaves), :turns].tolist()
         except BaseException:
             model.slots.drop([slot for slots in own for slot in slots])
             raise
         found: list[Drew | None] = []
         for number, (leaf, temperature, slots, tokens) in enumerate(zip(leaves, temperatures, own, drawn, strict=True)):
-            if BROKEN in tokens[: len(slots)]:  # somebody is told when it is scored
+            if min(tokens[: len(slots)]) < 0:  # somebody is told when it is scored
                 model.slots.drop(slots)
                 found.append(None)
                 continue
@@ -101,7 +104,7 @@ class DraftChainGraph(Bucket):
     def __init__(self, size: Size, network: Fused, block_table: BlockTable) -> None:
         super().__init__(size._replace(kind=Kind.WRITE, tokens=1), network, block_table)
         self.depth = size.tokens
-        self.lines = torch.empty(0)  # [depth · rows, vocab]
+        self.drawn_from = torch.empty(0)  # [depth · rows, vocab]
 
     def fields(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
         """Beside those of writing on: the round that each row's noise belongs to."""
@@ -111,9 +114,9 @@ class DraftChainGraph(Bucket):
     def _step(self, want: tuple[int, ...] = ()) -> None:
         for turn in range(self.depth):
             super()._step()
-            if not len(self.lines):
-                self.lines = self.logits.new_empty(self.depth * self.size.rows, self.logits.shape[1])
-            self.lines[turn * self.size.rows : (turn + 1) * self.size.rows] = self.logits
+            if not len(self.drawn_from):
+                self.drawn_from = self.logits.new_empty(self.depth * self.size.rows, self.logits.shape[1])
+            self.drawn_from[turn * self.size.rows : (turn + 1) * self.size.rows] = self.logits
 
     def _noise(self) -> Tensor:
         """The numbers that draw the draft after every token of the batch."""

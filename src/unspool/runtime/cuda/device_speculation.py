@@ -8,12 +8,13 @@ from time import perf_counter
 from typing import TypeAlias
 
 from ...core.asks import Write, Written
-from ...core.errors import BadScores, OutOfRoom
+from ...core.errors import OutOfRoom, UnspoolError
 from ..cache.cached_model import CachedModel
 from ..cache.sequence import CachedSequence
-from .cuda_graph_executor import BROKEN, CudaGraphExecutor, Sampling, broken
+from .cuda_graph_executor import CudaGraphExecutor, refused, usable
 from .footprint import step_up
 from .graph_bucket import Kind
+from .sampling import Sampling
 from .speculation_gate import SpeculationGate
 from .speculative_step import MOST, ROUNDS, DraftMemory, SpeculatedRun, SpeculativeStep
 
@@ -23,7 +24,7 @@ MANY = 16  # rows that speculate together at most: a fuller forward has no room 
 TRIAL = 2  # rounds of speculation that is not known to pay
 LEAST = 8  # tokens of a vocabulary: a law is remembered by so many
 
-Replies: TypeAlias = "list[Written | BadScores] | None"
+Replies: TypeAlias = "list[Written | UnspoolError] | None"
 Steps: TypeAlias = Callable[[list[CachedSequence], Sequence[Write], Sampling, int], Replies]
 
 
@@ -94,7 +95,9 @@ class DeviceSpeculation:
             bucket = self._bucket(len(leaves), width, longest + MOST + width)
             own = [taken[i : i + each] for i in range(0, len(taken), each)]
             bucket.set_out(leaves, wants, own, graphs.block_table.lines(leaves))
-            bucket.sampling(*sampling)
+            if not bucket.sampling(sampling, leaves):
+                model.slots.drop(taken)
+                return None
             bucket.run(min(ROUNDS if self.gate.sure(leaves) else TRIAL, turns))
             runs = bucket.told(len(leaves))
         except BaseException:
@@ -108,16 +111,18 @@ class DeviceSpeculation:
         assert isinstance(bucket, SpeculativeStep)
         return bucket
 
-    def _settled(self, leaf: CachedSequence, run: SpeculatedRun, own: list[int]) -> Written | BadScores:
+    def _settled(self, leaf: CachedSequence, run: SpeculatedRun, own: list[int]) -> Written | UnspoolError:
         slots = self._model.slots
-        if BROKEN in run.tokens:
+        count = usable(run.tokens, len(run.tokens))
+        if count == 0:
             slots.drop(own)
-            return broken()
+            return refused(run.tokens[0])
+        run = run.until(count)
         kept = set(run.slots)
         slots.drop([slot for slot in own if slot not in kept])
         leaf.tokens += run.tokens
         leaf.slots += run.slots
         leaf.law, leaf.hidden = None, {}
         self._graphs.block_table.kept(leaf, len(leaf.slots))
-        self.memory.wrote(leaf)
+        self.memory.lines.wrote(leaf)
         return Written(tuple(run.tokens), rows=run.computed, rounds=tuple(run.rounds))

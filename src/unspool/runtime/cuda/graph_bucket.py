@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
@@ -11,19 +10,23 @@ import torch
 from torch import Tensor
 
 from ...core.canvas import HOLE
-from ...core.chance import Chance, Philox, Role
+from ...core.chance import Role
 from ...kernels.advance import advance
 from ...kernels.kernel_rows import Rows, Visibility
 from ...kernels.philox import uniforms
 from ...kernels.pick import pick
 from ...kernels.top import top
 from ...kernels.verify import verify
+from ..cache.sequence import CachedSequence
 from ..engine.contracts import LAST
 from ..network.lookahead_heads import MedusaHeads
 from .block_table import BlockTable
 from .fused import Fused
 from .packing import BITS, Packed, words
+from .sampling import Sampling
 from .staging_buffer import StagingBuffer
+from .text_lines import TextLines
+from .warp_stage import BARE, Shaping, WarpStage
 
 STRIDE = 32  # tokens that plain decoding writes at most before it looks up
 BEST = 8  # most probable tokens that are told after every node, for those who remember laws
@@ -87,7 +90,9 @@ class Bucket:
         self.hidden: dict[int, Tensor] = {}
         self.heads: MedusaHeads | None = None
         self.ahead = torch.empty(0)  # [rows, heads, 2 · BEST]: what they guess after each row's last accepted token
-        self.graphs: dict[tuple[tuple[int, ...], bool], CapturedStep] = {}  # by hidden states, and if heads guess
+        self.shaping, self._warps = BARE, None  # type: Shaping, WarpStage | None
+        # by the hidden states that are wanted, whether heads guess, and the kernels of warps
+        self.graphs: dict[tuple[tuple[int, ...], bool, Shaping], CapturedStep] = {}
 
     def fields(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
         """The arrays that a step reads, with their types and sizes."""
@@ -155,12 +160,24 @@ class Bucket:
         self.staging.put("at", at, self.block_table.nowhere)
         self.staging.put("slot", slots)
 
-    def sampling(self, temperatures: list[float], chances: Sequence[Chance]) -> None:
-        """Write how each row is drawn: the temperature, 0 for greedy, and the key of its random numbers."""
-        seeds = [chance.seed if isinstance(chance, Philox) else 0 for chance in chances]
-        self.staging.put("temperature", temperatures)
-        self.staging.put("seed", [seed - (1 << 64) if seed >> 63 else seed for seed in seeds])
-        self.staging.put("stream", [chance.stream if isinstance(chance, Philox) else 0 for chance in chances])
+    def sampling(self, sampling: Sampling, leaves: list[CachedSequence]) -> bool:
+        """Write how each row is drawn: warps, and the key of its random numbers; False if the warps are too much."""
+        self.staging.put("temperature", sampling.temperatures)
+        self.staging.put("seed", sampling.seeds)
+        self.staging.put("stream", sampling.streams)
+        self.shaping = sampling.shaping
+        if self.shaping == BARE:
+            return True
+        if self._warps is None:
+            self._warps = WarpStage(self.size.rows, self.lines.padding, self.network.device)
+        known = zip(sampling.plans, leaves, strict=True)
+        lines = [self.lines.line(leaf) if plan.remembers else None for plan, leaf in known]
+        return self._warps.put(sampling.plans, sampling.prompts, lines)
+
+    @property
+    def lines(self) -> TextLines:
+        """The texts of rows whose warps look back."""
+        return self.block_table.texts
 
     def run(self, turns: int = 1, want: tuple[int, ...] = ()) -> None:
         """Send what was written and run the bucket, `turns` times one after the other."""
@@ -169,7 +186,7 @@ class Bucket:
             for _ in range(turns):
                 self._step(want)
             return
-        key = want, self.heads is not None
+        key = want, self.heads is not None, self.shaping
         if key not in self.graphs:
             self.graphs[key] = self._captured(want)
             self.staging.send()  # running it to capture it has moved its counters on
@@ -195,8 +212,7 @@ class Bucket:
         flat.index_put_((on["at"].long(),), on["slot"])
         if size.kind is Kind.WRITE:  # what this turn computes is what the next one reads
             flat.index_put_((on["lane"].long() * self.block_table.length + on["past"],), on["slots"])
-        tree = size.tokens > 1 and size.kind is Kind.TREE
-        x, self.hidden = self.network.run(on["tokens"], self._rows(tree), want)
+        x, self.hidden = self.network.run(on["tokens"], self._rows(size.tokens > 1 and size.kind is Kind.TREE), want)
         if LAST in want:
             self.hidden[LAST] = self.network.normed(x)
         if size.kind is Kind.FILL:
@@ -204,8 +220,10 @@ class Bucket:
         self.logits = self.network.read(x)
         noise = self._noise()
         if size.kind is Kind.TREE:
-            asked = (on["tokens"], on["parents"], on["roots"], on["count"], on["temperature"], noise)
-            self.verdicts = verify(self.logits, *asked).packed
+            tree = on["tokens"], on["parents"], on["roots"]
+            ends = on["places"].view(size.rows, size.tokens).gather(1, on["roots"].long()[:, None])[:, 0] + 1
+            scores, bars = self._shaped(ends, tree)
+            self.verdicts = verify(scores, *tree, on["count"], on["temperature"], noise, bars).packed
             values, best = top(self.logits, BEST)
             self.best = torch.cat((values.softmax(1), best.to(values.dtype)), 1)
             if self.heads is not None and LAST in want:
@@ -214,9 +232,27 @@ class Bucket:
                 told = self.heads.told(self.hidden[LAST][ends], follow, BEST, top)
                 self.ahead = told.view(size.rows, len(self.heads), -1)
             return
-        picked, logprobs = pick(self.logits, on["temperature"], noise, on["count"])
+        scores, bars = self._shaped(on["past"] + 1)
+        picked, logprobs = pick(scores, on["temperature"], noise, on["count"], bars)
+        if self.shaping.edits:
+            self._remember(picked)
         moving = (on["tokens"], on["places"], on["slots"], on["past"], on["count"])
         advance(picked, *moving, on["plan"], self.written, logprobs, self.logprobs, on["turn"])
+
+    def _shaped(self, ends: Tensor, tree: tuple[Tensor, Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor | None]:
+        """The scores with all warps before the temperature, and the bars of those after it; `ends` are texts' sizes."""
+        if self._warps is None or self.shaping == BARE:
+            return self.logits, None
+        on = self.staging.on
+        heat, count = on["temperature"], on["count"]
+        return self._warps.shape(self.shaping, self.logits, self.lines.texts, ends, heat, count, tree)
+
+    def _remember(self, picked: Tensor) -> None:
+        """Put down what was picked behind the text of each row, for the warps of the next step."""
+        assert self._warps is not None
+        texts = self.lines.texts
+        at = self._warps.lines.long() * texts.shape[1] + self.staging.on["past"] + 1
+        texts.view(-1).index_put_((at,), picked)
 
     def _rows(self, tree: bool) -> Rows:
         """The batch as kernels take it; the tokens of a tree see what their bits say."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import weakref
-from dataclasses import dataclass
-from itertools import count
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from ...core.asks import DeviceRound
 from ...kernels.grow import grow
@@ -21,6 +19,7 @@ from .block_table import BlockTable
 from .footprint import LAWS, LINES
 from .fused import Fused
 from .graph_bucket import BEST, Bucket, Lines, Size
+from .text_lines import TextLines
 
 MOST = 64  # tokens of a row that may be wanted before anybody looks
 ROUNDS = 4  # and rounds: what a text ends in is computed for nothing from there on
@@ -30,49 +29,17 @@ TALLY = 4  # numbers that are counted per row: tokens written, tokens wanted, ro
 class DraftMemory:
     """What drafting on a device knows: the tokens of up to `LINES` texts, and the laws that were met.
 
-    A text has a tag of its own, by which its laws are found; so texts do not learn from each other. If there are too
-    many, the one that was not written on for longest makes room.
+    The laws of a text are found by its serial number; so texts do not learn from each other.
     """
 
     def __init__(self, length: int, device: torch.device) -> None:
         self.laws = LawTable(LAWS, device)
-        self.texts = torch.zeros(LINES + 1, length, dtype=torch.int32, device=device)
-        self._tags, self._free = count(1), list(range(LINES))
-        self._known: dict[int, DeviceText] = {}  # by id of the text, the one used last at the end
+        self.lines = TextLines(LINES, length, device)
 
-    def line(self, leaf: CachedSequence) -> DeviceText:
-        """The line of a text, with all its tokens."""
-        line = self._known.pop(id(leaf), None) or self._taken(leaf)
-        self._known[id(leaf)] = line
-        if line.written < len(leaf.tokens):
-            new = torch.tensor(leaf.tokens[line.written :], dtype=torch.int32)
-            self.texts[line.number, line.written : len(leaf.tokens)] = new.to(self.texts.device)
-            line.written = len(leaf.tokens)
-        return line
-
-    def wrote(self, leaf: CachedSequence) -> None:
-        """Take note that the device has put down what it wrote itself."""
-        self._known[id(leaf)].written = len(leaf.tokens)
-
-    def _taken(self, leaf: CachedSequence) -> DeviceText:
-        if not self._free:
-            self._gone(next(iter(self._known)))
-        weakref.finalize(leaf, self._gone, id(leaf))
-        return DeviceText(self._free.pop(), next(self._tags))
-
-    def _gone(self, key: int) -> None:
-        line = self._known.pop(key, None)
-        if line is not None:
-            self._free.append(line.number)
-
-
-@dataclass
-class DeviceText:
-    """Where a text stands, the tag of its laws, and how many of its tokens are there."""
-
-    number: int
-    tag: int
-    written: int = 0
+    @property
+    def texts(self) -> Tensor:
+        """The tokens of all texts, a line each."""
+        return self.lines.texts
 
 
 class SpeculatedRun(NamedTuple):
@@ -82,6 +49,15 @@ class SpeculatedRun(NamedTuple):
     slots: list[int]
     rounds: list[DeviceRound]
     computed: int
+
+    def until(self, count: int) -> SpeculatedRun:
+        """Its first so many tokens, and the rounds that they came in."""
+        rounds, left = [], count
+        for drafted, gained in self.rounds:
+            if left > 0:
+                rounds.append(DeviceRound(drafted, min(gained, left)))
+                left -= gained
+        return SpeculatedRun(self.tokens[:count], self.slots[:count], rounds, self.computed)
 
 
 class SpeculativeStep(Bucket):
@@ -106,6 +82,11 @@ class SpeculativeStep(Bucket):
         return super().fields() | own
 
     @property
+    def lines(self) -> TextLines:
+        """The texts that drafts are made from are those that warps look back at."""
+        return self.memory.lines
+
+    @property
     def stock(self) -> int:
         """Slots that a row may use up: one for every token that may be written."""
         return MOST + self.size.tokens
@@ -113,14 +94,14 @@ class SpeculativeStep(Bucket):
     def set_out(self, leaves: list[CachedSequence], wants: list[int], slots: list[list[int]], lines: Lines) -> None:
         """Write where each row goes on: its text but for the last token is computed; `slots` are its own to use up."""
         put, trash, tokens = self.staging.put, self.network.slots.trash, self.size.tokens
-        known = [self.memory.line(leaf) for leaf in leaves]
+        known = [self.memory.lines.line(leaf) for leaf in leaves]
         self.staging.wait()
         put("tokens", [x for leaf in leaves for x in (leaf.tokens[-1], *[0] * (tokens - 1))])
         put("slots", [slot for own in slots for slot in own[:tokens]], trash)
         put("supply", [s for own in slots for s in (*own[tokens:], *[trash] * (self.stock - len(own) + tokens))], trash)
         put("past", [len(leaf.slots) for leaf in leaves])
         put("line", [line.number for line in known], LINES)
-        put("tag", [line.tag for line in known])
+        put("tag", [line.serial for line in known])
         put("tally", [x for want in wants for x in (0, want, 0, 0)])
         self._lay(*lines)
 
@@ -150,7 +131,9 @@ class SpeculativeStep(Bucket):
         )  # fmt: skip
         x, _ = self.network.run(on["tokens"], self._rows(tree=True))
         self.logits = self.network.read(x)
-        verdicts = verify(self.logits, *shown, on["roots"], on["count"], on["temperature"], self._noise()).packed
+        tree = *shown, on["roots"]
+        scores, bars = self._shaped(on["past"] + 1, tree)
+        verdicts = verify(scores, *tree, on["count"], on["temperature"], self._noise(), bars).packed
         values, best = top(self.logits, BEST)
         remember(memory.laws, values, best, *shown, on["count"], memory.texts, on["line"], on["past"], on["tag"])
         settle(

@@ -50,6 +50,11 @@ class StagingBuffer:
         given.extend([int(rest) if code in "iq" else rest] * (len(to) - len(given)))
         to[:] = given
 
+    def begin(self, name: str, numbers: Sequence[int] | Sequence[float]) -> None:
+        """Write the first numbers of an array and leave the others as they are."""
+        code, to = self._to[name]
+        to[: len(numbers)] = array(code, numbers)
+
     def wait(self) -> None:
         """Wait until what was sent last has left the host."""
         if self._sent is not None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from ...core.asks import Check, Checked, Draw, Drew, Look, Scores, Write, Written
-from ...core.errors import BadRequest, BadScores
+from ...core.errors import BadRequest, UnspoolError
 from ...core.field import Field
 from ...core.tree import Tree
 
@@ -160,13 +160,17 @@ class SupportsDeviceDecoding(Protocol):
         """Whether it drafts for itself when a `Write` lets it."""
         ...
 
-    def check(self, asked: Sequence[ScoreRequest], checks: Sequence[Check]) -> Sequence[Checked | BadScores] | None:
+    def can_write(self, write: Write) -> bool:
+        """Whether it can draw what is to be written: it knows the warps and the source of chance."""
+        ...
+
+    def check(self, asked: Sequence[ScoreRequest], checks: Sequence[Check]) -> Sequence[Checked | UnspoolError] | None:
         """Answer all these in one forward: the verdict on every tree."""
         ...
 
     def write(
         self, asked: Sequence[ScoreRequest], writes: Sequence[Write], turns: int
-    ) -> Sequence[Written | BadScores] | None:
+    ) -> Sequence[Written | UnspoolError] | None:
         """Write on, in at most `turns` forwards, and keep what was written."""
         ...
 

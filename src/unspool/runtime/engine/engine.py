@@ -20,7 +20,7 @@ from ...core.asks import TARGET, Check, Checked, Done, Draw, Emit, Keep, Price, 
 from ...core.chance import Chance
 from ...core.claim import Method
 from ...core.cost import FREE, Cost
-from ...core.errors import BadScores
+from ...core.errors import UnspoolError
 from ...core.stop import Stop
 from ...core.trace import Trace
 from ...core.tree import NOTHING, ROOT
@@ -251,7 +251,7 @@ class Engine:
 
     def _verify(self, job: Job, name: str, reply: Any) -> None:
         """Make what a model has said the answer to what its request asked."""
-        if isinstance(reply, BadScores):
+        if isinstance(reply, UnspoolError):
             self._end(job, None, reply)
             return
         if isinstance(reply, Written):  # the model has kept its own

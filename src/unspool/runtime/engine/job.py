@@ -23,7 +23,7 @@ from ...core.asks import (
     Write,
     Written,
 )
-from ...core.errors import BadScores
+from ...core.errors import UnspoolError
 from ...core.field import Field
 from ...core.sample_match import sample_match
 from ...core.stop import Stop
@@ -163,4 +163,4 @@ def forwards_of(reply: Any) -> int:
             return len(rounds or tokens)
         case Drew(tree):
             return len(tree)
-    return 1 if isinstance(reply, BadScores) else int(rows_of(reply) > 0)
+    return 1 if isinstance(reply, UnspoolError) else int(rows_of(reply) > 0)

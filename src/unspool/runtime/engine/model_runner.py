@@ -28,7 +28,7 @@ class ModelRunner:
         with_device = {name: model for name, model in models.items() if isinstance(model, HasDevice)}
         self._devices = {name: model.device for name, model in with_device.items() if model.device is not None}
         self._drafting = {name: model.drafting for name, model in with_device.items() if model.drafting is not None}
-        self.multi_step = MultiStep(self._devices.keys())
+        self.multi_step = MultiStep(self._devices)
         self._price = price
         self._prices: dict[tuple[str, int, bool], Cost] = {}
 

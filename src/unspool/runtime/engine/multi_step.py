@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
+from ...core.asks import Write
+from .contracts import SupportsDeviceDecoding
 from .job import Job
 
 LONGEST = 32  # tokens that a device may write before anybody looks
@@ -19,14 +21,15 @@ class MultiStep:
     waiting for longer than the patience it was submitted with, by the pace of the last tokens that were written.
     """
 
-    def __init__(self, devices: Collection[str]) -> None:
+    def __init__(self, devices: Mapping[str, SupportsDeviceDecoding]) -> None:
         self._devices = devices
         self._longest = LONGEST
         self._pace = math.inf  # seconds per token of what was written last
 
     def goes_on(self, job: Job, name: str) -> bool:
         """Whether the model may write several tokens for a request in one go."""
-        return job.writes and name in self._devices
+        device = self._devices.get(name)
+        return device is not None and job.writes and isinstance(job.ask, Write) and device.can_write(job.ask)
 
     def forwards(self, name: str, asking: Sequence[Job], held: bool) -> int:
         """How many forwards of a model go by before the next step, for those who read their prompts in between."""

@@ -1,0 +1,158 @@
+"""The warps of a batch on a device: what each row's plan does to its scores, between the forward and the pick."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...core.warp.plan import WarpPlan
+from ...kernels.edit import ALWAYS, NO_PENALTY, PENALTIES, SCOPE, Edits, edit
+from ...kernels.truncate import CUTS, NONE, truncate
+from .staging_buffer import StagingBuffer
+from .text_lines import TextLine
+
+EACH = 512  # biases, prohibitions and tokens of bad words that a row may have, of each kind
+MOST = 65536  # and all rows together
+
+
+class Shaping(NamedTuple):
+    """Which kernels run between the forward and the pick of a step: a graph has those that its rows need."""
+
+    edits: bool = False
+    truncates: bool = False
+
+
+BARE = Shaping()
+
+
+def fits(plan: WarpPlan) -> bool:
+    """Whether the lists of a plan are short enough for a row."""
+    strikes = len(plan.bad_words) + len(plan.forbidden) + len(plan.ends)
+    named = (token for token, _ in plan.logit_bias), plan.forbidden, plan.ends, *plan.bad_words
+    short = max(len(plan.logit_bias), strikes, sum(map(len, plan.bad_words))) <= EACH
+    return short and max(chain.from_iterable(named), default=0) < ALWAYS
+
+
+class WarpStage:
+    """Buffers for the warps of so many rows, and the kernels that apply them."""
+
+    def __init__(self, rows: int, padding: int, device: torch.device) -> None:
+        self._room, self._padding = min(MOST, EACH * rows), padding
+        whole, real = torch.int32, torch.float32
+        self._staging = StagingBuffer(
+            {
+                "cuts": (torch.float64, (rows, CUTS)),
+                "penalties": (real, (rows, PENALTIES)),
+                "scope": (whole, (rows, SCOPE)),
+                "line": (whole, (rows,)),
+                "biases": (real, (self._room,)),
+                **dict.fromkeys(
+                    ("biased", "struck", "until", "starts", "sizes", "heads"), (whole, (self._room,))
+                ),
+            },
+            device,
+        )  # fmt: skip
+        self._rows = rows
+        self._last: list[tuple[int, int, int]] = []  # what was put last: plans, prompts and lines
+        self._kept: Sequence[WarpPlan] = ()  # which stay while their ids stand for them
+
+    def put(self, plans: Sequence[WarpPlan], prompts: Sequence[int], lines: Sequence[TextLine | None]) -> bool:
+        """Write what each row's plan is, if that is new; False if all lists together are too long."""
+        numbers = [self._padding if line is None else line.number for line in lines]
+        now = [(id(plan), prompt, number) for plan, prompt, number in zip(plans, prompts, numbers, strict=True)]
+        if now == self._last:
+            return True
+        penalties: list[float] = []
+        cuts: list[float] = []
+        scope: list[int] = []
+        lists = _Lists([], [], [], [], [], [], [])
+        for plan, prompt in zip(plans, prompts, strict=True):
+            penalties += (plan.repetition, plan.frequency, plan.presence)
+            cuts += _cuts(plan) if plan.truncates else NONE
+            scope += (prompt, min(plan.no_repeat_ngram, ALWAYS), *lists.add(plan, prompt))
+        if max(len(lists.biased), len(lists.struck), len(lists.heads)) > self._room:
+            return False
+        spare = self._rows - len(plans)
+        staging = self._staging
+        staging.wait()
+        staging.put("penalties", [*penalties, *NO_PENALTY * spare])
+        staging.put("cuts", [*cuts, *NONE * spare])
+        staging.put("scope", scope)
+        staging.put("line", numbers, self._padding)
+        for name, numbers_ in lists._asdict().items():
+            staging.begin(name, numbers_)
+        staging.send()
+        self._last, self._kept = now, plans
+        return True
+
+    @property
+    def lines(self) -> Tensor:
+        """The line of each row's text."""
+        return self._staging.on["line"]
+
+    def shape(
+        self,
+        shaping: Shaping,
+        scores: Tensor,
+        texts: Tensor,
+        ends: Tensor,
+        temperature: Tensor,
+        count: Tensor,
+        tree: tuple[Tensor, Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The scores as warps before the temperature leave them, and between which bars those after it keep them.
+
+        `tree` are drafted tokens, parents and roots, where rows have several nodes.
+        """
+        on = self._staging.on
+        if shaping.edits:
+            edits = Edits(on["penalties"], on["scope"], *(on[name] for name in _Lists._fields))
+            scores = edit(scores, edits, texts, on["line"], ends, count, *(tree or (None, None, None)))
+        return scores, truncate(scores, temperature, on["cuts"], count) if shaping.truncates else None
+
+
+class _Lists(NamedTuple):
+    """The lists of all rows, one after the other."""
+
+    biased: list[int]
+    biases: list[float]
+    struck: list[int]
+    until: list[int]
+    starts: list[int]
+    sizes: list[int]
+    heads: list[int]
+
+    def add(self, plan: WarpPlan, prompt: int) -> tuple[int, int, int, int, int]:
+        """Write down a plan's; where its biases and its strikes begin and end, and the longest head among these."""
+        bias, strike = len(self.biased), len(self.struck)
+        for token, value in plan.logit_bias:
+            self.biased.append(token)
+            self.biases.append(value)
+        for token in plan.forbidden:
+            self._strike(token, ALWAYS, ())
+        for *head, token in plan.bad_words:
+            self._strike(token, ALWAYS, head)
+        for token in plan.ends if plan.min_tokens else ():
+            self._strike(token, min(prompt + plan.min_tokens, ALWAYS), ())
+        longest = max(self.sizes[strike:], default=0)
+        return bias, len(self.biased), strike, len(self.struck), longest
+
+    def _strike(self, token: int, until: int, head: Sequence[int]) -> None:
+        self.struck.append(token)
+        self.until.append(until)
+        self.starts.append(len(self.heads))
+        self.sizes.append(len(head))
+        self.heads.extend(head)
+
+
+def _cuts(plan: WarpPlan) -> tuple[float, ...]:
+    """A plan's truncations as `truncate` takes them."""
+    sigma = NONE[0] if plan.top_n_sigma is None else plan.top_n_sigma
+    logs = (math.log(p) if p > 0 else -math.inf for p in (plan.min_p, plan.epsilon, plan.eta))
+    min_p, epsilon, eta = logs
+    return sigma, float(plan.top_k), plan.top_p, min_p, plan.typical, epsilon, eta
