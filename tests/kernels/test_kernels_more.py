@@ -10,6 +10,7 @@ from triton.runtime.errors import OutOfResources
 from unspool.core.chance import At, Philox, Role
 from unspool.kernels import advance as advance_
 from unspool.kernels import philox as philox_
+from unspool.kernels import report as report_
 from unspool.kernels import top as top_
 from unspool.kernels.fit import fitted
 
@@ -146,6 +147,24 @@ def test_top_of_rows_that_lie_apart():
 
 
 # ---- fit
+
+
+@pytest.mark.parametrize("vocab", [7, 4100])
+def test_a_report_tells_of_the_picked_and_of_the_best(vocab):
+    logits, k = 3 * reals(3, vocab), min(5, vocab)
+    logits[1, : vocab // 2] = float("-inf")
+    picked, after, heat = ints([1, vocab - 1, 4]), reals(3, 2), torch.ones(3, device=DEVICE)
+    for turn in (2, 4):  # the last step is behind the last that is noted
+        ours, theirs = (
+            (torch.zeros(3, 4, 2 + k, device=DEVICE), torch.zeros(3, 4, k, dtype=torch.int32, device=DEVICE))
+            for _ in range(2)
+        )
+        given = logits, heat, ints([1, 1, 1]), picked, after, ints([turn])
+        report_.report(*given, *ours)
+        report_.reference(*given, *theirs)
+        torch.testing.assert_close(ours[0], theirs[0])
+        assert torch.equal(ours[1], theirs[1])
+    assert float(ours[0].abs().sum()) == 0
 
 
 def test_a_kernel_that_needs_more_memory_than_a_chip_has_is_launched_with_fewer_stages(monkeypatch):

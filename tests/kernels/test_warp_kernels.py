@@ -22,7 +22,7 @@ from unspool.kernels.pick import pick
 from unspool.runtime.cuda.text_lines import TextLine
 from unspool.runtime.cuda.warp_stage import EACH, Shaping, WarpStage, fits
 
-DEVICE = "cuda" if torch.cuda.is_available() and not interpreted.INTERPRETED else "cpu"
+DEVICE = "cpu" if interpreted.INTERPRETED else "cuda"
 NEVER = -math.inf
 
 

@@ -13,6 +13,7 @@ from ..core.chance import Philox
 from ..core.claim import Method
 from ..core.cost import Cost
 from ..core.errors import BadRequest, ContextExceeded
+from ..core.reported_law import MOST
 from ..loops.overheard import overheard
 from ..models.dialogue import Dialogue
 from ..models.vocabulary import Vocabulary
@@ -154,7 +155,8 @@ class LM:
         settings.validate()
         decoder = fitted(spec, self.vocabulary)
         warp, stop = settings.warp(self.vocabulary), settings.stop_rule(self.vocabulary)
-        looks = settings.logprobs is not None
+        logprobs = settings.logprobs
+        looks = logprobs is not None and logprobs > MOST  # more than is reported: then it is the laws that are kept
         texts = decoder.texts if isinstance(decoder, Branching) else 1
         writers: list[Writer] = []
         for prompt in several(prompts):
@@ -168,7 +170,7 @@ class LM:
                 heard = overheard(decoder, lambda texts, found=found: found.extend(best(texts)))  # type: ignore[misc]
                 if settings.seconds is not None and heard is not decoder:  # it tells what it has found
                     heard = search.CutShort(heard)
-                job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account)
+                job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account, logprobs)
                 writers.append(Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found))
         return writers
 

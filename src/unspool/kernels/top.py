@@ -8,7 +8,7 @@ from torch import Tensor
 from .draft_chain import chained, start, wait
 
 CHUNK = 4096  # scores per program
-MOST = 16  # tokens that can be asked for; each costs a round
+MOST = 32  # tokens that can be asked for; each costs a round
 
 # A score and its token make one whole number that orders as they do: above, the bits of the score, those of negative
 # ones turned round; below, the token, turned round as well, for of equals the lower is better. NaN is below −∞, and
@@ -55,7 +55,7 @@ def _merge(
 
 
 def top(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k ≤ 16 largest logits of each row [n, vocab]: values [n, k], float32, and tokens [n, k], int32; best first.
+    """The k ≤ 32 largest logits of each row [n, vocab]: values [n, k], float32, and tokens [n, k], int32; best first.
 
     Of equal ones the lower token comes first. −∞ counts as a score; NaN comes only where nothing else is left. If the
     vocabulary has fewer than k tokens, all of them come.

@@ -92,6 +92,37 @@ def test_a_request_of_its_own_kind_does_not_take_the_others_off_the_device():
     assert min(max(len(emit.tokens) for emit in job.emitted) for job in jobs[1:]) > 1
 
 
+def test_logprobs_are_reported_by_the_device_as_the_host_would_tell_them():
+    _, model = reading()
+    engine = Engine({"target": model})
+    wants = [3, None, 0, 20, 5, 5]
+    jobs = [
+        engine.submit(plain(), [i + 1], Philox(i), warp=warp, stop=Stop(most=5), laws=False, logprobs=k)
+        for i, (warp, k) in enumerate(zip(WARPS, wants, strict=False))
+    ]
+    engine.run()
+    for i, (job, warp, k) in enumerate(zip(jobs, WARPS, wants, strict=False)):
+        prefix = Prefix.of((i + 1,), warp)
+        assert job.result().tokens == on_host([i + 1], i, warp, 5)
+        told = [(emit, at) for emit in job.emitted for at in range(len(emit.tokens))]
+        assert len(told) == 5
+        for emit, at in told:
+            token = emit.tokens[at]
+            if k is None:
+                assert not emit.before
+            else:
+                raw = Law(scores(prefix.text))
+                before, after = emit.before[at], emit.after[at]
+                assert before.logprob(token) == pytest.approx(raw.logprob(token), abs=1e-5)
+                assert after.logprob(token) == pytest.approx(prefix.shape(raw).logprob(token), abs=1e-5)
+                best = before.top(k) if k else []
+                assert best == raw.top(min(k, VOCAB))
+                assert [before.logprob(x) for x in best] == pytest.approx([raw.logprob(x) for x in best], abs=1e-5)
+            prefix = prefix.then([token])
+    with pytest.raises(TypeError, match="reported"):
+        _ = jobs[0].emitted[-1].before[0].scores
+
+
 @pytest.mark.parametrize("warp", [WARPS[0], WARPS[2]])
 def test_drafts_of_the_host_are_verified_on_the_device_under_warps(warp):
     _, model = reading()

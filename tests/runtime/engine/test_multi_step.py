@@ -10,11 +10,11 @@ from unspool.core.chance import Philox
 from unspool.core.warp import Prefix, Same, Temperature
 from unspool.runtime.engine.multi_step import BRIEF, LONGEST, MultiStep
 
+SAME = Same()
+DEVICES = {"target": SimpleNamespace(can_write=lambda write: write.prefix.warp is SAME)}
 
-DEVICES = {"target": SimpleNamespace(can_write=lambda write: write.prefix.warp == Same())}
 
-
-def job(patience=math.inf, first=0.0, writes=True, warp=Same()):
+def job(patience=math.inf, first=0.0, writes=True, warp=SAME):
     ask = Write(Prefix.of((1,), warp), Philox(0))
     return SimpleNamespace(patience=patience, writes=writes, ask=ask, trace=SimpleNamespace(seconds_first=first))
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ...core.asks import Check, Checked, Verdict, Write, Written
 from ...core.chance import Philox
 from ...core.errors import OutOfRoom, UnspoolError
+from ...core.reported_law import Reports
 from ...core.tree import Tree
 from ...core.verifier import Kernel, kernel_of
 from ...core.warp.warp import Scored
@@ -79,14 +80,17 @@ class DeviceDecoding:
         return Checked(Verdict(node, token), scored, scores)
 
     def write(
-        self, asked: Sequence[ScoreRequest], writes: Sequence[Write], turns: int
+        self, asked: Sequence[ScoreRequest], writes: Sequence[Write], turns: int, logprobs: int | None = None
     ) -> list[Written | UnspoolError] | None:
-        """Write on without leaving the device, every text as far as it wants; prompts are read before."""
+        """Write on without leaving the device, every text as far as it wants; prompts are read before.
+
+        With `logprobs`, of every token's laws the probabilities of the token and of so many best are reported.
+        """
         leaves = [leaf for ask in asked if isinstance(ask.session, CachedSession) for leaf in ask.session.leaves]
-        sampling = Sampling.of([write.prefix for write in writes], [write.chance for write in writes])
+        sampling = Sampling.of([write.prefix for write in writes], [write.chance for write in writes], logprobs)
         if sampling is None or len(leaves) != len(writes) or any(leaf.drafts for leaf in leaves):
             return None
-        if self.speculation is not None and self.speculation.takes(leaves, writes):
+        if self.speculation is not None and logprobs is None and self.speculation.takes(leaves, writes):
             return self.speculation.write(leaves, writes, sampling, turns, self._steps)
         return self._steps(leaves, writes, sampling, turns)
 
@@ -111,6 +115,7 @@ class DeviceDecoding:
                 return None
             bucket.run(turns)
             written: list[list[int]] = bucket.written[: len(leaves), :turns].tolist()
+            reports = bucket.reported(len(leaves), turns) if sampling.logprobs is not None else []
         except BaseException:
             model.slots.drop([slot for slot in plan if slot != graphs.network.slots.trash])
             raise
@@ -133,7 +138,8 @@ class DeviceDecoding:
             graphs.block_table.kept(leaf, len(leaf.slots))
             if sampling.plans[number].remembers:
                 graphs.block_table.texts.wrote(leaf)
-            replies.append(Written(tuple(tokens), rows=count + read.get(number, 0)))
+            before, after = _laws(tokens, *reports[number]) if reports else ((), ())
+            replies.append(Written(tuple(tokens), before, after, rows=count + read.get(number, 0)))
         return replies
 
     def _planned(self, wants: list[int], turns: int) -> tuple[int, list[int]]:
@@ -158,6 +164,12 @@ class DeviceDecoding:
                 del taken[len(taken) - own :]
                 plan += [trash] * (turns - own)
             return turns, plan
+
+
+def _laws(tokens: list[int], logprobs: list[list[float]], best: list[list[int]]) -> tuple[Reports, Reports]:
+    """The laws before and after warps of what was written, by what was reported of them."""
+    before = [[chosen, *others] for chosen, _, *others in logprobs]
+    return Reports(tokens, before, best), Reports(tokens, [[row[1]] for row in logprobs], [()] * len(logprobs))
 
 
 def _decidable(check: Check) -> DeviceCheck | None:

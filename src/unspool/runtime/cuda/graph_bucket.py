@@ -15,6 +15,7 @@ from ...kernels.advance import advance
 from ...kernels.kernel_rows import Rows, Visibility
 from ...kernels.philox import uniforms
 from ...kernels.pick import pick
+from ...kernels.report import report
 from ...kernels.top import top
 from ...kernels.verify import verify
 from ..cache.sequence import CachedSequence
@@ -84,6 +85,7 @@ class Bucket:
         if size.kind is Kind.WRITE:
             self.written = torch.zeros(size.rows, STRIDE, dtype=torch.int32, device=network.device)
             self.logprobs = torch.zeros(size.rows, STRIDE, 2, dtype=torch.float32, device=network.device)
+            self.reports: dict[int, tuple[Tensor, Tensor]] = {}  # by how many best tokens: log-probabilities, and ids
         self.logits = torch.empty(0)
         self.verdicts = torch.empty(0)
         self.best = torch.empty(0)  # [n, 2 · BEST]: weights among the best, then their ids
@@ -166,7 +168,9 @@ class Bucket:
         self.staging.put("seed", sampling.seeds)
         self.staging.put("stream", sampling.streams)
         self.shaping = sampling.shaping
-        if self.shaping == BARE:
+        if self.shaping.reports and self.shaping.reports not in self.reports:
+            self.reports[self.shaping.reports] = self._report_buffers(self.shaping.reports)
+        if not (self.shaping.edits or self.shaping.truncates):
             return True
         if self._warps is None:
             self._warps = WarpStage(self.size.rows, self.lines.padding, self.network.device)
@@ -236,12 +240,25 @@ class Bucket:
         picked, logprobs = pick(scores, on["temperature"], noise, on["count"], bars)
         if self.shaping.edits:
             self._remember(picked)
+        if self.shaping.reports:
+            noted = self.reports[self.shaping.reports]
+            report(self.logits, on["temperature"], on["count"], picked, logprobs, on["turn"], *noted)
         moving = (on["tokens"], on["places"], on["slots"], on["past"], on["count"])
         advance(picked, *moving, on["plan"], self.written, logprobs, self.logprobs, on["turn"])
 
+    def _report_buffers(self, best: int) -> tuple[Tensor, Tensor]:
+        rows, k, device = self.size.rows, min(best, self.network.vocab), self.network.device
+        logprobs = torch.zeros(rows, STRIDE, 2 + k, dtype=torch.float32, device=device)
+        return logprobs, torch.zeros(rows, STRIDE, k, dtype=torch.int32, device=device)
+
+    def reported(self, rows: int, turns: int) -> list[tuple[list[list[float]], list[list[int]]]]:
+        """Of every token that each of the first rows has written: log-probabilities as `report` notes them, and ids."""
+        logprobs, tokens = self.reports[self.shaping.reports]
+        return list(zip(logprobs[:rows, :turns].tolist(), tokens[:rows, :turns].tolist(), strict=True))
+
     def _shaped(self, ends: Tensor, tree: tuple[Tensor, Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor | None]:
         """The scores with all warps before the temperature, and the bars of those after it; `ends` are texts' sizes."""
-        if self._warps is None or self.shaping == BARE:
+        if self._warps is None or not (self.shaping.edits or self.shaping.truncates):
             return self.logits, None
         on = self.staging.on
         heat, count = on["temperature"], on["count"]

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...core.chance import Chance, Philox
+from ...core.reported_law import MOST
 from ...core.warp.plan import WarpPlan, plan_of
 from ...core.warp.warp import Prefix
 from .warp_stage import Shaping, fits
+
+FEW = 5  # best tokens of most reports; each costs a round of a kernel
 
 
 @dataclass(frozen=True)
@@ -19,14 +22,15 @@ class Sampling:
     plans: list[WarpPlan]
     prompts: list[int]
     chances: Sequence[Chance]
+    logprobs: int | None = None  # best tokens that somebody wants log-probabilities of; None: not even of the picked
 
     @staticmethod
-    def of(prefixes: Sequence[Prefix], chances: Sequence[Chance]) -> Sampling | None:
+    def of(prefixes: Sequence[Prefix], chances: Sequence[Chance], logprobs: int | None = None) -> Sampling | None:
         """That of some texts; None if one of them is drawn in a way that only the host knows."""
         plans = [plan for prefix in prefixes if (plan := device_plan(prefix)) is not None]
         if len(plans) < len(prefixes) or not all(isinstance(chance, Philox) for chance in chances):
             return None
-        return Sampling(plans, [prefix.prompt for prefix in prefixes], chances)
+        return Sampling(plans, [prefix.prompt for prefix in prefixes], chances, logprobs)
 
     @property
     def temperatures(self) -> list[float]:
@@ -47,8 +51,9 @@ class Sampling:
     @cached_property
     def shaping(self) -> Shaping:
         """The kernels that all rows together need."""
-        edits = any(plan.edits for plan in self.plans)
-        return Shaping(edits, any(plan.truncates for plan in self.plans))
+        edits, truncates = any(plan.edits for plan in self.plans), any(plan.truncates for plan in self.plans)
+        reports = 0 if self.logprobs is None else FEW if self.logprobs <= FEW else MOST
+        return Shaping(edits, truncates, reports)
 
 
 def device_plan(prefix: Prefix) -> WarpPlan | None:

@@ -21,10 +21,11 @@ MOST = 65536  # and all rows together
 
 
 class Shaping(NamedTuple):
-    """Which kernels run between the forward and the pick of a step: a graph has those that its rows need."""
+    """Which kernels run around the pick of a step, beside it: a graph has those that its rows need."""
 
     edits: bool = False
     truncates: bool = False
+    reports: int = 0  # best tokens whose log-probabilities are noted, 0 if nobody asks for any
 
 
 BARE = Shaping()

@@ -169,9 +169,12 @@ class SupportsDeviceDecoding(Protocol):
         ...
 
     def write(
-        self, asked: Sequence[ScoreRequest], writes: Sequence[Write], turns: int
+        self, asked: Sequence[ScoreRequest], writes: Sequence[Write], turns: int, logprobs: int | None = None
     ) -> Sequence[Written | UnspoolError] | None:
-        """Write on, in at most `turns` forwards, and keep what was written."""
+        """Write on, in at most `turns` forwards, and keep what was written.
+
+        With `logprobs`, the laws of what was written are reports that name the token and so many best.
+        """
         ...
 
 

@@ -85,17 +85,19 @@ class Engine:
         laws: bool = True,
         patience: float = math.inf,
         account: Account | None = None,
+        logprobs: int | None = None,
     ) -> Job:
         """Queue a request; without an account it shares one with all others that have none.
 
         `room` is how many tokens it may need at most; without `laws` nobody looks at the laws of what is emitted, so
-        that a model may write several tokens before it looks up: as many as it can in `patience` seconds.
+        that a model may write several tokens before it looks up: as many as it can in `patience` seconds. With
+        `logprobs` they look at what is reported of them: the probability of each token, and of so many best.
         """
         prompt, stop = tuple(text), stop or Stop()
         self._scheduler.refuse_impossible(prompt, room)
         decoding = method(prompt, chance, warp or Same(), stop)
         job = Job(decoding, prompt, max(room, len(prompt)), Trace(prompt=len(prompt)), began=perf_counter())
-        job.laws, job.patience, job.stop = laws, patience, stop
+        job.laws, job.logprobs, job.patience, job.stop = laws, logprobs, patience, stop
         self._scheduler.queue(job, account)
         return job
 

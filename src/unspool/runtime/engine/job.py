@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -25,6 +26,8 @@ from ...core.asks import (
 )
 from ...core.errors import UnspoolError
 from ...core.field import Field
+from ...core.law import Law
+from ...core.reported_law import Reports, reported
 from ...core.sample_match import sample_match
 from ...core.stop import Stop
 from ...core.trace import Trace
@@ -65,6 +68,7 @@ class Job:
     key: int = field(init=False)  # the same for the same prompt
     began: float = 0.0
     laws: bool = True  # whether anybody looks at the laws of what is emitted
+    logprobs: int | None = None  # or at what is reported of them: of each token, and of so many best
     patience: float = math.inf  # seconds after which somebody wants to see what was written
     stop: Stop = field(default_factory=Stop)
     deadline: float | None = None  # by the clock of its stop; it runs from the first ask on
@@ -118,8 +122,15 @@ class Job:
             self.trace.seconds_first = perf_counter() - self.began
         self.trace.round(len(emit.tokens), emit.drafted, emit.accepted, emit.rounds)
         if not self.laws and emit.before:  # laws hold on to all that a forward computed
-            emit = replace(emit, before=(), after=())
+            emit = replace(emit, before=self._reported(emit, emit.before), after=self._reported(emit, emit.after))
         self.emitted.append(emit)
+
+    def _reported(self, emit: Emit, laws: Sequence[Law]) -> Sequence[Law]:
+        """What is reported of laws, if anything is."""
+        if self.logprobs is None or isinstance(laws, Reports):
+            return () if self.logprobs is None else laws
+        k = self.logprobs
+        return [reported(law, token, k) for token, law in zip(emit.tokens, laws, strict=False)]
 
     def out_of_time(self) -> Done:
         """Tell its decoder that the time is over; how it ends, after it has handed out what it still has.

@@ -106,7 +106,8 @@ class ModelRunner:
         writes = [job.ask for job in jobs if job.writes and isinstance(job.ask, Write)]
         if len(writes) == len(jobs):
             began = perf_counter()
-            written = device.write(asked, writes, self.multi_step.tokens(jobs))
+            logprobs = max((job.logprobs for job in jobs if job.logprobs is not None), default=None)
+            written = device.write(asked, writes, self.multi_step.tokens(jobs), logprobs)
             if written is not None:
                 longest = max((len(reply.tokens) for reply in written if isinstance(reply, Written)), default=1)
                 self.multi_step.took(perf_counter() - began, longest)

@@ -1,0 +1,67 @@
+"""Laws of which only a report is left: log-probabilities of the token that was chosen and of the few best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import overload
+
+from torch import Tensor
+
+from .law import Law
+
+MOST = 20  # tokens that a report names at most, beside the chosen one: what OpenAI's clients may ask for
+
+
+class ReportedLaw(Law):
+    """A law by what was reported of it; nothing else can be asked."""
+
+    def __init__(self, known: Mapping[int, float], best: Sequence[int] = ()) -> None:
+        self._known, self._best = known, best
+
+    @property
+    def scores(self) -> Tensor:
+        """Nobody has them any more."""
+        raise TypeError(f"of this law only {len(self._known)} log-probabilities were reported; submit with laws=True")
+
+    def logprob(self, token: int) -> float:
+        """log p(token), of those that were reported."""
+        return self._known[token]
+
+    def top(self, k: int) -> list[int]:
+        """The k best tokens, best first, of those that were reported."""
+        return list(self._best[:k])
+
+    def __repr__(self) -> str:
+        return f"ReportedLaw({self._known})"
+
+
+def reported(law: Law, token: int, k: int) -> ReportedLaw:
+    """What a report says of a law: the k best tokens, and the one that was chosen."""
+    best = law.top(k) if k else []
+    return ReportedLaw({x: law.logprob(x) for x in (token, *best)}, best)
+
+
+class Reports(Sequence[Law]):
+    """The reports on tokens that follow each other, each made into a law when somebody looks.
+
+    A row of `logprobs` begins with the chosen token's; behind it stand those of `best`, the row's best tokens.
+    """
+
+    def __init__(
+        self, tokens: Sequence[int], logprobs: Sequence[Sequence[float]], best: Sequence[Sequence[int]]
+    ) -> None:
+        self._tokens, self._logprobs, self._best = tokens, logprobs, best
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    @overload
+    def __getitem__(self, index: int) -> Law: ...
+    @overload
+    def __getitem__(self, index: slice) -> Reports: ...
+    def __getitem__(self, index: int | slice) -> Law | Reports:
+        if isinstance(index, slice):
+            return Reports(self._tokens[index], self._logprobs[index], self._best[index])
+        chosen, *others = self._logprobs[index]
+        best = self._best[index]
+        return ReportedLaw({**dict(zip(best, others, strict=True)), self._tokens[index]: chosen}, best)
