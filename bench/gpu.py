@@ -24,6 +24,7 @@ import inner
 import serving
 import steady
 import torch
+import warped
 from record import save
 from spec import DATA, chats, questions
 
@@ -218,7 +219,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=2, help="prompts per family")
     parser.add_argument(
         "--only",
-        default="memory,right,fixed,step,weights,families,batches,waits,drawn,inner,turmoil,eight",
+        default="memory,right,fixed,step,weights,families,batches,warped,waits,drawn,inner,turmoil,eight",
         metavar="PARTS",
     )
     parser.add_argument("--json", metavar="FILE")
@@ -242,6 +243,7 @@ def main() -> None:
         "weights": lambda: serving.weights(args.model, texts),
         "families": lambda: families(lm, args.data, args.limit, 256),
         "batches": lambda: crowd.batches(lm, args.model),
+        "warped": lambda: warped.warped(lm, texts),
         "waits": lambda: serving.waits(lm),
         "drawn": lambda: drawn.drawn(args.model, texts),
         "inner": lambda: inner.inner(args.model, texts[:6]),

@@ -78,7 +78,7 @@ class LM:
         engine = Engine(self.models(), self.price)
         writers = self.writers(engine, prompts, settings, method)
         try:
-            looked_at = [writer for writer in writers if writer.logprobs is not None]  # laws are not to pile up
+            looked_at = [writer for writer in writers if writer.job.laws]  # which are not to pile up
             while engine.step():
                 for writer in looked_at:
                     writer.read()

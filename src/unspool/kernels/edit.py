@@ -79,10 +79,10 @@ def _edit(
             while at > root:
                 size += 1
                 at = tl.load(parents + row * tokens + at)
-            at, place = node % tokens, size - end
+            at, depth = node % tokens, size - end
             while at > root:
-                place -= 1
-                tl.store(path + place, tl.load(drafted + row * tokens + at))
+                depth -= 1
+                tl.store(path + depth, tl.load(drafted + row * tokens + at))
                 at = tl.load(parents + row * tokens + at)
         tl.debug_barrier()
         # biases

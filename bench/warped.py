@@ -1,0 +1,88 @@
+"""What people really send, on the GPU: tokens per second under every usual setting, against greedy plain decoding.
+
+Part of bench/gpu.py, which runs all of it. Everything a user waits for is in it: prompts, engine, and the text made of
+the tokens. No text ends early, but for those of a schema.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from unspool import json_schema
+from unspool.api.lm import LM
+from unspool.api.settings import Settings
+from unspool.runtime.engine.engine import Engine
+
+Row = tuple[str, str, str]  # what, measured, bar
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 12}, "minItems": 2, "maxItems": 5},
+    },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "T = 0.7": {"temperature": 0.7},
+    "greedy + a stop string": {"stop": ("@@@",)},
+    "T = 0.7, top_p = 0.9": {"temperature": 0.7, "top_p": 0.9},
+    "T = 0.7, top_p = 0.9, top_k = 50": {"temperature": 0.7, "top_p": 0.9, "top_k": 50},
+    "T = 0.7, min_p = 0.05": {"temperature": 0.7, "min_p": 0.05},
+    "T = 0.7, typical = 0.9": {"temperature": 0.7, "typical": 0.9},
+    "repetition_penalty = 1.1": {"repetition_penalty": 1.1},
+    "frequency_penalty = 0.3": {"frequency_penalty": 0.3},
+    "no_repeat_ngram_size = 3": {"no_repeat_ngram_size": 3},
+    "logit_bias": {"logit_bias": {198: -2.0, 28: 1.0, 30: -1.0}},
+    "logprobs = 5": {"logprobs": 5},
+}
+BARS = {1: 0.9, 32: 0.85, 128: 0.85}
+LOGPROBS = 0.8
+
+
+def speed(lm: LM, prompts: Sequence[Any], settings: Sequence[Settings], spec: str = "plain", tries: int = 3) -> float:
+    """Tokens per second of one batch, prompt by prompt under settings of its own: the best of some tries."""
+    best = 0.0
+    for _ in range(tries):
+        lm.model.forget()
+        engine = Engine(lm.models(), lm.price)
+        began = time.perf_counter()
+        asked = zip(prompts, settings, strict=True)
+        writers = [writer for prompt, own in asked for writer in lm.writers(engine, [prompt], own, spec)]
+        engine.run()
+        tokens = sum(len(writer.output().tokens) for writer in writers)
+        best = max(best, tokens / (time.perf_counter() - began))
+    return best
+
+
+def warped(lm: LM, texts: Sequence[Any], most: int = 128) -> tuple[dict[str, Any], list[Row]]:
+    """Every row of settings for 1, 32 and 128 texts; a batch of all of them; and a schema."""
+    found: dict[str, Any] = {}
+    rows: list[Row] = []
+    for crowd, bar in BARS.items():
+        prompts = [texts[i % len(texts)] for i in range(crowd)]
+        speeds: dict[str, float] = {}
+        every = {name: Settings(max_tokens=most, ignore_eos=True, **given) for name, given in SETTINGS.items()}
+        for name, settings in every.items():
+            speeds[name] = speed(lm, prompts, [settings] * crowd)
+        if crowd > 1:
+            several = list(every.values())
+            speeds["all of these in one batch"] = speed(lm, prompts, [several[i % len(several)] for i in range(crowd)])
+        if crowd < 128:
+            constrained = Settings(max_tokens=most, constraint=json_schema(SCHEMA))
+            for spec in ("plain", "forced"):
+                speeds[f"JSON schema, {spec}"] = speed(lm, prompts, [constrained] * crowd, spec)
+            for name in ("greedy", "T = 0.7", "T = 0.7, top_p = 0.9"):
+                speeds[f"{name}, auto"] = speed(lm, prompts, [every[name]] * crowd, "auto")
+        found[str(crowd)] = speeds
+        for name, per in speeds.items():
+            wanted = LOGPROBS if "logprobs" in name else 0.8 if "all of" in name else bar
+            wanted = (1.0 if "forced" in name and crowd == 1 else 0.7) if "JSON" in name else wanted
+            label = f"{name}, {crowd} text{'s' * (crowd > 1)}"
+            rows.append((label, f"{per:,.0f} tokens/s, {per / speeds['greedy']:.2f}× greedy", f"≥ {wanted}×"))
+    return found, rows
