@@ -44,12 +44,10 @@ def reported(law: Law, token: int, k: int) -> ReportedLaw:
 class Reports(Sequence[Law]):
     """The reports on tokens that follow each other, each made into a law when somebody looks.
 
-    A row of `logprobs` begins with the chosen token's; behind it stand those of `best`, the row's best tokens.
+    A row of `logprobs` [n, 1 + k] begins with the chosen token's; behind it stand those of the row's `best` [n, k].
     """
 
-    def __init__(
-        self, tokens: Sequence[int], logprobs: Sequence[Sequence[float]], best: Sequence[Sequence[int]]
-    ) -> None:
+    def __init__(self, tokens: Sequence[int], logprobs: Tensor, best: Tensor) -> None:
         self._tokens, self._logprobs, self._best = tokens, logprobs, best
 
     def __len__(self) -> int:
@@ -62,6 +60,6 @@ class Reports(Sequence[Law]):
     def __getitem__(self, index: int | slice) -> Law | Reports:
         if isinstance(index, slice):
             return Reports(self._tokens[index], self._logprobs[index], self._best[index])
-        chosen, *others = self._logprobs[index]
-        best = self._best[index]
+        chosen, *others = self._logprobs[index].tolist()
+        best = self._best[index].tolist()
         return ReportedLaw({**dict(zip(best, others, strict=True)), self._tokens[index]: chosen}, best)

@@ -30,8 +30,8 @@ def _report(
         log_z = most.to(tl.float64) + tl.log(tl.where(z == 0.0, 1.0, z))
         at = (row.to(tl.int64) * steps + i) * (2 + k)
         chosen = tl.load(logits + row.to(tl.int64) * stride + tl.load(picked + row)).to(tl.float64)
-        tl.store(logprobs + at, (chosen - log_z).to(tl.float32))
-        tl.store(logprobs + at + 1, tl.load(after + 2 * row + 1))
+        tl.store(logprobs + at, tl.load(after + 2 * row + 1))
+        tl.store(logprobs + at + 1, (chosen - log_z).to(tl.float32))
         j = tl.arange(0, wide)
         value = tl.load(values + row * k + j, mask=j < k, other=0.0).to(tl.float64)
         tl.store(logprobs + at + 2 + j, (value - log_z).to(tl.float32), mask=j < k)
@@ -52,7 +52,7 @@ def report(
     """Note what step i = turn[0] of K has done, row by row: log p of the picked token and of the k best.
 
     logits [R, vocab] are the model's own; picked [R] and after [R, 2] are what `pick` says. logprobs [R, K, 2 + k],
-    float32, take log p of the picked token before warps, then after them, then of the best before warps; tokens
+    float32, take log p of the picked token after warps, then before them, then of the best before warps; tokens
     [R, K, k], int32, take which these are, best first, of equals the lower one. From K on nothing is noted.
     Cost: logits twice; four launches.
     """
@@ -83,6 +83,6 @@ def reference(
     for row in range(rows if i < steps else 0):
         law = Law(logits[row].float().cpu())
         best = law.scores.sort(descending=True, stable=True).indices[:k].tolist()
-        own = [law.logprob(int(picked[row])), float(after[row, 1]), *map(law.logprob, best)]
+        own = [float(after[row, 1]), law.logprob(int(picked[row])), *map(law.logprob, best)]
         logprobs[row, i] = torch.tensor(own)
         tokens[row, i] = torch.tensor(best, dtype=torch.int32)

@@ -89,34 +89,39 @@ class Prefix:
     tokens: list[int]
     length: int
     warp: Warp
-    state: Any
+    known: tuple[int, Any]  # after how many tokens the warp's state was last asked for, and what it was
     left: float = math.inf  # how many tokens may still follow
     prompt: int = 0  # how many of them were there when the warp's state began
 
     @staticmethod
     def of(text: tuple[int, ...], warp: Warp, left: float = math.inf) -> Prefix:
         """The prefix that is a whole prompt."""
-        return Prefix(list(text), len(text), warp, warp.start(text), left, len(text))
+        return Prefix(list(text), len(text), warp, (len(text), warp.start(text)), left, len(text))
 
     @cached_property
     def text(self) -> tuple[int, ...]:
         """All its tokens."""
         return tuple(self.tokens if len(self.tokens) == self.length else self.tokens[: self.length])
 
+    @cached_property
+    def state(self) -> Any:
+        """The warp's state, brought up to date when somebody looks: a device that shapes laws itself never does."""
+        done, state = self.known
+        if type(self.warp).step is not Warp.step:
+            for token in self.tokens[done : self.length]:
+                state = self.warp.step(state, token)
+        return state
+
     def __len__(self) -> int:
         return self.length
 
     def then(self, tokens: Sequence[int]) -> Prefix:
         """This prefix with more tokens."""
-        state, known = self.state, self.tokens
-        if type(self.warp).step is not Warp.step:
-            for token in tokens:
-                state = self.warp.step(state, token)
-        if len(known) > self.length:  # another text goes on from here
-            known = known[: self.length]
-        known += tokens
-        left = self.left - len(tokens)
-        return Prefix(known, self.length + len(tokens), self.warp, state, left, self.prompt)
+        text, known = self.tokens, (self.length, self.state) if "state" in self.__dict__ else self.known
+        if len(text) > self.length:  # another text goes on from here
+            text = text[: self.length]
+        text += tokens
+        return Prefix(text, self.length + len(tokens), self.warp, known, self.left - len(tokens), self.prompt)
 
     def ahead(self, depth: int) -> int:
         """How far to draft, if `depth` tokens were wanted: the last token of a text need not be drafted."""

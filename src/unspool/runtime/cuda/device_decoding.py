@@ -8,6 +8,7 @@ from dataclasses import replace
 from ...core.asks import Check, Checked, Verdict, Write, Written
 from ...core.chance import Philox
 from ...core.errors import OutOfRoom, UnspoolError
+from ...core.law import Law
 from ...core.reported_law import Reports
 from ...core.tree import Tree
 from ...core.verifier import Kernel, kernel_of
@@ -115,7 +116,7 @@ class DeviceDecoding:
                 return None
             bucket.run(turns)
             written: list[list[int]] = bucket.written[: len(leaves), :turns].tolist()
-            reports = bucket.reported(len(leaves), turns) if sampling.logprobs is not None else []
+            reports = bucket.reported(len(leaves), turns) if sampling.logprobs is not None else None
         except BaseException:
             model.slots.drop([slot for slot in plan if slot != graphs.network.slots.trash])
             raise
@@ -138,7 +139,11 @@ class DeviceDecoding:
             graphs.block_table.kept(leaf, len(leaf.slots))
             if sampling.plans[number].remembers:
                 graphs.block_table.texts.wrote(leaf)
-            before, after = _laws(tokens, *reports[number]) if reports else ((), ())
+            before: Sequence[Law] = ()
+            after: Sequence[Law] = ()
+            if reports is not None:
+                logprobs, best = reports[0][number], reports[1][number]
+                before, after = Reports(tokens, logprobs[:, 1:], best), Reports(tokens, logprobs[:, :1], best[:, :0])
             replies.append(Written(tuple(tokens), before, after, rows=count + read.get(number, 0)))
         return replies
 
@@ -164,12 +169,6 @@ class DeviceDecoding:
                 del taken[len(taken) - own :]
                 plan += [trash] * (turns - own)
             return turns, plan
-
-
-def _laws(tokens: list[int], logprobs: list[list[float]], best: list[list[int]]) -> tuple[Reports, Reports]:
-    """The laws before and after warps of what was written, by what was reported of them."""
-    before = [[chosen, *others] for chosen, _, *others in logprobs]
-    return Reports(tokens, before, best), Reports(tokens, [[row[1]] for row in logprobs], [()] * len(logprobs))
 
 
 def _decidable(check: Check) -> DeviceCheck | None:

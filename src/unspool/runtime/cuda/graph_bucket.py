@@ -251,10 +251,10 @@ class Bucket:
         logprobs = torch.zeros(rows, STRIDE, 2 + k, dtype=torch.float32, device=device)
         return logprobs, torch.zeros(rows, STRIDE, k, dtype=torch.int32, device=device)
 
-    def reported(self, rows: int, turns: int) -> list[tuple[list[list[float]], list[list[int]]]]:
+    def reported(self, rows: int, turns: int) -> tuple[Tensor, Tensor]:
         """Of every token that each of the first rows has written: log-probabilities as `report` notes them, and ids."""
         logprobs, tokens = self.reports[self.shaping.reports]
-        return list(zip(logprobs[:rows, :turns].tolist(), tokens[:rows, :turns].tolist(), strict=True))
+        return logprobs[:rows, :turns].cpu(), tokens[:rows, :turns].cpu()
 
     def _shaped(self, ends: Tensor, tree: tuple[Tensor, Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor | None]:
         """The scores with all warps before the temperature, and the bars of those after it; `ends` are texts' sizes."""
