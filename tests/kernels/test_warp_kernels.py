@@ -13,12 +13,14 @@ from unspool.core.chance import At, Philox, Role
 from unspool.core.law import Drawn, Law
 from unspool.core.tree import NOTHING, ROOT
 from unspool.core.warp.forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
+from unspool.core.warp.mask import Mask
 from unspool.core.warp.penalise import Frequency, LogitBias, Presence, Repetition
-from unspool.core.warp.plan import ORDER, WarpPlan, plan_of
+from unspool.core.warp.plan import ORDER, WarpPlan, mask_bits, plan_of
 from unspool.core.warp.temperature import Temperature
 from unspool.core.warp.truncate import Epsilon, Eta, MinP, TopK, TopNSigma, TopP, Typical
 from unspool.core.warp.warp import Prefix, Same, Scored, Warp
 from unspool.kernels.pick import pick
+from unspool.rules.constrain.constraint import packed
 from unspool.runtime.cuda.text_lines import TextLine
 from unspool.runtime.cuda.warp_stage import EACH, Shaping, WarpStage, fits
 
@@ -61,7 +63,7 @@ def shaped(warps, logits, prefixes, trees=None):
     """What kernels make of these rows: scores over the temperature, −∞ where a token is gone."""
     rows, nodes = len(warps), logits.shape[0] // len(warps)
     plans = [plan_of(warp) for warp in warps]
-    stage = WarpStage(rows, rows, torch.device(DEVICE))
+    stage = WarpStage(rows, rows, torch.device(DEVICE), logits.shape[0], logits.shape[1])
     assert stage.put(plans, [prefix.prompt for prefix in prefixes], [TextLine(r, r) for r in range(rows)])
     texts = torch.zeros(rows + 1, 64, dtype=torch.int32)
     for row, prefix in enumerate(prefixes):
@@ -73,7 +75,11 @@ def shaped(warps, logits, prefixes, trees=None):
         tokens = [x for tree in trees for x in (0, *(drawn.token for drawn in tree.drawn))]
         parents = [x for tree in trees for x in (-1, *(above + 1 for above in tree.parent))]
         tree = on_device(*tokens), on_device(*parents), on_device(*[0] * rows)
-    scores, bars = stage.shape(Shaping(True, True), logits, texts.to(DEVICE), ends, heat, count, tree)
+    masked = {row: mask_bits(prefix) for row, prefix in enumerate(prefixes) if plans[row].mask is not None}
+    if masked:
+        stage.make_masks()
+        stage.put_masks(masked)
+    scores, bars = stage.shape(Shaping(True, True, 0, bool(masked)), logits, texts.to(DEVICE), ends, heat, count, tree)
     y = scores / heat.where(heat > 0, 1.0).repeat_interleave(nodes)[:, None]
     return torch.where((y < bars[:, :1]) | (y > bars[:, 1:]), NEVER, y).cpu(), scores.cpu(), bars
 
@@ -156,6 +162,35 @@ def test_every_node_of_a_tree_is_edited_at_its_own_prefix(name):
         scored = Scored(tree, prefix, own[0], own[1:])
         for node in range(ROOT, nodes - 1):
             same_law(ours[row * nodes + node + 1], scored.law(node))
+
+
+class Even(Mask):
+    """Every other token, and after an odd one all but the first."""
+
+    def start(self, text):
+        return text[-1] % 2
+
+    def step(self, state, token):
+        return token % 2
+
+    def bits(self, state):
+        return packed(self.allowed(state))
+
+    def allowed(self, state, size=300):
+        token = torch.arange(size)
+        return token > 0 if state else token % 2 == 0
+
+    def __call__(self, state, law):
+        return law.only(self.allowed(state, law.size))
+
+
+def test_a_mask_comes_before_all_else_and_binds_its_own_rows_alone():
+    warps = [Even(), Same() | TopK(7), Even() | Repetition(1.3) | Temperature(0.8) | TopP(0.9)]
+    prefixes = [Prefix.of((2,), warps[0]), Prefix.of((4,), warps[1]), Prefix.of((2, 3), warps[2])]
+    logits = logits_of(3, 300)
+    ours, _, _ = shaped(warps, logits, prefixes)
+    for row, prefix in enumerate(prefixes):
+        same_law(ours[row], prefix.shape(Law(logits[row].float().cpu())))
 
 
 def test_rows_of_one_batch_have_warps_of_their_own():

@@ -15,7 +15,7 @@ CHUNK = 4096  # scores per program
 SPAN = 1024  # tokens of a text, or entries of a list, at a time
 PENALTIES = 3  # numbers per row: repetition, frequency, presence
 NO_PENALTY = (1.0, 0.0, 0.0)
-SCOPE = 7  # numbers per row: prompt, ngram, first and last bias, first and last strike, longest head
+SCOPE = 8  # numbers per row: prompt, ngram, first and last bias, first and last strike, longest head, masked
 ALWAYS = 2**31 - 1  # the length of a text up to which a strike holds that always does
 
 
@@ -23,11 +23,12 @@ ALWAYS = 2**31 - 1  # the length of a text up to which a strike holds that alway
 class Edits:
     """What is changed in each of R rows; the lists of all rows stand one after the other.
 
-    penalties [R, 3] float32, applied to the tokens of the text; scope [R, 7] int32: how long the prompt is, whose
+    penalties [R, 3] float32, applied to the tokens of the text; scope [R, 8] int32: how long the prompt is, whose
     tokens count for the repetition penalty alone; n, if no n-gram may repeat; from where to where the row's biases and
-    its strikes stand; and the longest head among these. A bias adds `biases` to the score of `biased`. A strike forbids
-    token `struck` while the text has fewer than `until` tokens, if it ends in the `sizes` tokens of `heads` from
-    `starts` on.
+    its strikes stand; the longest head among these; and whether only the tokens are left whose bits are set in `bits`
+    [n, ⌈vocab/8⌉], uint8, bit i of byte j for token 8·j + i. A bias adds `biases` to the score of `biased`. A strike
+    forbids token `struck` while the text has fewer than `until` tokens, if it ends in the `sizes` tokens of `heads`
+    from `starts` on.
     """
 
     penalties: Tensor
@@ -39,6 +40,7 @@ class Edits:
     starts: Tensor
     sizes: Tensor
     heads: Tensor
+    bits: Tensor | None = None
 
 
 @triton.jit
@@ -52,9 +54,9 @@ def _at(text, path, place, end, there):
 @triton.jit
 def _edit(
     logits, out, texts, lines, ends, drafted, parents, roots, count, paths,
-    penalties, scope, biased, biases, struck, until, starts, sizes, heads,
-    tokens, vocab, length, stride, wide: tl.constexpr,
-    tree: tl.constexpr, block: tl.constexpr, span: tl.constexpr, chained: tl.constexpr,
+    penalties, scope, biased, biases, struck, until, starts, sizes, heads, bits,
+    tokens, vocab, length, stride, octets, wide: tl.constexpr,
+    masks: tl.constexpr, tree: tl.constexpr, block: tl.constexpr, span: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     start(chained)
     wait(chained)
@@ -65,8 +67,12 @@ def _edit(
         x = least + tl.arange(0, block)
         line = out + node.to(tl.int64) * vocab
         score = tl.load(logits + node.to(tl.int64) * stride + x, mask=x < vocab, other=0.0).to(tl.float32)
-        tl.store(line + x, score, mask=x < vocab)
         own = scope + row * wide
+        if masks:
+            byte = tl.load(bits + node.to(tl.int64) * octets + x // 8, mask=x < vocab, other=0).to(tl.int32)
+            banned = ((byte >> (x % 8)) & 1) < tl.load(own + 7)  # nothing is, where the row has no mask
+            score = tl.where(banned, float("-inf"), score)
+        tl.store(line + x, score, mask=x < vocab)
         prompt, n = tl.load(own), tl.load(own + 1)
         repetition = tl.load(penalties + 3 * row)
         frequency, presence = tl.load(penalties + 3 * row + 1), tl.load(penalties + 3 * row + 2)
@@ -169,8 +175,9 @@ def edit(
     _edit[(n, triton.cdiv(vocab, block))](
         logits, out, texts, lines, ends, drafted, parents, roots, count, paths,
         edits.penalties, edits.scope, edits.biased, edits.biases, edits.struck, edits.until, edits.starts, edits.sizes,
-        edits.heads, each, vocab, texts.shape[1], logits.stride(0), wide=SCOPE,
-        tree=tree, block=block, span=SPAN, num_warps=max(1, min(8, block // 512)), chained=chain, launch_pdl=chain,
+        edits.heads, edits.scope if edits.bits is None else edits.bits, each, vocab, texts.shape[1], logits.stride(0),
+        0 if edits.bits is None else edits.bits.shape[1], wide=SCOPE, masks=edits.bits is not None, tree=tree,
+        block=block, span=SPAN, num_warps=max(1, min(8, block // 512)), chained=chain, launch_pdl=chain,
         enable_fp_fusion=False,
     )  # fmt: skip
     return out
@@ -199,8 +206,11 @@ def reference(
             path.insert(0, int(drafted[row * each + at]))
             at = int(parents[row * each + at])
         text = texts[int(lines[row]), : int(ends[row])].tolist() + path
-        prompt, ngram, *spans, _ = edits.scope[row].tolist()
+        prompt, ngram, *spans, _, masked = edits.scope[row].tolist()
         scores = logits[node].float().cpu().clone()
+        if masked and edits.bits is not None:
+            allowed = (edits.bits[node].cpu()[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
+            scores = torch.where(allowed.flatten()[:vocab].bool(), scores, float("-inf"))
         for entry in range(spans[0], spans[1]):
             if int(edits.biased[entry]) < vocab:
                 scores[int(edits.biased[entry])] += edits.biases[entry].cpu()

@@ -525,6 +525,9 @@ def test_a_state_that_binds_is_not_asked_for_its_mask():
         def bind(self, scores):
             return scores + torch.tensor([0.0, NEVER])
 
+        def octets(self):
+            return torch.tensor([0b01], dtype=torch.uint8)
+
     warp = Constrained(Quick())
     assert warp(warp.start(()), Law.of([1.0, 1.0])).p.tolist() == [1, 0]
     assert issubclass(matcher.MatcherState, Binds)

@@ -17,10 +17,12 @@ from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING
 from unspool.core.warp.forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
+from unspool.core.warp.mask import Mask
 from unspool.core.warp.penalise import Frequency, LogitBias, Presence, Repetition
 from unspool.core.warp.temperature import Temperature
 from unspool.core.warp.truncate import Eta, MinP, TopK, TopNSigma, TopP, Typical
 from unspool.core.warp.warp import Prefix, Same, Warp
+from unspool.rules.constrain.constraint import packed
 from unspool.rules.decode import Speculate, plain
 from unspool.rules.draft import Lookup
 from unspool.runtime.cuda.cuda_graph_executor import FEW
@@ -121,6 +123,54 @@ def test_logprobs_are_reported_by_the_device_as_the_host_would_tell_them():
             prefix = prefix.then([token])
     with pytest.raises(TypeError, match="reported"):
         _ = jobs[0].emitted[-1].before[0].scores
+
+
+class Rising(Mask):
+    """Tokens that are not below the last; or, if it may not repeat, above it."""
+
+    def __init__(self, repeats=True):
+        self.repeats = repeats
+
+    def start(self, text):
+        return text[-1]
+
+    def step(self, state, token):
+        return token
+
+    def _allowed(self, state):
+        return torch.arange(VOCAB) >= state + (not self.repeats)
+
+    def bits(self, state):
+        return packed(self._allowed(state))
+
+    def __call__(self, state, law):
+        return law.only(self._allowed(state))
+
+    def refusal(self):
+        return EmptyLaw("nothing rises above the highest")
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_masks_of_the_host_are_applied_by_the_device_a_token_at_a_time(rows):
+    _, model = reading()
+    engine = Engine({"target": model})
+    warps = [Rising() | warp for warp in (Temperature(0.7), Repetition(1.2) | TopK(5), Temperature(0))] * 2
+    jobs = [submitted(engine, plain(), [i % 3, 0], i, warp, 5) for i, warp in enumerate(warps[:rows])]
+    free = submitted(engine, plain(), [3, 1], 9, WARPS[0], 5)
+    engine.run()
+    for i, (job, warp) in enumerate(zip(jobs, warps, strict=False)):
+        assert job.result().tokens == on_host([i % 3, 0], i, warp, 5)
+        assert sorted(job.tokens) == job.tokens
+    assert free.result().tokens == on_host([3, 1], 9, WARPS[0], 5)
+    assert left(model) == (0, 0)
+
+
+def test_where_a_mask_leaves_nothing_it_says_why_itself():
+    _, model = reading()
+    engine = Engine({"target": model})
+    job = submitted(engine, plain(), [VOCAB - 1], 0, Rising(repeats=False) | Temperature(0.5), 3)
+    engine.run()
+    assert str(job.error) == "nothing rises above the highest"
 
 
 @pytest.mark.parametrize("warp", [WARPS[0], WARPS[2]])

@@ -6,23 +6,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch import Tensor
+
 from .forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
+from .mask import Mask
 from .penalise import Frequency, LogitBias, Presence, Repetition
 from .temperature import Temperature
 from .truncate import Epsilon, Eta, MinP, TopK, TopNSigma, TopP, Typical
-from .warp import Both, Same, Warp
+from .warp import Both, Prefix, Same, Warp
 
 ORDER: tuple[type[Warp], ...] = (
     LogitBias, Repetition, Frequency, Presence, NoRepeatNgram, BadWords, Forbid, MinTokens,
     Temperature, TopNSigma, TopK, TopP, MinP, Typical, Epsilon, Eta,
 )  # fmt: skip
-"""The order of `Settings.warp`: each may stand in a plan once, and none before one that is listed earlier."""
+"""The order of `Settings.warp`, behind a mask: each may stand in a plan once, and none before one listed earlier."""
 
 
 @dataclass(frozen=True)
 class WarpPlan:
     """What a chain of warps does, by its parameters; a field at its default does nothing."""
 
+    mask: Mask | None = None
     logit_bias: tuple[tuple[int, float], ...] = ()
     repetition: float = 1.0
     frequency: float = 0.0
@@ -51,7 +55,7 @@ class WarpPlan:
     def edits(self) -> bool:
         """Whether it changes scores before the temperature."""
         listed = self.logit_bias or self.bad_words or self.forbidden or (self.min_tokens and self.ends)
-        return bool(listed) or self.remembers
+        return bool(listed) or self.mask is not None or self.remembers
 
     @property
     def truncates(self) -> bool:
@@ -81,12 +85,24 @@ def plan_of(warp: Warp) -> WarpPlan | None:
 
 def _planned(warp: Warp) -> WarpPlan | None:
     plan, last = WarpPlan(), -1
-    for part in _parts(warp):
+    for number, part in enumerate(_parts(warp)):
+        if number == 0 and isinstance(part, Mask):
+            plan = replace(plan, mask=part)
+            continue
         if type(part) not in ORDER or ORDER.index(type(part)) <= last:
             return None
         last = ORDER.index(type(part))
         plan = replace(plan, **_fields(part))
     return plan
+
+
+def mask_bits(prefix: Prefix) -> Tensor:
+    """What the mask of a prefix whose warps have a plan allows after it: the mask comes first."""
+    warp, state = prefix.warp, prefix.state
+    while isinstance(warp, Both):
+        warp, state = warp.first, state[0]
+    assert isinstance(warp, Mask)
+    return warp.bits(state)
 
 
 def _parts(warp: Warp) -> Iterator[Warp]:

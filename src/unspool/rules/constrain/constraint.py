@@ -7,17 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from ...core.canvas import Canvas
 from ...core.errors import EmptyLaw
 from ...core.law import NEVER, Law
 from ...core.stop import Stop
-from ...core.warp.warp import Warp
+from ...core.warp.mask import Mask
 from .. import unmask
 
 if TYPE_CHECKING:
     from ...loops.guard import Guard
+
+
+NOTHING_FITS = (
+    "the constraint leaves no token after what was written: its parts exclude each other here, the finished text fails "
+    "its check, or it can no longer end in time. Loosen it, or draw again with another seed."
+)
 
 
 class State(Protocol):
@@ -53,6 +60,10 @@ class Binds(ABC):
     def bind(self, scores: Tensor) -> Tensor:
         """The scores of what may follow, and −∞ for what may not; on a CPU."""
 
+    @abstractmethod
+    def octets(self) -> Tensor:
+        """Which tokens may follow, uint8: bit i of byte j tells it of token 8·j + i."""
+
 
 class Constraint(Protocol):
     """A condition on the text that follows the prompt."""
@@ -72,7 +83,7 @@ class CanvasConstraint(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Constrained(Warp):
+class Constrained(Mask):
     """The law given that the next token leaves the constraint a way to be met: local masking.
 
     Every text that comes out meets the constraint; how likely each is differs from the model's own law given that it is
@@ -96,9 +107,23 @@ class Constrained(Warp):
             return Bound(state.bind(scores))
         return Bound(law.only(state.mask().to(scores.device)).scores)
 
+    def bits(self, state: Any) -> Tensor:
+        """Which tokens the constraint allows, as bits."""
+        return state.octets() if isinstance(state, Binds) else packed(state.mask())
+
+    def refusal(self) -> EmptyLaw:
+        """That it is the constraint which leaves nothing."""
+        return EmptyLaw(NOTHING_FITS)
+
     def guard(self, canvas: Canvas, stop: Stop) -> Guard:
         """What keeps a canvas to the constraint, by looking for a whole text that still meets it."""
         return unmask.Lave.of(self.constraint, canvas, stop)
+
+
+def packed(mask: Tensor) -> Tensor:
+    """Booleans as bits, eight to a byte, the first in the lowest."""
+    eights = torch.nn.functional.pad(mask.to(torch.uint8), (0, -len(mask) % 8)).view(-1, 8)
+    return (eights << torch.arange(8, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
 
 
 class Bound(Law):
@@ -110,9 +135,5 @@ class Bound(Law):
 
     def _refuse_unusable(self, value: float) -> None:
         if value == NEVER:
-            raise EmptyLaw(
-                "the constraint leaves no token after what was written: its parts exclude each other here, the "
-                "finished text fails its check, or it can no longer end in time. Loosen it, or draw again with "
-                "another seed."
-            )
+            raise EmptyLaw(NOTHING_FITS)
         super()._refuse_unusable(value)

@@ -159,6 +159,10 @@ class MatcherState(Binds):
         """The same, applied to scores on a CPU: −∞ for what may not follow."""
         return self.cursor.bits(self).bind(scores)
 
+    def octets(self) -> Tensor:
+        """The same as bits."""
+        return self.cursor.bits(self).octets
+
     def allows(self, token: int) -> bool:
         """True if this token may follow."""
         if token in self.cursor.tongue.words.eos:

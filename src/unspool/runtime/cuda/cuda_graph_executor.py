@@ -9,7 +9,7 @@ from ...core.asks import Check
 from ...core.errors import BadScores, UnspoolError
 from ...core.law import nothing_left
 from ...core.verifier import Kernel, kernel_of
-from ...core.warp.plan import WarpPlan
+from ...core.warp.plan import WarpPlan, mask_bits
 from ..cache.forward_request import ForwardRequest, attach_outputs
 from ..cache.logits_row import LogitsRow
 from ..cache.sequence import CachedSequence
@@ -40,10 +40,10 @@ class DeviceCheck(NamedTuple):
         return kernel_of(self.check.verify) is Kernel.REJECTION and self.plan.temperature > 0
 
 
-def refused(token: int) -> UnspoolError:
+def refused(token: int, plan: WarpPlan) -> UnspoolError:
     """What to tell a request whose scores no token can be picked from, by what was picked instead."""
     if token == EMPTY:
-        return nothing_left()
+        return nothing_left() if plan.mask is None else plan.mask.refusal()
     return BadScores(
         "the model returned NaN or infinite scores on the device. Its weights or its precision are broken: "
         "try dtype fp32 or bf16, and check the file with `unspool pull --check`."
@@ -92,7 +92,12 @@ class CudaGraphExecutor:
         bucket.fill(rows, self._lines(requests, rows))
         bucket.sampling(_sampling(checks), [request.leaf for request in requests[: len(checks)]])
         bucket.heads = heads
-        bucket.run(want=wants if heads is None else tuple(sorted({*wants, LAST})))
+        wide = bucket.size.tokens
+        masked = {i * wide + max(row.root, 0): each for i, (row, each) in enumerate(zip(rows, checks, strict=False))}
+        bucket.run(
+            want=wants if heads is None else tuple(sorted({*wants, LAST})),
+            masks=lambda: {i: mask_bits(each.check.prefix) for i, each in masked.items() if each.plan.mask is not None},
+        )
         self._attach(requests, rows, bucket, wants, heads is not None)
         verdicts: list[list[int]] = []
         if checks and checks[0].rejects:

@@ -12,6 +12,7 @@ from ...core.law import Law
 from ...core.reported_law import Reports
 from ...core.tree import Tree
 from ...core.verifier import Kernel, kernel_of
+from ...core.warp.plan import WarpPlan, mask_bits
 from ...core.warp.warp import Scored
 from ..cache.cached_model import CachedModel
 from ..cache.cached_session import CachedSession, scores_of
@@ -45,9 +46,10 @@ class DeviceDecoding:
         """Whether it drafts for itself when a `Write` lets it."""
         return self.speculation is not None
 
-    def can_write(self, write: Write) -> bool:
-        """Whether the device can draw what is to be written."""
-        return isinstance(write.chance, Philox) and device_plan(write.prefix) is not None
+    def reach(self, write: Write) -> int:
+        """How many tokens it can write before the host must look: one where a mask depends on it, 0 if it cannot."""
+        plan = device_plan(write.prefix) if isinstance(write.chance, Philox) else None
+        return 0 if plan is None else 1 if plan.mask is not None else STRIDE
 
     def check(self, asked: Sequence[ScoreRequest], checks: Sequence[Check]) -> list[Checked | UnspoolError] | None:
         """What greedy verification, sample matching or rejection say of these trees, in one forward."""
@@ -64,14 +66,15 @@ class DeviceDecoding:
         wants = named(asked)
         verdicts = model.holding(requests, lambda: self._graphs.verify(requests, wants, decidable, heads))
         model.note(requests)
-        return [self._checked(*each) for each in zip(asked, checks, requests, verdicts, strict=True)]
+        plans = [each.plan for each in decidable]
+        return [self._checked(*each) for each in zip(asked, checks, plans, requests, verdicts, strict=True)]
 
     def _checked(
-        self, ask: ScoreRequest, check: Check, request: ForwardRequest, verdict: list[int]
+        self, ask: ScoreRequest, check: Check, plan: WarpPlan, request: ForwardRequest, verdict: list[int]
     ) -> Checked | UnspoolError:
         scores, (index, token) = scores_of(ask, [request]), verdict
         if token < 0:
-            return refused(token)
+            return refused(token, plan)
         node = _accepted(check.tree, request, index)
         count = guesses_of(ask.want)
         heads = self._model.heads if count else None  # which are read from their file when first wanted
@@ -91,7 +94,7 @@ class DeviceDecoding:
         sampling = Sampling.of([write.prefix for write in writes], [write.chance for write in writes], logprobs)
         if sampling is None or len(leaves) != len(writes) or any(leaf.drafts for leaf in leaves):
             return None
-        if self.speculation is not None and logprobs is None and self.speculation.takes(leaves, writes):
+        if self.speculation is not None and logprobs is None and self.speculation.takes(leaves, writes, sampling):
             return self.speculation.write(leaves, writes, sampling, turns, self._steps)
         return self._steps(leaves, writes, sampling, turns)
 
@@ -102,7 +105,8 @@ class DeviceDecoding:
         model, graphs = self._model, self._graphs
         longest = max(len(leaf.tokens) for leaf in leaves)
         wants = [write.most for write in writes]
-        turns = min(turns, STRIDE, max(wants), graphs.network.context - longest)
+        masked = {i: write.prefix for i, write in enumerate(writes) if sampling.plans[i].mask is not None}
+        turns = min(turns, 1 if masked else STRIDE, max(wants), graphs.network.context - longest)
         if turns < 1 or (len(leaves) <= FEW and any(len(leaf.owed) > 1 for leaf in leaves)):
             return None
         read = model.read_ahead(leaves)
@@ -114,7 +118,7 @@ class DeviceDecoding:
             if not bucket.sampling(sampling, leaves):
                 model.slots.drop([slot for slot in plan if slot != graphs.network.slots.trash])
                 return None
-            bucket.run(turns)
+            bucket.run(turns, masks=lambda: {i: mask_bits(prefix) for i, prefix in masked.items()})
             written: list[list[int]] = bucket.written[: len(leaves), :turns].tolist()
             reports = bucket.reported(len(leaves), turns) if sampling.logprobs is not None else None
         except BaseException:
@@ -128,7 +132,7 @@ class DeviceDecoding:
             if count < len(own):
                 model.slots.drop(own[count:])
                 if count == 0:
-                    replies.append(refused(tokens[0]))
+                    replies.append(refused(tokens[0], sampling.plans[number]))
                     continue
             del tokens[count:]
             leaf.tokens += tokens
@@ -178,6 +182,8 @@ def _decidable(check: Check) -> DeviceCheck | None:
         return None
     kernel = kernel_of(check.verify)
     if kernel is Kernel.GREEDY and plan.typical < 1:  # which may drop the best
+        return None
+    if plan.mask is not None and len(check.tree):  # each node would have a mask of its own
         return None
     if kernel is Kernel.GREEDY or (kernel is Kernel.REJECTION and plan.temperature == 0):
         return DeviceCheck(check, replace(plan, temperature=0.0))  # a drafted token stands if it is the best

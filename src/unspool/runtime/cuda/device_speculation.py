@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from ...core.asks import Write, Written
 from ...core.errors import OutOfRoom, UnspoolError
+from ...core.warp.plan import WarpPlan
 from ..cache.cached_model import CachedModel
 from ..cache.sequence import CachedSequence
 from .cuda_graph_executor import CudaGraphExecutor, refused, usable
@@ -42,9 +43,9 @@ class DeviceSpeculation:
         self._model, self._graphs = model, graphs
         self.memory, self.gate = DraftMemory(graphs.block_table.length, graphs.network.device), SpeculationGate()
 
-    def takes(self, leaves: list[CachedSequence], writes: Sequence[Write]) -> bool:
-        """Whether these texts may be written so: prompts are read, all want drafts, and there are not too many."""
-        ready = all(len(leaf.tokens) - len(leaf.slots) <= 1 for leaf in leaves)
+    def takes(self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling) -> bool:
+        """Whether these texts may be written so: prompts are read, all want drafts, none a mask, and they are few."""
+        ready = all(len(leaf.tokens) - len(leaf.slots) <= 1 for leaf in leaves) and not sampling.shaping.masks
         return ready and step_up(len(leaves), 1) <= MANY and self._width(writes) >= NARROW
 
     def _width(self, writes: Sequence[Write]) -> int:
@@ -103,7 +104,7 @@ class DeviceSpeculation:
         except BaseException:
             model.slots.drop(taken)
             raise
-        return [self._settled(*each) for each in zip(leaves, runs, own, strict=True)]
+        return [self._settled(*each) for each in zip(leaves, runs, own, sampling.plans, strict=True)]
 
     def _bucket(self, rows: int, width: int, length: int) -> SpeculativeStep:
         size = self._graphs.size(Kind.SPECULATE, rows, step_up(width, 1), length)
@@ -111,12 +112,14 @@ class DeviceSpeculation:
         assert isinstance(bucket, SpeculativeStep)
         return bucket
 
-    def _settled(self, leaf: CachedSequence, run: SpeculatedRun, own: list[int]) -> Written | UnspoolError:
+    def _settled(
+        self, leaf: CachedSequence, run: SpeculatedRun, own: list[int], plan: WarpPlan
+    ) -> Written | UnspoolError:
         slots = self._model.slots
         count = usable(run.tokens, len(run.tokens))
         if count == 0:
             slots.drop(own)
-            return refused(run.tokens[0])
+            return refused(run.tokens[0], plan)
         run = run.until(count)
         kept = set(run.slots)
         slots.drop([slot for slot in own if slot not in kept])

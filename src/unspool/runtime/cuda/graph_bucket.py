@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
@@ -32,6 +33,9 @@ from .warp_stage import BARE, Shaping, WarpStage
 STRIDE = 32  # tokens that plain decoding writes at most before it looks up
 BEST = 8  # most probable tokens that are told after every node, for those who remember laws
 
+
+Masks: TypeAlias = Callable[[], Mapping[int, Tensor]]
+"""Tells which tokens may follow some nodes of a batch, as bits; by number of the node."""
 
 Lines: TypeAlias = tuple[list[int], list[int], list[int]]
 """The lanes of some rows, and what is new in them: indices into the table, and slots."""
@@ -69,7 +73,7 @@ class Size(NamedTuple):
 class CapturedStep(NamedTuple):
     """A recorded step, and where it leaves what it finds; logits have a place of their own."""
 
-    graph: torch.cuda.CUDAGraph
+    graphs: tuple[torch.cuda.CUDAGraph, ...]  # the whole step, or the forward and what is decided with masks
     verdicts: Tensor
     best: Tensor
     hidden: dict[int, Tensor]
@@ -173,7 +177,10 @@ class Bucket:
         if not (self.shaping.edits or self.shaping.truncates):
             return True
         if self._warps is None:
-            self._warps = WarpStage(self.size.rows, self.lines.padding, self.network.device)
+            nodes = self.size.rows * self.size.tokens
+            self._warps = WarpStage(self.size.rows, self.lines.padding, self.network.device, nodes, self.network.vocab)
+        if self.shaping.masks:
+            self._warps.make_masks()
         known = zip(sampling.plans, leaves, strict=True)
         lines = [self.lines.line(leaf) if plan.remembers else None for plan, leaf in known]
         return self._warps.put(sampling.plans, sampling.prompts, lines)
@@ -183,34 +190,58 @@ class Bucket:
         """The texts of rows whose warps look back."""
         return self.block_table.texts
 
-    def run(self, turns: int = 1, want: tuple[int, ...] = ()) -> None:
-        """Send what was written and run the bucket, `turns` times one after the other."""
+    def run(self, turns: int = 1, want: tuple[int, ...] = (), masks: Masks | None = None) -> None:
+        """Send what was written and run the bucket, `turns` times one after the other.
+
+        Where rows have masks, they are asked for while the forward runs.
+        """
         self.staging.send()
         if self.network.device.type != "cuda":
             for _ in range(turns):
-                self._step(want)
+                for part in self._parts:
+                    if part == self._decide and masks is not None and self._warps is not None:
+                        self._warps.put_masks(masks())
+                    part(want)
             return
         key = want, self.heads is not None, self.shaping
         if key not in self.graphs:
             self.graphs[key] = self._captured(want)
             self.staging.send()  # running it to capture it has moved its counters on
-        graph, self.verdicts, self.best, self.hidden, self.ahead = self.graphs[key]
+        graphs, self.verdicts, self.best, self.hidden, self.ahead = self.graphs[key]
         for _ in range(turns):
-            graph.replay()
+            graphs[0].replay()
+            for graph in graphs[1:]:
+                if masks is not None and self._warps is not None:
+                    self._warps.put_masks(masks())
+                graph.replay()
+
+    @property
+    def _parts(self) -> tuple[Callable[[tuple[int, ...]], None], ...]:
+        """What a step is made of: one piece, or two between which masks arrive."""
+        return (self._forward, self._decide) if self.shaping.masks else (self._step,)
 
     def _captured(self, want: tuple[int, ...]) -> CapturedStep:
         side = _side(self.network.device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            self._step(want)  # compiles what is new
+            for part in self._parts:
+                part(want)  # compiles what is new
         torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.network.pool):
-            self._step(want)
-        return CapturedStep(graph, self.verdicts, self.best, self.hidden, self.ahead)
+        graphs: list[torch.cuda.CUDAGraph] = []
+        for part in self._parts:
+            graphs.append(torch.cuda.CUDAGraph())
+            with torch.cuda.graph(graphs[-1], pool=self.network.pool):
+                part(want)
+        return CapturedStep(tuple(graphs), self.verdicts, self.best, self.hidden, self.ahead)
+
+    def _step(self, want: tuple[int, ...] = ()) -> None:
+        self._forward(want)
+        if self.size.kind is not Kind.FILL:
+            self._decide(want)
 
     @torch.no_grad()
-    def _step(self, want: tuple[int, ...] = ()) -> None:
+    def _forward(self, want: tuple[int, ...]) -> None:
+        """Compute all tokens of the batch, and the logits after each where somebody asks for them."""
         on, size = self.staging.on, self.size
         flat = self.block_table.table.view(-1)
         flat.index_put_((on["at"].long(),), on["slot"])
@@ -219,9 +250,13 @@ class Bucket:
         x, self.hidden = self.network.run(on["tokens"], self._rows(size.tokens > 1 and size.kind is Kind.TREE), want)
         if LAST in want:
             self.hidden[LAST] = self.network.normed(x)
-        if size.kind is Kind.FILL:
-            return
-        self.logits = self.network.read(x)
+        if size.kind is not Kind.FILL:
+            self.logits = self.network.read(x)
+
+    @torch.no_grad()
+    def _decide(self, want: tuple[int, ...]) -> None:
+        """Shape the laws, pick or verify, and move on."""
+        on, size = self.staging.on, self.size
         noise = self._noise()
         if size.kind is Kind.TREE:
             tree = on["tokens"], on["parents"], on["roots"]
@@ -231,7 +266,7 @@ class Bucket:
             values, best = top(self.logits, BEST)
             self.best = torch.cat((values.softmax(1), best.to(values.dtype)), 1)
             if self.heads is not None and LAST in want:
-                first = torch.arange(0, size.rows * size.tokens, size.tokens, device=x.device)
+                first = torch.arange(0, size.rows * size.tokens, size.tokens, device=self.logits.device)
                 ends, follow = first + self.verdicts[:, 0], self.verdicts[:, 1].clamp(min=0)
                 told = self.heads.told(self.hidden[LAST][ends], follow, BEST, top)
                 self.ahead = told.view(size.rows, len(self.heads), -1)

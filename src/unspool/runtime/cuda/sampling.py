@@ -53,7 +53,7 @@ class Sampling:
         """The kernels that all rows together need."""
         edits, truncates = any(plan.edits for plan in self.plans), any(plan.truncates for plan in self.plans)
         reports = 0 if self.logprobs is None else FEW if self.logprobs <= FEW else MOST
-        return Shaping(edits, truncates, reports)
+        return Shaping(edits, truncates, reports, any(plan.mask is not None for plan in self.plans))
 
 
 def device_plan(prefix: Prefix) -> WarpPlan | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ class Shaping(NamedTuple):
     edits: bool = False
     truncates: bool = False
     reports: int = 0  # best tokens whose log-probabilities are noted, 0 if nobody asks for any
+    masks: bool = False
 
 
 BARE = Shaping()
@@ -42,7 +43,9 @@ def fits(plan: WarpPlan) -> bool:
 class WarpStage:
     """Buffers for the warps of so many rows, and the kernels that apply them."""
 
-    def __init__(self, rows: int, padding: int, device: torch.device) -> None:
+    def __init__(self, rows: int, padding: int, device: torch.device, nodes: int = 0, vocab: int = 0) -> None:
+        self._nodes, self._octets, self._device = nodes or rows, -(-vocab // 8), device
+        self._bits: tuple[Tensor, Tensor] | None = None  # masks on the host and on the device, made when first needed
         self._room, self._padding = min(MOST, EACH * rows), padding
         whole, real = torch.int32, torch.float32
         self._staging = StagingBuffer(
@@ -75,7 +78,7 @@ class WarpStage:
         for plan, prompt in zip(plans, prompts, strict=True):
             penalties += (plan.repetition, plan.frequency, plan.presence)
             cuts += _cuts(plan) if plan.truncates else NONE
-            scope += (prompt, min(plan.no_repeat_ngram, ALWAYS), *lists.add(plan, prompt))
+            scope += (prompt, min(plan.no_repeat_ngram, ALWAYS), *lists.add(plan, prompt), plan.mask is not None)
         if max(len(lists.biased), len(lists.struck), len(lists.heads)) > self._room:
             return False
         spare = self._rows - len(plans)
@@ -90,6 +93,21 @@ class WarpStage:
         staging.send()
         self._last, self._kept = now, plans
         return True
+
+    def make_masks(self) -> None:
+        """Make room for the masks of all nodes."""
+        if self._bits is None:
+            room = self._nodes, self._octets
+            host = torch.zeros(room, dtype=torch.uint8, pin_memory=self._device.type == "cuda")
+            self._bits = host, torch.zeros(room, dtype=torch.uint8, device=self._device)
+
+    def put_masks(self, masks: Mapping[int, Tensor]) -> None:
+        """Send which tokens may follow some nodes, as bits."""
+        assert self._bits is not None
+        host, device = self._bits
+        for node, bits in masks.items():
+            host[node, : len(bits)] = bits
+        device.copy_(host, non_blocking=True)
 
     @property
     def lines(self) -> Tensor:
@@ -112,7 +130,8 @@ class WarpStage:
         """
         on = self._staging.on
         if shaping.edits:
-            edits = Edits(on["penalties"], on["scope"], *(on[name] for name in _Lists._fields))
+            bits = self._bits[1] if shaping.masks and self._bits is not None else None
+            edits = Edits(on["penalties"], on["scope"], **{name: on[name] for name in _Lists._fields}, bits=bits)
             scores = edit(scores, edits, texts, on["line"], ends, count, *(tree or (None, None, None)))
         return scores, truncate(scores, temperature, on["cuts"], count) if shaping.truncates else None
 

@@ -160,8 +160,8 @@ class SupportsDeviceDecoding(Protocol):
         """Whether it drafts for itself when a `Write` lets it."""
         ...
 
-    def can_write(self, write: Write) -> bool:
-        """Whether it can draw what is to be written: it knows the warps and the source of chance."""
+    def reach(self, write: Write) -> int:
+        """How many tokens it can write before anybody must look; 0 if it does not know how these are drawn."""
         ...
 
     def check(self, asked: Sequence[ScoreRequest], checks: Sequence[Check]) -> Sequence[Checked | UnspoolError] | None:

@@ -26,10 +26,12 @@ class MultiStep:
         self._longest = LONGEST
         self._pace = math.inf  # seconds per token of what was written last
 
-    def goes_on(self, job: Job, name: str) -> bool:
-        """Whether the model may write several tokens for a request in one go."""
+    def reach(self, job: Job, name: str) -> int:
+        """How many tokens the model may write for a request in one go; 0 if its device cannot write for it."""
         device = self._devices.get(name)
-        return device is not None and job.writes and isinstance(job.ask, Write) and device.can_write(job.ask)
+        if device is None or not job.writes or not isinstance(job.ask, Write):
+            return 0
+        return device.reach(job.ask)
 
     def forwards(self, name: str, asking: Sequence[Job], held: bool) -> int:
         """How many forwards of a model go by before the next step, for those who read their prompts in between."""

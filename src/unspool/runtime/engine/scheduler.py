@@ -119,8 +119,8 @@ class Scheduler:
             given = f"{job.ask!r:.60}" if name is None else f"a model called {name!r}"
             raise BadRequest(f"the method asks for {given}; this engine has: {known}")
         self._refuse_outgrown(job, name)
-        if self._multi_step.goes_on(job, name):
-            return name, "write"
+        if reach := self._multi_step.reach(job, name):
+            return name, "write" if reach > 1 else "step"
         return name, {Look: "look", Draw: "draw"}.get(type(job.ask), "score")
 
     def _refuse_outgrown(self, job: Job, name: str) -> None:
@@ -163,7 +163,7 @@ class Scheduler:
 
     def ran(self, name: str, jobs: list[Job], rows: int, seconds: float) -> None:
         """A forward over so many rows took so long; those who only write on are in nobody's way."""
-        if self._turns.watches and not any(self._multi_step.goes_on(job, name) for job in jobs):
+        if self._turns.watches and not any(self._multi_step.reach(job, name) for job in jobs):
             self._times[name].add(rows, seconds)
             for job in jobs:
                 self._turns.charge(job, self._seconds(job))
@@ -178,5 +178,5 @@ class Scheduler:
     def _seconds(self, job: Job) -> float:
         """How much longer a forward takes for what a request asks; who only writes on is in nobody's way."""
         name = job.asks or ""
-        free = name not in self._runner.models or self._multi_step.goes_on(job, name)
+        free = name not in self._runner.models or self._multi_step.reach(job, name) > 0
         return 0.0 if free else self._times[name].each * rows_asked(job.ask, job.texts)
