@@ -15,7 +15,7 @@ from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.tree import ROOT, Tree
 from unspool.core.warp import Frequency, Same, Temperature
-from unspool.core.warp.warp import Prefix
+from unspool.core.warp.warp import Prefix, Warp
 from unspool.loops.denoise_state import DenoiseState
 from unspool.loops.speculate import Speculate
 from unspool.loops.unmasker import Rule
@@ -112,6 +112,24 @@ def test_a_warp_hears_of_the_prompt_once_and_of_every_filled_place_before_a_hole
     sight = DenoiseState(canvas, Field(dict.fromkeys(canvas.holes, even)), Frequency(1.0), Philox(0))
     for place in (4, 5):  # what was written is the 2; the prompt is not
         assert sight.law(place).scores.tolist() == pytest.approx([0, 0, -1, 0])
+
+
+class Prompted(Warp):
+    """Forbids the tokens of the prompt, which is all it remembers."""
+
+    def start(self, text):
+        return tuple(text)
+
+    def __call__(self, state, law):
+        return law.without(*set(state))
+
+
+def test_a_warp_that_remembers_the_prompt_is_told_the_prompt_and_no_more():
+    canvas = Canvas.blank((0, 0, 1), 3).fill({3: 2})
+    even = Law.of([1.0] * 4)
+    sight = DenoiseState(canvas, Field(dict.fromkeys(canvas.holes, even)), Prompted() | Temperature(1.0), Philox(0))
+    for place in (4, 5):
+        assert sight.law(place).p.tolist() == pytest.approx([0, 0, 0.5, 0.5])
 
 
 @pytest.mark.parametrize("renewed", [False, True])
