@@ -20,6 +20,7 @@ from unspool.loops.denoise_state import DenoiseState
 from unspool.loops.speculate import Speculate
 from unspool.loops.unmasker import Rule
 from unspool.models.text_stream import TextStream
+from unspool.recipes.methods import method
 from unspool.rules.constrain.parted import timely
 from unspool.rules.decode import Denoise
 from unspool.rules.draft import RSDC, RSDS, Chain, Coupled, Phrase, SpecInfer
@@ -80,6 +81,17 @@ def test_phrases_go_on_from_the_end_of_the_draft():
     prefix = Prefix.of((0, 1, 2, 3, 0, 1, 2, 3, 0), Same())
     tree = proposed(Phrase(Chain(1), phrases=1, length=2), prefix, Philox(0), COUNTING)
     assert [tree.tokens(tree.path(node)) for node in range(len(tree))] == [(1,), (1, 2), (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes"), [("phrase:depth=2,phrases=1,length=3", 5), ("cascade:depth=1,ngram=2,copied=4", 5)]
+)
+def test_a_recipe_leaves_room_for_all_that_its_options_ask_for(spec, nodes):
+    """A text that counts is foreseen by draft model, phrases and copies alike, so every round drafts all it may."""
+    engine = Engine({"target": COUNTING, "draft": COUNTING})
+    job = engine.submit(method(spec), (0, 1, 2, 3, 0, 1, 2, 3, 0), Philox(0), stop=Stop(most=40))
+    engine.run()
+    assert max(emit.drafted for emit in job.emitted) == nodes
 
 
 def test_of_equal_siblings_the_first_is_found():
