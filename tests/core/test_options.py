@@ -301,6 +301,8 @@ def test_no_corner_of_the_ranges_is_without_bound(world, spec):
         return
     world.decode(spec)
     assert 0 < world.target.rows <= len(PROMPT) + ROWS
+    made = method(spec)
+    assert not isinstance(made, Speculate) or made.budget < ROWS  # also where this text gave it less to draft
 
 
 def test_the_count_of_work_can_fail(world):

@@ -47,6 +47,19 @@ def test_the_list_is_long_and_names_tests_that_are_there(mutate):
     assert len({mutant.area for mutant in mutants}) >= 11
 
 
+@pytest.mark.parametrize(("file", "old"), [("src/unspool/nowhere.py", "1"), ("scripts/mutate", "no such line: ")])
+def test_a_bug_that_cannot_be_planted_ends_the_run_and_is_never_caught(mutate, monkeypatch, capsys, file, old):
+    lost = mutate.Mutant("X01", "area", file, old * 2, "2", "the answer", ("tests/proof/test_mutants.py",))
+    mutants = [*mutate.listed()[:2], lost]
+    monkeypatch.setattr(mutate, "listed", lambda: mutants)
+    monkeypatch.setattr(mutate, "copied", pytest.fail)
+    monkeypatch.setattr(sys, "argv", ["mutate"])
+    assert mutate.main() == 2
+    told = capsys.readouterr()
+    assert file in told.err
+    assert "caught" not in told.out
+
+
 @pytest.mark.parametrize("parts", [1, 3, 8])
 def test_shares_are_parts_of_the_whole(mutate, parts):
     mutants = mutate.listed()

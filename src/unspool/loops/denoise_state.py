@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..core.canvas import HOLE, Canvas, Status
+from ..core.canvas import Canvas, Status
 from ..core.chance import At, Chance, Role
 from ..core.field import Confidence, Field
 from ..core.law import Drawn, Law
@@ -102,17 +102,15 @@ class DenoiseState:
 
 
 def _state(warp: Warp, tokens: Sequence[int], prompt: int, place: int) -> Any:
-    """The state of a warp at a place of a canvas."""
+    """The state of a warp at a place of a canvas.
+
+    A warp that steps from token to token says by `beside` what it is there; guards refuse those that cannot.
+    """
     if isinstance(warp, Both):
         return _state(warp.first, tokens, prompt, place), _state(warp.second, tokens, prompt, place)
     if isinstance(warp, Beside):
         return warp.beside(tokens, prompt, place)
-    if type(warp).start is Warp.start:
-        return None  # it remembers nothing
-    state = warp.start(tokens[:prompt])
-    for token in tokens[prompt:place] if type(warp).step is not Warp.step else ():
-        state = state if token == HOLE else warp.step(state, token)
-    return state
+    return None if type(warp).start is Warp.start else warp.start(tokens[:prompt])
 
 
 @cache

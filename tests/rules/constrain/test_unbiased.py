@@ -203,6 +203,17 @@ def test_under_a_constraint_awrs_has_the_law_of_plain_decoding_with_the_same_set
     assert total_variation(got, law_of_text(model, PROMPT, warp, stop)) < 1e-12
 
 
+@pytest.mark.parametrize("between", [Same(), Temperature(0.7)], ids=str)
+@pytest.mark.parametrize("after", [Same(), TopK(2)], ids=str)
+def test_under_two_constraints_awrs_keeps_to_both(between, after):
+    model, stop = table(4), Stop(tokens=frozenset({3}), most=3)
+    other = listed((0, 0, 3), (0, 1, 3), (0, 3), (1, 0, 3), (2, 3), (3,), vocab=4)
+    for warp in (Constrained(SOME) | between | Constrained(other), Constrained(other) | between | Constrained(SOME)):
+        got = Every().law(lambda chance, warp=warp: run(Awrs(), model, stop, chance, warp | after))
+        assert {text.tokens for text in got} <= SOME.texts & other.texts
+        assert total_variation(got, law_of_text(model, PROMPT, warp | after, stop)) < 1e-12
+
+
 @pytest.mark.parametrize("name", [name for name in AFTER if name != "temperature"])
 def test_where_ranks_decide_awrs_writes_plain_decodings_very_text(name):
     model, stop, warp = table(4), Stop(tokens=frozenset({3}), most=3), Constrained(SOME) | AFTER[name]
@@ -621,6 +632,14 @@ def test_cars_has_the_law_of_texts_that_end_in_time():
     truth = {text: p / sum(truth.values()) for text, p in truth.items()}
     law, _ = accepted(lambda: Cars(tries=2), model, texts=2, stop=stop, constraint=Starred())
     assert total_variation(law, truth) < 1e-12
+
+
+@pytest.mark.parametrize("sampler", [lambda: Cars(tries=4), lambda: Asap(tries=4)])
+def test_a_text_that_the_length_cuts_in_the_middle_is_not_taken(sampler):
+    """No token ends a text here, so nothing but the constraint knows that 1 1 1 lacks a token."""
+    law, share = accepted(sampler, table(2, salt=6), constraint=listed((0, 0, 0), (1, 1, 1, 1), vocab=2))
+    assert set(law) == {Done((0, 0, 0), "length")}
+    assert share > 0
 
 
 def test_cars_needs_fewer_tries_with_every_text():

@@ -15,11 +15,12 @@ from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.tree import ROOT, Tree
 from unspool.core.warp import Frequency, Same, Temperature
-from unspool.core.warp.warp import Prefix
+from unspool.core.warp.warp import Prefix, Warp
 from unspool.loops.denoise_state import DenoiseState
 from unspool.loops.speculate import Speculate
 from unspool.loops.unmasker import Rule
 from unspool.models.text_stream import TextStream
+from unspool.recipes.methods import method
 from unspool.rules.constrain.parted import timely
 from unspool.rules.decode import Denoise
 from unspool.rules.draft import RSDC, RSDS, Chain, Coupled, Phrase, SpecInfer
@@ -82,6 +83,17 @@ def test_phrases_go_on_from_the_end_of_the_draft():
     assert [tree.tokens(tree.path(node)) for node in range(len(tree))] == [(1,), (1, 2), (1, 2, 3)]
 
 
+@pytest.mark.parametrize(
+    ("spec", "nodes"), [("phrase:depth=2,phrases=1,length=3", 5), ("cascade:depth=1,ngram=2,copied=4", 5)]
+)
+def test_a_recipe_leaves_room_for_all_that_its_options_ask_for(spec, nodes):
+    """A text that counts is foreseen by draft model, phrases and copies alike, so every round drafts all it may."""
+    engine = Engine({"target": COUNTING, "draft": COUNTING})
+    job = engine.submit(method(spec), (0, 1, 2, 3, 0, 1, 2, 3, 0), Philox(0), stop=Stop(most=40))
+    engine.run()
+    assert max(emit.drafted for emit in job.emitted) == nodes
+
+
 def test_of_equal_siblings_the_first_is_found():
     tree = Tree(tuple(chosen(x) for x in (2, 1, 2, 3, 3)), (ROOT, ROOT, ROOT, 0, 2))
     assert [tree.child(ROOT, token) for token in (1, 2, 3)] == [1, 0, None]
@@ -112,6 +124,24 @@ def test_a_warp_hears_of_the_prompt_once_and_of_every_filled_place_before_a_hole
     sight = DenoiseState(canvas, Field(dict.fromkeys(canvas.holes, even)), Frequency(1.0), Philox(0))
     for place in (4, 5):  # what was written is the 2; the prompt is not
         assert sight.law(place).scores.tolist() == pytest.approx([0, 0, -1, 0])
+
+
+class Prompted(Warp):
+    """Forbids the tokens of the prompt, which is all it remembers."""
+
+    def start(self, text):
+        return tuple(text)
+
+    def __call__(self, state, law):
+        return law.without(*set(state))
+
+
+def test_a_warp_that_remembers_the_prompt_is_told_the_prompt_and_no_more():
+    canvas = Canvas.blank((0, 0, 1), 3).fill({3: 2})
+    even = Law.of([1.0] * 4)
+    sight = DenoiseState(canvas, Field(dict.fromkeys(canvas.holes, even)), Prompted() | Temperature(1.0), Philox(0))
+    for place in (4, 5):
+        assert sight.law(place).p.tolist() == pytest.approx([0, 0, 0.5, 0.5])
 
 
 @pytest.mark.parametrize("renewed", [False, True])

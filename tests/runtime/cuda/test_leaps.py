@@ -9,8 +9,9 @@ from test_rows import Blank, left
 
 from unspool.core.asks import Write
 from unspool.core.chance import At, Philox, Role
+from unspool.core.chosen import chosen
 from unspool.core.law import Law
-from unspool.core.tree import NOTHING
+from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.core.warp import Prefix, Temperature
 from unspool.kernels.match import match
 from unspool.kernels.match import reference as match_reference
@@ -105,6 +106,55 @@ def test_a_leap_writes_what_plain_decoding_writes(t, ahead, rows, turns):
         assert network.memory[session.leaves[0].slots].tolist() == text[:-1]
         session.close()
     assert tokens > leaps or t > 0  # something was drafted and stood
+    assert left(model) == (0, 0)
+
+
+class Noting(Always):
+    """Leaps, and notes which steps it is told the seconds of."""
+
+    def __init__(self):
+        super().__init__()
+        self.timed = []
+
+    def took(self, rows, drafts, seconds):
+        self.timed.append((rows, drafts))
+
+
+def test_a_step_that_captures_a_graph_is_not_timed():
+    """It takes hundreds of times as long as the steps after it, and the gate would believe that of all of them."""
+    model = graph_model(Reader(VOCAB, 900, 128), 2, 16)
+    gate = model.device.speculation.gate = Noting()
+    session = model.open([5, 1, 4] * 7)
+    captured = []
+    for _ in range(3):
+        known = len(model.executor.buckets)
+        write = Write(Prefix.of(tuple(session.leaves[0].tokens), Temperature(0)), Philox(7), 9, 3)
+        model.read_ahead(session.leaves)
+        assert model.device.write([ScoreRequest(session, NOTHING)], [write], 2) is not None
+        captured.append(len(model.executor.buckets) > known)
+    assert captured == [True, False, False]
+    assert gate.timed == [(1, True)] * 2
+    session.close()
+
+
+@pytest.mark.parametrize("older", [5, 40])
+def test_a_draft_below_many_of_earlier_forwards_sees_its_own_line(older):
+    """All drafts that are kept in the cache have a bit in the row of a new one, however few tokens that adds."""
+    network = Reader(VOCAB, 900, 128)
+    model = graph_model(network, 2, 16)
+    prompt = [5, 1, 4]
+    session = model.open(prompt)
+    tokens = [(i * i + 3) % VOCAB for i in range(older + 1)]
+    parents = [ROOT, ROOT, *range(older - 1)]  # two lines that grow side by side
+    drawn = [chosen(token) for token in tokens]
+    model.score([ScoreRequest(session, Tree(tuple(drawn[:-1]), tuple(parents[:-1])))])
+    whole = Tree(tuple(drawn), tuple(parents))
+    (found,) = model.score([ScoreRequest(session, whole)])
+    assert found.rows == 1
+    for node in range(older + 1):
+        text = [*prompt, *whole.tokens(whole.path(node))]
+        assert found.after[node].scores.tolist() == pytest.approx(scores(text).tolist(), abs=1e-5), node
+    session.close()
     assert left(model) == (0, 0)
 
 

@@ -17,6 +17,7 @@ from unspool.core.stop import Stop
 from unspool.core.tree import ROOT, Tree
 from unspool.rules.decode import plain
 from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.engine.job import Account
 from unspool.runtime.engine.turns import StepTimes
@@ -102,6 +103,35 @@ def test_others_wait_at_most_twice_as_long(clock, seconds, rows, others):
     assert max(busy) <= 2 * (1 + others) * max(quiet) + once
     assert all(len(own) >= 2 for own in turns)  # and nobody is left out
     assert min(map(len, turns)) >= 0.7 * max(map(len, turns)) - 1
+
+
+@pytest.mark.parametrize(("seconds", "rows"), [(0.1, 0), (0.0, 100), (0.05, 50)])
+def test_others_have_three_seconds_for_each_of_one_who_takes_long(clock, seconds, rows):
+    """No less, or they are held up; and no more, or the one who takes long is starved."""
+    engine = engine_of(clock)
+    job = engine.submit(plain(), (1,), Philox(0), stop=Stop(most=500), account=Account())
+    written(engine, job, clock, 20)
+    turns: list[float] = []
+    engine.submit(slow(clock, seconds, turns, rows), (2,), Philox(0), stop=Stop(), account=Account())
+    written(engine, job, clock, 500)
+    own = (len(turns) - 1) * (seconds + EACH * (rows + 1))
+    others = turns[-1] - turns[0] - own
+    assert len(turns) >= 8
+    assert others / own == pytest.approx(3, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "model", [CachedModel(Toy(vocab=4, room=400)), Table(4, lambda text: (1, 2, 3, 4))], ids=["cached", "table"]
+)
+def test_a_prompt_counts_in_the_first_forward_alone(monkeypatch, model):
+    """What a row takes is learnt from forwards; one that reads no prompt has only the rows that are asked for."""
+    rows: list[int] = []
+    monkeypatch.setattr(StepTimes, "add", lambda times, count, seconds: rows.append(count))
+    engine = Engine({"target": model})
+    engine.submit(plain(), (1, 2, 3) * 10, Philox(0), stop=Stop(most=6), account=Account())
+    engine.run()
+    assert rows[0] >= 30
+    assert rows[1:] == [1] * 5
 
 
 def test_many_who_take_middling_long_hold_others_up_no_more_than_one_who_takes_long(clock):
