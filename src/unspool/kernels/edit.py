@@ -107,8 +107,11 @@ def _edit(
                 place = first + tl.arange(0, span)
                 token = _at(text, path, place, end, place < size)
                 there = (token >= least) & (token < least + block)
-                seen += tl.histogram(tl.where(there, token - least, 0), block, mask=there)
-                made += tl.histogram(tl.where(there, token - least, 0), block, mask=there & (place >= prompt))
+                bins = tl.where(there, token - least, 0)
+                if repetition != 1.0:
+                    seen += tl.histogram(bins, block, mask=there)
+                if (frequency != 0.0) | (presence != 0.0):
+                    made += tl.histogram(bins, block, mask=there & (place >= prompt))
             score = tl.load(line + x, mask=x < vocab, other=0.0)
             scaled = tl.where(score < 0, score * repetition, tl.div_rn(score, tl.zeros_like(score) + repetition))
             score = tl.where(seen > 0, scaled, score)
