@@ -1,5 +1,6 @@
 """Shared by all tests: the default model, fetched once into the user's own cache and loaded once."""
 
+import gc
 import os
 
 import hypothesis
@@ -12,6 +13,14 @@ from signals import restore
 from unspool.core.errors import FetchFailed
 
 restore()  # before anything starts a process, which would inherit it
+
+gc.disable()  # while half a million objects come and stay
+
+
+def pytest_collection_finish():
+    gc.freeze()  # modules and tests: nobody need look through them again and again
+    gc.enable()
+
 
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers have a core each
 
