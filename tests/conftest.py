@@ -59,6 +59,34 @@ def smollm2(smollm2_path):
 
 
 @pytest.fixture
+def here(capsys, monkeypatch, tmp_path_factory):
+    """The command inside this process: (exit status, stdout, stderr). Quick, since torch is here already."""
+    from unspool.apps.cli import main
+
+    # The command sets these where they are not set; so they are taken back afterwards.
+    monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path_factory.getbasetemp() / "hypothesis"))
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as end:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        return end.value.code, out, err
+
+    return call
+
+
+@pytest.fixture
+def loaded(here, smollm2, monkeypatch):
+    """The same with the default model already loaded, so that a run takes no time to load it."""
+    monkeypatch.setattr("unspool.api.loader.load", lambda name, **options: smollm2)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield here
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
 def one_thread():
     """Threads that wait for each other on a busy machine are ten times slower."""
     threads = torch.get_num_threads()
