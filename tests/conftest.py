@@ -1,5 +1,6 @@
 """Shared by all tests: the default model, fetched once into the user's own cache and loaded once."""
 
+import gc
 import os
 
 import hypothesis
@@ -12,6 +13,14 @@ from signals import restore
 from unspool.core.errors import FetchFailed
 
 restore()  # before anything starts a process, which would inherit it
+
+gc.disable()  # while half a million objects come and stay
+
+
+def pytest_collection_finish():
+    gc.freeze()  # modules and tests: nobody need look through them again and again
+    gc.enable()
+
 
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers have a core each
 
@@ -47,6 +56,34 @@ def smollm2(smollm2_path):
     from unspool.models.address import heads_of
 
     return unspool.load(str(smollm2_path), dtype="fp32", device="cpu", heads=heads_of("smollm2"))
+
+
+@pytest.fixture
+def here(capsys, monkeypatch, tmp_path_factory):
+    """The command inside this process: (exit status, stdout, stderr). Quick, since torch is here already."""
+    from unspool.apps.cli import main
+
+    # The command sets these where they are not set; so they are taken back afterwards.
+    monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path_factory.getbasetemp() / "hypothesis"))
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as end:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        return end.value.code, out, err
+
+    return call
+
+
+@pytest.fixture
+def loaded(here, smollm2, monkeypatch):
+    """The same with the default model already loaded, so that a run takes no time to load it."""
+    monkeypatch.setattr("unspool.api.loader.load", lambda name, **options: smollm2)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield here
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -190,17 +190,18 @@ def test_the_command_draws_and_reports_the_same_text_as_run(command, smollm2, tm
     assert str(file) in done.stderr
 
 
-def test_without_a_picture_the_command_prints_a_line_per_round(command):
-    done = command("Count from 1 to 20.", "--max-tokens", "6", "--method", "plain")
-    assert done.returncode == 0, done.stderr
-    summary, heads, *lines = done.stdout.splitlines()
+def test_without_a_picture_the_command_prints_a_line_per_round(loaded):
+    code, out, err = loaded("trace", "Count from 1 to 20.", "--max-tokens", "6", "--method", "plain")
+    assert code == 0, err
+    summary, heads, *lines = out.splitlines()
     assert summary == "6 tokens in 6 rounds, 0 of them drafted."
     assert heads.split() == ["round", "stood", "tokens"]
     assert [line.split()[0] for line in lines] == list("123456")
 
 
-def test_a_picture_that_cannot_be_written_is_refused_before_the_model_is_read(command, tmp_path):
-    done = command("Hello", "--svg", tmp_path / "nowhere" / "picture.svg")
-    assert done.returncode == 2
-    assert "its folder does not exist" in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_a_picture_that_cannot_be_written_is_refused_before_the_model_is_read(here, monkeypatch, tmp_path):
+    monkeypatch.setattr("unspool.api.loader.load", lambda name, **options: pytest.fail("it was read"))
+    code, _, err = here("trace", "Hello", "--svg", str(tmp_path / "nowhere" / "picture.svg"))
+    assert code == 2
+    assert "its folder does not exist" in err
+    assert err.count("\n") == 1

@@ -29,18 +29,15 @@ class Toy:
         self.slots.write(0, batch.slots, keys, values)
         texts: list[tuple[int, ...]] = []
         for row in batch.rows:
-            tokens, places = (t.flatten().tolist() for t in self.slots.read(0, row.slots))
+            tokens, places = (t.flatten().int().tolist() for t in self.slots.read(0, row.slots))
             assert places == list(row.places)
             for j in range(row.count):
                 own = len(row.slots) - row.count + j
-                hidden = (
-                    row.hidden_from[j].tolist()
-                    if row.hidden_from is not None
-                    else [i > own for i in range(len(places))]
-                )
-                seen = sorted((int(p), int(t)) for p, t, h in zip(places, tokens, hidden, strict=True) if not h)
-                assert [p for p, _ in seen] == list(range(len(seen))), "a text must be seen whole and in order"
-                texts.append(tuple(t for _, t in seen))
+                hidden = None if row.hidden_from is None else row.hidden_from[j].tolist()
+                seen = range(own + 1) if hidden is None else [i for i, h in enumerate(hidden) if not h]
+                seen = sorted(seen, key=places.__getitem__)
+                assert [places[i] for i in seen] == list(range(len(seen))), "a text must be seen whole and in order"
+                texts.append(tuple(tokens[i] for i in seen))
         read = [texts[i] for i in batch.read.tolist()]
         logits = torch.stack([logits_of(text, self.vocab) for text in read])
         hidden = {layer: torch.stack([logits_of((*text, layer), 3) for text in read]) for layer in batch.want}

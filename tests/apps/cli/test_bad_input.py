@@ -27,7 +27,18 @@ CONFIG = {
 }
 
 
-def refused(*arguments: str, **environment: str) -> str:
+def refused(code: int, out: str, err: str) -> str:
+    """The one line that a command says."""
+    assert code in (1, 2)
+    assert out == ""
+    assert "Traceback" not in err
+    (line,) = err.splitlines()
+    assert line.startswith("unspool: ")
+    return line
+
+
+def alone(*arguments: str, **environment: str) -> tuple[int, str, str]:
+    """The command in a process of its own: (exit status, stdout, stderr)."""
     ran = subprocess.run(
         [sys.executable, "-m", "unspool", *arguments],
         env=os.environ | environment,
@@ -35,12 +46,7 @@ def refused(*arguments: str, **environment: str) -> str:
         text=True,
         stdin=subprocess.DEVNULL,
     )
-    assert ran.returncode in (1, 2)
-    assert ran.stdout == ""
-    assert "Traceback" not in ran.stderr
-    (line,) = ran.stderr.splitlines()
-    assert line.startswith("unspool: ")
-    return line
+    return ran.returncode, ran.stdout, ran.stderr
 
 
 @pytest.fixture
@@ -70,30 +76,33 @@ def broken_model(tmp_path, smollm2):
 
 
 @pytest.mark.parametrize("options", [(), ("--temperature", "1"), ("--method", "lookup")])
-def test_nan_logits(broken_model, options):
-    line = refused("run", "hello", "--raw", "--model", str(broken_model), "--max-tokens", "4", *options)
+def test_nan_logits(broken_model, here, options):
+    run = here if options else alone
+    line = refused(*run("run", "hello", "--raw", "--model", str(broken_model), "--max-tokens", "4", *options))
     assert "NaN" in line
     assert "fp32" in line
 
 
-def test_a_truncated_and_a_corrupted_model_file(tmp_path, smollm2_path):
+def test_a_truncated_and_a_corrupted_model_file(tmp_path, smollm2_path, here):
     whole = smollm2_path.read_bytes()
     (tmp_path / "short.gguf").write_bytes(whole[: len(whole) // 2])
-    assert "cut short" in refused("run", "hello", "--model", str(tmp_path / "short.gguf"))
+    assert "cut short" in refused(*here("run", "hello", "--model", str(tmp_path / "short.gguf")))
     (tmp_path / "wrong.gguf").write_bytes(whole[:300] + b"\xff" * 2000 + whole[2300:5000])
-    assert "download it again" in refused("run", "hello", "--model", str(tmp_path / "wrong.gguf"))
+    assert "download it again" in refused(*here("run", "hello", "--model", str(tmp_path / "wrong.gguf")))
 
 
 def test_no_network(tmp_path):
     away = {"PIP_INDEX_URL": "http://127.0.0.1:9", "PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": "", "PIP_RETRIES": "0"}
-    line = refused("run", "hello", UNSPOOL_HOME=str(tmp_path), PIP_CONFIG_FILE=os.devnull, **away)
+    line = refused(*alone("run", "hello", UNSPOOL_HOME=str(tmp_path), PIP_CONFIG_FILE=os.devnull, **away))
     assert "Check the network" in line
     assert "unspool pull smollm2 --from" in line
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and file.suffix != ".lock"]
 
 
-def test_offline(tmp_path):
-    line = refused("run", "hello", UNSPOOL_HOME=str(tmp_path), UNSPOOL_OFFLINE="1")
+def test_offline(tmp_path, here, monkeypatch):
+    monkeypatch.setenv("UNSPOOL_HOME", str(tmp_path))
+    monkeypatch.setenv("UNSPOOL_OFFLINE", "1")
+    line = refused(*here("run", "hello"))
     assert "UNSPOOL_OFFLINE is set" in line
     assert "pip download" in line
 

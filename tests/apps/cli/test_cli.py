@@ -9,13 +9,11 @@ import sys
 from dataclasses import fields
 
 import pytest
-import torch
 from patience import PATIENCE
 from processes import started
 
 from unspool.api.lm import LM
 from unspool.api.settings import Settings
-from unspool.apps.cli import main
 from unspool.apps.cli.examples import PROMPTS
 from unspool.apps.cli.sampling_options import SamplingOptions
 from unspool.apps.cli.table import table
@@ -59,32 +57,6 @@ def unspool(*arguments, stdin=b"", **more):
     )
     assert b"Traceback" not in done.stderr
     return done
-
-
-@pytest.fixture
-def here(capsys, monkeypatch, tmp_path_factory):
-    """The command inside this process: (exit status, stdout, stderr). Quick, since torch is here already."""
-    # The command sets these where they are not set; so they are taken back afterwards.
-    monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(tmp_path_factory.getbasetemp() / "hypothesis"))
-    monkeypatch.setenv("TQDM_DISABLE", "1")
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as end:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return end.value.code, out, err
-
-    return call
-
-
-@pytest.fixture
-def loaded(here, smollm2, monkeypatch):
-    """The same with the default model already loaded, so that a run takes no time to load it."""
-    monkeypatch.setattr(sys.modules["unspool.api.loader"], "load", lambda name, **options: smollm2)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield here
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -142,22 +114,21 @@ def test_settings_come_from_options_and_defaults_from_settings():
 # ---- run
 
 
-def test_argument_file_and_stdin_give_the_same_text(home, tmp_path):
+def test_argument_file_and_stdin_give_the_same_text(home, loaded, tmp_path):
     file = tmp_path / "prompt.txt"
     file.write_text(PROMPT + "\n")
-    streamed = unspool("run", PROMPT, "--max-tokens", "8", **home)
-    assert streamed.returncode == 0
-    assert streamed.stdout
-    assert b"8 tokens" in streamed.stderr
+    code, streamed, told = loaded("run", PROMPT, "--max-tokens", "8")
+    assert code == 0
+    assert streamed
+    assert "8 tokens" in told
     asked = ("--max-tokens", "8", "--method", "lookup", "--json", "--logprobs", "1")
-    as_json = unspool("run", "--file", str(file), *asked, **home)
-    record = json.loads(as_json.stdout)
-    assert record["text"].encode() == streamed.stdout
+    record = json.loads(loaded("run", "--file", str(file), *asked)[1])
+    assert record["text"] == streamed
     assert len(record["tokens"]) == len(record["logprobs"]) == record["trace"]["tokens"] == 8
     assert (record["reason"], record["method"], record["model"], record["seed"]) == ("length", "lookup", "smollm2", 0)
     assert record["settings"]["max_tokens"] == 8
     piped = unspool("run", "-q", "--max-tokens", "8", stdin=(PROMPT + "\n").encode(), **home)
-    assert (piped.stdout, piped.stderr) == (streamed.stdout, b"")
+    assert (piped.returncode, piped.stdout, piped.stderr) == (0, streamed.encode(), b"")
 
 
 def test_several_samples(loaded):

@@ -98,7 +98,7 @@ def unspool(*arguments):
     return subprocess.run([sys.executable, "-m", "unspool", *map(str, arguments)], capture_output=True, text=True)
 
 
-def test_the_command_writes_a_profile_that_run_uses(tmp_path, monkeypatch):
+def test_the_command_writes_a_profile_that_run_uses(here, tmp_path, monkeypatch):
     monkeypatch.setenv("UNSPOOL_HOME", str(tmp_path / "home"))
     model, out = little_model(tmp_path / "model"), tmp_path / "unspool.toml"
     prompts = tmp_path / "prompts.txt"
@@ -115,14 +115,13 @@ def test_the_command_writes_a_profile_that_run_uses(tmp_path, monkeypatch):
     assert told["why"] in out.read_text()
     profile = Profile(str(model), "suffix:depth=3")
     profile.write(out)
-    found = json.loads(unspool("run", "ab", "--profile", out, "--json", "--max-tokens", "3").stdout)
+    asked = "run", "ab", "--profile", str(out), "--json", "--max-tokens", "3"
+    found = json.loads(here(*asked)[1])
     assert (found["model"], found["method"]) == (str(model), "suffix:depth=3")
-    above = json.loads(
-        unspool("run", "ab", "--profile", out, "--json", "--max-tokens", "3", "--method", "plain").stdout
-    )
+    above = json.loads(here(*asked, "--method", "plain")[1])
     assert above["method"] == "plain"
     assert above["text"] == found["text"]
     assert profile.load().generate("ab", Settings(max_tokens=3), profile.method).text == found["text"]
-    refused = unspool("auto-tune", "--method", "typical", "-m", model, "-o", out)
-    assert refused.returncode == 2
-    assert "does not write plain decoding's text" in refused.stderr or "no method" in refused.stderr
+    code, _, err = here("auto-tune", "--method", "typical", "-m", str(model), "-o", str(out))
+    assert code == 2
+    assert "does not write plain decoding's text" in err or "no method" in err

@@ -9,6 +9,7 @@ import re
 import pytest
 import torch
 from letters import Letters
+from listed import Listed
 
 from unspool.api.settings import Settings
 from unspool.core.canvas import HOLE, Canvas, Status
@@ -25,6 +26,7 @@ from unspool.rules.constrain.context_free import cfg
 from unspool.rules.decode import Denoise
 from unspool.rules.unmask import Confident, FixedBlocks, one
 from unspool.rules.unmask.lave import Lave
+from unspool.rules.unmask.outlook import Outlook
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine
 
@@ -345,6 +347,26 @@ def test_a_text_is_found_that_has_what_a_constraint_waits_for(smollm2, form, roo
 
 
 @pytest.mark.parametrize(
+    ("allowed", "count", "without", "expected"),
+    [
+        ((2, 7, 9), 1, (), [2]),
+        ((2, 7, 9), 9, (), [2, 7, 9]),
+        ((7, 9, 31), 2, (), [7, 9]),
+        ((7, 9), 2, (7,), [9]),
+        ((31, 33), 1, (31,), [33]),
+        ((), 2, (), []),
+    ],
+)
+def test_the_likeliest_tokens_that_may_stand_in_a_hole(allowed, count, without, expected):
+    """Found among the first few, among those that are tried, and among all: each with its log-probability."""
+    law = Law(torch.arange(40.0, 0.0, -1.0))
+    outlook = Outlook(DenoiseState(Canvas.blank((1,), 2), Field({1: law}), Same(), Philox(0)))
+    found = outlook.best(1, Listed(frozenset((token,) for token in allowed), 40), count, without)
+    assert [token for token, _ in found] == expected
+    assert [p for _, p in found] == pytest.approx([law.logprob(token) for token in expected])
+
+
+@pytest.mark.parametrize(
     "method",
     [Denoise(Confident(0.9), blocks=FixedBlocks(8)), Denoise(Confident(0.06), blocks=FixedBlocks(12))],
     ids=["blocks", "parallel"],
@@ -361,7 +383,7 @@ def test_a_model_of_noise_writes_valid_json_on_a_canvas(smollm2, method):
         def look(self, asked):
             return [Field.of(ask.look.places, noise[[i - 2 for i in ask.look.places]], rows=1) for ask in asked]
 
-    options = Settings(constraint=json_schema(SMALL), max_tokens=32)
+    options = Settings(constraint=json_schema(SMALL), max_tokens=24)
     engine = Engine({"target": Noise()})
     job = engine.submit(method, (1, 2), Philox(0), options.warp(words), options.stop_rule(words))
     engine.run()

@@ -364,7 +364,7 @@ def test_the_default_model_drafting_for_itself_gives_its_greedy_text(smollm2, na
 
 
 def same_text(lm, name, prompt):
-    chat, options = [{"role": "user", "content": PROMPTS[prompt]}], Settings(max_tokens=48)
+    chat, options = [{"role": "user", "content": PROMPTS[prompt]}], Settings(max_tokens=24)
     slow, fast = lm.generate(chat, options), lm.generate(chat, options, name)
     found = divergence(lm.encode(chat), fast.tokens, slow.tokens, passes_of(lm.model))
     assert found is None or found.near_tie, str(found)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from littlemodel import little_model
@@ -91,15 +88,12 @@ def test_only_models_that_have_layers_here_can(folder):
         load(folder, runtime="transformers", draft="layers:1")
 
 
-def test_the_command(folder):
-    def unspool(*words):
-        return subprocess.run([sys.executable, "-m", "unspool", *words], capture_output=True, text=True, check=False)
-
-    ran = unspool("run", "Once", "-m", str(folder), "--draft", "layers:1", "--method", "chain", "--max-tokens", "8")
-    assert ran.returncode == 0, ran.stderr
-    assert "layers:1 drafts for" in ran.stderr
-    ran = unspool("run", "Once", "-m", str(folder), "--draft", "layers:1", "--small", "x", "--method", "cascade")
-    assert ran.returncode != 0
-    assert "layers:1 is part of" in ran.stderr
-    ran = unspool("plan", str(folder), "--draft", "layers:1")
-    assert "They fit together" in ran.stdout
+def test_the_command(folder, here):
+    words = "run", "Once", "-m", str(folder), "--draft", "layers:1"
+    code, _, err = here(*words, "--method", "chain", "--max-tokens", "8")
+    assert code == 0, err
+    assert "layers:1 drafts for" in err
+    code, _, err = here(*words, "--small", "x", "--method", "cascade")
+    assert code == 2
+    assert "layers:1 is part of" in err
+    assert "They fit together" in here("plan", str(folder), "--draft", "layers:1")[1]

@@ -124,7 +124,7 @@ def test_sessions_equal_plain_forwards(name):
         return laws[text]
 
     @given(st.data())
-    @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def programs(data):
         exercise(data, model, truth, tolerance=2e-5, steps=6, vocab=VOCAB, longest=8)
 

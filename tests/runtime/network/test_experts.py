@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from patience import PATIENCE
 from safetensors.torch import save_file
 
 import unspool
@@ -455,11 +452,11 @@ def _bytes(tensor: torch.Tensor) -> int:
     return count * tensor.element_size()
 
 
-def test_the_command_line_plans_it(tmp_path):
+def test_the_command_line_plans_it(tmp_path, here):
     Reference(tmp_path, LLADA2)
-    command = [sys.executable, "-m", "unspool", "plan", str(tmp_path), "--json", "--device", "cpu", "--dtype", "bf16"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert json.loads(told.stdout)["weights"] == weight_bytes(Shape.from_config(LLADA2), torch.bfloat16)
+    code, out, _ = here("plan", str(tmp_path), "--json", "--device", "cpu", "--dtype", "bf16")
+    assert code == 0
+    assert json.loads(out)["weights"] == weight_bytes(Shape.from_config(LLADA2), torch.bfloat16)
 
 
 @pytest.mark.parametrize("kind", ["int8", "int4"])

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from functools import cached_property, reduce
 from operator import or_
 
+from torch import Tensor
+
 from ...core.law import Law
 from ...core.warp.temperature import Temperature
 from ...core.warp.warp import Same, Warp
@@ -14,6 +16,7 @@ from ...loops.guard import parts
 from ..constrain.constraint import State
 
 AHEAD = 24  # tokens of a hole that are tried before the whole vocabulary is
+FEW = 4  # of them are asked about one by one; for more, a mask of all tokens costs less
 
 
 class Outlook:
@@ -30,15 +33,17 @@ class Outlook:
     def best(self, i: int, state: State, count: int, without: Collection[int] = frozenset()) -> list[tuple[int, float]]:
         """The likeliest tokens for a place that a state allows, with their log-probabilities, best first."""
         found: list[tuple[int, float]] = []
-        for token, logprob in self._likeliest(i):
-            if token not in without and state.allows(token):
+        mask: Tensor | None = None
+        for rank, (token, logprob) in enumerate(self._likeliest(i)):
+            mask = state.mask() if rank == FEW else mask
+            if token not in without and (state.allows(token) if mask is None else mask[token]):
                 found.append((token, logprob))
                 if len(found) == count:
                     return found
         if found:
             return found
         law = self.law(i)
-        law = law.only(state.mask().to(law.scores.device))
+        law = law.only((state.mask() if mask is None else mask).to(law.scores.device))
         law = law.without(*without) if without else law
         scores, tokens = law.scores.topk(min(count, law.size))
         pairs = zip(tokens.tolist(), scores.tolist(), strict=True)

@@ -16,7 +16,7 @@ from ...core.verifier import token_by_token
 from ...core.warp.warp import Scored
 from .verify_trials import bunched
 
-HALVINGS = 24  # of [1, K] for ρ; any ρ from the root on is exact, a rougher one only accepts less
+HALVINGS = 12  # of [1, K] for ρ; any ρ from the root on is exact, a rougher one accepts less: by K/4,096 at most
 
 
 @claims(LAW, trials=bunched, paper="2310.15141", systems=("SpecTr (K-SEQ)",))
