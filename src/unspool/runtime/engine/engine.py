@@ -198,7 +198,8 @@ class Engine:
             self._end(job, end.value, None)
         except Exception as error:
             self._end(job, None, error)
-        spent, job.seconds = perf_counter() - began, 0.0
+        spent = perf_counter() - began
+        job.begin_round()
         self._scheduler.charge(job, spent)
         if after_check:
             trace.seconds_rule += spent
@@ -226,7 +227,7 @@ class Engine:
 
     def _run(self, name: str, jobs: list[Job]) -> None:
         """One forward of a model for all these, and what follows from it for each."""
-        rows, began = self._scheduler.rows(name, jobs), perf_counter()
+        began = perf_counter()
         try:
             replies = self._runner.answers(name, jobs)
         except Exception as error:
@@ -237,7 +238,7 @@ class Engine:
                 self._run(name, [job])
             return
         spent = perf_counter() - began
-        self._scheduler.ran(name, jobs, rows, spent)
+        self._scheduler.ran(name, jobs, [rows_of(reply) for reply in replies], spent)
         for job, reply in zip(jobs, replies, strict=True):
             job.trace.forwards[name] += forwards_of(reply)
             job.trace.rows[name] += rows_of(reply)

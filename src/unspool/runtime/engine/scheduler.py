@@ -6,7 +6,7 @@ import math
 from collections import deque
 from typing import NamedTuple
 
-from ...core.asks import TARGET, Draw, Look
+from ...core.asks import Draw, Look
 from ...core.errors import BadRequest, UnspoolError
 from .admission import admitted, refuse_impossible
 from .bounds import refuse_outgrown, rows_asked
@@ -89,8 +89,7 @@ class Scheduler:
         wanting = [job for job in self.live if not job.reading]
         if isinstance(self._turns, AllAtOnce):
             return wanting
-        start = self._times[TARGET].start if TARGET in self._times else 0.0
-        return self._turns.begin(wanting, self._part, self.live, start)
+        return self._turns.begin(wanting, self._part, self.live)
 
     def may_go_on(self, job: Job) -> bool:
         """Whether a request may go on in this step, or has had more of it than was to be expected."""
@@ -107,7 +106,10 @@ class Scheduler:
                 groups.setdefault(self._group(job), []).append(job)
             except UnspoolError as error:
                 refused.append((job, error))
-        mixed = any(prompts.values()) or len(groups) > len({name for name, _ in groups})
+        reads = any(prompts.values())
+        if reads:
+            self._turns.read()
+        mixed = reads or len(groups) > len({name for name, _ in groups})
         self._multi_step.plan(self._held, mixed)
         return Step(groups, prompts, refused)
 
@@ -152,28 +154,33 @@ class Scheduler:
     # ---- what a step took
 
     def charge(self, job: Job, seconds: float) -> None:
-        """A request took so long."""
+        """The decoder of a request, or its verification, took so long."""
+        job.seconds += seconds
         self._turns.charge(job, seconds)
 
-    def rows(self, name: str, jobs: list[Job]) -> int:
-        """Rows of a forward, where somebody counts them."""
-        if not self._turns.watches:
-            return 0
-        return sum(rows_asked(job.ask, job.texts) + self._runner.unread(job, name) for job in jobs)
-
-    def ran(self, name: str, jobs: list[Job], rows: int, seconds: float) -> None:
-        """A forward over so many rows took so long; those who only write on are in nobody's way."""
-        if self._turns.watches and not any(self._multi_step.goes_on(job, name) for job in jobs):
-            self._times[name].add(rows, seconds)
-            for job in jobs:
-                self._turns.charge(job, self._seconds(job))
+    def ran(self, name: str, jobs: list[Job], rows: list[int], seconds: float) -> None:
+        """A forward over so many rows of each took so long; those who only write on are in nobody's way."""
+        if not self._turns.watches or any(self._multi_step.goes_on(job, name) for job in jobs):
+            return
+        self._times[name].add(sum(rows), seconds)
+        each = self._times[name].each
+        for job, count in zip(jobs, rows, strict=True):
+            job.rows = count
+            if not job.trace.forwards[name]:  # its prompt is among them, which is read once
+                job.rows = rows_asked(job.ask, job.texts)
+                self._turns.read()
+            self._turns.charge(job, each * job.rows)
 
     def end(self) -> None:
         """The step is over."""
         self._turns.end()
 
     def _part(self, job: Job) -> float:
-        return job.seconds if job.answered else self._seconds(job)
+        """How much longer a step takes for a request, by its last round or, if it has asked already, by its ask."""
+        if not job.answered:
+            return self._seconds(job)
+        forward = self._times[job.asks].each * job.rows if job.rows and job.asks else 0.0
+        return job.host_seconds + forward
 
     def _seconds(self, job: Job) -> float:
         """How much longer a forward takes for what a request asks; who only writes on is in nobody's way."""

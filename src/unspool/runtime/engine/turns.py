@@ -1,25 +1,27 @@
 """Turns: who takes long in every step waits in between, so that others go on at three quarters of their pace.
 
-All who live together share the engine's steps, and a step takes as long as its longest part: a beam of 64 beside a
-text that needs one row would make every token of that text as slow as its own. So requests whose part of a step is
-larger than the usual one take turns with all the others: one of them at a time, and again when the others have had
-three times as long as it took. What a text contains does not depend on it, only when it comes.
+All who live together share the engine's steps, and a step takes as long as all its parts together: a beam of 64 beside
+a text that needs one row would make every token of that text as slow as its own, and so would six searches that think
+a little longer than it does. So requests whose part of a step is larger than that of the least take turns: they have a
+quarter of the time, all of them together, and the others have the rest. What counts is how much longer steps take with
+them, by the clock: their rows, what their decoders do between two asks, and whatever else they cause. What a text
+contains does not depend on it, only when it comes.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from .job import Account, Job
+from .job import RECENT, Account, Job
 
-BRIEF = 0.001  # seconds; who takes less is in nobody's way
-SPREAD = 4 / 3  # how many times longer a step may take by those in it who take more than others
+BRIEF = 0.001  # seconds of a step that nobody is stopped for in the middle of it
+ALIKE = 1.5  # who takes no more than so many times what the least takes has its part in every step
 LEAD = 3  # seconds that the others have for every second of those who take long
 YOUNG = 4  # steps in which requests show what they take: a search is wide only after its first tokens
 FADING = 0.98  # what a forward counts for, each time that another has come
+FLAT = 1e-3  # of the squares: what the sizes of forwards must differ by to tell what a row takes
 
 
 @dataclass
@@ -31,6 +33,7 @@ class StepTimes:
     seconds: float = 0.0
     squares: float = 0.0
     products: float = 0.0
+    slope: float | None = None  # when forwards of several sizes were last seen
 
     def add(self, rows: int, seconds: float) -> None:
         """Take note of a forward."""
@@ -39,21 +42,16 @@ class StepTimes:
         self.seconds = FADING * self.seconds + seconds
         self.squares = FADING * self.squares + rows * rows
         self.products = FADING * self.products + rows * seconds
+        spread = self.squares - self.rows**2 / self.count
+        if spread > FLAT * self.squares:
+            self.slope = max(0.0, (self.products - self.rows * self.seconds / self.count) / spread)
 
     @property
     def each(self) -> float:
-        """Seconds that one more row takes; all of them, as long as forwards of one size are all that was seen."""
-        if not self.rows:
-            return 0.0
-        spread = self.squares - self.rows**2 / self.count
-        if spread < 1e-6 * self.squares:
-            return self.seconds / self.rows
-        return max(0.0, (self.products - self.rows * self.seconds / self.count) / spread)
-
-    @property
-    def start(self) -> float:
-        """Seconds that a forward takes beside its rows."""
-        return max(0.0, (self.seconds - self.each * self.rows) / self.count) if self.count else 0.0
+        """Seconds that one more row takes; all of them, as long as forwards of one size are all that was ever seen."""
+        if self.slope is not None:
+            return self.slope
+        return self.seconds / self.rows if self.rows else 0.0
 
 
 class AllAtOnce:
@@ -72,6 +70,9 @@ class AllAtOnce:
     def charge(self, job: Job, seconds: float) -> None:
         """Nobody counts."""
 
+    def read(self) -> None:
+        """Nobody looks."""
+
     def end(self) -> None:
         """Nothing is left to do."""
 
@@ -83,48 +84,60 @@ class Turns:
 
     def __init__(self) -> None:
         self._debt = 0.0  # seconds that those who take long are ahead of the others
-        self._usual = math.inf  # seconds in one step that nobody minds
+        self._usual = 0.0  # seconds that a step takes without them, of late; 0 before the first
+        self._least = 0.0  # seconds that the one who takes least has of a step, of late; 0 before the first
+        self._smallest: Account | None = None  # who that is
         self._expected: dict[Account, float] = {}  # seconds of everybody in this step
         self._taken: dict[Account, float] = {}  # and what it was so far
-        self._long: set[Account] = set()  # who takes longer than is usual
+        self._long: set[Account] = set()  # who takes longer than the others
+        self._others = False  # whether anybody lives beside those
         self._ahead = 0.0  # seconds of this step that those had
         self._surprised = False  # whether somebody took far longer than was to be expected
+        self._reads = False  # whether prompts are read in this step, so that it tells nothing about others
         self._began = 0.0
         self._number = 0  # of this step
 
-    def begin(
-        self, wanting: Sequence[Job], seconds: Callable[[Job], float], live: Iterable[Job], start: float
-    ) -> list[Job]:
-        """Who takes part in a step, of those who want to, by the seconds each takes beside `start` for all."""
+    def begin(self, wanting: Sequence[Job], seconds: Callable[[Job], float], live: Iterable[Job]) -> list[Job]:
+        """Who takes part in a step, of those who want to, by the seconds each takes of it."""
         self._began, self._ahead, self._number = perf_counter(), 0.0, self._number + 1
-        self._surprised = False
+        self._surprised = self._reads = False
         self._taken.clear()
         self._long.clear()
         self._expected = dict.fromkeys((job.account for job in live), 0.0)
+        self._others = False
         if len(self._expected) < 2:
-            self._debt, self._usual = 0.0, math.inf
             return list(wanting)
         parts = {job: seconds(job) for job in wanting}
         for job, part in parts.items():
             self._expected[job.account] += part
-        light = _light(sorted(self._expected.values()), start)
-        self._usual = max(BRIEF, start + sum(light) / len(light))
-        self._long.update(account for account, seconds in self._expected.items() if seconds > light[-1])
+        fair = ALIKE * self._least_of_late()
+        self._long.update(account for account, seconds in self._expected.items() if seconds > fair)
+        self._others = len(self._long) < len(self._expected)
         return [job for job in parts if job.account not in self._long] + self._portion(parts)
 
+    def _least_of_late(self) -> float:
+        """What the one who takes least takes, or took a few steps ago: when it has gone, it may be about to come again."""
+        known = {account: seconds for account, seconds in self._expected.items() if seconds}
+        if known:
+            account = min(known, key=lambda one: known[one])
+            if self._smallest in self._expected or known[account] <= self._least or not self._least:
+                self._smallest, self._least = account, known[account]
+            else:
+                self._least += (known[account] - self._least) / RECENT
+        return self._least
+
     def _portion(self, parts: Mapping[Job, float]) -> list[Job]:
-        """Of those who take long, who goes now: the one whose turn is longest ago, with as many texts as is usual."""
-        long = sorted((job for job in parts if job.account in self._long), key=lambda job: (job.account.turn, job.turn))
-        if self._debt > 0 or not long:
+        """Of those who take long, who goes now: whose turns are longest ago, as many as are in nobody's way."""
+        if self._debt > 0 and self._others:
             return []
+        long = sorted((job for job in parts if job.account in self._long), key=lambda job: (job.account.turn, job.turn))
         found: list[Job] = []
-        taken = 0.0
+        taken: dict[Account, float] = {}
         for job in long:
-            taken += parts[job]
-            if found and (job.account is not found[0].account or taken > self._usual):
+            if found and sum(taken.values()) + parts[job] > self._usual / LEAD:
                 break
             found.append(job)
-            self._expected[job.account] = taken
+            self._expected[job.account] = taken[job.account] = taken.get(job.account, 0.0) + parts[job]
         return found
 
     def charge(self, job: Job, seconds: float) -> None:
@@ -132,15 +145,13 @@ class Turns:
         account = job.account
         account.steps += account.turn != self._number
         job.turn = account.turn = self._number
-        job.seconds += seconds
         self._taken[account] = self._taken.get(account, 0.0) + seconds
-        if account not in self._long and self.over(account):
+        if len(self._expected) > 1 and account not in self._long and self.over(account):
             self._long.add(account)
             self._surprised = True
             seconds = self._taken[account]
         if account in self._long:
             self._ahead += seconds
-            self._debt += LEAD * seconds
 
     def expected(self, asking: Sequence[Job], seconds: Callable[[Job], float]) -> list[Job]:
         """Whom the models are asked for now that this is known; who wants far more than anybody knew waits a step."""
@@ -154,26 +165,33 @@ class Turns:
 
         Once somebody has, those of whom little is known yet wait for the next: they may be of the same kind.
         """
+        if len(self._expected) < 2:
+            return False
         if self._surprised and account.steps < YOUNG and account not in self._taken:
             return True
-        return self._taken.get(account, 0.0) + more > 2 * max(self._usual, self._expected.get(account, 0.0))
+        taken = self._taken.get(account, 0.0) + more
+        return taken > 2 * max(BRIEF, self._usual, self._least, self._expected.get(account, 0.0))
+
+    def read(self) -> None:
+        """Prompts are read in this step."""
+        self._reads = True
 
     def end(self) -> None:
-        """A step is over: all but those who take long have had the rest of it."""
-        self._debt = max(0.0, self._debt - (perf_counter() - self._began - self._ahead))
+        """A step is over: all but those who take long have had the rest of it.
 
+        Those are charged for what it took more than steps without them do, if that is more than what they were seen
+        to take: it is they who make it longer, whatever the reason.
+        """
+        spent, ahead = perf_counter() - self._began, self._ahead
+        if self._taken and not self._reads:
+            if self._long.isdisjoint(self._taken):
+                self._usual += self._drift(spent) if self._usual else spent
+            elif self._usual:
+                ahead = max(ahead, spent - self._usual)
+                self._usual = min(self._usual, spent)
+        if self._others:
+            self._debt = max(0.0, self._debt + LEAD * ahead - (spent - ahead))
 
-def _light(parts: Sequence[float], start: float) -> Sequence[float]:
-    """Of what accounts take in a step, least first, the parts that may all be in it beside `start`.
-
-    A step with them takes no more than `SPREAD` times what it would if all were like the least of them, as many
-    requests of a middling kind hold others up no less than a single large one. Who takes like the others always may.
-    """
-    least = next((seconds for seconds in parts if seconds), 0.0)
-    total = 0.0
-    for count, seconds in enumerate(parts):
-        total += seconds
-        alike = not count or seconds <= 2 * (total - seconds) / count
-        if not alike and start + total > SPREAD * (start + (count + 1) * least) + BRIEF:
-            return parts[:count]
-    return parts
+    def _drift(self, spent: float) -> float:
+        """How far the usual moves for a step: what lasts longer once, by chance, moves it little."""
+        return (spent - self._usual) / (RECENT if spent > self._usual else 2)
