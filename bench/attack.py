@@ -7,7 +7,8 @@ Every attack is bounded in number and time, and goes to 127.0.0.1 alone. For eac
 server, what is still live or reserved when all have gone, and whether the next short request is answered; a server that
 does not answer is replaced before the next attack. At the end SIGTERM with a request under way: what its client is told
 and how long the process takes to end. The exit status tells whether everything held. With --json FILE a Markdown page
-of the same name is written beside it.
+of the same name is written beside it; what the file has of other attacks, or of other models, stays there if it is of
+the same commit, so that a long table can be made in several sittings.
 """
 
 from __future__ import annotations
@@ -199,10 +200,20 @@ def ended(running: Running) -> dict[str, Any]:
 
 def page(result: dict[str, Any]) -> str:
     """The result as Markdown."""
-    lines = ["# One client against another", "", f"`{result['command']}`", ""]
-    lines += ["| Attack | Told | /readyz | Gap, mean | Gap, median | Gap, max | RSS, MB | Left | Next request | Held |"]
+    lines = ["# One client against another", "", f"`{result['command']}`"]
+    for model in dict.fromkeys(row["model"] for row in result["attacks"]):
+        lines += ["", f"## {model}", "", *_table([row for row in result["attacks"] if row["model"] == model])]
+        if model in result["ends"]:
+            lines += ["", _end(result["ends"][model])]
+    for name, why in result["skipped"].items():
+        lines += ["", f"Not run, {name}: {why}"]
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    lines = ["| Attack | Told | /readyz | Gap, mean | Gap, median | Gap, max | RSS, MB | Left | Next request | Held |"]
     lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
-    for row in result["attacks"]:
+    for row in rows:
         before, during = row["gap_before"], row["gap_during"]
         figures = ((before[x], during[x]) for x in ("mean", "median", "max"))
         gaps = [f"{calm:.3f} → {busy:.3f} s (× {_ratio(busy, calm)})" for calm, busy in figures]
@@ -211,13 +222,13 @@ def page(result: dict[str, Any]) -> str:
         memory = " → ".join(map(str, row["rss_mb"]))
         cells = [row["attack"], row["answer"], row["readyz"], *gaps, memory, rest, row["next_request"]]
         lines.append(f"| {' | '.join(cells)} | {'yes' if row['held'] else '**no**'} |")
-    for name, end in result["ends"].items():
-        fine = "" if end["held"] else " **Too late.**"
-        lines += ["", f"SIGTERM to {name} with a request under way, {end['grace']:g} s of grace: the client was told "]
-        lines[-1] += f"{end['answer']}, the process ended with {end['status']} after {end['seconds']:g} s.{fine}"
-    for name, why in result["skipped"].items():
-        lines += ["", f"Not run, {name}: {why}"]
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+def _end(end: dict[str, Any]) -> str:
+    told = f"SIGTERM with a request under way, {end['grace']:g} s of grace: the client was told {end['answer']}, the "
+    fine = "" if end["held"] else " **Too late.**"
+    return f"{told}process ended with {end['status']} after {end['seconds']:g} s.{fine}"
 
 
 def _ratio(during: float, before: float) -> str:
@@ -229,7 +240,7 @@ def sent(model: str, attacks: Sequence[Attack]) -> tuple[list[dict[str, Any]], d
     running, rows = Running(model), list[dict[str, Any]]()
     try:
         for attack in attacks:
-            rows.append(asyncio.run(attacked(running.server, attack)))
+            rows.append({"model": model, **asyncio.run(attacked(running.server, attack))})
             print(f"{attack.name}: {rows[-1]['answer']}; held: {rows[-1]['held']}", file=sys.stderr, flush=True)
             if not rows[-1]["well"]:
                 running.kill()
@@ -237,6 +248,22 @@ def sent(model: str, attacks: Sequence[Attack]) -> tuple[list[dict[str, Any]], d
         return rows, ended(running)
     finally:
         running.kill()
+
+
+def _saved(path: Path, result: dict[str, Any]) -> None:
+    """Write a result and its page, beside what is there of other attacks from the same commit."""
+    from record import save  # with what it asks about the machine, it takes long to import
+
+    there = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    save(str(path), result)
+    on = json.loads(path.read_text(encoding="utf-8"))["machine"]
+    if there is not None and there["machine"]["commit"] == on["commit"] and there["command"] == result["command"]:
+        made = {(row["model"], row["attack"]) for row in result["attacks"]}
+        kept = [row for row in there["attacks"] if (row["model"], row["attack"]) not in made]
+        result = {**result, "attacks": kept + result["attacks"], "ends": {**there["ends"], **result["ends"]}}
+        save(str(path), result)
+    about = ", ".join(f"{name} {on[name]}" for name in ("cpu", "cores", "threads", "python", "torch", "commit"))
+    path.with_suffix(".md").write_text(f"{page(result)}\n{about}\n", encoding="utf-8")
 
 
 def _meant(name: str, only: str) -> bool:
@@ -264,12 +291,7 @@ def main() -> None:
         result["ends"][model] = end
     print(page(result))
     if args.json:
-        from record import save  # with what it asks about the machine, it takes long to import
-
-        save(args.json, result)
-        on = json.loads(Path(args.json).read_text(encoding="utf-8"))["machine"]
-        about = ", ".join(f"{name} {on[name]}" for name in ("cpu", "cores", "threads", "python", "torch", "commit"))
-        Path(args.json).with_suffix(".md").write_text(f"{page(result)}\n{about}\n", encoding="utf-8")
+        _saved(Path(args.json), result)
     held = [row["held"] for row in result["attacks"]] + [end["held"] for end in result["ends"].values()]
     sys.exit(0 if held and all(held) else 1)
 

@@ -116,7 +116,7 @@ class Turns:
         return [job for job in parts if job.account not in self._long] + self._portion(parts)
 
     def _least_of_late(self) -> float:
-        """What the one who takes least takes, or took a few steps ago: when it has gone, it may be about to come again."""
+        """What the one who takes least takes; where it has just gone, what it took: its next text may be about to come."""
         known = {account: seconds for account, seconds in self._expected.items() if seconds}
         if known:
             account = min(known, key=lambda one: known[one])
