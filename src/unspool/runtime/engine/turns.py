@@ -92,6 +92,7 @@ class Turns:
         self._long: set[Account] = set()  # who takes longer than the others
         self._others = False  # whether anybody lives beside those
         self._ahead = 0.0  # seconds of this step that those had
+        self._mixed = 0  # steps in a row with some of them
         self._surprised = False  # whether somebody took far longer than was to be expected
         self._reads = False  # whether prompts are read in this step, so that it tells nothing about others
         self._began = 0.0
@@ -116,7 +117,7 @@ class Turns:
         return [job for job in parts if job.account not in self._long] + self._portion(parts)
 
     def _least_of_late(self) -> float:
-        """What the one who takes least takes; where it has just gone, what it took: its next text may be about to come."""
+        """What the one who takes least takes, or took if it has just gone: its next text may be about to come."""
         known = {account: seconds for account, seconds in self._expected.items() if seconds}
         if known:
             account = min(known, key=lambda one: known[one])
@@ -128,7 +129,7 @@ class Turns:
 
     def _portion(self, parts: Mapping[Job, float]) -> list[Job]:
         """Of those who take long, who goes now: whose turns are longest ago, as many as are in nobody's way."""
-        if self._debt > 0 and self._others:
+        if self._others and (self._debt > 0 or self._mixed == RECENT):  # now and then a step shows what is usual
             return []
         long = sorted((job for job in parts if job.account in self._long), key=lambda job: (job.account.turn, job.turn))
         found: list[Job] = []
@@ -183,8 +184,10 @@ class Turns:
         to take: it is they who make it longer, whatever the reason.
         """
         spent, ahead = perf_counter() - self._began, self._ahead
+        without = self._long.isdisjoint(self._taken)
+        self._mixed = 0 if without else min(self._mixed + 1, RECENT)
         if self._taken and not self._reads:
-            if self._long.isdisjoint(self._taken):
+            if without:
                 self._usual += self._drift(spent) if self._usual else spent
             elif self._usual:
                 ahead = max(ahead, spent - self._usual)
