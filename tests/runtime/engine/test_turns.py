@@ -361,3 +361,44 @@ def test_a_round_that_takes_long_once_counts_little(clock):
     job.begin_round()
     job.seconds += 0.001
     assert job.host_seconds == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("texts", [1, 4])
+def test_a_client_has_no_more_of_the_time_by_sending_more_requests(clock, texts):
+    engine = engine_of(clock)
+    job = engine.submit(plain(), (1,), Philox(0), stop=Stop(most=600), account=Account("a"))
+    quiet = gaps(written(engine, job, clock, 20))
+    others = []
+    for _ in range(30):
+        account = Account("b")
+        others += [
+            engine.submit(plain(), (2,), Philox(0), stop=Stop(most=10**6), account=account) for _ in range(texts)
+        ]
+    busy = gaps(written(engine, job, clock, 600)[20:])
+    assert sum(busy) <= 1.5 * len(busy) * max(quiet)
+    wrote = [len(one.tokens) for one in others]
+    assert min(wrote) >= 0.8 * max(wrote) - 1
+    assert sum(wrote) >= 580
+
+
+def test_of_several_clients_with_many_requests_each_has_its_turn(clock):
+    engine = engine_of(clock)
+    job = engine.submit(plain(), (1,), Philox(0), stop=Stop(most=900), account=Account("a"))
+    wrote = {}
+    for client, count in (("b", 12), ("c", 3)):
+        wrote[client] = [[] for _ in range(count)]
+        for own in wrote[client]:
+            engine.submit(slow(clock, 0.02, own), (2,), Philox(0), stop=Stop(), account=Account(client))
+    written(engine, job, clock, 900)
+    turns = {client: sum(map(len, own)) for client, own in wrote.items()}
+    assert turns["c"] >= 0.8 * turns["b"]
+
+
+def test_requests_of_one_client_take_turns_among_themselves(clock):
+    engine = engine_of(clock)
+    job = engine.submit(plain(), (1,), Philox(0), stop=Stop(most=600), account=Account("a"))
+    quiet = gaps(written(engine, job, clock, 20))
+    for _ in range(3):
+        engine.submit(slow(clock, 0.05), (2,), Philox(0), stop=Stop(), account=Account("a"))
+    busy = gaps(written(engine, job, clock, 600)[20:])
+    assert sum(busy) <= 1.5 * len(busy) * max(quiet)

@@ -238,7 +238,7 @@ class Engine:
                 self._run(name, [job])
             return
         spent = perf_counter() - began
-        self._scheduler.ran(name, jobs, [rows_of(reply) for reply in replies], spent)
+        self._scheduler.ran(name, jobs, replies, spent)
         for job, reply in zip(jobs, replies, strict=True):
             job.trace.forwards[name] += forwards_of(reply)
             job.trace.rows[name] += rows_of(reply)

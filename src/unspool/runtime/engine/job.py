@@ -38,8 +38,12 @@ PARTING = 64  # asks that a decoder may still make when its time is over
 
 @dataclass(eq=False)
 class Account:
-    """Whose texts these are: those of one account share their part of every step, and of the cache (see `Shares`)."""
+    """One request's texts, which share their part of every step, and of the cache (see `Shares`).
 
+    Where requests of several clients live together, all accounts of a client share its part of a step (see `Turns`).
+    """
+
+    client: str = ""  # whose request it is, as far as is known
     room: int = 0  # tokens of cache that all its texts which have not ended may need
     texts: int = 0  # and how many these are
     turn: int = 0  # the step in which it last had one

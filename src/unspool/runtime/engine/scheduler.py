@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ...core.asks import Draw, Look
 from ...core.errors import BadRequest, UnspoolError
 from .admission import admitted, refuse_impossible
 from .bounds import refuse_outgrown, rows_asked
 from .chunked_prefill import chunks
-from .job import LIVE, Account, Job
+from .job import LIVE, Account, Job, rows_of
 from .model_runner import ModelRunner
 from .shares import Shares
 from .turns import AllAtOnce, StepTimes, Turns
@@ -158,10 +159,11 @@ class Scheduler:
         job.seconds += seconds
         self._turns.charge(job, seconds)
 
-    def ran(self, name: str, jobs: list[Job], rows: list[int], seconds: float) -> None:
-        """A forward over so many rows of each took so long; those who only write on are in nobody's way."""
+    def ran(self, name: str, jobs: list[Job], replies: Sequence[Any], seconds: float) -> None:
+        """A forward that gave these answers took so long; those who only write on are in nobody's way."""
         if not self._turns.watches or any(self._multi_step.goes_on(job, name) for job in jobs):
             return
+        rows = [rows_of(reply) for reply in replies]
         self._times[name].add(sum(rows), seconds)
         each = self._times[name].each
         for job, count in zip(jobs, rows, strict=True):

@@ -4,8 +4,9 @@ All who live together share the engine's steps, and a step takes as long as all 
 a text that needs one row would make every token of that text as slow as its own, and so would six searches that think
 a little longer than it does. So requests whose part of a step is larger than that of the least take turns: they have a
 quarter of the time, all of them together, and the others have the rest. What counts is how much longer steps take with
-them, by the clock: their rows, what their decoders do between two asks, and whatever else they cause. What a text
-contains does not depend on it, only when it comes.
+them, by the clock: their rows, what their decoders do between two asks, and whatever else they cause. Where requests
+of several clients live together it is clients who take turns, each with all its requests, so that nobody has more of
+the time by sending more of them. What a text contains does not depend on it, only when it comes.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ class StepTimes:
         return self.seconds / self.rows if self.rows else 0.0
 
 
+Party = Account | str  # who takes turns: requests, or clients by their names
+
+
 class AllAtOnce:
     """Everybody takes part in every step: the requests are all of one account."""
 
@@ -86,10 +90,12 @@ class Turns:
         self._debt = 0.0  # seconds that those who take long are ahead of the others
         self._usual = 0.0  # seconds that a step takes without them, of late; 0 before the first
         self._least = 0.0  # seconds that the one who takes least has of a step, of late; 0 before the first
-        self._smallest: Account | None = None  # who that is
-        self._expected: dict[Account, float] = {}  # seconds of everybody in this step
-        self._taken: dict[Account, float] = {}  # and what it was so far
-        self._long: set[Account] = set()  # who takes longer than the others
+        self._smallest: Party | None = None  # who that is
+        self._by_client = False  # whether there are several clients, so that it is they who take turns
+        self._turn: dict[Party, int] = {}  # the step in which each last had one
+        self._expected: dict[Party, float] = {}  # seconds of everybody in this step
+        self._taken: dict[Party, float] = {}  # and what it was so far
+        self._long: set[Party] = set()  # who takes longer than the others
         self._others = False  # whether anybody lives beside those
         self._ahead = 0.0  # seconds of this step that those had
         self._mixed = 0  # steps in a row with some of them
@@ -104,62 +110,71 @@ class Turns:
         self._surprised = self._reads = False
         self._taken.clear()
         self._long.clear()
-        self._expected = dict.fromkeys((job.account for job in live), 0.0)
+        accounts = dict.fromkeys(job.account for job in live)
+        self._by_client = len({account.client for account in accounts}) > 1
+        self._expected = dict.fromkeys(map(self._party, accounts), 0.0)
+        self._turn = {party: self._turn.get(party, 0) for party in self._expected}
         self._others = False
         if len(self._expected) < 2:
             return list(wanting)
         parts = {job: seconds(job) for job in wanting}
         for job, part in parts.items():
-            self._expected[job.account] += part
+            self._expected[self._party(job.account)] += part
         fair = ALIKE * self._least_of_late()
-        self._long.update(account for account, seconds in self._expected.items() if seconds > fair)
+        self._long.update(party for party, seconds in self._expected.items() if seconds > fair)
         self._others = len(self._long) < len(self._expected)
-        return [job for job in parts if job.account not in self._long] + self._portion(parts)
+        return [job for job in parts if self._party(job.account) not in self._long] + self._portion(parts)
+
+    def _party(self, account: Account) -> Party:
+        return account.client if self._by_client else account
 
     def _least_of_late(self) -> float:
         """What the one who takes least takes, or took if it has just gone: its next text may be about to come."""
-        known = {account: seconds for account, seconds in self._expected.items() if seconds}
+        known = {party: seconds for party, seconds in self._expected.items() if seconds}
         if known:
-            account = min(known, key=lambda one: known[one])
-            if self._smallest in self._expected or known[account] <= self._least or not self._least:
-                self._smallest, self._least = account, known[account]
+            party = min(known, key=lambda one: known[one])
+            if self._smallest in self._expected or known[party] <= self._least or not self._least:
+                self._smallest, self._least = party, known[party]
             else:
-                self._least += (known[account] - self._least) / RECENT
+                self._least += (known[party] - self._least) / RECENT
         return self._least
 
     def _portion(self, parts: Mapping[Job, float]) -> list[Job]:
         """Of those who take long, who goes now: whose turns are longest ago, as many as are in nobody's way."""
         if self._others and (self._debt > 0 or self._mixed == RECENT):  # now and then a step shows what is usual
             return []
-        long = sorted((job for job in parts if job.account in self._long), key=lambda job: (job.account.turn, job.turn))
+        long = [job for job in parts if self._party(job.account) in self._long]
+        long.sort(key=lambda job: (self._turn[self._party(job.account)], job.turn))
         found: list[Job] = []
-        taken: dict[Account, float] = {}
+        taken: dict[Party, float] = {}
         for job in long:
             if found and sum(taken.values()) + parts[job] > self._usual / LEAD:
                 break
             found.append(job)
-            self._expected[job.account] = taken[job.account] = taken.get(job.account, 0.0) + parts[job]
+            party = self._party(job.account)
+            self._expected[party] = taken[party] = taken.get(party, 0.0) + parts[job]
         return found
 
     def charge(self, job: Job, seconds: float) -> None:
         """A request took so long."""
-        account = job.account
+        account, party = job.account, self._party(job.account)
         account.steps += account.turn != self._number
-        job.turn = account.turn = self._number
-        self._taken[account] = self._taken.get(account, 0.0) + seconds
-        if len(self._expected) > 1 and account not in self._long and self.over(account):
-            self._long.add(account)
+        job.turn = account.turn = self._turn[party] = self._number
+        self._taken[party] = self._taken.get(party, 0.0) + seconds
+        if len(self._expected) > 1 and party not in self._long and self.over(account):
+            self._long.add(party)
             self._surprised = True
-            seconds = self._taken[account]
-        if account in self._long:
+            seconds = self._taken[party]
+        if party in self._long:
             self._ahead += seconds
 
     def expected(self, asking: Sequence[Job], seconds: Callable[[Job], float]) -> list[Job]:
         """Whom the models are asked for now that this is known; who wants far more than anybody knew waits a step."""
-        more: dict[Account, float] = {}
+        more: dict[Party, float] = {}
         for job in asking:
-            more[job.account] = more.get(job.account, 0.0) + seconds(job)
-        return [job for job in asking if not self.over(job.account, more[job.account])]
+            party = self._party(job.account)
+            more[party] = more.get(party, 0.0) + seconds(job)
+        return [job for job in asking if not self.over(job.account, more[self._party(job.account)])]
 
     def over(self, account: Account, more: float = 0.0) -> bool:
         """Whether it has taken, or would take, far more of this step than was to be expected.
@@ -168,10 +183,11 @@ class Turns:
         """
         if len(self._expected) < 2:
             return False
-        if self._surprised and account.steps < YOUNG and account not in self._taken:
+        party = self._party(account)
+        if self._surprised and account.steps < YOUNG and party not in self._taken:
             return True
-        taken = self._taken.get(account, 0.0) + more
-        return taken > 2 * max(BRIEF, self._usual, self._least, self._expected.get(account, 0.0))
+        taken = self._taken.get(party, 0.0) + more
+        return taken > 2 * max(BRIEF, self._usual, self._least, self._expected.get(party, 0.0))
 
     def read(self) -> None:
         """Prompts are read in this step."""
