@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 from ...core.asks import TARGET, Check, Checked, Done, Draw, Emit, Keep, Price, Scores, Write, Written
@@ -30,6 +30,7 @@ from .contracts import Model
 from .job import ENDED, Account, Job, forwards_of, rows_of
 from .model_runner import ModelRunner
 from .scheduler import Scheduler
+from .turns import PAUSE
 
 
 class Engine:
@@ -108,6 +109,8 @@ class Engine:
         """Advance every request whose turn it is by one forward; False when nothing is left to do."""
         self.admit()
         going = self._scheduler.begin()
+        if self._scheduler.pauses:
+            sleep(PAUSE)
         self._emit(going)
         step = self._scheduler.schedule(going)
         for job, error in step.refused:

@@ -92,6 +92,11 @@ class Scheduler:
             return wanting
         return self._turns.begin(wanting, self._part, self.live)
 
+    @property
+    def pauses(self) -> bool:
+        """Whether nobody goes in this step, though some could: see `Turns`."""
+        return self._turns.pauses
+
     def may_go_on(self, job: Job) -> bool:
         """Whether a request may go on in this step, or has had more of it than was to be expected."""
         return not self._turns.over(job.account)

@@ -17,6 +17,7 @@ from time import perf_counter
 
 from .job import RECENT, Account, Job
 
+PAUSE, PAUSES = 0.001, 60  # seconds, and how often, that those who take longer wait for one who has just gone
 BRIEF = 0.001  # seconds of a step that nobody is stopped for in the middle of it
 ALIKE = 1.5  # who takes no more than so many times what the least takes has its part in every step
 LEAD = 3  # seconds that the others have for every second of those who take long
@@ -62,6 +63,7 @@ class AllAtOnce:
     """Everybody takes part in every step: the requests are all of one account."""
 
     watches = False
+    pauses = False
 
     def expected(self, asking: list[Job], seconds: Callable[[Job], float]) -> list[Job]:
         """All of them."""
@@ -99,6 +101,8 @@ class Turns:
         self._others = False  # whether anybody lives beside those
         self._ahead = 0.0  # seconds of this step that those had
         self._mixed = 0  # steps in a row with some of them
+        self._patience = 0  # pauses that they make before they go on alone
+        self.pauses = False  # whether this step is one
         self._surprised = False  # whether somebody took far longer than was to be expected
         self._reads = False  # whether prompts are read in this step, so that it tells nothing about others
         self._began = 0.0
@@ -114,10 +118,12 @@ class Turns:
         self._by_client = len({account.client for account in accounts}) > 1
         self._expected = dict.fromkeys(map(self._party, accounts), 0.0)
         self._turn = {party: self._turn.get(party, 0) for party in self._expected}
-        self._others = False
+        parts = {job: seconds(job) for job in wanting}
+        self._others, self.pauses = False, self._waits(parts)
+        if self.pauses:
+            return []
         if len(self._expected) < 2:
             return list(wanting)
-        parts = {job: seconds(job) for job in wanting}
         for job, part in parts.items():
             self._expected[self._party(job.account)] += part
         fair = ALIKE * self._least_of_late()
@@ -127,6 +133,20 @@ class Turns:
 
     def _party(self, account: Account) -> Party:
         return account.client if self._by_client else account
+
+    def _waits(self, parts: Mapping[Job, float]) -> bool:
+        """Whether to wait for one who takes little and has just gone: its next text would wait for a whole step.
+
+        So does a disk that waits before it seeks elsewhere (anticipatory scheduling). It is only done where the step
+        would take longer than the wait.
+        """
+        if self._smallest in self._expected:
+            self._patience = PAUSES
+            return False
+        if min(parts.values(), default=0.0) <= max(PAUSE * PAUSES, ALIKE * self._least):
+            return False
+        self._patience -= 1
+        return self._patience >= 0
 
     def _least_of_late(self) -> float:
         """What the one who takes least takes, or took if it has just gone: its next text may be about to come."""
