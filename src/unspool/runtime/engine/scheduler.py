@@ -30,8 +30,8 @@ class Scheduler:
     """Keeps the queue and decides what is run in every step.
 
     A request is admitted when the cache has room for all it may need; one account may hold a `share` of the cache and
-    of the `places` (see `Shares`). Where several accounts live together, one whose texts take long in every step takes
-    turns with the others (see `Turns`). A long prompt is read in chunks while others write.
+    of the `places` (see `Shares`). Where requests of several clients live together, or several of one, those who take
+    long in every step take turns (see `Turns`). A long prompt is read in chunks while others write.
     """
 
     def __init__(self, runner: ModelRunner, places: float, share: float) -> None:
