@@ -329,15 +329,16 @@ def test_a_step_in_which_prompts_are_read_says_nothing_about_those_who_take_long
     assert went >= 340  # all but those steps that show what is usual
 
 
-def test_who_takes_long_waits_for_one_whose_next_text_is_about_to_come(clock):
+@pytest.mark.parametrize("clients", ["a", "b"])
+def test_who_takes_long_waits_for_one_whose_next_text_is_about_to_come(clock, clients):
     engine = engine_of(clock)
     turns, began = [[] for _ in range(3)], 0.0
     for own in turns:
-        engine.submit(slow(clock, 0.3, own), (2,), Philox(0), stop=Stop(), account=Account())
+        engine.submit(slow(clock, 0.3, own), (2,), Philox(0), stop=Stop(), account=Account(clients))
     for number in range(5):
-        job = engine.submit(plain(), (1,), Philox(number), stop=Stop(most=200), account=Account())
+        job = engine.submit(plain(), (1,), Philox(number), stop=Stop(most=200), account=Account("a"))
         came = written(engine, job, clock, 200)
-        if number:
+        if number > 1:  # by then the others have had their turns
             assert came[0] - began <= 3 * START
         engine.step()  # in which it ends
         engine.step()

@@ -151,7 +151,8 @@ class Turns:
     def _least_of_late(self) -> float:
         """What the one who takes least takes, or took if it has just gone: its next text may be about to come."""
         known = {party: seconds for party, seconds in self._expected.items() if seconds}
-        if known:
+        back = self._smallest in self._expected and self._smallest not in known  # with a text that is yet to begin
+        if known and not back:
             party = min(known, key=lambda one: known[one])
             if self._smallest in self._expected or known[party] <= self._least or not self._least:
                 self._smallest, self._least = party, known[party]
