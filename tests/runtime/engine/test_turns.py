@@ -368,22 +368,22 @@ def test_a_round_that_takes_long_once_counts_little(clock):
     assert job.host_seconds == pytest.approx(0.001)
 
 
-@pytest.mark.parametrize("texts", [1, 4])
+@pytest.mark.parametrize("texts", [1, 3])
 def test_a_client_has_no_more_of_the_time_by_sending_more_requests(clock, texts):
     engine = engine_of(clock)
-    job = engine.submit(plain(), (1,), Philox(0), stop=Stop(most=600), account=Account("a"))
+    job = engine.submit(plain(), (1,), Philox(0), stop=Stop(most=300), account=Account("a"))
     quiet = gaps(written(engine, job, clock, 20))
     others = []
-    for _ in range(30):
+    for _ in range(12):
         account = Account("b")
         others += [
             engine.submit(plain(), (2,), Philox(0), stop=Stop(most=10**6), account=account) for _ in range(texts)
         ]
-    busy = gaps(written(engine, job, clock, 600)[20:])
+    busy = gaps(written(engine, job, clock, 300)[20:])
     assert sum(busy) <= 1.5 * len(busy) * max(quiet)
     wrote = [len(one.tokens) for one in others]
     assert min(wrote) >= 0.8 * max(wrote) - 1
-    assert sum(wrote) >= 580
+    assert sum(wrote) >= 280
 
 
 def test_of_several_clients_with_many_requests_each_has_its_turn(clock):
