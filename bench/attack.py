@@ -2,12 +2,14 @@
 
     python bench/attack.py [--model smollm2] [--diffusion smollm2-diffusion] [--only TEXT] [--json FILE]
 
-Every attack is bounded in number and time, and goes to 127.0.0.1 alone. For each: what the attacker was told, what
-/readyz says afterwards, the gaps between pieces of the other client's texts before and during it, the memory of the
-server, what is still live or reserved when all have gone, and whether the next short request is answered; a server that
-does not answer is replaced before the next attack. At the end SIGTERM with a request under way: what its client is told
-and how long the process takes to end. The exit status tells whether everything held. With --json FILE a Markdown page
-of the same name is written beside it.
+The two have keys of their own. Every attack is bounded in number and time, and goes to 127.0.0.1 alone. For each: what
+the attacker was told, what /readyz says afterwards, the gaps between pieces of the other client's texts before and
+during it, the memory of the server, what is still live or reserved when all have gone, and whether the next short
+request is answered; a server that does not answer is replaced before the next attack. At the end SIGTERM with a
+request under way: what its client is told and how long the process takes to end. The exit status tells whether
+everything held. With --json FILE a Markdown page of the same name is written beside it; what the file has of other
+attacks, or of other models, stays there if it is of the same commit, so that a long table can be made in several
+sittings.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import signal
 import socket
 import statistics
@@ -25,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ SETTLE = 25.0  # seconds after which nothing of an attack may be left
 SLOWER = 2.0  # how many times longer others may wait for a piece, on the mean
 GRACE = 3.0
 OPTIONS = ("--timeout", "10", "--patience", "5", "--grace", f"{GRACE:g}", "--stalled", "8", "--max-tokens", "256")
-KEY = "attack"
+KEYS = {"reader": "a-key-to-read-with", "attacker": "a-key-to-attack-with"}  # clients, each with its own
 LEFT = ("live_requests", "live_texts", "queue_length", "cache_tokens_reserved")
 START = 300.0  # seconds for a model to be loaded
 
@@ -52,9 +53,12 @@ class Running:
             port = free.getsockname()[1]
         command = [sys.executable, "-m", "unspool", "serve", "-m", model, "--port", str(port), *options]
         self._told = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
-        environment = {**os.environ, "UNSPOOL_API_KEY": KEY}
-        self.process = subprocess.Popen(command, stderr=self._told, env=environment)
-        self.server = Server("127.0.0.1", port, self.process.pid, KEY)
+        with tempfile.NamedTemporaryFile("w", suffix=".toml", delete=False) as keys:  # which only its owner can read
+            keys.write("".join(f'[{name}]\nkey = "{key}"\n' for name, key in KEYS.items()))
+        self._keys = Path(keys.name)
+        self.process = subprocess.Popen([*command, "--keys", keys.name], stderr=self._told)
+        self.server = Server("127.0.0.1", port, self.process.pid, KEYS["reader"])
+        self.attacked = replace(self.server, key=KEYS["attacker"])
         until = time.monotonic() + START
         while asyncio.run(ready(self.server)) != "ready":
             if self.process.poll() is not None or time.monotonic() > until:
@@ -71,6 +75,7 @@ class Running:
         """End it at once."""
         self.process.kill()
         self.process.wait(30)
+        self._keys.unlink(missing_ok=True)
 
 
 @dataclass
@@ -132,15 +137,15 @@ async def left(server: Server) -> dict[str, float] | None:
     return found
 
 
-async def attacked(server: Server, attack: Attack) -> dict[str, Any]:
-    """One attack, and what came of it for everybody."""
+async def attacked(server: Server, by: Server, attack: Attack) -> dict[str, Any]:
+    """One attack by a client, and what came of it for another."""
     reader, memory = Reader(), server.memory()
     reading = asyncio.create_task(reader.stream(server))
     began = time.monotonic()
     while time.monotonic() - began < CALM or (len(reader.gaps) < 8 and time.monotonic() - began < 4 * CALM):
         await asyncio.sleep(0.1)
     start = time.monotonic()
-    answer = await attack.go(server)
+    answer = await attack.go(by)
     await asyncio.sleep(max(0.0, LEAST - (time.monotonic() - start)))
     end = time.monotonic()
     state = await ready(server)
@@ -199,10 +204,20 @@ def ended(running: Running) -> dict[str, Any]:
 
 def page(result: dict[str, Any]) -> str:
     """The result as Markdown."""
-    lines = ["# One client against another", "", f"`{result['command']}`", ""]
-    lines += ["| Attack | Told | /readyz | Gap, mean | Gap, median | Gap, max | RSS, MB | Left | Next request | Held |"]
+    lines = ["# One client against another", "", f"`{result['command']}`"]
+    for model in dict.fromkeys(row["model"] for row in result["attacks"]):
+        lines += ["", f"## {model}", "", *_table([row for row in result["attacks"] if row["model"] == model])]
+        if model in result["ends"]:
+            lines += ["", _end(result["ends"][model])]
+    for name, why in result["skipped"].items():
+        lines += ["", f"Not run, {name}: {why}"]
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    lines = ["| Attack | Told | /readyz | Gap, mean | Gap, median | Gap, max | RSS, MB | Left | Next request | Held |"]
     lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
-    for row in result["attacks"]:
+    for row in rows:
         before, during = row["gap_before"], row["gap_during"]
         figures = ((before[x], during[x]) for x in ("mean", "median", "max"))
         gaps = [f"{calm:.3f} → {busy:.3f} s (× {_ratio(busy, calm)})" for calm, busy in figures]
@@ -211,13 +226,13 @@ def page(result: dict[str, Any]) -> str:
         memory = " → ".join(map(str, row["rss_mb"]))
         cells = [row["attack"], row["answer"], row["readyz"], *gaps, memory, rest, row["next_request"]]
         lines.append(f"| {' | '.join(cells)} | {'yes' if row['held'] else '**no**'} |")
-    for name, end in result["ends"].items():
-        fine = "" if end["held"] else " **Too late.**"
-        lines += ["", f"SIGTERM to {name} with a request under way, {end['grace']:g} s of grace: the client was told "]
-        lines[-1] += f"{end['answer']}, the process ended with {end['status']} after {end['seconds']:g} s.{fine}"
-    for name, why in result["skipped"].items():
-        lines += ["", f"Not run, {name}: {why}"]
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+def _end(end: dict[str, Any]) -> str:
+    told = f"SIGTERM with a request under way, {end['grace']:g} s of grace: the client was told {end['answer']}, the "
+    fine = "" if end["held"] else " **Too late.**"
+    return f"{told}process ended with {end['status']} after {end['seconds']:g} s.{fine}"
 
 
 def _ratio(during: float, before: float) -> str:
@@ -229,7 +244,7 @@ def sent(model: str, attacks: Sequence[Attack]) -> tuple[list[dict[str, Any]], d
     running, rows = Running(model), list[dict[str, Any]]()
     try:
         for attack in attacks:
-            rows.append(asyncio.run(attacked(running.server, attack)))
+            rows.append({"model": model, **asyncio.run(attacked(running.server, running.attacked, attack))})
             print(f"{attack.name}: {rows[-1]['answer']}; held: {rows[-1]['held']}", file=sys.stderr, flush=True)
             if not rows[-1]["well"]:
                 running.kill()
@@ -237,6 +252,22 @@ def sent(model: str, attacks: Sequence[Attack]) -> tuple[list[dict[str, Any]], d
         return rows, ended(running)
     finally:
         running.kill()
+
+
+def _saved(path: Path, result: dict[str, Any]) -> None:
+    """Write a result and its page, beside what is there of other attacks from the same commit."""
+    from record import save  # with what it asks about the machine, it takes long to import
+
+    there = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    save(str(path), result)
+    on = json.loads(path.read_text(encoding="utf-8"))["machine"]
+    if there is not None and there["machine"]["commit"] == on["commit"] and there["command"] == result["command"]:
+        made = {(row["model"], row["attack"]) for row in result["attacks"]}
+        kept = [row for row in there["attacks"] if (row["model"], row["attack"]) not in made]
+        result = {**result, "attacks": kept + result["attacks"], "ends": {**there["ends"], **result["ends"]}}
+        save(str(path), result)
+    about = ", ".join(f"{name} {on[name]}" for name in ("cpu", "cores", "threads", "python", "torch", "commit"))
+    path.with_suffix(".md").write_text(f"{page(result)}\n{about}\n", encoding="utf-8")
 
 
 def _meant(name: str, only: str) -> bool:
@@ -264,12 +295,7 @@ def main() -> None:
         result["ends"][model] = end
     print(page(result))
     if args.json:
-        from record import save  # with what it asks about the machine, it takes long to import
-
-        save(args.json, result)
-        on = json.loads(Path(args.json).read_text(encoding="utf-8"))["machine"]
-        about = ", ".join(f"{name} {on[name]}" for name in ("cpu", "cores", "threads", "python", "torch", "commit"))
-        Path(args.json).with_suffix(".md").write_text(f"{page(result)}\n{about}\n", encoding="utf-8")
+        _saved(Path(args.json), result)
     held = [row["held"] for row in result["attacks"]] + [end["held"] for end in result["ends"].values()]
     sys.exit(0 if held and all(held) else 1)
 

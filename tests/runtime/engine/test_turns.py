@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,17 +11,17 @@ from hypothesis import strategies as st
 from test_engine import JOBS, alone, slotted
 from toy import Toy
 
-from unspool.core.asks import Done, Emit, Score
+from unspool.core.asks import Done, Emit, Keep, Score
 from unspool.core.chance import Philox
 from unspool.core.chosen import chosen
 from unspool.core.stop import Stop
-from unspool.core.tree import ROOT, Tree
+from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.rules.decode import plain
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.engine.job import Account
-from unspool.runtime.engine.turns import StepTimes
+from unspool.runtime.engine.turns import PAUSES, StepTimes, Turns
 
 START, EACH = 0.010, 0.001  # seconds of a forward, and of each of its rows
 
@@ -41,8 +42,21 @@ class Timed(CachedModel):
     clock: Clock
 
     def score(self, asked):
-        self.clock.now += START + EACH * sum(len(one.tree) + 1 for one in asked)
-        return super().score(asked)
+        given = zip(asked, super().score(asked), strict=True)
+        answers = [replace(answer, rows=len(one.tree) + 1) for one, answer in given]  # as if nothing were ever known
+        self.clock.now += START + EACH * sum(answer.rows for answer in answers)
+        return answers
+
+
+class Computing(CachedModel):
+    """The same, for the rows that were really computed."""
+
+    clock: Clock
+
+    def score(self, asked):
+        answers = super().score(asked)
+        self.clock.now += START + EACH * sum(answer.rows for answer in answers)
+        return answers
 
 
 @pytest.fixture
@@ -57,6 +71,12 @@ def engine_of(clock):
     model = Timed(Toy(vocab=4, room=4000))
     model.clock = clock
     return Engine({"target": model})
+
+
+def jobs_of(clock, count):
+    """So many requests, each of an account of its own."""
+    engine = engine_of(clock)
+    return [engine.submit(plain(), (1,), Philox(0), account=Account()) for _ in range(count)]
 
 
 def slow(clock, seconds, turns=None, rows=0, rounds=10**6):
@@ -259,7 +279,7 @@ def test_no_text_depends_on_turns(seconds, shared):
 
 def test_a_pace_is_the_line_through_what_was_seen():
     pace = StepTimes()
-    assert (pace.start, pace.each) == (0.0, 0.0)
+    assert pace.each == 0.0
     pace.add(4, 0.2)
     assert pace.each == pytest.approx(0.05)  # nothing else is known yet
     for rows in (1, 30, 2, 64, 8):
@@ -268,8 +288,152 @@ def test_a_pace_is_the_line_through_what_was_seen():
         pace.add(1, 0.032)
         pace.add(50, 0.13)
     assert pace.each == pytest.approx(0.002)
-    assert pace.start == pytest.approx(0.03)
     for _ in range(1000):
         pace.add(1, 0.001)
         pace.add(50, 0.0001)
     assert pace.each == 0.0
+
+
+def test_those_who_think_a_little_longer_than_the_least_do_not_all_take_part(clock):
+    engine = engine_of(clock)
+    job = engine.submit(plain(), (1,), Philox(0), stop=Stop(most=900), account=Account())
+    quiet = gaps(written(engine, job, clock, 20))
+    turns = [[] for _ in range(6)]
+    for own in turns:  # each of them an eighth of a forward: in nobody's way, if there were one of them
+        engine.submit(slow(clock, START / 8, own), (2,), Philox(0), stop=Stop(), account=Account())
+    busy = gaps(written(engine, job, clock, 900)[20:])
+    assert sum(busy) <= 1.5 * len(busy) * max(quiet)
+    assert min(map(len, turns)) >= 0.7 * max(map(len, turns)) - 1
+    assert sum(map(len, turns)) >= 0.8 * len(busy)  # and their part of the time is not left idle
+
+
+def held(texts):
+    """A search that holds so many texts and goes on with one of them: one row in every round."""
+
+    def method(text, chance, warp, stop):
+        yield Keep(NOTHING, (ROOT,) * texts, tuple(range(texts)))
+        yield Score()
+        for number in range(10**6):
+            yield Keep(NOTHING, tuple(~leaf for leaf in range(texts)), (number % texts, *[None] * (texts - 1)))
+            yield Score()
+
+    return method
+
+
+def test_what_counts_are_the_rows_that_were_computed(clock):
+    engine = Engine({"target": (model := Computing(Toy(vocab=8, room=4000)))})
+    model.clock = clock
+    job = engine.submit(plain(), (1,), Philox(0), stop=Stop(most=200), account=Account())
+    other = engine.submit(held(8), (2,), Philox(0), stop=Stop(), account=Account())
+    written(engine, job, clock, 200)
+    assert other.trace.forwards["target"] >= 190
+
+
+def test_who_makes_steps_longer_is_charged_for_it_whatever_was_seen_of_it(clock):
+    turns, (light, heavy) = Turns(), jobs_of(clock, 2)
+    parts, went = {light: 0.001, heavy: 0.002}, 0
+    for _ in range(400):
+        going = turns.begin([light, heavy], parts.__getitem__, [light, heavy])
+        for job in going:
+            turns.charge(job, parts[job])
+        clock.now += START + 3 * START * (heavy in going)
+        went += heavy in going
+        turns.end()
+    assert went >= 20
+    assert clock.now <= 1.5 * 400 * START
+
+
+def test_a_step_in_which_prompts_are_read_says_nothing_about_those_who_take_long(clock):
+    turns, (light, heavy) = Turns(), jobs_of(clock, 2)
+    parts, went = {light: 0.001, heavy: 0.002}, 0
+    for number in range(400):
+        going = turns.begin([light, heavy], parts.__getitem__, [light, heavy])
+        for job in going:
+            turns.charge(job, parts[job])
+        clock.now += START
+        if number % 2:
+            clock.now += 20 * START
+            turns.read()
+        went += heavy in going
+        turns.end()
+    assert went >= 340  # all but those steps that show what is usual
+
+
+@pytest.mark.parametrize("clients", ["a", "b"])
+def test_who_takes_long_waits_for_one_whose_next_text_is_about_to_come(clock, clients):
+    engine = engine_of(clock)
+    turns, began = [[] for _ in range(3)], 0.0
+    for own in turns:
+        engine.submit(slow(clock, 0.3, own), (2,), Philox(0), stop=Stop(), account=Account(clients))
+    for number in range(5):
+        job = engine.submit(plain(), (1,), Philox(number), stop=Stop(most=200), account=Account("a"))
+        came = written(engine, job, clock, 200)
+        if number > 1:  # by then the others have had their turns
+            assert came[0] - began <= 3 * START
+        engine.step()  # in which it ends
+        engine.step()
+        began = clock.now
+    before = sum(map(len, turns))
+    for _ in range(PAUSES + 3):  # but not for ever
+        engine.step()
+    assert sum(map(len, turns)) > before
+    assert min(map(len, turns)) >= 4
+
+
+def test_a_round_that_takes_long_once_counts_little(clock):
+    (job,) = jobs_of(clock, 1)
+    for seconds in [0.001] * 20:
+        job.begin_round()
+        job.seconds += seconds
+    assert job.host_seconds == pytest.approx(0.001)
+    job.begin_round()
+    job.seconds += 0.017
+    assert job.host_seconds == pytest.approx(0.003)
+    for _ in range(20):
+        job.begin_round()
+        job.seconds += 0.017
+    assert 0.014 <= job.host_seconds <= 0.017
+    job.begin_round()
+    job.seconds += 0.001
+    assert job.host_seconds == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("texts", [1, 3])
+def test_a_client_has_no_more_of_the_time_by_sending_more_requests(clock, texts):
+    engine = engine_of(clock)
+    job = engine.submit(plain(), (1,), Philox(0), stop=Stop(most=300), account=Account("a"))
+    quiet = gaps(written(engine, job, clock, 20))
+    others = []
+    for _ in range(12):
+        account = Account("b")
+        others += [
+            engine.submit(plain(), (2,), Philox(0), stop=Stop(most=10**6), account=account) for _ in range(texts)
+        ]
+    busy = gaps(written(engine, job, clock, 300)[20:])
+    assert sum(busy) <= 1.5 * len(busy) * max(quiet)
+    wrote = [len(one.tokens) for one in others]
+    assert min(wrote) >= 0.8 * max(wrote) - 1
+    assert sum(wrote) >= 280
+
+
+def test_of_several_clients_with_many_requests_each_has_its_turn(clock):
+    engine = engine_of(clock)
+    job = engine.submit(plain(), (1,), Philox(0), stop=Stop(most=900), account=Account("a"))
+    wrote = {}
+    for client, count in (("b", 12), ("c", 3)):
+        wrote[client] = [[] for _ in range(count)]
+        for own in wrote[client]:
+            engine.submit(slow(clock, 0.02, own), (2,), Philox(0), stop=Stop(), account=Account(client))
+    written(engine, job, clock, 900)
+    turns = {client: sum(map(len, own)) for client, own in wrote.items()}
+    assert turns["c"] >= 0.8 * turns["b"]
+
+
+def test_requests_of_one_client_take_turns_among_themselves(clock):
+    engine = engine_of(clock)
+    job = engine.submit(plain(), (1,), Philox(0), stop=Stop(most=600), account=Account("a"))
+    quiet = gaps(written(engine, job, clock, 20))
+    for _ in range(3):
+        engine.submit(slow(clock, 0.05), (2,), Philox(0), stop=Stop(), account=Account("a"))
+    busy = gaps(written(engine, job, clock, 600)[20:])
+    assert sum(busy) <= 1.5 * len(busy) * max(quiet)

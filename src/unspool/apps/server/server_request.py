@@ -65,7 +65,8 @@ class ServerRequest:
         """Queue all its texts, or none and raise why."""
         before = len(engine.waiting)
         try:
-            self.writers = lm.writers(engine, self.prompts, self.settings, self.method, self.patience, Account())
+            account = Account(self.client)
+            self.writers = lm.writers(engine, self.prompts, self.settings, self.method, self.patience, account)
         except Exception:
             for job in list(engine.waiting)[before:]:  # of prompts before the one that cannot be used
                 engine.cancel(job)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 from ...core.asks import TARGET, Check, Checked, Done, Draw, Emit, Keep, Price, Scores, Write, Written
@@ -30,6 +30,7 @@ from .contracts import Model
 from .job import ENDED, Account, Job, forwards_of, rows_of
 from .model_runner import ModelRunner
 from .scheduler import Scheduler
+from .turns import PAUSE
 
 
 class Engine:
@@ -110,6 +111,8 @@ class Engine:
         """Advance every request whose turn it is by one forward; False when nothing is left to do."""
         self.admit()
         going = self._scheduler.begin()
+        if self._scheduler.pauses:
+            sleep(PAUSE)
         self._emit(going)
         step = self._scheduler.schedule(going)
         for job, error in step.refused:
@@ -200,7 +203,8 @@ class Engine:
             self._end(job, end.value, None)
         except Exception as error:
             self._end(job, None, error)
-        spent, job.seconds = perf_counter() - began, 0.0
+        spent = perf_counter() - began
+        job.begin_round()
         self._scheduler.charge(job, spent)
         if after_check:
             trace.seconds_rule += spent
@@ -228,7 +232,7 @@ class Engine:
 
     def _run(self, name: str, jobs: list[Job]) -> None:
         """One forward of a model for all these, and what follows from it for each."""
-        rows, began = self._scheduler.rows(name, jobs), perf_counter()
+        began = perf_counter()
         try:
             replies = self._runner.answers(name, jobs)
         except Exception as error:
@@ -239,7 +243,7 @@ class Engine:
                 self._run(name, [job])
             return
         spent = perf_counter() - began
-        self._scheduler.ran(name, jobs, rows, spent)
+        self._scheduler.ran(name, jobs, replies, spent)
         for job, reply in zip(jobs, replies, strict=True):
             job.trace.forwards[name] += forwards_of(reply)
             job.trace.rows[name] += rows_of(reply)

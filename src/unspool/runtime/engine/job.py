@@ -35,13 +35,18 @@ from ...core.tree import NOTHING, Tree
 from .contracts import Session
 
 WAITING, LIVE, ENDED = "waiting", "live", "ended"
+RECENT = 8  # rounds, or steps, over which a mean is taken of what they took of late
 PARTING = 64  # asks that a decoder may still make when its time is over
 
 
 @dataclass(eq=False)
 class Account:
-    """Whose texts these are: those of one account share their part of every step, and of the cache (see `Shares`)."""
+    """One request's texts, which share their part of every step, and of the cache (see `Shares`).
 
+    Where requests of several clients live together, all accounts of a client share its part of a step (see `Turns`).
+    """
+
+    client: str = ""  # whose request it is, as far as is known
     room: int = 0  # tokens of cache that all its texts which have not ended may need
     texts: int = 0  # and how many these are
     turn: int = 0  # the step in which it last had one
@@ -77,7 +82,9 @@ class Job:
     tokens: list[int] = field(default_factory=list)  # all that it has emitted, whoever has read it since
     account: Account = field(default_factory=Account)
     turn: int = 0  # the step in which it last had one
-    seconds: float = 0.0  # that its last round took: decoder, forward and verification
+    seconds: float = 0.0  # that its decoder and its verification took in its last round
+    mean: float = 0.0  # and in those before that, of late
+    rows: int = 0  # of a model that its last round took
     slots: int = field(init=False)  # tokens of cache that it holds at most
 
     def __post_init__(self) -> None:
@@ -109,6 +116,19 @@ class Job:
     def late(self) -> bool:
         """Whether its time is over."""
         return self.deadline is not None and self.stop.clock() >= self.deadline
+
+    @property
+    def host_seconds(self) -> float:
+        """What its decoder and its verification take in a round; what lasts longer once, by chance, counts little."""
+        return min(self.seconds, self._mean)
+
+    @property
+    def _mean(self) -> float:
+        return self.mean + (self.seconds - self.mean) / RECENT if self.mean else self.seconds
+
+    def begin_round(self) -> None:
+        """Forget what the last round took, but for the mean of them."""
+        self.mean, self.seconds = self._mean, 0.0
 
     def begin(self) -> None:
         """Let its clock run, if it has one."""

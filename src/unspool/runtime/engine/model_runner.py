@@ -49,12 +49,6 @@ class ModelRunner:
         if TARGET in self.prefilling:
             job.trace.cached = len(job.text) - self.prefilling[TARGET].owed(job.sessions[TARGET])
 
-    def unread(self, job: Job, name: str) -> int:
-        """How many tokens of its prompt a forward has to read."""
-        if job.trace.forwards[name]:
-            return 0
-        return self.prefilling[name].owed(job.sessions[name]) if name in self.prefilling else len(job.text)
-
     def slots(self, job: Job, name: str) -> int | None:
         """For how many tokens a request holds cache of a model; None if that does not say."""
         return self._counting[name].holds(job.sessions[name]) if name in self._counting else None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from ...core.asks import TARGET, Draw, Look
+from ...core.asks import Draw, Look
 from ...core.errors import BadRequest, UnspoolError
 from .admission import admitted, refuse_impossible
 from .bounds import refuse_outgrown, rows_asked
 from .chunked_prefill import chunks
-from .job import LIVE, Account, Job
+from .job import LIVE, Account, Job, rows_of
 from .model_runner import ModelRunner
 from .shares import Shares
 from .turns import AllAtOnce, StepTimes, Turns
@@ -29,8 +30,8 @@ class Scheduler:
     """Keeps the queue and decides what is run in every step.
 
     A request is admitted when the cache has room for all it may need; one account may hold a `share` of the cache and
-    of the `places` (see `Shares`). Where several accounts live together, one whose texts take long in every step takes
-    turns with the others (see `Turns`). A long prompt is read in chunks while others write.
+    of the `places` (see `Shares`). Where requests of several clients live together, or several of one, those who take
+    long in every step take turns (see `Turns`). A long prompt is read in chunks while others write.
     """
 
     def __init__(self, runner: ModelRunner, places: float, share: float) -> None:
@@ -89,8 +90,12 @@ class Scheduler:
         wanting = [job for job in self.live if not job.reading]
         if isinstance(self._turns, AllAtOnce):
             return wanting
-        start = self._times[TARGET].start if TARGET in self._times else 0.0
-        return self._turns.begin(wanting, self._part, self.live, start)
+        return self._turns.begin(wanting, self._part, self.live)
+
+    @property
+    def pauses(self) -> bool:
+        """Whether nobody goes in this step, though some could: see `Turns`."""
+        return self._turns.pauses
 
     def may_go_on(self, job: Job) -> bool:
         """Whether a request may go on in this step, or has had more of it than was to be expected."""
@@ -107,7 +112,10 @@ class Scheduler:
                 groups.setdefault(self._group(job), []).append(job)
             except UnspoolError as error:
                 refused.append((job, error))
-        mixed = any(prompts.values()) or len(groups) > len({name for name, _ in groups})
+        reads = any(prompts.values())
+        if reads:
+            self._turns.read()
+        mixed = reads or len(groups) > len({name for name, _ in groups})
         self._multi_step.plan(self._held, mixed)
         return Step(groups, prompts, refused)
 
@@ -152,28 +160,34 @@ class Scheduler:
     # ---- what a step took
 
     def charge(self, job: Job, seconds: float) -> None:
-        """A request took so long."""
+        """The decoder of a request, or its verification, took so long."""
+        job.seconds += seconds
         self._turns.charge(job, seconds)
 
-    def rows(self, name: str, jobs: list[Job]) -> int:
-        """Rows of a forward, where somebody counts them."""
-        if not self._turns.watches:
-            return 0
-        return sum(rows_asked(job.ask, job.texts) + self._runner.unread(job, name) for job in jobs)
-
-    def ran(self, name: str, jobs: list[Job], rows: int, seconds: float) -> None:
-        """A forward over so many rows took so long; those who only write on are in nobody's way."""
-        if self._turns.watches and not any(self._multi_step.reach(job, name) for job in jobs):
-            self._times[name].add(rows, seconds)
-            for job in jobs:
-                self._turns.charge(job, self._seconds(job))
+    def ran(self, name: str, jobs: list[Job], replies: Sequence[Any], seconds: float) -> None:
+        """A forward that gave these answers took so long; those who only write on are in nobody's way."""
+        if not self._turns.watches or any(self._multi_step.reach(job, name) for job in jobs):
+            return
+        rows = [rows_of(reply) for reply in replies]
+        self._times[name].add(sum(rows), seconds)
+        each = self._times[name].each
+        for job, count in zip(jobs, rows, strict=True):
+            job.rows = count
+            if not job.trace.forwards[name]:  # its prompt is among them, which is read once
+                job.rows = rows_asked(job.ask, job.texts)
+                self._turns.read()
+            self._turns.charge(job, each * job.rows)
 
     def end(self) -> None:
         """The step is over."""
         self._turns.end()
 
     def _part(self, job: Job) -> float:
-        return job.seconds if job.answered else self._seconds(job)
+        """How much longer a step takes for a request, by its last round or, if it has asked already, by its ask."""
+        if not job.answered:
+            return self._seconds(job)
+        forward = self._times[job.asks].each * job.rows if job.rows and job.asks else 0.0
+        return job.host_seconds + forward
 
     def _seconds(self, job: Job) -> float:
         """How much longer a forward takes for what a request asks; who only writes on is in nobody's way."""

@@ -1,25 +1,29 @@
 """Turns: who takes long in every step waits in between, so that others go on at three quarters of their pace.
 
-All who live together share the engine's steps, and a step takes as long as its longest part: a beam of 64 beside a
-text that needs one row would make every token of that text as slow as its own. So requests whose part of a step is
-larger than the usual one take turns with all the others: one of them at a time, and again when the others have had
-three times as long as it took. What a text contains does not depend on it, only when it comes.
+All who live together share the engine's steps, and a step takes as long as all its parts together: a beam of 64 beside
+a text that needs one row would make every token of that text as slow as its own, and so would six searches that think
+a little longer than it does. So requests whose part of a step is larger than that of the least take turns: they have a
+quarter of the time, all of them together, and the others have the rest. What counts is how much longer steps take with
+them, by the clock: their rows, what their decoders do between two asks, and whatever else they cause. Where requests
+of several clients live together it is clients who take turns, each with all its requests, so that nobody has more of
+the time by sending more of them. What a text contains does not depend on it, only when it comes.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from .job import Account, Job
+from .job import RECENT, Account, Job
 
-BRIEF = 0.001  # seconds; who takes less is in nobody's way
-SPREAD = 4 / 3  # how many times longer a step may take by those in it who take more than others
+PAUSE, PAUSES = 0.001, 60  # seconds, and how often, that those who take longer wait for one who has just gone
+BRIEF = 0.001  # seconds of a step that nobody is stopped for in the middle of it
+ALIKE = 1.5  # who takes no more than so many times what the least takes has its part in every step
 LEAD = 3  # seconds that the others have for every second of those who take long
 YOUNG = 4  # steps in which requests show what they take: a search is wide only after its first tokens
 FADING = 0.98  # what a forward counts for, each time that another has come
+FLAT = 1e-3  # of the squares: what the sizes of forwards must differ by to tell what a row takes
 
 
 @dataclass
@@ -31,6 +35,7 @@ class StepTimes:
     seconds: float = 0.0
     squares: float = 0.0
     products: float = 0.0
+    slope: float | None = None  # when forwards of several sizes were last seen
 
     def add(self, rows: int, seconds: float) -> None:
         """Take note of a forward."""
@@ -39,27 +44,26 @@ class StepTimes:
         self.seconds = FADING * self.seconds + seconds
         self.squares = FADING * self.squares + rows * rows
         self.products = FADING * self.products + rows * seconds
+        spread = self.squares - self.rows**2 / self.count
+        if spread > FLAT * self.squares:
+            self.slope = max(0.0, (self.products - self.rows * self.seconds / self.count) / spread)
 
     @property
     def each(self) -> float:
-        """Seconds that one more row takes; all of them, as long as forwards of one size are all that was seen."""
-        if not self.rows:
-            return 0.0
-        spread = self.squares - self.rows**2 / self.count
-        if spread < 1e-6 * self.squares:
-            return self.seconds / self.rows
-        return max(0.0, (self.products - self.rows * self.seconds / self.count) / spread)
+        """Seconds that one more row takes; all of them, as long as forwards of one size are all that was ever seen."""
+        if self.slope is not None:
+            return self.slope
+        return self.seconds / self.rows if self.rows else 0.0
 
-    @property
-    def start(self) -> float:
-        """Seconds that a forward takes beside its rows."""
-        return max(0.0, (self.seconds - self.each * self.rows) / self.count) if self.count else 0.0
+
+Party = Account | str  # who takes turns: requests, or clients by their names
 
 
 class AllAtOnce:
     """Everybody takes part in every step: the requests are all of one account."""
 
     watches = False
+    pauses = False
 
     def expected(self, asking: list[Job], seconds: Callable[[Job], float]) -> list[Job]:
         """All of them."""
@@ -72,6 +76,9 @@ class AllAtOnce:
     def charge(self, job: Job, seconds: float) -> None:
         """Nobody counts."""
 
+    def read(self) -> None:
+        """Nobody looks."""
+
     def end(self) -> None:
         """Nothing is left to do."""
 
@@ -83,97 +90,148 @@ class Turns:
 
     def __init__(self) -> None:
         self._debt = 0.0  # seconds that those who take long are ahead of the others
-        self._usual = math.inf  # seconds in one step that nobody minds
-        self._expected: dict[Account, float] = {}  # seconds of everybody in this step
-        self._taken: dict[Account, float] = {}  # and what it was so far
-        self._long: set[Account] = set()  # who takes longer than is usual
+        self._usual = 0.0  # seconds that a step takes without them, of late; 0 before the first
+        self._least = 0.0  # seconds that the one who takes least has of a step, of late; 0 before the first
+        self._smallest: Party | None = None  # who that is
+        self._by_client = False  # whether there are several clients, so that it is they who take turns
+        self._turn: dict[Party, int] = {}  # the step in which each last had one
+        self._expected: dict[Party, float] = {}  # seconds of everybody in this step
+        self._taken: dict[Party, float] = {}  # and what it was so far
+        self._long: set[Party] = set()  # who takes longer than the others
+        self._others = False  # whether anybody lives beside those
         self._ahead = 0.0  # seconds of this step that those had
+        self._mixed = 0  # steps in a row with some of them
+        self._patience = 0  # pauses that they make before they go on alone
+        self.pauses = False  # whether this step is one
         self._surprised = False  # whether somebody took far longer than was to be expected
+        self._reads = False  # whether prompts are read in this step, so that it tells nothing about others
         self._began = 0.0
         self._number = 0  # of this step
 
-    def begin(
-        self, wanting: Sequence[Job], seconds: Callable[[Job], float], live: Iterable[Job], start: float
-    ) -> list[Job]:
-        """Who takes part in a step, of those who want to, by the seconds each takes beside `start` for all."""
+    def begin(self, wanting: Sequence[Job], seconds: Callable[[Job], float], live: Iterable[Job]) -> list[Job]:
+        """Who takes part in a step, of those who want to, by the seconds each takes of it."""
         self._began, self._ahead, self._number = perf_counter(), 0.0, self._number + 1
-        self._surprised = False
+        self._surprised = self._reads = False
         self._taken.clear()
         self._long.clear()
-        self._expected = dict.fromkeys((job.account for job in live), 0.0)
-        if len(self._expected) < 2:
-            self._debt, self._usual = 0.0, math.inf
-            return list(wanting)
+        accounts = dict.fromkeys(job.account for job in live)
+        self._by_client = len({account.client for account in accounts}) > 1
+        self._expected = dict.fromkeys(map(self._party, accounts), 0.0)
+        self._turn = {party: self._turn.get(party, 0) for party in self._expected}
         parts = {job: seconds(job) for job in wanting}
+        self._others, self.pauses = False, self._waits(parts)
+        if self.pauses:
+            return []
+        if len(self._expected) < 2:
+            return list(wanting)
         for job, part in parts.items():
-            self._expected[job.account] += part
-        light = _light(sorted(self._expected.values()), start)
-        self._usual = max(BRIEF, start + sum(light) / len(light))
-        self._long.update(account for account, seconds in self._expected.items() if seconds > light[-1])
-        return [job for job in parts if job.account not in self._long] + self._portion(parts)
+            self._expected[self._party(job.account)] += part
+        fair = ALIKE * self._least_of_late()
+        self._long.update(party for party, seconds in self._expected.items() if seconds > fair)
+        self._others = len(self._long) < len(self._expected)
+        return [job for job in parts if self._party(job.account) not in self._long] + self._portion(parts)
+
+    def _party(self, account: Account) -> Party:
+        return account.client if self._by_client else account
+
+    def _waits(self, parts: Mapping[Job, float]) -> bool:
+        """Whether to wait for one who takes little and has just gone: its next text would wait for a whole step.
+
+        So does a disk that waits before it seeks elsewhere (anticipatory scheduling). It is only done where the step
+        would take longer than the wait.
+        """
+        if self._smallest in self._expected:
+            self._patience = PAUSES
+            return False
+        if min(parts.values(), default=0.0) <= max(PAUSE * PAUSES, ALIKE * self._least):
+            return False
+        self._patience -= 1
+        return self._patience >= 0
+
+    def _least_of_late(self) -> float:
+        """What the one who takes least takes, or took if it has just gone: its next text may be about to come."""
+        known = {party: seconds for party, seconds in self._expected.items() if seconds}
+        back = self._smallest in self._expected and self._smallest not in known  # with a text that is yet to begin
+        if known and not back:
+            party = min(known, key=lambda one: known[one])
+            if self._smallest in self._expected or known[party] <= self._least or not self._least:
+                self._smallest, self._least = party, known[party]
+            else:
+                self._least += (known[party] - self._least) / RECENT
+        return self._least
 
     def _portion(self, parts: Mapping[Job, float]) -> list[Job]:
-        """Of those who take long, who goes now: the one whose turn is longest ago, with as many texts as is usual."""
-        long = sorted((job for job in parts if job.account in self._long), key=lambda job: (job.account.turn, job.turn))
-        if self._debt > 0 or not long:
+        """Of those who take long, who goes now: whose turns are longest ago, as many as are in nobody's way."""
+        if self._others and (self._debt > 0 or self._mixed == RECENT):  # now and then a step shows what is usual
             return []
+        long = [job for job in parts if self._party(job.account) in self._long]
+        long.sort(key=lambda job: (self._turn[self._party(job.account)], job.turn))
         found: list[Job] = []
-        taken = 0.0
+        taken: dict[Party, float] = {}
         for job in long:
-            taken += parts[job]
-            if found and (job.account is not found[0].account or taken > self._usual):
+            if found and sum(taken.values()) + parts[job] > self._usual / LEAD:
                 break
             found.append(job)
-            self._expected[job.account] = taken
+            party = self._party(job.account)
+            self._expected[party] = taken[party] = taken.get(party, 0.0) + parts[job]
         return found
 
     def charge(self, job: Job, seconds: float) -> None:
         """A request took so long."""
-        account = job.account
+        account, party = job.account, self._party(job.account)
         account.steps += account.turn != self._number
-        job.turn = account.turn = self._number
-        job.seconds += seconds
-        self._taken[account] = self._taken.get(account, 0.0) + seconds
-        if account not in self._long and self.over(account):
-            self._long.add(account)
+        job.turn = account.turn = self._turn[party] = self._number
+        self._taken[party] = self._taken.get(party, 0.0) + seconds
+        if len(self._expected) > 1 and party not in self._long and self.over(account):
+            self._long.add(party)
             self._surprised = True
-            seconds = self._taken[account]
-        if account in self._long:
+            seconds = self._taken[party]
+        if party in self._long:
             self._ahead += seconds
-            self._debt += LEAD * seconds
 
     def expected(self, asking: Sequence[Job], seconds: Callable[[Job], float]) -> list[Job]:
         """Whom the models are asked for now that this is known; who wants far more than anybody knew waits a step."""
-        more: dict[Account, float] = {}
+        more: dict[Party, float] = {}
         for job in asking:
-            more[job.account] = more.get(job.account, 0.0) + seconds(job)
-        return [job for job in asking if not self.over(job.account, more[job.account])]
+            party = self._party(job.account)
+            more[party] = more.get(party, 0.0) + seconds(job)
+        return [job for job in asking if not self.over(job.account, more[self._party(job.account)])]
 
     def over(self, account: Account, more: float = 0.0) -> bool:
         """Whether it has taken, or would take, far more of this step than was to be expected.
 
         Once somebody has, those of whom little is known yet wait for the next: they may be of the same kind.
         """
-        if self._surprised and account.steps < YOUNG and account not in self._taken:
+        if len(self._expected) < 2:
+            return False
+        party = self._party(account)
+        if self._surprised and account.steps < YOUNG and party not in self._taken:
             return True
-        return self._taken.get(account, 0.0) + more > 2 * max(self._usual, self._expected.get(account, 0.0))
+        taken = self._taken.get(party, 0.0) + more
+        return taken > 2 * max(BRIEF, self._usual, self._least, self._expected.get(party, 0.0))
+
+    def read(self) -> None:
+        """Prompts are read in this step."""
+        self._reads = True
 
     def end(self) -> None:
-        """A step is over: all but those who take long have had the rest of it."""
-        self._debt = max(0.0, self._debt - (perf_counter() - self._began - self._ahead))
+        """A step is over: all but those who take long have had the rest of it.
 
+        Those are charged for what it took more than steps without them do, if that is more than what they were seen
+        to take: it is they who make it longer, whatever the reason.
+        """
+        spent, ahead = perf_counter() - self._began, self._ahead
+        without = self._long.isdisjoint(self._taken)
+        self._mixed = 0 if without else min(self._mixed + 1, RECENT)
+        if self._taken and not self._reads:
+            if without:
+                self._usual += self._drift(spent) if self._usual else spent
+            elif self._usual:
+                ahead = max(ahead, spent - self._usual)
+                self._usual = min(self._usual, spent)
+        if self._others:
+            self._debt = max(0.0, self._debt + LEAD * ahead - (spent - ahead))
 
-def _light(parts: Sequence[float], start: float) -> Sequence[float]:
-    """Of what accounts take in a step, least first, the parts that may all be in it beside `start`.
-
-    A step with them takes no more than `SPREAD` times what it would if all were like the least of them, as many
-    requests of a middling kind hold others up no less than a single large one. Who takes like the others always may.
-    """
-    least = next((seconds for seconds in parts if seconds), 0.0)
-    total = 0.0
-    for count, seconds in enumerate(parts):
-        total += seconds
-        alike = not count or seconds <= 2 * (total - seconds) / count
-        if not alike and start + total > SPREAD * (start + (count + 1) * least) + BRIEF:
-            return parts[:count]
-    return parts
+    def _drift(self, spent: float) -> float:
+        """How far the usual moves for a step: what lasts longer once, by chance, moves it little."""
+        return (spent - self._usual) / (RECENT if spent > self._usual else 2)
