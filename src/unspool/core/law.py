@@ -193,28 +193,22 @@ class Point(Law):
         return p
 
     def logprob(self, token: int) -> float:
-        """0 for the token itself, −∞ for all others."""
         return 0.0 if token == self.best else NEVER
 
     @property
     def steps(self) -> list[tuple[int, float]]:
-        """The one token, with the whole of [0, 1)."""
         return [(self.best, 1.0)]
 
     def invert(self, uniform: float) -> int:
-        """The one token."""
         return self.best
 
     def first(self, waits: Callable[[int], Tensor]) -> int:
-        """The one token."""
         return self.best
 
     def temper(self, temperature: float) -> Law:
-        """A point stays a point at any temperature."""
         return self
 
     def is_empty(self) -> bool:
-        """Never."""
         return False
 
     def __repr__(self) -> str:

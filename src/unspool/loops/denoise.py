@@ -48,7 +48,6 @@ class Denoise:
     check: Recheck | None = None
 
     def fit(self, vocabulary: Any) -> Denoise:
-        """With every part made to fit this vocabulary."""
         return replace(
             self,
             unmask=suited(self.unmask, vocabulary),

@@ -91,7 +91,6 @@ class Memoryless(Draft, Source):
     """
 
     def begin(self, prefix: Prefix) -> Source:
-        """Itself."""
         return self
 
 

@@ -91,11 +91,9 @@ class Free:
     """Whatever was drawn may stand."""
 
     def __call__(self, sight: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
-        """All that was chosen."""
         return canvas.fill({i: sight.draw(i).token for i in chosen}, status)
 
     def mend(self, sight: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
-        """All that was changed."""
         return after
 
 

@@ -15,6 +15,5 @@ class Nothing(Memoryless):
     """Proposes the empty tree."""
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The empty tree."""
         yield from ()
         return NOTHING

@@ -34,7 +34,6 @@ class Speculate:
         check_composition(self.draft, self.verify)
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode after `text` until `stop`."""
         tail = stop.start()
         prefix = Prefix.of(text, warp, stop.left(tail))
         source = begun(self.draft, prefix)

@@ -60,7 +60,6 @@ class FixedBlocks:
             raise BadRequest(f"block={self.size} cannot be used; expected a block of at least 1")
 
     def __call__(self, canvas: Canvas) -> Canvas:
-        """The canvas with its window on that block."""
         start, end = canvas.prompt, len(canvas)
         first = next((i for i in range(start, end) if canvas.is_open(i)), end)
         low = start + (first - start) // self.size * self.size

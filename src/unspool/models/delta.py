@@ -59,20 +59,16 @@ class DeltaCheckpoint:
 
     @property
     def bytes(self) -> int:
-        """The size of both on disk."""
         return self.base.bytes + self.file.stat().st_size
 
     @property
     def rope_factors(self) -> Tensor | None:
-        """Those of the base."""
         return self.base.rope_factors
 
     def vocabulary(self) -> Vocabulary:
-        """Return the tokens of the base."""
         return self.base.vocabulary()
 
     def names(self) -> frozenset[str]:
-        """Return the names that `tensor` answers to."""
         return self.base.names() | self._whole
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:

@@ -96,12 +96,10 @@ class SafetensorsCheckpoint:
 
     @property
     def title(self) -> str:
-        """The name of the folder."""
         return self.folder.resolve().name
 
     @property
     def bytes(self) -> int:
-        """The size of the weight files."""
         return sum(path.stat().st_size for path in self._files)
 
     @property
@@ -110,11 +108,9 @@ class SafetensorsCheckpoint:
         return None
 
     def vocabulary(self) -> Vocabulary:
-        """Return the tokens of tokenizer.json."""
         return self._vocabulary
 
     def names(self) -> frozenset[str]:
-        """Return the names that `tensor` answers to."""
         return frozenset(self._stored)
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:

@@ -22,11 +22,9 @@ class Blind(Stop):
     """A stop that drafts run past, so that what was verified must be cut: it does not say how much may still follow."""
 
     def left(self, tail: Tail) -> float:
-        """Unknown."""
         return float("inf")
 
     def prune(self, tail: Tail, tree: Tree) -> Tree:
-        """The whole draft."""
         return tree
 
 

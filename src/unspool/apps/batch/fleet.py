@@ -57,7 +57,6 @@ class BatchWorker:
             self._unfit = str(error)
 
     async def __call__(self, block: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """The records of a block, when all are there."""
         indices, texts = [int(index) for index in block["line"]], [bytes(text) for text in block["text"]]
         if self._unfit:
             yield {"line": indices, "record": [json.dumps({UNFIT: self._unfit}) for _ in indices]}

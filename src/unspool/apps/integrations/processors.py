@@ -30,11 +30,9 @@ class Processed(Warp):
     padding: tuple[int, ...] = ()
 
     def start(self, text: Sequence[int]) -> tuple[int, ...]:
-        """The whole row."""
         return (*self.padding, *text)
 
     def step(self, state: tuple[int, ...], token: int) -> tuple[int, ...]:
-        """The row with one token more."""
         return (*state, token)
 
     def __call__(self, state: tuple[int, ...], law: Law) -> Law:

@@ -57,7 +57,6 @@ class Predicted:
         return replace(made, draft=replace(made.draft, input=vocabulary.encode(self.text, special=False)[lead:]))
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Nothing is copied before the tokens are known."""
         raise TypeError("a prediction has to be fitted to a vocabulary first")
 
 

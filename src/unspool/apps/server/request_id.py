@@ -20,7 +20,6 @@ class RequestIds:
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with its id."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

@@ -130,7 +130,6 @@ class AdaptiveRejection:
     geometric: Geometric = Geometric()
 
     def __call__(self, law: Law, state: State | None, chance: Chance, at: At) -> Weighed:
-        """As the law alone decides, so that both stay proper."""
         propose = self.recursive if law.is_empty() or law[law.best] < 2 / 3 else self.geometric
         return propose(law, state, chance, at)
 
@@ -151,7 +150,6 @@ class FullMask:
         expect(0 < self.power < math.inf, "power", self.power, "a finite number above 0; 1 is the law itself")
 
     def __call__(self, law: Law, state: State | None, chance: Chance, at: At) -> Weighed:
-        """A token that is allowed, and how much is."""
         sharp = law if self.power == 1 else Law(law.scores * self.power)
         some = sharp if state is None else sharp.only(state.mask().to(sharp.scores.device))
         if some.is_empty():
@@ -186,7 +184,6 @@ class Awrs:
     """
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode after `text` until `stop`."""
         tail = stop.start()
         found = order(warp)
         ranks = Ranks.of(found.after)

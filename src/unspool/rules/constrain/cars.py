@@ -53,11 +53,9 @@ class Cars:
 
     @property
     def texts(self) -> int:
-        """The prompt and the text being tried."""
         return 2
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Draw after `text` until `stop`."""
         return trying(_free, self.futures, self.tries, self.rows, text, chance, warp, stop)
 
 

@@ -26,7 +26,6 @@ class CheckedConstraint:
     words: FormVocabulary
 
     def start(self) -> State:
-        """Nothing written yet."""
         return _Checked(self.constraint.start(), b"", self)
 
 

@@ -27,7 +27,6 @@ class AllOf(Form):
     second: Form
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """Both over these tokens."""
         return And(self.first.fit(words), self.second.fit(words))
 
 
@@ -39,7 +38,6 @@ class AnyOf(Form):
     second: Form
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """Either over these tokens."""
         return Or((self.first.fit(words), self.second.fit(words)), words)
 
 
@@ -51,7 +49,6 @@ class Followed(Form):
     second: Form
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """One after the other over these tokens."""
         return Then(self.first.fit(words), self.second.fit(words), words)
 
 
@@ -63,7 +60,6 @@ class And:
     second: Constraint
 
     def start(self) -> State:
-        """Both at their beginning."""
         return _And(self.first.start(), self.second.start())
 
 
@@ -105,7 +101,6 @@ class Or:
     words: FormVocabulary
 
     def start(self) -> State:
-        """All at their beginning."""
         return _Or(tuple(part.start() for part in self.parts), self.words)
 
 
@@ -125,7 +120,6 @@ class _Or:
         return any(state.allows(token) for state in self.live)
 
     def forced(self) -> tuple[int, ...]:
-        """What all that are left force alike."""
         each = [state.forced() for state in self.live]
         return tuple(tokens[0] for tokens in takewhile(lambda t: len(set(t)) == 1, zip(*each, strict=False)))
 
@@ -178,7 +172,6 @@ class _Then:
         return first or any(state.allows(token) for state in self.seconds)
 
     def forced(self) -> tuple[int, ...]:
-        """What the only one that is left forces."""
         states = [self.first] if self.first is not None else []
         states += self.seconds
         eos = self.whole.words.eos

@@ -86,11 +86,9 @@ class Constrained(Warp):
         return self.constraint.start()
 
     def step(self, state: Any, token: int) -> Any:
-        """The constraint's state after one more token."""
         return state.step(token)
 
     def __call__(self, state: Any, law: Law) -> Law:
-        """The law given that the token is allowed."""
         scores = law.scores
         if isinstance(state, Binds) and scores.device.type == "cpu":
             return Bound(state.bind(scores))
@@ -105,7 +103,6 @@ class Bound(Law):
     """What a constraint leaves of a law; where that is nothing, whoever asks for a token is told why."""
 
     def temper(self, temperature: float) -> Law:
-        """Still bound, so that the reason is not lost."""
         return super().temper(temperature) if temperature == 0 else Bound(self.scores / temperature)
 
     def _refuse_unusable(self, value: float) -> None:

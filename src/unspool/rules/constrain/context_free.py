@@ -34,7 +34,6 @@ class Cfg(Form):
     rules: tuple[tuple[str, tuple[str, ...]], ...]
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The grammar over these tokens."""
         size = sum(len(words.piece(token)) for token in range(words.size))
         if size > MOST:
             raise BadRequest(
@@ -73,7 +72,6 @@ class BoundGrammar:
     words: FormVocabulary
 
     def start(self) -> State:
-        """Nothing written yet."""
         return GrammarPrefix(self, ())
 
     def filled(self, text: Sequence[int], open_end: bool = False) -> tuple[int, ...] | None:
@@ -124,18 +122,15 @@ class GrammarPrefix:
     tokens: tuple[int, ...]
 
     def step(self, token: int) -> State:
-        """One token more."""
         words = self.of.words
         if not self.allows(token):
             return dead(words)
         return over(words) if token in words.eos else GrammarPrefix(self.of, (*self.tokens, token))
 
     def mask(self) -> Tensor:
-        """Every token is tried."""
         return self._mask
 
     def allows(self, token: int) -> bool:
-        """True if some text of the language begins like this."""
         if token in self.of.words.eos:
             return self.complete()
         return bool(self.of.words.piece(token)) and self.of.filled((*self.tokens, token), open_end=True) is not None
@@ -146,7 +141,6 @@ class GrammarPrefix:
         return tuple(allowed) if len(allowed) == 1 else ()
 
     def complete(self) -> bool:
-        """True if this is a text of the language."""
         return self.of.filled(self.tokens) is not None
 
     @cached_property

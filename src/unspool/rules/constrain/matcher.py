@@ -72,7 +72,6 @@ class Tongue:
         self._masks = MaskCache(words.size)
 
     def bits(self, matcher: LLMatcher) -> Bits:
-        """Which tokens may follow where this matcher stands."""
         return self._masks.read(lambda bits: matcher.unsafe_compute_mask_ptr(bits.data_ptr(), bits.nbytes))
 
     def compile(self, grammar: str, named: str) -> Compiled:
@@ -145,14 +144,12 @@ class MatcherState(Binds):
         self.ahead: tuple[int, ...] | None = None  # what must follow, once it is known
 
     def step(self, token: int) -> State:
-        """The prefix with one more token."""
         words = self.cursor.tongue.words
         if token in words.eos:
             return over(words) if self.complete() else dead(words)
         return MatcherState(self.cursor, self, token)
 
     def mask(self) -> Tensor:
-        """Which tokens may follow."""
         return self.cursor.bits(self).mask()
 
     def bind(self, scores: Tensor) -> Tensor:
@@ -160,17 +157,14 @@ class MatcherState(Binds):
         return self.cursor.bits(self).bind(scores)
 
     def allows(self, token: int) -> bool:
-        """True if this token may follow."""
         if token in self.cursor.tongue.words.eos:
             return self.complete()
         return self.cursor.move(self) and self.cursor.can_read(token)
 
     def forced(self) -> tuple[int, ...]:
-        """Tokens that must follow."""
         return self.cursor.forced(self)
 
     def complete(self) -> bool:
-        """True if the text may end here."""
         return self.cursor.move(self) and bool(self.cursor.matcher.is_accepting())
 
 

@@ -104,7 +104,6 @@ class Timely:
     most: int
 
     def start(self) -> State:
-        """The state before the first token."""
         return _Timely(self.constraint.start(), self.ends, self.most)
 
 

@@ -59,7 +59,6 @@ class JsonSchema(Form):
     space: str = SPACE
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The schema over these tokens."""
         checked = self.report.checked
         compiled = tongue(words).compile(self.enforceable(), "the JSON schema")
         return CheckedConstraint(compiled, validator(self.source, words, checked), words) if checked else compiled

@@ -18,23 +18,18 @@ class Still:
     tokens: frozenset[int] = frozenset()
 
     def step(self, token: int) -> Still:
-        """The same, or nowhere."""
         return self if token in self.tokens else Still(self.size)
 
     def mask(self) -> Tensor:
-        """These tokens alone."""
         return mask_of(self.size, self.tokens)
 
     def allows(self, token: int) -> bool:
-        """True for these tokens alone."""
         return token in self.tokens
 
     def forced(self) -> tuple[int, ...]:
-        """The one token, if there is one."""
         return tuple(self.tokens) if len(self.tokens) == 1 else ()
 
     def complete(self) -> bool:
-        """True after the end, False where no text can be met."""
         return bool(self.tokens)
 
 

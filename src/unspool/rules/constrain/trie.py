@@ -32,7 +32,6 @@ class Choices(Form):
         object.__setattr__(self, "texts", tuple(given))
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The choice over these tokens."""
         return Trie({spelt(text, words) for text in self.texts}, words)
 
 
@@ -56,7 +55,6 @@ class Trie:
             self.ends.add(node)
 
     def start(self) -> State:
-        """The root."""
         return TrieNode(self, 0)
 
 
@@ -68,7 +66,6 @@ class TrieNode:
     at: int
 
     def step(self, token: int) -> State:
-        """The node below, or nowhere."""
         words = self.trie.words
         if token in words.eos and self.complete():
             return over(words)
@@ -81,7 +78,6 @@ class TrieNode:
         return mask_of(self.trie.words.size, (*self.trie.next[self.at], *ends))
 
     def allows(self, token: int) -> bool:
-        """True if some sequence goes on with this token."""
         return token in self.trie.next[self.at] or (token in self.trie.words.eos and self.complete())
 
     def forced(self) -> tuple[int, ...]:
@@ -94,7 +90,6 @@ class TrieNode:
         return tuple(tokens)
 
     def complete(self) -> bool:
-        """True if a sequence ends here."""
         return self.at in self.trie.ends
 
 

@@ -30,7 +30,6 @@ class Unless(Form):
         expect(isinstance(self.trigger, str) and self.trigger != "", "unless", self.trigger, "a text that is not empty")
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The trigger and the form over these tokens."""
         return TriggerState(watch(self.trigger.encode(), words), self.form.fit(words))
 
 
@@ -67,7 +66,6 @@ class TriggerState:
     behind: Constraint
 
     def start(self) -> State:
-        """Nothing of the trigger yet."""
         return _Free(self, 0)
 
 

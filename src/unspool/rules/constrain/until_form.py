@@ -30,7 +30,6 @@ class Until(Form):
         expect(isinstance(self.trigger, str) and self.trigger != "", "until", self.trigger, "a text that is not empty")
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The trigger over these tokens."""
         return Waiting(self.trigger.encode(), words)
 
 
@@ -51,7 +50,6 @@ class Waiting:
             self._back.append(k + (trigger[k] == trigger[i]))
 
     def start(self) -> State:
-        """Nothing of it yet."""
         return Matched(self, 0)
 
     def read(self, have: int, data: bytes) -> int:
@@ -81,7 +79,6 @@ class Matched:
     have: int
 
     def step(self, token: int) -> State:
-        """After the bytes of one more token."""
         words = self.of.words
         if not self.allows(token):
             return dead(words)
@@ -99,15 +96,12 @@ class Matched:
         return self.of.read(self.have, words.piece(token)) != PAST
 
     def forced(self) -> tuple[int, ...]:
-        """Nothing ever is."""
         return ()
 
     def wants(self) -> Sequence[bytes]:
-        """The rest of the trigger."""
         return [self.of.trigger[self.have :]]
 
     def complete(self) -> bool:
-        """True if the text stands at the end of the trigger."""
         return self.have == len(self.of.trigger)
 
 

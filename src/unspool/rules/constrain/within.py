@@ -39,7 +39,6 @@ class Within(Form):
         expect(whole(self.tokens, 1), "within", self.tokens, "a whole number of tokens from 1 on")
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The form over these tokens, in time."""
         found = in_time(self.form.fit(words), self.tokens, self.tokens, words)
         if found is None:
             raise BadRequest(
@@ -68,7 +67,6 @@ class InTime:
     words: FormVocabulary
 
     def start(self) -> State:
-        """The state before the first token."""
         return _UntilShort(self.constraint.start(), self.most, self.most, self)
 
 

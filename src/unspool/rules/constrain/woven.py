@@ -23,7 +23,6 @@ class Woven(Form):
     schemas: tuple[tuple[str, JsonSchema], ...]
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The rules over these tokens."""
         grammars = [{"name": "rules", "lark_grammar": self.source}]
         for name, schema in self.schemas:
             (part,) = json.loads(schema.enforceable())["grammars"]

@@ -64,7 +64,6 @@ class Scattered:
         expect(real(self.share, 0, 1), "deliberate:share", self.share, "a share from 0 to 1")
 
     def __call__(self, canvas: Canvas, chance: Chance) -> Passes:
-        """A random set, all of its size equally likely."""
         yield from ()
         places = range(canvas.prompt, len(canvas))
         lots = mixed(places, chance, Role.ACCEPT, canvas.step)
@@ -81,7 +80,6 @@ class Chunks:
         expect(whole(self.count, 1), "deliberate:chunks", self.count, "a whole number of pieces from 1 on")
 
     def __call__(self, canvas: Canvas, chance: Chance) -> Passes:
-        """Piece after piece."""
         yield from ()
         places = range(canvas.prompt, len(canvas))
         size = max(1, math.ceil(len(places) / self.count))
@@ -123,7 +121,6 @@ class Deliberate:
     view: View = look
 
     def fit(self, vocabulary: Any) -> Deliberate:
-        """With every part made to fit this vocabulary."""
         first, unmask = fit(self.first, vocabulary), suited(self.unmask, vocabulary)
         view = suited(self.view, vocabulary)
         return replace(self, first=first, unmask=unmask, view=view)

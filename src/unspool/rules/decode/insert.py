@@ -64,7 +64,6 @@ class Insert:
         return self
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Grow a text after `text`; all of it is emitted at the end."""
         tail, warp = stop.start(), unguarded(warp, "insert")
         row = [Placed(x, Law.point(x), Law.point(x), n in self.joined) for n, x in enumerate(self.words)]
         for turn in range(self.rounds):

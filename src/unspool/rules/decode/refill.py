@@ -40,7 +40,6 @@ class GivenText:
     tokens: tuple[int, ...]
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Write them, cut where `stop` says."""
         kept, reason, _, trim = stop.cut(stop.start(), self.tokens)
         points = [Law.point(x) for x in kept]
         yield Emit(kept, points, points, rounds=0)

@@ -69,7 +69,6 @@ class Slots:
         expect(whole(self.together, 1), "slots:together", self.together, "a whole number of slots from 1 on")
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Write the best filling after `text`."""
         tail, warp = stop.start(), _chanceless(unguarded(warp, "slots"))
         blank = Canvas.blank(text, self.size or room(stop.left(tail)))
         beams = yield from self.ranked(blank, chance, warp)

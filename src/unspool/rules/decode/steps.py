@@ -66,7 +66,6 @@ class Steps:
         return self if self.judge is not None else replace(self, judge=Judge.of(vocabulary))
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode after `text` until `stop`, step by step."""
         if self.judge is None or stop.piece is None:
             lacks = "judge=, or is run by name" if self.judge is None else "a stop that knows the bytes of tokens"
             raise BadRequest(f"steps needs {lacks}")

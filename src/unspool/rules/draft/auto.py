@@ -56,7 +56,6 @@ class Auto(Draft):
     width: int = 8
 
     def begin(self, prefix: Prefix) -> Source:
-        """Fresh sources, and no record yet."""
         return Paying(Merged([begun(draft, prefix) for draft in (Suffix(), BigramRecycling(self.width))], FREE))
 
 
@@ -74,12 +73,10 @@ class Paying(CompositeSource):
 
     @property
     def want(self) -> tuple[str, ...]:
-        """The laws of the prompt, where they come cheap."""
         return (f"prompt:{WIDTH}",) if self.untold else ()
 
     @property
     def ahead(self) -> int:
-        """What was found when it last looked."""
         return self.on_device
 
     def rest(self, prefix: Prefix) -> int:
@@ -87,7 +84,6 @@ class Paying(CompositeSource):
         return max(0, self.until - len(prefix))
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """What pays."""
         cost: Cost = yield Price()
         other: Cost | None = yield Price(DRAFT)
         if cost.speculates and other is None and temperature_of(prefix.warp) is not None:
@@ -144,7 +140,6 @@ class Paying(CompositeSource):
         return Tree.chain(drawn, sure)
 
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
-        """Remember the laws of the prompt."""
         self.untold = False
         super().told(text, tops)
 

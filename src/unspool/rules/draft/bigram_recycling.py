@@ -82,7 +82,6 @@ class BigramRecycling(Draft):
     shared: BigramLaws | None = None
 
     def begin(self, prefix: Prefix) -> Source:
-        """Laws of this request's own, unless they are shared."""
         return Recalled(BigramLaws(self.width) if self.shared is None else self.shared, prefix.text[-ORDER:])
 
 
@@ -95,7 +94,6 @@ class Recalled(Source, Guide):
         self.laws, self.end = laws, end
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The best paths."""
         yield from ()
         twigs = best_first(self._trusted, budget, start=self.start(prefix), then=self.then)
         tree = planted(twigs)
@@ -103,7 +101,6 @@ class Recalled(Source, Guide):
         return Tree(tree.drawn, tree.parent, sure)
 
     def start(self, prefix: Prefix) -> Context:
-        """The last tokens of the text."""
         self.end = prefix.text[-ORDER:]  # a text may have gone on by itself since it was learnt from
         return self.end
 
@@ -113,7 +110,6 @@ class Recalled(Source, Guide):
         return size - 1, row
 
     def then(self, place: Context, token: int) -> Context:
-        """The last tokens one token further."""
         return place[-1], token
 
     def _trusted(self, place: Context) -> Iterator[tuple[int, float]]:
@@ -123,18 +119,15 @@ class Recalled(Source, Guide):
 
     @property
     def listens(self) -> bool:
-        """It remembers what it is told."""
         return True
 
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
-        """Remember the laws at the places of the prompt."""
         known = sorted(tops.items())
         totals = [sum(p for _, p in best) for _, best in known]
         rows = [[(x, p / total) for x, p in best] for (_, best), total in zip(known, totals, strict=True)]
         self.laws.put([text[max(0, place - ORDER) : place] for place, _ in known], rows)
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Remember every law that was scored."""
         best = scores.best(self.laws.width)  # the one sync
         tokens = [token for token, _ in tree.drawn]
         above = [*tokens, self.end[-1]]  # the root is -1, so that the last one is above what has no parent

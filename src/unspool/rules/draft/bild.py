@@ -42,7 +42,6 @@ class BiLD(Memoryless):
         expect(whole(self.steps, 1), "little:steps", self.steps, "a whole number from 1 on; usual is 10")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The greedy chain up to the first unsure token."""
         tree, node = NOTHING, ROOT
         for _ in range(prefix.ahead(min(self.steps, budget))):
             scores: Scores = yield Score(tree, by=DRAFT)

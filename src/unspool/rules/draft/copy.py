@@ -73,7 +73,6 @@ class Pointer(Source):
         self._ends = ends
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """What follows in the input."""
         yield from ()
         if self.at is None:
             self.at = self._found(prefix.text[self.prompt :])

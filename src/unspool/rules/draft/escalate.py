@@ -87,8 +87,6 @@ class Surest(Memoryless):
         _check("surest", self.sure, self.depth, self.models)
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The chosen chain."""
-
         def choose(law: Law, at: At) -> Drawn:
             return chosen(law.best)
 

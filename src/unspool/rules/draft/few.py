@@ -43,7 +43,6 @@ class Few(Law):
         return p
 
     def logprob(self, token: int) -> float:
-        """log p(token)."""
         weight = self.weights.get(token, 0.0)
         return math.log(weight / self._total) if weight > 0 else NEVER
 
@@ -54,16 +53,13 @@ class Few(Law):
         return [(x, end / ends[-1]) for x, end in zip(self.weights, ends, strict=True)]
 
     def invert(self, uniform: float) -> int:
-        """The token whose interval holds `uniform`."""
         at = bisect_right(self.steps, uniform, key=lambda step: step[1])
         return self.steps[min(at, len(self.steps) - 1)][0]
 
     def without(self, *tokens: int) -> Law:
-        """This law given that the token is none of these."""
         return Few({x: w for x, w in self.weights.items() if x not in tokens}, self._like)
 
     def is_empty(self) -> bool:
-        """True if no token is left."""
         return not self.weights
 
     def __repr__(self) -> str:

@@ -55,7 +55,6 @@ class Slide:
             raise BadRequest(f"jacobi:window={self.window} cannot be used; expected 0 (plain decoding) or more guesses")
 
     def ahead(self, done: int) -> int:
-        """The same everywhere."""
         return self.window
 
 
@@ -85,7 +84,6 @@ class Jacobi(Draft):
     watch: Callable[[Settling], None] | None = None
 
     def begin(self, prefix: Prefix) -> Source:
-        """A window with nothing in it yet."""
         source = JacobiSource(self, len(prefix), prefix)
         if self.watch is not None:
             self.watch(source.settling)

@@ -54,11 +54,9 @@ class Masks(CompositeDraft):
 
     @property
     def parts(self) -> tuple[Draft, ...]:
-        """What drafts beside the masks."""
         return self.beside
 
     def begin(self, prefix: Prefix) -> Source:
-        """No guesses yet."""
         guesses = MaskGuide()
         return MasksSource(self, guesses, Merged([*self.sources(prefix), guesses], FREE), len(prefix))
 
@@ -72,16 +70,13 @@ class MaskGuide(Source, Guide):
         self.rows: list[list[tuple[int, float]]] = []
 
     def start(self, prefix: Prefix) -> int:
-        """Right behind the text."""
         return 0
 
     def below(self, place: int) -> tuple[int, Kids]:
-        """What was guessed there, whatever comes before it."""
         voice = min(place, len(self.voices) - 1)
         return voice, self.rows[place] if place < len(self.rows) else ()
 
     def then(self, place: int, token: int) -> int | None:
-        """One place further."""
         return place + 1 if place + 1 < len(self.rows) else None
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:

@@ -69,11 +69,9 @@ class Merge(CompositeDraft):
 
     @property
     def parts(self) -> tuple[Draft, ...]:
-        """All that are asked."""
         return self.drafts
 
     def begin(self, prefix: Prefix) -> Source:
-        """A fresh source of each drafter, and no record yet."""
         return Merged(self.sources(prefix), self.cost)
 
 
@@ -98,7 +96,6 @@ class Merged(CompositeSource):
         self._agreed: dict[tuple[Rate, ...], Rate] = {}
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The best nodes of all trees."""
         yield from self.gather(prefix, budget, chance)
         return planted(self.best(budget, self.cost))
 

@@ -60,7 +60,6 @@ class Phrase(CompositeDraft):
 
     @property
     def parts(self) -> tuple[Draft, ...]:
-        """The one whose drafts are made longer."""
         return (self.draft,)
 
     def begin(self, prefix: Prefix) -> Source:
@@ -93,7 +92,6 @@ class Phrases(CompositeSource):
         return trie.tree()
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """A phrase from every node, and those of the new text."""
         for node, drawn in enumerate(tree.drawn):
             self.pool.add(drawn.token, self._run(node, tree, scores))
         self.pool.read(prefix.text, self.seen)

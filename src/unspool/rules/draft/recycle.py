@@ -118,7 +118,6 @@ class Recycle(Draft):
     shared: Successors | None = None
 
     def begin(self, prefix: Prefix) -> Source:
-        """Rows of this request's own, unless they are shared."""
         rows = Successors(self.width) if self.shared is None else self.shared
         return Recycled(steps(self.paths), rows, prefix.text[-1])
 
@@ -130,7 +129,6 @@ class Recycled(Source):
         self.steps, self.rows, self.last = steps, rows, last
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The template, filled as far as rows are known."""
         yield from ()
         rows = self.rows
         filled: list[tuple[int, Row] | None] = []
@@ -152,15 +150,12 @@ class Recycled(Source):
 
     @property
     def listens(self) -> bool:
-        """It remembers what it is told."""
         return True
 
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
-        """Note the rows of the prompt's tokens."""
         known = sorted(tops.items())
         self.rows.put([text[place - 1] for place, _ in known], [best[: self.rows.width] for _, best in known])
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Renew the row of every token that was scored."""
         self.rows.put([self.last, *(x for x, _ in tree.drawn)], scores.best(self.rows.width))  # the one sync
         self.last = prefix.text[-1]

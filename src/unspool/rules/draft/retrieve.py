@@ -56,7 +56,6 @@ class Retrieve(Memoryless):
             )
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The worthiest paths."""
         yield from ()
         worth = self.worth(prefix.text[-self.span :]) if prefix.text[-1] not in self.quiet else {}
         paths = sorted(worth, key=lambda path: (-worth[path], len(path)))[:budget]

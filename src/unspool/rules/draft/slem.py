@@ -43,7 +43,6 @@ class SLEM(Memoryless):
         expect(whole(self.depth, 1), "slem:depth", self.depth, "a whole number of the draft's tokens from 1 on")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The text, as a chain of the target's tokens."""
         tree, node, most = NOTHING, ROOT, prefix.ahead(budget)
         said: tuple[int, ...] = ()
         while len(tree) < self.depth and len(said) < most:

@@ -123,7 +123,6 @@ class StandSource(Source):
         self.like: Law | None = None  # the vocabulary, known once the target has spoken
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The tree, level by level, until the budget is spent."""
         yield from ()
         start, longest = len(prefix), self.grams.orders[0]
         drawn: list[Drawn] = []
@@ -146,11 +145,9 @@ class StandSource(Source):
 
     @property
     def listens(self) -> bool:
-        """It remembers what it is told."""
         return True
 
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
-        """See the laws at the places of the prompt."""
         longest = self.grams.orders[0]
         for place, best in sorted(tops.items()):
             self.grams.see(text[max(0, place - longest) : place], dict(best))

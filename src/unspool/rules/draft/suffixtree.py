@@ -59,7 +59,6 @@ class SuffixTree(Draft):
             )
 
     def begin(self, prefix: Prefix) -> Source:
-        """Counts of this request's text."""
         return Counted(self, len(prefix))
 
     def best(self, counts: Automaton, state: int, size: int, budget: int) -> ScoredTree:
@@ -110,7 +109,6 @@ class Counted(Source):
         self.written, self.page = written, Page(self.counts, START)
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The tree with the best score."""
         yield from ()
         self.read(prefix.text)
         # the link of a whole text is its longest suffix that also stands elsewhere in it

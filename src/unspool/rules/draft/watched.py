@@ -24,11 +24,9 @@ class Watched(CompositeDraft):
 
     @property
     def parts(self) -> tuple[Draft, ...]:
-        """The one that is watched."""
         return (self.draft,)
 
     def begin(self, prefix: Prefix) -> Source:
-        """A watched source of that drafter."""
         return _Watching(self.sources(prefix), self.note)
 
 

@@ -49,11 +49,9 @@ class Greedy:
 
     @property
     def width(self) -> int:
-        """One way."""
         return 1
 
     def on(self, ways: Sequence[Text], laws: Sequence[Law], chance: Chance, at: At) -> list[tuple[int, int]]:
-        """The best token after the one way."""
         return [(i, law.best) for i, law in enumerate(laws)]
 
 
@@ -68,7 +66,6 @@ class Beamed:
         _refuse(self.steps, self.width)
 
     def on(self, ways: Sequence[Text], laws: Sequence[Law], chance: Chance, at: At) -> list[tuple[int, int]]:
-        """The likeliest of all continuations."""
         best = leading(values(laws, [way.logp for way in ways]), self.width)
         return [(one.row, one.token) for one in best]
 

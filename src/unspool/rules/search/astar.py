@@ -52,11 +52,9 @@ class AStar:
         return 4 * self.kids
 
     def fit(self, vocabulary: Chatting) -> AStar:
-        """With a mark that knows this vocabulary."""
         return replace(self, mark=fit_mark(self.mark, vocabulary))
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Search after `text` until `stop`."""
         grove, border = BeamCache(self.rows), self.border.stop(stop)
         frontier = [_Open(1.0, 0, 0.0, Text.begin(text, warp, stop))]
         came, shown = 0, list[Text]()

@@ -52,11 +52,9 @@ class Beam:
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time."""
         return self.width
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Search after `text` until `stop`."""
         pool = BeamPool(self.width, self.length, self.patience)
         return beams([pool], 0.0, text, warp, stop, self.rows, self.watch)
 

@@ -52,11 +52,9 @@ class Branch:
     watch: Watch = unwatched
 
     def fit(self, vocabulary: Chatting) -> Branch:
-        """With a mark that knows this vocabulary."""
         return replace(self, mark=fit_mark(self.mark, vocabulary))
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode after `text` until `stop`."""
         grove, here = BeamCache(self.rows), Text.begin(text, self.fork.view(warp), stop)
         border = self.border.stop(stop)
         shown: list[Text] = []

@@ -23,7 +23,6 @@ class CutShort:
     method: Method
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode after `text` until `stop`."""
         found: list[Text] = []
         decoding = overheard(self.method, found.extend)(text, chance, warp, stop)
         written, reply = False, None

@@ -50,10 +50,8 @@ class Diverse:
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time."""
         return self.groups * self.width
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Search after `text` until `stop`."""
         pools = [BeamPool(self.width, self.length, self.patience) for _ in range(self.groups)]
         return beams(pools, self.apart, text, warp, stop, self.rows, self.watch)

@@ -60,11 +60,9 @@ class Foresight:
         return 2 * self.rollouts
 
     def fit(self, vocabulary: Chatting) -> Foresight:
-        """With a mark that knows this vocabulary."""
         return replace(self, mark=fit_mark(self.mark, vocabulary))
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode after `text` until `stop`, step by step."""
         grove, here = BeamCache(self.rows), Text.begin(text, warp, stop)
         border = self.border.stop(stop)
         pool: list[tuple[Rollout, float]] = []

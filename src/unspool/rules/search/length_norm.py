@@ -27,7 +27,6 @@ class Power:
         expect(real(self.alpha), "alpha", self.alpha, "a finite number; 0 leaves lengths alone, 1 is the mean")
 
     def __call__(self, tokens: float) -> float:
-        """The divisor."""
         return float(tokens**self.alpha)
 
 
@@ -41,7 +40,6 @@ class Gnmt:
         expect(real(self.alpha), "alpha", self.alpha, "a finite number; 0 leaves lengths alone, usual is 0.65")
 
     def __call__(self, tokens: float) -> float:
-        """The divisor."""
         return float(((5 + tokens) / 6) ** self.alpha)
 
 

@@ -28,7 +28,6 @@ class Likely:
     """exp(mean log p) of what was written, the inverse of its perplexity: between 0 and 1."""
 
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
-        """Known already."""
         yield from ()
         return [math.exp(rollout.mean) for rollout in rollouts]
 
@@ -40,7 +39,6 @@ class RewardMark:
     worth: Worth
 
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
-        """One call for each."""
         yield from ()
         return [weighed(self.worth, "the mark", rollout.text.tokens) for rollout in rollouts]
 
@@ -60,7 +58,6 @@ class Judged:
         return self if self.judge is not None else Judged(Judge.of(vocabulary, self.question), self.question)
 
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
-        """One forward for all."""
         if self.judge is None:
             raise BadRequest(
                 "a judge has to know the tokens: run the method by name, or give Judged(Judge(ask, marks))"
@@ -81,11 +78,9 @@ class Leaning:
     weight: float = 1.0
 
     def fit(self, vocabulary: Chatting) -> Leaning:
-        """With a mark that knows this vocabulary."""
         return Leaning(fit_mark(self.mark, vocabulary), self.weight)
 
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
-        """Those of the mark, moved."""
         marks = yield from self.mark(grove, rollouts)
         return [rollout.first + self.weight * mark for rollout, mark in zip(rollouts, marks, strict=True)]
 

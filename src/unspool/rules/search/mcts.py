@@ -73,11 +73,9 @@ class Mcts:
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time."""
         return HELD + self.width
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Search after `text` until `stop`."""
         plan = SearchTree(BeamCache(self.rows), stop, self.width)
         grade = likelihood if self.reward is None else Grader(self.reward, stop)
         root = SearchNode(Text.begin(text, without_greedy(warp), stop))

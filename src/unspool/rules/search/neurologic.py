@@ -78,11 +78,9 @@ class Neurologic:
         return 3 * self.width
 
     def fit(self, vocabulary: FormVocabulary) -> Neurologic:
-        """With its keywords in the tokens of this vocabulary."""
         return replace(self, demand=self.demand.fit(vocabulary)) if isinstance(self.demand, Keywords) else self
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Search after `text` until `stop`."""
         grove, pool = BeamCache(self.rows), BeamPool(self.width, self.length, self.patience)
         if self.demand is not None:
             if isinstance(self.demand, Keywords):

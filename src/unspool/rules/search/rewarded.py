@@ -48,7 +48,6 @@ class Rewarded:
         expect(real(self.beta) and self.beta > 0, "beta", self.beta, "a finite number above 0")
 
     def over(self, stop: Stop) -> Potential:
-        """The potential over tokens."""
         whole = Grader(self.reward, stop)
 
         def complete(tokens: tuple[int, ...]) -> float:

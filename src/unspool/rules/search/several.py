@@ -38,11 +38,9 @@ class Several:
         expect(whole(self.count, 1), "several:count", self.count, "a whole number of texts from 1 on")
 
     def view(self, warp: Warp) -> Warp:
-        """As they are."""
         return warp
 
     def ways(self, law: Law, chance: Chance, position: int) -> list[int]:
-        """Drawn; the first with plain decoding's own number."""
         return [law.draw(chance, At(position, Role.PICK, i)).token for i in range(self.count)]
 
     def follow(self, law: Law, chance: Chance, at: At) -> int:

@@ -79,11 +79,9 @@ class Smc:
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time."""
         return self.particles * ((2 if self.moves else 1) + self.twist.texts)
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Draw after `text` until `stop`."""
         warp, constraint = parted(warp)
         pen = ParticleWriter(BeamCache(self.rows), self.propose, self.potential.over(stop), chance, stop)
         cloud: Cloud = [Particle(Text.begin(text, warp, stop), timely(constraint, stop))] * self.particles

@@ -53,11 +53,9 @@ class Stochastic:
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time."""
         return self.width
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Draw after `text` until `stop`."""
         grove = BeamCache(self.rows)
         texts = [Text.begin(text, warp, stop)]
         try:

@@ -43,7 +43,6 @@ class PrefixTwist:
     def __call__(
         self, pen: ParticleWriter, cloud: Sequence[Particle], held: Sequence[Text]
     ) -> Generator[Ask, Any, Sequence[Particle]]:
-        """It is there already."""
         yield from ()
         return cloud
 
@@ -70,13 +69,11 @@ class LookaheadTwist:
 
     @property
     def texts(self) -> int:
-        """How many texts it writes for each particle."""
         return self.rollouts
 
     def __call__(
         self, pen: ParticleWriter, cloud: Sequence[Particle], held: Sequence[Text]
     ) -> Generator[Ask, Any, Sequence[Particle]]:
-        """All rollouts side by side, then forgotten."""
         m = self.rollouts
         # a copy of a dead or finished particle does not go on either, and keeps its place in the numbering
         aside = [replace(one, weight=0.0 if one.live else NEVER, guess=0.0) for one in cloud for _ in range(m)]

@@ -61,11 +61,9 @@ class Adaptive(Rule):
         return replace(self, ends=frozenset(i for i in range(vocabulary.size) if vocabulary.piece(i).endswith(signs)))
 
     def __call__(self, canvas: Canvas) -> Canvas:
-        """What is looked at first."""
         return self.begin()(canvas)
 
     def begin(self) -> _CurrentBlock:
-        """Nothing found yet."""
         if not self.ends and self.threshold <= 1:
             raise BadRequest(
                 "adaptive blocks need to know the tokens that end a line: run the method through a loaded model, which "
@@ -82,7 +80,6 @@ class _CurrentBlock(Narrowing):
     block: tuple[int, int] = (0, 0)
 
     def __call__(self, canvas: Canvas) -> Canvas:
-        """The block, or all that is left where a new one is to be found."""
         if not any(canvas.is_open(i) for i in range(*self.block)):
             self.block = (0, 0)
         return canvas.within(*(self.block if any(self.block) else (canvas.settled, len(canvas))))

@@ -40,11 +40,9 @@ class Ancestral(Rule):
         expect(real(self.last, 0, 1), "ancestral:last", self.last, "a time from 0 to 1; usual is 0.001")
 
     def begin(self) -> Tossing:
-        """The same rule with a clock."""
         return Tossing(self)
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The choice at the first step."""
         return self.begin()(sight)
 
 
@@ -56,7 +54,6 @@ class Tossing:
     clock: Clock = field(default_factory=Clock)
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The holes whose coins fall, at the first step with any."""
         while True:
             share = self.clock.tick(sight, self.rule.steps, self.rule.last)
             if share >= 1:

@@ -55,7 +55,6 @@ class Annealed:
         expect(real(self.heat, 0), "annealed:heat", self.heat, "a number from 0 on; 0 keeps the surest")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The draws that are kept."""
         done, left = looks(sight.canvas) + 1, len(sight.holes)
         if done >= self.steps:
             return sight.holes

@@ -36,11 +36,9 @@ class CachedDual(Rule):
     """
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The first look."""
         return self.begin()(canvas, places)
 
     def begin(self) -> _Around:
-        """Nothing computed yet."""
         return _Around()
 
 
@@ -51,7 +49,6 @@ class _Around:
     window: tuple[int, int] | None = None
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """One look, over the cache if it is this block's."""
         fresh = frozenset(range(*canvas.window)) if canvas.window == self.window else None
         self.window = canvas.window
         field: Field = yield Look(canvas, tuple(places), fresh=fresh)

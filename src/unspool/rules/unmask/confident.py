@@ -38,6 +38,5 @@ class Confident(Rule):
         expect(level(self.threshold), "confident:threshold", self.threshold, "a number; usual is 0.9")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The sure holes, or the surest."""
         sure = [i for i in sight.holes if self.certainty(sight, i) >= self.threshold]
         return sure or ranked(sight, self.certainty)[:1]

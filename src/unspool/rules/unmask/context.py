@@ -43,7 +43,6 @@ class Context:
         expect(real(self.share, 0, 1), "context:share", self.share, "a share from 0 to 1")
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The guided laws."""
         rich = yield from look(canvas, places)
         count = round(self.share * canvas.prompt)
         if self.weight == 1 or count == 0:

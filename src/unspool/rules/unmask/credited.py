@@ -50,11 +50,9 @@ class Credited(Rule):
         expect(real(self.power, 0), "credited:power", self.power, "a number from 0 on; usual is 0.2")
 
     def begin(self) -> Crediting:
-        """The same view with a memory."""
         return Crediting(self)
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """A first look."""
         return self.begin()(canvas, places)
 
 
@@ -66,7 +64,6 @@ class Crediting:
     credit: dict[int, dict[int, float]] = field(default_factory=dict)
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The laws with their credit."""
         seen = yield from look(canvas, places)
         # A final law knows better than any earlier guess at its place.
         holes = {i: seen.peaks[i] for i in seen if canvas.status[i] == Status.HOLE and i not in seen.final}

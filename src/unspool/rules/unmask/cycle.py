@@ -49,11 +49,9 @@ class Cycle(Rule):
         blocks_of(self.block)
 
     def __call__(self, canvas: Canvas) -> Canvas:
-        """What is looked at first."""
         return self.begin()(canvas)
 
     def begin(self) -> _Turn:
-        """The first cycle."""
         return _Turn(self)
 
 
@@ -66,7 +64,6 @@ class _Turn(Narrowing):
     end: int | None = None
 
     def __call__(self, canvas: Canvas) -> Canvas:
-        """The block from its first open place on, cut in the fast phase."""
         block = blocks_of(self.rule.block)(canvas)
         if self.end is not None and canvas.settled >= self.end:
             self.horizons, self.end = [], None

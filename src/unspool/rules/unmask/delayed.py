@@ -45,11 +45,9 @@ class Delayed(Rule):
         )
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The first look."""
         return self.begin()(canvas, places)
 
     def begin(self) -> _Settling:
-        """Nothing computed yet."""
         return _Settling(self)
 
 
@@ -63,7 +61,6 @@ class _Settling:
     looks: int = 0
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """One look, over what has come to rest."""
         if canvas.window != self.window or len(canvas) != len(self.tokens):
             self.window, self.looks = canvas.window, 0
         fresh = None

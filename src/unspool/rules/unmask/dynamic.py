@@ -39,7 +39,6 @@ class Dynamic:
         expect(whole(self.steps, 1), "dynamic:steps", self.steps, "a whole number of looks per block from 1 on")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The sure ones if they are enough, else the surest."""
         least = quota(sight.canvas, self.steps)
         sure = [i for i in sight.holes if sight.peak(i).p >= self.threshold]
         return sure if len(sure) >= least else foremost(sight, confidence, least)

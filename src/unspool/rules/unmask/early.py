@@ -46,7 +46,6 @@ class Early(Rule):
             expect(level(gap), f"early:{name}", gap, "a number; usual is 7.5, then 5, then 2.5")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """All holes, or those of the rule."""
         canvas = sight.canvas
         done = canvas.step / max(1, len(canvas) - canvas.prompt)
         if self._gap(sight) >= self.gaps[min(2, int(3 * done))]:

@@ -45,19 +45,15 @@ class Edit(Rule):
 
     @property
     def looks(self) -> int:
-        """The passes."""
         return self.passes
 
     def asks(self, canvas: Canvas) -> Collection[int]:
-        """Every draft of the window."""
         return _Editing(self).asks(canvas)
 
     def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        """The canvas with its edits."""
         return _Editing(self)(sight, canvas)
 
     def begin(self) -> _Editing:
-        """No pass made yet."""
         return _Editing(self)
 
 
@@ -80,7 +76,6 @@ class _Editing:
         return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
 
     def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        """The canvas with its edits."""
         old = [i for i in sight.raw if sight.canvas.status[i] == Status.DRAFT]
         rivals = {i: peak.token for i in old if (peak := sight.peak(i)).p > self.rule.threshold}
         edits = {i: x for i, x in rivals.items() if x != canvas.tokens[i] and sight.law(i)[x] > 0}

@@ -51,7 +51,6 @@ class EntropyBound(Rule):
         expect(real(self.budget, 0), "entropy_bound:budget", self.budget, "nats from 0 on; usual is 0.1 to 0.6")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The longest run within the budget."""
         order = ranked(sight, self.certainty)
         total = largest = 0.0
         for n, i in enumerate(order):

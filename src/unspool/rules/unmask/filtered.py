@@ -90,7 +90,6 @@ class Filtered:
 
     @torch.no_grad()
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """What the filter lets pass, and the surest."""
         low = sight.canvas.window[0]
         sure = torch.tensor(certainties(sight.canvas, {i: sight.peak(i).p for i in sight.holes}, self.size))
         final = self.net(sure).sigmoid().tolist()

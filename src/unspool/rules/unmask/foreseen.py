@@ -56,11 +56,9 @@ class Foreseen(Rule):
         return self if self.ends else replace(self, ends=frozenset(vocabulary.eos))
 
     def __call__(self, canvas: Canvas) -> Canvas:
-        """What is looked at first."""
         return self.begin()(canvas)
 
     def begin(self) -> _Ending:
-        """No end in sight."""
         if not self.ends:
             raise BadRequest(
                 "foreseen needs to know the tokens that end a text: run the method through a loaded model, which gives "
@@ -77,7 +75,6 @@ class _Ending(Narrowing):
     end: int | None = None
 
     def __call__(self, canvas: Canvas) -> Canvas:
-        """All that is open before the end."""
         if self.end is not None and canvas.settled >= self.end:
             self.end = None
         sheet = canvas if self.end is None else canvas.cut(self.end)

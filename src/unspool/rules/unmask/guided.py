@@ -42,7 +42,6 @@ class Guided:
         expect(real(self.scale, 0), "guided:scale", self.scale, "a number from 0 on; 0 turns guidance off")
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The guided laws."""
         led = yield from look(canvas, places)
         if self.scale == 0 or canvas.prompt == 0:
             return led

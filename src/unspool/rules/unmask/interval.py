@@ -47,11 +47,9 @@ class Interval(Rule):
         expect(real(self.renew, 0, 1), "interval:renew", self.renew, "a share from 0 to 1; usual is 0.25")
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The first look."""
         return self.begin()(canvas, places)
 
     def begin(self) -> _Looks:
-        """Nothing computed yet."""
         return _Looks(self)
 
 
@@ -63,7 +61,6 @@ class _Looks:
     looks: int = 0
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """One look, over what is not due."""
         prompt, answer = (self.looks % every == 0 for every in (self.rule.prompt, self.rule.answer))
         self.looks += 1
         start, end = canvas.prompt, len(canvas)

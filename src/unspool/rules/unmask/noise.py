@@ -50,7 +50,6 @@ class Even:
         expect(whole(self.steps, 1), "renoise:steps", self.steps, "a whole number of steps from 1 on")
 
     def __call__(self, step: int) -> Moment:
-        """From step / steps to (step + 1) / steps."""
         return Moment(step / self.steps, (step + 1) / self.steps)
 
 
@@ -65,7 +64,6 @@ class Capped:
         expect(real(self.eta, 0, 1), "renoise:eta", self.eta, "a probability")
 
     def __call__(self, step: int) -> Moment:
-        """An even step."""
         moment = Even(self.steps)(step)
         return moment._replace(mask=min(self.eta, moment.most))
 
@@ -81,7 +79,6 @@ class Rescaled:
         expect(real(self.eta, 0, 1), "renoise:eta", self.eta, "a probability")
 
     def __call__(self, step: int) -> Moment:
-        """An even step."""
         moment = Even(self.steps)(step)
         return moment._replace(mask=self.eta * moment.most)
 
@@ -109,7 +106,6 @@ class Looped:
         expect(real(self.eta, 0, (1 - self.level) / self.level), "renoise:eta", self.eta, "at most (1 − level) / level")
 
     def __call__(self, step: int) -> Moment:
-        """A step up, on the spot, or up again."""
         before, after = self._filled(step), self._filled(step + 1)
         return Moment(before, after, self.eta if before == after else 0.0)
 

@@ -42,5 +42,4 @@ class Peaked:
         expect(real(self.nats, 0), "peaked:nats", self.nats, "an entropy from 0 on; usual is 0.5")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The calm holes, or the calmest."""
         return [i for i in sight.holes if sight.peak(i).entropy <= self.nats] or ranked(sight, entropy)[:1]

@@ -41,7 +41,6 @@ class Quota(Rule):
         expect(whole(self.steps, 1), "quota:steps", self.steps, "a whole number of looks per block from 1 on")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The surest, as many as it is their turn."""
         return foremost(sight, self.certainty, quota(sight.canvas, self.steps))
 
 

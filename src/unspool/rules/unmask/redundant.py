@@ -52,11 +52,9 @@ class Redundant(Rule):
         expect(whole(self.streak, 1), "redundant:streak", self.streak, "a whole number of looks from 1 on; usual is 3")
 
     def begin(self) -> Remembering:
-        """The same rule with a memory."""
         return Remembering(self)
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The choice at a first look."""
         return self.begin()(sight)
 
 
@@ -68,7 +66,6 @@ class Remembering:
     streaks: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The sure holes, and the redundant ones."""
         rule, peaks = self.rule, {i: sight.peak(i) for i in sight.holes}
         self._watch(peaks)
         chosen = set(Confident(rule.threshold)(sight))

@@ -46,7 +46,6 @@ class Renoise:
 
     @property
     def looks(self) -> int:
-        """The steps."""
         return self.noise.steps
 
     def asks(self, canvas: Canvas) -> Collection[int]:
@@ -69,7 +68,6 @@ class Reverse:
     noise: Noise
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The holes whose coin says so."""
         step = sight.canvas.step
         fill = self.noise(step).fill if step < self.noise.steps else 1.0
         return [i for i in sight.holes if sight.chance.coin(fill, At(i, Role.ORDER, round=step))]
@@ -86,7 +84,6 @@ class Doubtful(Rule):
 
     @property
     def looks(self) -> int:
-        """The steps."""
         return self.noise.steps
 
     def asks(self, canvas: Canvas) -> Collection[int]:
@@ -94,11 +91,9 @@ class Doubtful(Rule):
         return _waiting(canvas) if canvas.step < self.noise.steps else ()
 
     def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        """What is masked at the first step: nothing."""
         return self.begin()(sight, canvas)
 
     def begin(self) -> _Doubts:
-        """Nothing filled yet."""
         return _Doubts(self.noise, self)
 
 
@@ -112,15 +107,12 @@ class _Doubts:
 
     @property
     def looks(self) -> int:
-        """The steps."""
         return self.noise.steps
 
     def asks(self, canvas: Canvas) -> Collection[int]:
-        """As the rule says."""
         return self.rule.asks(canvas)
 
     def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        """Some tokens are holes again, the doubtful sooner."""
         step, old = sight.canvas.step, _drafts(sight.canvas)
         self.sure |= {i: sight.raw[i][canvas.tokens[i]] for i in sight.holes if canvas.tokens[i] >= 0}
         if step >= self.noise.steps or not old:

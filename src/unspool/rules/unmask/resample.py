@@ -40,15 +40,12 @@ class Resample(Rule):
         expect(whole(self.looks, 0), "resample:looks", self.looks, "a whole number of looks from 0 on")
 
     def asks(self, canvas: Canvas) -> Collection[int]:
-        """Every draft of the window."""
         return _Resampling(self).asks(canvas)
 
     def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        """The canvas with new draws."""
         return _Resampling(self)(sight, canvas)
 
     def begin(self) -> _Resampling:
-        """No look made yet."""
         return _Resampling(self)
 
 
@@ -70,7 +67,6 @@ class _Resampling:
         return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
 
     def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        """The canvas with new draws."""
         old = [i for i in sight.raw if sight.canvas.status[i] == Status.DRAFT]
         new = {i: token for i in old if (token := sight.draw(i).token) != canvas.tokens[i]}
         self.looks += not sight.holes

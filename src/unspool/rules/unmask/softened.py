@@ -54,11 +54,9 @@ class Softened(Rule):
         expect(whole(self.looks, 0), "softened:looks", self.looks, "a whole number of looks from 0 on")
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The first look."""
         return self.begin()(canvas, places)
 
     def begin(self) -> _Latent:
-        """Nothing said yet."""
         return _Latent(self)
 
     def soft(self, seen: Field) -> dict[int, Soft]:
@@ -78,7 +76,6 @@ class _Latent:
     window: tuple[int, int] | None = None
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """One soft look, and at a new window as many as it takes."""
         if self.rule.weight == 0:
             return (yield from look(canvas, places))
         rows, more = 0, 0
@@ -106,11 +103,9 @@ class Settled(Rule):
         expect(level(self.threshold), "softened:settle", self.threshold, "a number of nats; usual is 0.1")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The calmest."""
         return self.begin()(sight)
 
     def begin(self) -> _Calming:
-        """Nothing seen yet."""
         return _Calming(self)
 
 
@@ -123,7 +118,6 @@ class _Calming:
     window: tuple[int, int] | None = None
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """All holes at rest, else the calmest."""
         before, self.seen = self.seen if sight.canvas.window == self.window else Field({}), sight.raw
         self.window = sight.canvas.window
         if before and drift(sight.raw, before) < self.rule.threshold:

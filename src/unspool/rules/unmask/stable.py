@@ -54,11 +54,9 @@ class Stable(Rule):
         expect(whole(self.steps, 1), "stable:steps", self.steps, "a whole number of looks per block from 1 on")
 
     def begin(self) -> StableState:
-        """The same rule with a memory."""
         return StableState(self)
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The choice at a first look."""
         return self.begin()(sight)
 
 
@@ -71,7 +69,6 @@ class StableState:
     calm: dict[int, int] = field(default_factory=dict)
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The sure and stable holes, or the surest up to the quota."""
         now = LookLaws.of(sight)
         moved = {} if self.before is None else now.moved(self.before)
         self.calm = {i: self.calm.get(i, 0) + 1 for i, nats in moved.items() if nats < self.rule.drift}

@@ -49,11 +49,9 @@ class Timed(Rule):
         expect(real(self.last, 0, 1), "timed:last", self.last, "a time from 0 to 1; usual is 0.001")
 
     def begin(self) -> Timing:
-        """The same rule with a clock."""
         return Timing(super().begin())
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The choice at the first step."""
         return self.begin()(sight)
 
 
@@ -82,7 +80,6 @@ class Timing:
     clock: Clock = field(default_factory=Clock)
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The surest, at the first step that fills any."""
         rule, count = self.rule, 0
         while count == 0:
             share = self.clock.tick(sight, rule.steps, rule.last)

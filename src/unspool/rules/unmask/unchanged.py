@@ -18,11 +18,9 @@ class Unchanged(Rule):
     view: View = look
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The first look."""
         return self.view(canvas, places)
 
     def begin(self) -> _Last:
-        """Nothing seen yet."""
         return _Last(begun(self.view))
 
 
@@ -35,7 +33,6 @@ class _Last:
     field: Field = field(default_factory=lambda: Field({}))
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """What was seen last, or a new look."""
         if canvas.tokens == self.tokens and all(i in self.field for i in places):
             return Field({i: self.field[i] for i in places}, final=self.field.final & set(places))
         self.field, self.tokens = (yield from self.view(canvas, places)), canvas.tokens

@@ -45,11 +45,9 @@ class Windowed(Rule):
         expect(whole(self.cycle, 1), "windowed:cycle", self.cycle, "a whole number of looks from 1 on; usual is 32")
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The first look."""
         return self.begin()(canvas, places)
 
     def begin(self) -> _Phase:
-        """Nothing computed yet."""
         return _Phase(self)
 
 
@@ -62,7 +60,6 @@ class _Phase:
     looks: int = 0
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """One look, at everything or at what is near."""
         if self.looks % self.rule.cycle == 0 or len(canvas) != len(self.tokens):
             self.tokens, self.looks = canvas.tokens, 1
             everything: Field = yield Look(canvas, tuple(places))

@@ -73,6 +73,5 @@ class RacedBlock(Memoryless):
             raise BadRequest(f"blended:depth={self.depth} cannot be used; expected a depth from 1 on")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The raced block."""
         first = At(len(prefix), Role.PICK)
         return (yield from drawn_block(prefix, min(self.depth, budget), Racing(chance), first, self.by))

@@ -72,7 +72,6 @@ class CachedModel:
         return CachedSession(self, [CachedSequence(tokens, shared)])
 
     def forget(self) -> None:
-        """Empty the prefix cache."""
         while self._finished:
             self.release(self._finished.popleft())
 

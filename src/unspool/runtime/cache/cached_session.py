@@ -71,14 +71,12 @@ class CachedSession:
         return new
 
     def fork(self) -> CachedSession:
-        """The same leaves again; only counts change."""
         leaves = [CachedSequence(list(x.tokens), list(x.slots), x.law, x.hidden) for x in self.leaves]
         for leaf in leaves:
             self._model.slots.share(leaf.slots)
         return CachedSession(self._model, leaves)
 
     def close(self) -> None:
-        """Give all slots back."""
         if not self._closed:
             self._closed = True
             self._model.closed(self)

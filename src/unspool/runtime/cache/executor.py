@@ -53,7 +53,6 @@ class EagerExecutor:
             tell(told, logits[at:])
 
     def prefill(self, requests: list[ForwardRequest]) -> None:
-        """The same call, of which nobody looks at the logits."""
         self._network.forward(_batch(requests, ())[0])
 
     def forget(self, sequence: CachedSequence, size: int = 0) -> None:

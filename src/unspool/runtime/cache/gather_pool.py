@@ -31,7 +31,6 @@ class GatherPool(KVPool):
         self._users = [1] * room  # a free slot waits with its first user counted, so that taking it is taking it off
 
     def take(self, count: int, after: int | None = None) -> list[int]:
-        """`count` free slots; all or none."""
         if count > self._free:
             raise OutOfRoom(self._full(count))
         at = len(self._stack) - count

@@ -33,14 +33,12 @@ class Table:
         return self._laws[text]
 
     def open(self, text: Sequence[int]) -> TableSession:
-        """A session that remembers its leaves as texts."""
         return TableSession([tuple(text)])
 
     def forget(self) -> None:
         """Nothing is kept."""
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
-        """One law per node and per leaf, read from the table."""
         self.forwards += 1
         return [self._score(ask.session, ask.tree, tops_of(ask.want), guesses_of(ask.want)) for ask in asked]
 
@@ -89,12 +87,10 @@ class TableSession:
         return self.leaves[tree.leaf(node)] + tree.tokens(tree.path(node))
 
     def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
-        """Make these texts the leaves."""
         ends = [() if token is None else (token,) for token in extra]
         self.leaves = [self.text(tree, node) + end for node, end in zip(nodes, ends, strict=True)]
 
     def fork(self) -> TableSession:
-        """The same leaves again."""
         return TableSession(list(self.leaves))
 
     def close(self) -> None:

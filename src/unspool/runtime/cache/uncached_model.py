@@ -51,7 +51,6 @@ class UncachedModel:
         self.vocab, self.context = reader.vocab, reader.context
 
     def open(self, text: Sequence[int]) -> TableSession:
-        """A session that remembers its leaves as texts."""
         if not text:
             raise BadRequest("a text needs at least one token to go on from")
         return TableSession([tuple(text)])

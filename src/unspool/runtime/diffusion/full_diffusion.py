@@ -39,14 +39,12 @@ class FullDiffusionModel:
         self.vocab, self.context, self.room = network.vocab, network.context, network.slots.room
 
     def open(self, text: Sequence[int]) -> FullDiffusionSession:
-        """A session, in which nothing is computed yet."""
         return FullDiffusionSession(self)
 
     def forget(self) -> None:
         """Nothing is kept of closed sessions."""
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
-        """Refuse."""
         raise BadRequest("the method reads left to right, but this model only fills holes; choose one that does too")
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
@@ -181,10 +179,8 @@ class FullDiffusionSession:
         """Nothing: what stands is on the canvas."""
 
     def fork(self) -> Session:
-        """Another session, in which nothing is computed yet."""
         return FullDiffusionSession(self._model)
 
     def close(self) -> None:
-        """Give all slots back."""
         self._model.slots.drop(list(self.slots.values()))
         self.slots = {}

@@ -39,7 +39,6 @@ class GraphDenoiser:
         self._graphs, self._spec = graphs, spec
 
     def logits(self, sheets: list[DenoiseBatch]) -> list[Tensor]:
-        """One replay of a graph over all sheets."""
         if any(sheet.soft for sheet in sheets):
             raise BadRequest("holes that show mixtures are not computed by kernels; load the model with dtype='fp32'")
         graphs = self._graphs

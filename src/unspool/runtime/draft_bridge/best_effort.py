@@ -47,11 +47,9 @@ class BestEffortDraft:
         return BestEffortSession(self.model, tuple(text), [list(text)])
 
     def forget(self) -> None:
-        """Whatever the inner model keeps."""
         self.model.forget()
 
     def owed(self, session: Session) -> int:
-        """What the inner model must still read of a text."""
         assert isinstance(session, BestEffortSession)
         return (
             0
@@ -74,7 +72,6 @@ class BestEffortDraft:
 
     @property
     def drafting(self) -> SupportsDeviceDrafting | None:
-        """Draws on the inner model's device, if that does."""
         return None if self._inner_drafting is None else self
 
     @property
@@ -82,7 +79,6 @@ class BestEffortDraft:
         return self.model.drafting if isinstance(self.model, HasDevice) else None
 
     def draw(self, asked: Sequence[ScoreRequest], draws: Sequence[Draw]) -> Sequence[Drew | None] | None:
-        """Chains by the inner model, if it has room for all."""
         drafting = self._inner_drafting
         if drafting is None or any(_quiet(ask).silent for ask in asked):
             return None
@@ -172,7 +168,6 @@ class BestEffortSession:
         self.silent = True
 
     def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
-        """Make these texts the leaves."""
         ends = [() if token is None else (token,) for token in extra]
         new = [(tree.leaf(n), (*tree.tokens(tree.path(n)), *end)) for n, end in zip(nodes, ends, strict=True)]
         if len(new) == len(self.leaves) == 1:
@@ -183,13 +178,11 @@ class BestEffortSession:
             self._inner.keep(tree, nodes, extra)
 
     def fork(self) -> BestEffortSession:
-        """The same texts again."""
         copy = BestEffortSession(self._model, self._prompt, [list(leaf) for leaf in self.leaves])
         copy._inner, copy.silent = self._inner and self._inner.fork(), self.silent
         return copy
 
     def close(self) -> None:
-        """Free what the inner model holds."""
         if self._inner is not None:
             self._inner.close()
             self._inner = None

@@ -51,15 +51,12 @@ class RetokenisedDraft:
         self.vocab, self.context, self.room = telling.size, model.context, model.room
 
     def open(self, text: Sequence[int]) -> RetokenisedSession:
-        """A session at this outer text."""
         return RetokenisedSession(self.model, self.telling, [list(text)])
 
     def forget(self) -> None:
-        """Whatever the inner model keeps."""
         self.model.forget()
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
-        """Answer all these in one forward of the inner model."""
         inner = [ScoreRequest(_session(ask).caught_up(), ask.tree, _others(ask.want)) for ask in asked]
         return [self._told(ask, scores) for ask, scores in zip(asked, self.model.score(inner), strict=True)]
 
@@ -104,7 +101,6 @@ class RetokenisedSession:
         return self._inner
 
     def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
-        """Make these outer texts the leaves."""
         ends = [() if token is None else (token,) for token in extra]
         new = [(tree.leaf(n), (*tree.tokens(tree.path(n)), *end)) for n, end in zip(nodes, ends, strict=True)]
         if len(new) == len(self.leaves) == 1:
@@ -115,11 +111,9 @@ class RetokenisedSession:
         self._tokens, self._told = (), 0
 
     def fork(self) -> RetokenisedSession:
-        """The same texts again."""
         return RetokenisedSession(self._model, self._telling, [list(leaf) for leaf in self.leaves])
 
     def close(self) -> None:
-        """Free what the inner model holds."""
         if self._inner is not None:
             self._inner.close()
             self._inner = None

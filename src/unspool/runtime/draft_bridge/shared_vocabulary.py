@@ -56,11 +56,9 @@ class SharedVocabularyDraft:
         return SharedVocabularySession(self.model.open(self.spelling.read(text)), self.spelling)
 
     def forget(self) -> None:
-        """Whatever the inner model keeps."""
         self.model.forget()
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
-        """Answer all these in one forward of the inner model."""
         inner: list[ScoreRequest] = []
         ends: list[list[int]] = []
         for ask in asked:
@@ -109,7 +107,6 @@ class SharedVocabularySession:
         self.inner, self.spelling = inner, spelling
 
     def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
-        """Keep the same texts, spelt with inner tokens."""
         inner, ends = spelt(tree, self.spelling)
         kept: list[int] = []
         for node, token in zip(nodes, extra, strict=True):
@@ -120,11 +117,9 @@ class SharedVocabularySession:
         self.inner.keep(inner, kept, [None] * len(kept))
 
     def fork(self) -> SharedVocabularySession:
-        """The same texts again."""
         return SharedVocabularySession(self.inner.fork(), self.spelling)
 
     def close(self) -> None:
-        """Free what the inner model holds."""
         self.inner.close()
 
 

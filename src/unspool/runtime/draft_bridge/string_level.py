@@ -60,7 +60,6 @@ class StringLevelDraft:
         return StringLevelSession(SharedVocabularySession(self.model.open(self.spelling.read(text)), self.spelling))
 
     def forget(self) -> None:
-        """Whatever the inner model keeps."""
         self.model.forget()
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
@@ -85,16 +84,13 @@ class StringLevelSession:
         self.known: dict[Key, Law] = {}
 
     def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
-        """Keep the same texts, spelt with inner tokens."""
         self.known.clear()
         self.inner.keep(tree, nodes, extra)
 
     def fork(self) -> StringLevelSession:
-        """The same texts again."""
         return StringLevelSession(self.inner.fork())
 
     def close(self) -> None:
-        """Free what the inner model holds."""
         self.inner.close()
 
 

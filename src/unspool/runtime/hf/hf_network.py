@@ -62,7 +62,6 @@ class HFModel:
     def __call__(
         self, tokens: Tensor, at: Tensor, want: tuple[int, ...], given: Mapping[str, object]
     ) -> NetworkOutputs:
-        """Run [b, n] tokens with the `given` arguments of its forward."""
         self._refuse_unknown(want)
         at = at.to(self.device)
         extra: dict[str, object] = dict(given)

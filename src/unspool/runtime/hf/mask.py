@@ -33,7 +33,6 @@ class MaskByKind:
     kinds: tuple[str, ...]
 
     def __call__(self, seen: Tensor, queries: Tensor, keys: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Additive masks [1, 1, queries, keys] by kind."""
         return {kind: additive(reach(self.config, kind, seen, queries, keys), dtype) for kind in self.kinds}
 
 

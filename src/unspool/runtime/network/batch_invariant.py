@@ -41,7 +41,6 @@ class FixedRowsLinear:
     rows: int
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply it, in as many portions as there are."""
         count = x.shape[0]
         whole = F.pad(x, (0, 0, 0, -count % self.rows))
         portions = [self.linear(whole[at : at + self.rows]) for at in range(0, whole.shape[0], self.rows)]

@@ -29,7 +29,6 @@ class ExpertLoop:
     experts: Sequence[GatedMLP]
 
     def __call__(self, sent: Tensor, ends: Tensor) -> Tensor:
-        """What they say."""
         parts = torch.tensor_split(sent, ends[:-1].tolist())
         said = [expert(part) for expert, part in zip(self.experts, parts, strict=True) if len(part)]
         return torch.cat(said or [sent])
@@ -50,7 +49,6 @@ class GroupedExperts:
         return cls(gate_up, torch.stack([_whole(expert.down) for expert in experts]), experts[0].bend)
 
     def __call__(self, sent: Tensor, ends: Tensor) -> Tensor:
-        """What they say."""
         both = F.grouped_mm(sent, self.gate_up.mT, offs=ends)
         width = both.shape[1] // 2
         return F.grouped_mm(self.bend(both[:, :width]).mul_(both[:, width:]), self.down.mT, offs=ends)

@@ -35,7 +35,6 @@ class Experts:
     shared: GatedMLP | None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply it to tokens [n, dim]."""
         chosen, weight = self.route(x)
         y = _weighed(self._answers(x, chosen), weight).to(x.dtype)
         return y if self.shared is None else y + self.shared(x)

@@ -43,7 +43,6 @@ class DenseLinear:
         self.weight, self.bias = weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return F.linear(x, self.weight, self.bias)
 
 
@@ -57,7 +56,6 @@ class Float32Linear:
         self.weight, self.bias = weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply it."""
         count = x.shape[0]
         if count == 1:
             y = torch.mm(self.weight, torch.cat((x, x)).t()).t()[:1]
@@ -86,7 +84,6 @@ class Bfloat16Linear:
         self.weight, self.bias = weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply it."""
         if x.shape[0] > 2:
             return F.linear(x, self.weight, self.bias)
         with ONEDNN.set_to(False):

@@ -120,7 +120,6 @@ class Llama:
 
     @property
     def vocab(self) -> int:
-        """Number of logits."""
         return self.shape.vocab
 
     @property
@@ -131,12 +130,10 @@ class Llama:
 
     @property
     def layers(self) -> int:
-        """Number of layers."""
         return self.shape.layers
 
     @property
     def slots(self) -> KVPool:
-        """Where keys and values live."""
         return self._slots
 
     def _pool(self, room: int) -> KVPool:

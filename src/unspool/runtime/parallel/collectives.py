@@ -44,12 +44,10 @@ class MeshCollectives:
     share: Share
 
     def sum(self, x: Tensor) -> Tensor:
-        """One all-reduce."""
         partial = DTensor.from_local(x.contiguous(), self.mesh, [Partial()], run_check=False)
         return partial.redistribute(self.mesh, [Replicate()]).to_local()
 
     def join(self, x: Tensor, width: int) -> Tensor:
-        """One all-gather."""
         whole = torch.Size((x.shape[0], width))
         shard = DTensor.from_local(
             x.contiguous(), self.mesh, [Shard(1)], run_check=False, shape=whole, stride=(width, 1)
@@ -65,7 +63,6 @@ class RowParallel:
     together: Collectives
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply it to this rank's part of x."""
         return self.together.sum(self.linear(x))
 
 
@@ -78,5 +75,4 @@ class ColumnParallel:
     width: int
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply it to x, which all ranks have."""
         return self.together.join(self.linear(x), self.width)
