@@ -69,33 +69,5 @@ if TYPE_CHECKING:
     from .runtime.cache.table_model import Table as Table
     from .runtime.engine.engine import Engine as Engine
 
-_HOMES = {
-    "core.asks": "Check Done Emit Keep Look Score Scores Verdict",
-    "core.canvas": "Canvas",
-    "core.chance": "At Every Philox Role Tape",
-    "core.claim": "ARGMAX BOUND HEURISTIC LAW SEED Claim Method claims",
-    "api.comparison": "compare",
-    "rules.constrain": "choices grammar json_schema keywords predicate regex until",
-    "loops.denoise": "Denoise",
-    "loops.plain": "plain",
-    "loops.speculate": "Speculate",
-    "api.diverge": "divergence",
-    "rules.draft": "Draft Memoryless Source",
-    "core.errors": "UnspoolError",
-    "core.law": "Drawn Law",
-    "api.lm": "LM",
-    "api.loader": "load",
-    "recipes.methods": "method",
-    "api.profile": "Profile",
-    "proof": "Proof prove",
-    "runtime.engine.engine": "Engine",
-    "runtime.cache.table_model": "Joint Table",
-    "api.settings": "Settings",
-    "core.stop": "Stop",
-    "core.trace": "Trace",
-    "core.tree": "Tree",
-    "core.warp": "Warp",
-    "api.writer": "Event Interrupted Output",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)
 __all__ = ["__version__", *__dir__()]

@@ -18,5 +18,4 @@ if TYPE_CHECKING:
     from . import settings as settings
     from . import writer as writer
 
-_MODULES = "comparison drafting loader memory_plan origin picture profile self_draft settings writer"
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))
+__getattr__, __dir__ = lazily(__name__)

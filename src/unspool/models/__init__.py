@@ -19,5 +19,4 @@ if TYPE_CHECKING:
     from . import hub as hub
     from . import weights as weights
 
-_MODULES = "address delta download fetch fingerprint folder hub weights"
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))
+__getattr__, __dir__ = lazily(__name__)

@@ -14,5 +14,4 @@ if TYPE_CHECKING:
     from . import network as network
     from . import parallel as parallel
 
-_PACKAGES = "cuda diffusion engine hf network parallel"
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_PACKAGES.split(), ""))
+__getattr__, __dir__ = lazily(__name__)

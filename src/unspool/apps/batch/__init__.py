@@ -16,10 +16,4 @@ if TYPE_CHECKING:
     from .line_file import LineFile as LineFile
     from .line_writer import LineWriter as LineWriter
 
-_MODULES = {
-    "batch_journal": "BatchJournal",
-    "line_file": "LineFile",
-    "line_defaults": "LineDefaults",
-    "line_writer": "LineWriter",
-}
-__getattr__, __dir__ = lazily(__name__, {**_MODULES, "alone": "", "fleet": "", "batch_job": "", "answer_file": ""})
+__getattr__, __dir__ = lazily(__name__)

@@ -13,5 +13,5 @@ if TYPE_CHECKING:
     from .generation import Generate as Generate
     from .generation import custom_generate as custom_generate
 
-__getattr__, __dir__ = lazily(__name__, {"generation": "Generate custom_generate"})
+__getattr__, __dir__ = lazily(__name__)
 __all__ = ["Generate", "custom_generate"]

@@ -18,6 +18,4 @@ if TYPE_CHECKING:
     from .limits import Limits as Limits
     from .worker import Worker as Worker
 
-_MODULES = {"app": "application", "config": "ServerConfig", "limits": "Limits", "worker": "Worker"}
-_MODULES |= dict.fromkeys(["clients", "refusal", "running", "server_log", "server_replicas"], "")
-__getattr__, __dir__ = lazily(__name__, _MODULES)
+__getattr__, __dir__ = lazily(__name__)

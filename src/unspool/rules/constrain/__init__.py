@@ -54,30 +54,4 @@ if TYPE_CHECKING:
     from .xgrammar import XGrammarSchema as XGrammarSchema
     from .xgrammar import xgrammar_schema as xgrammar_schema
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "asap": "Asap",
-        "awrs": "AdaptiveRejection Awrs FullMask Geometric Propose Recursive",
-        "cars": "Cars",
-        "combine": "AllOf AnyOf Followed",
-        "constraint": "Constrained Constraint State",
-        "context_free": "Cfg cfg",
-        "form": "Form",
-        "futures": "Futures",
-        "grammars": "Grammar Regex grammar regex",
-        "itemset": "ItemSet",
-        "lexical": "Keywords keywords",
-        "potential": "Potential UnboundPotential",
-        "predicates": "Predicate predicate",
-        "schema": "JsonSchema Report json_schema",
-        "sentinel_form": "Sentinels sentinels",
-        "static": "Shelf Static",
-        "trie": "Choices choices",
-        "unless_form": "Unless unless",
-        "until_form": "Until until",
-        "within": "Within",
-        "woven": "Woven",
-        "xgrammar": "XGrammarSchema xgrammar_schema",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -30,20 +30,4 @@ if TYPE_CHECKING:
     from .steps import Steps as Steps
     from .template import Template as Template
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "..loops.denoise": "Denoise",
-        "..loops.speculate": "Speculate",
-        "anyorder": "Alike AnyOrder Copied HoleDrafter HoleOrder left mixed",
-        "autoregressive": "plain",
-        "deliberate": "Chunks Deliberate Doubt Least Scattered",
-        "fragments": "Fragments",
-        "insert": "Insert",
-        "judge": "Judge",
-        "refill": "GivenText",
-        "slots": "Slots",
-        "steps": "Steps",
-        "template": "Template",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -26,13 +26,4 @@ if TYPE_CHECKING:
     from .sequoia import sequoia as sequoia
     from .tree_shape import TreeShape as TreeShape
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "..core.cost": "Cost FREE",
-        "best_first": "Below Twig best_first planted worth",
-        "draft_length": "Best ConfidentLength Ema FixedLength Heuristic Length Threshold best_length speed_up",
-        "sequoia": "sequoia",
-        "tree_shape": "TreeShape",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

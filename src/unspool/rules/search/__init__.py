@@ -39,29 +39,4 @@ if TYPE_CHECKING:
     from .twist import PrefixTwist as PrefixTwist
     from .twist import Twist as Twist
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "ahead": "Ahead Beamed Greedy Sampled",
-        "astar": "AStar",
-        "beam": "Beam",
-        "branch": "Branch",
-        "cautious": "Cautious",
-        "chaotic": "Chaotic",
-        "cut_short": "CutShort",
-        "diverse": "Diverse",
-        "foresight": "Foresight",
-        "length_norm": "LENGTH PATIENCE Power",
-        "mark": "Judged Leaning Likely",
-        "mcts": "Mcts",
-        "neurologic": "Neurologic",
-        "resampling": "RESAMPLE",
-        "reward": "reward_of",
-        "rewarded": "Rewarded",
-        "rollout": "Border",
-        "several": "FOREVER Several",
-        "smc": "Smc",
-        "stochastic": "Stochastic",
-        "twist": "LookaheadTwist PrefixTwist Twist",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

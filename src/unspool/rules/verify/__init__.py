@@ -25,24 +25,4 @@ if TYPE_CHECKING:
     from .typical import TypicalAcceptance as TypicalAcceptance
     from .zeroing import zeroing as zeroing
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "blended": "Blended RacedBlock",
-        "block": "block",
-        "conditional": "Conditional",
-        "greedy": "greedy",
-        "kseq": "kseq",
-        "lenient": "Lenient",
-        "mixture": "Mixture",
-        "multipath": "multipath",
-        "race": "race",
-        "rejection": "rejection",
-        "rollback": "Rollback",
-        "sample_match": "sample_match",
-        "top_beta": "TopBeta",
-        "traversal": "traversal",
-        "typical": "TypicalAcceptance",
-        "zeroing": "zeroing",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

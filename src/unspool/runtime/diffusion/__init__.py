@@ -11,5 +11,4 @@ if TYPE_CHECKING:
     from . import full_diffusion as full_diffusion
     from . import graph_denoiser as graph_denoiser
 
-_MODULES = "block_diffusion full_diffusion graph_denoiser"
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))
+__getattr__, __dir__ = lazily(__name__)

@@ -11,5 +11,4 @@ if TYPE_CHECKING:
     from . import lookahead_heads as lookahead_heads
     from . import precision as precision
 
-_MODULES = "batch_invariant lookahead_heads precision"
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))
+__getattr__, __dir__ = lazily(__name__)
