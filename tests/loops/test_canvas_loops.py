@@ -7,10 +7,9 @@ from itertools import pairwise
 import pytest
 from canvases import Scripted, law_of, table, told
 
-from unspool.core.canvas import Canvas, Status
+from unspool.core.canvas import Canvas, Field, Status
 from unspool.core.chance import Every, Philox, total_variation
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.warp import Same, Temperature

@@ -24,7 +24,7 @@ from unspool.proof.case import STANDING, Case
 from unspool.proof.compare_laws import compared, replay
 from unspool.proof.plainly import EMPTY, Conditioned, Plainly
 from unspool.proof.truth import law_of_text
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries
 from unspool.rules.decode import Speculate
 from unspool.rules.draft import RSDC, Cascade, Chain, Either, Lookup, Memoryless, Merge, SpecInfer
 from unspool.rules.draft.chain import DRAFT

@@ -18,10 +18,9 @@ from canvases import Noise, counted
 from letters import Letters
 
 from unspool.api.settings import Settings
-from unspool.core.canvas import Status
+from unspool.core.canvas import Field, Status
 from unspool.core.chance import Philox
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.core.law import Law
 from unspool.loops.unmask_blocks import whole
 from unspool.recipes.methods import fills, fitted, method, runnable

@@ -3,8 +3,7 @@
 import pytest
 
 from unspool.core.chance import Every, Philox
-from unspool.core.chosen import chosen
-from unspool.core.law import Law
+from unspool.core.law import Law, chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import ROOT, Tree
 from unspool.core.warp import Same

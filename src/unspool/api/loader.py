@@ -46,7 +46,7 @@ def load(
     longest: int = 1,
     batch_invariant: bool | int = False,
     ranks: int = 1,
-    draft: LM | str | None = None,
+    draft: LM | str | Path | None = None,
     heads: str | Path | None = None,
 ) -> LM:
     """A language model from the catalogue, a .gguf file, a folder of safetensors, or the Hub (org/name@revision).
@@ -67,11 +67,15 @@ def load(
     rounding, room = WHOLE if quantization is None else quantization, kv_cache_tokens
     if room is not None:
         expect(whole(room, 1), "kv_cache_tokens", room, "a whole number of tokens from 1 on, or None")
+    expect(whole(ranks, 1), "ranks", ranks, "a whole number of processes from 1 on")
+    drafts = draft is None or isinstance(draft, (LM, str, Path))
+    expect(drafts, "draft", draft, "a loaded model, the name of one, layers:N, or None")
+    expect(heads is None or isinstance(heads, (str, Path)), "heads", heads, "the path of a file of heads, or None")
     lm = _alone(name, dtype, rounding, device, runtime, room, longest, batch_invariant, ranks)
     _attach_heads(lm, heads)
     if isinstance(draft, str) and api.self_draft.is_shortcut(draft):
         draft = api.self_draft.shortcut(lm, draft)
-    elif isinstance(draft, str):
+    elif isinstance(draft, (str, Path)):
         draft = _alone(draft, dtype, rounding, device, runtime, room, longest)
     return lm if draft is None else replace(lm, draft=draft)
 

@@ -52,15 +52,12 @@ class Chance(Protocol):
 
     def choose(self, law: Law, at: At) -> int:
         """A token of `law`."""
-        ...
 
     def coin(self, p: float, at: At) -> bool:
         """True with probability p."""
-        ...
 
     def race(self, law: Law, at: At) -> int:
         """A token of `law`, by other numbers than `choose`: the first of Eₓ / p(x), E the waiting times at `at`."""
-        ...
 
 
 class Philox:

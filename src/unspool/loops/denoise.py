@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.asks import Decoding, Done, Emit, OutOfTime
-from ..core.canvas import Canvas, Status
+from ..core.canvas import Canvas, Field, Status
 from ..core.chance import Chance
 from ..core.errors import BadRequest
-from ..core.field import Field
 from ..core.law import Law
 from ..core.stop import Stop
 from ..core.warp.warp import Warp

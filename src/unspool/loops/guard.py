@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import reduce
 from operator import or_
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
-from ..core.canvas import HOLE, Canvas, Status
+from ..core.canvas import HOLE, Binding, Canvas, Status
 from ..core.chance import At, Role
 from ..core.errors import BadRequest, EmptyLaw
 from ..core.law import NEVER
@@ -30,11 +30,9 @@ class Guard(Protocol):
         If any hole was chosen at least one is filled, or an error says why none can be; if none was, it is the same
         canvas at its next step.
         """
-        ...
 
     def mend(self, sight: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
         """The canvas after a second thought has changed it, with what stood before where the change may not stand."""
-        ...
 
 
 class Careful:
@@ -76,15 +74,6 @@ class Careful:
             return sight.beside(tokens, i)[token] > 0
         except EmptyLaw:
             return False
-
-
-@runtime_checkable
-class Binding(Protocol):
-    """A warp that binds a text as a whole, and so says itself what may stand on a canvas."""
-
-    def guard(self, canvas: Canvas, stop: Stop) -> Guard:
-        """A guard for one request."""
-        ...
 
 
 class Free:

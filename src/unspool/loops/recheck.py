@@ -16,4 +16,3 @@ class Recheck(Protocol):
 
     def __call__(self, sight: DenoiseState, chosen: Collection[int]) -> Checking:
         """The holes to fill after all."""
-        ...

@@ -19,12 +19,9 @@ class Remask(Protocol):
     @property
     def looks(self) -> int:
         """How many looks at one window it may take, besides one for each of its places."""
-        ...
 
     def asks(self, canvas: Canvas) -> Collection[int]:
         """The filled places of the window whose laws it has to see."""
-        ...
 
     def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
         """The canvas, just filled after this look, with some drafts changed or turned into holes."""
-        ...

@@ -20,7 +20,6 @@ class Blocks(Protocol):
 
     def __call__(self, canvas: Canvas) -> Canvas:
         """The sheet to look at."""
-        ...
 
 
 class Narrowing(ABC):

@@ -21,7 +21,6 @@ class Unmask(Protocol):
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
         """The holes to fill now."""
-        ...
 
 
 class Rule:

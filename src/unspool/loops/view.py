@@ -6,8 +6,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from ..core.asks import Ask, Look
-from ..core.canvas import Canvas
-from ..core.field import Field
+from ..core.canvas import Canvas, Field
 
 Viewing: TypeAlias = Generator[Ask, Any, Field]
 
@@ -17,7 +16,6 @@ class View(Protocol):
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
         """Ask for the laws at these places."""
-        ...
 
 
 def look(canvas: Canvas, places: Sequence[int]) -> Viewing:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import models
-from .catalog import CATALOG, CatalogEntry, look_up
+from .catalog import CATALOG, DELTAS, HEADS, CatalogEntry, look_up, required, trained
 from .home import model_folder
-from .trained_weights import DELTAS, HEADS, required, trained
 
 if TYPE_CHECKING:
     from .fetch import Fetcher

@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..core.errors import BadModel
-from .diffusion_spec import DiffusionSpec, Layout, Reading
 from .folder import Shard
+from .shape import DiffusionSpec, Layout, Reading
 from .vocabulary import Vocabulary
 from .weights import Checkpoint
 

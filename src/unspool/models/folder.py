@@ -30,15 +30,12 @@ class TensorSlice(Protocol):
 
     def get_shape(self) -> list[int]:
         """Its sizes."""
-        ...
 
     def get_dtype(self) -> str:
         """The name of its type."""
-        ...
 
     def __getitem__(self, rows: slice) -> Tensor:
         """Some rows of it."""
-        ...
 
 
 class Shard(Protocol):
@@ -46,19 +43,15 @@ class Shard(Protocol):
 
     def metadata(self) -> dict[str, str] | None:
         """What its maker wrote beside the tensors."""
-        ...
 
     def keys(self) -> list[str]:
         """The names of its tensors."""
-        ...
 
     def get_slice(self, name: str) -> TensorSlice:
         """One of them, not read yet."""
-        ...
 
     def get_tensor(self, name: str) -> Tensor:
         """One of them."""
-        ...
 
 
 class SafetensorsCheckpoint:

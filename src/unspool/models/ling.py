@@ -11,9 +11,7 @@ from dataclasses import replace
 
 from ..core.errors import BadModel
 from .config_fields import ConfigFields
-from .diffusion_spec import DiffusionSpec
-from .expert_spec import ExpertSpec
-from .shape import Shape
+from .shape import DiffusionSpec, ExpertSpec, Shape
 from .stored import Stored
 
 LLADA2 = "llada2_moe"

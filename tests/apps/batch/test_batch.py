@@ -428,7 +428,7 @@ def test_a_journal_of_before_says_that_it_cannot_tell(tmp_path):
 
 
 def test_a_full_disk_names_the_file(tmp_path):
-    from unspool.apps.cli.failure import _said
+    from unspool.apps.cli.terminal import _said
 
     lines = LineFile.of(put(tmp_path / "in", [{"prompt": "a"}]))
     with BatchJournal(tmp_path / "out.part", {}, lines) as journal:

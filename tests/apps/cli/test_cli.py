@@ -21,7 +21,7 @@ from unspool.apps.cli.sampling_options import SamplingOptions
 from unspool.apps.cli.table import table
 from unspool.apps.cli.terminal import visible
 from unspool.core.claim import LAW
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries
 
 PROMPT = "Count from 1 to 20."
 ALL_TOKENS = 49152

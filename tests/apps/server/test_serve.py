@@ -282,8 +282,8 @@ def test_one_who_leaves_frees_everything_at_once(served):
 
 
 def test_one_who_reads_nothing_has_left():
+    from unspool.apps.server.handler import TrackedResponse
     from unspool.apps.server.response_stream import Left
-    from unspool.apps.server.tracked_response import TrackedResponse
 
     async def never(message):
         await asyncio.Event().wait()

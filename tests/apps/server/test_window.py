@@ -33,7 +33,7 @@ from unspool.apps.server.window.choices import choices
 def quiet():
     """The servers of this process write no lines between those of pytest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unspool.apps.server.tracked_response.log", lambda event, record: None)
+        patch.setattr("unspool.apps.server.handler.log", lambda event, record: None)
         yield
 
 

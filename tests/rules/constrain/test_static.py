@@ -23,7 +23,7 @@ from unspool.core.stop import Stop
 from unspool.core.warp.warp import Prefix
 from unspool.proof.case import Case
 from unspool.proof.truth import law_of_text
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries
 from unspool.rules.constrain import Constrained, ItemSet, Shelf, Static, choices, regex
 from unspool.rules.constrain.form import spelt
 from unspool.rules.constrain.itemset import DEAD, OVER, ROOT, TENSORS

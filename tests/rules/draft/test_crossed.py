@@ -12,10 +12,10 @@ import torch.nn.functional as F
 
 from unspool.core.asks import Check, Write
 from unspool.core.chance import Philox
-from unspool.core.chosen import chosen
 from unspool.core.claim import LAW, SEED
 from unspool.core.cost import Cost
 from unspool.core.errors import BadRequest, EmptyLaw
+from unspool.core.law import chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import ROOT, Tree
 from unspool.core.verifier import decides_token_by_token
@@ -25,7 +25,7 @@ from unspool.loops.drafter import begun
 from unspool.proof import prove
 from unspool.proof.case import Case
 from unspool.proof.shaping import DEAD_END
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries
 from unspool.rules.decode import Speculate, plain
 from unspool.rules.draft import (
     Auto,

@@ -4,10 +4,9 @@ import pytest
 import torch
 from deep import Deep
 
-from unspool.core.canvas import Canvas
-from unspool.core.field import Field
+from unspool.core.canvas import Canvas, Field
 from unspool.loops.view import look
-from unspool.models.diffusion_spec import DiffusionSpec
+from unspool.models.shape import DiffusionSpec
 from unspool.rules.unmask.context import Context
 from unspool.rules.unmask.credited import Credited
 from unspool.rules.unmask.end_token import Endless

@@ -11,9 +11,8 @@ from test_canvased import looks
 
 from unspool.core.asks import Look, Soft
 from unspool.core.canvas import HOLE, Canvas
-from unspool.core.chosen import chosen
 from unspool.core.errors import BadRequest
-from unspool.core.law import Law
+from unspool.core.law import Law, chosen
 from unspool.core.tree import NOTHING, Tree
 from unspool.runtime.cuda.graph_bucket import Bucket, Kind
 from unspool.runtime.cuda.packing import BITS

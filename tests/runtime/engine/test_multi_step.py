@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from unspool.runtime.engine.multi_step import BRIEF, LONGEST, MultiStep
+from unspool.runtime.engine.model_runner import BRIEF, LONGEST, MultiStep
 
 
 def job(patience=math.inf, first=0.0, writes=True):

@@ -12,7 +12,7 @@ from toy import Toy
 
 from unspool.core.asks import Done, Emit, Score
 from unspool.core.chance import Philox
-from unspool.core.chosen import chosen
+from unspool.core.law import chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import ROOT, Tree
 from unspool.rules.decode import plain

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from unspool.core.asks import Decoding, Done, Emit, Look
-from unspool.core.canvas import Canvas
+from unspool.core.canvas import Canvas, Field
 from unspool.core.chance import Chance, Philox
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.warp.temperature import Temperature

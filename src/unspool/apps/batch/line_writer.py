@@ -48,21 +48,21 @@ class LineWriter:
                 raise Refusal(400, "the line is blank; expected a request")
             values = parsed(line)
             name = _name(values)
-            errand = self._errand(self.reading(index, values), name, told)
-            if errand.bound:
-                self._worker.fit(errand).add_done_callback(partial(self._fitted, errand, name, told))
+            request = self._request(self.reading(index, values), name, told)
+            if request.bound:
+                self._worker.fit(request).add_done_callback(partial(self._fitted, request, name, told))
             else:
-                self._worker.submit(errand)
+                self._worker.submit(request)
         except Exception as error:
             told(failed(name, error))
 
-    def _fitted(self, errand: ServerRequest, name: str | None, told: Told, done: Future[None]) -> None:
+    def _fitted(self, request: ServerRequest, name: str | None, told: Told, done: Future[None]) -> None:
         """Queue a line whose grammar has been compiled, in the thread that did it."""
         if done.cancelled():
             return  # nobody waits for it any more
         try:
             done.result()
-            self._worker.submit(errand)
+            self._worker.submit(request)
         except ShuttingDown:
             pass
         except Exception as error:
@@ -77,13 +77,13 @@ class LineWriter:
         """Give up what is being written."""
         self._worker.stop(0.0)
 
-    def _errand(self, asking: Asking, name: str | None, told: Told) -> ServerRequest:
+    def _request(self, asking: Asking, name: str | None, told: Told) -> ServerRequest:
         asking, made = asking.made(self.reading.made)
         reply = Reply.to(asking, self.reading.model, self._worker.lm)
         answer = _LineAnswer(reply, name, told)
-        errand = ServerRequest(asking.prompts, asking.settings, made, answer.hear, math.inf)
-        answer.choices = [ReplyChoice(calls=ToolCallParser() if asking.calls else None) for _ in range(errand.texts)]
-        return errand
+        request = ServerRequest(asking.prompts, asking.settings, made, answer.hear, math.inf)
+        answer.choices = [ReplyChoice(calls=ToolCallParser() if asking.calls else None) for _ in range(request.texts)]
+        return request
 
 
 @dataclass

@@ -16,18 +16,14 @@ from tqdm import tqdm
 
 from ... import api, models
 from ...core.errors import BadRequest
-from ...models.catalog import CATALOG
+from ...models.catalog import CATALOG, DELTAS, required
 from ...models.home import model_folder
-from ...models.trained_weights import DELTAS, required
 from .. import batch as batches
 from .. import server
 from ..cluster import crew, joined
-from .failure import INTERRUPTED
-from .group import option, options
+from .group import known_method, option, options
 from .loading import Loading
-from .naming import known_method
-from .record import dump
-from .terminal import note, status
+from .terminal import INTERRUPTED, dump, note, status
 
 if TYPE_CHECKING:
     from ..batch import BatchJournal, LineDefaults, LineFile

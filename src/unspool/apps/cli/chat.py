@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...core.errors import BadRequest, OutOfRoom, UnspoolError
-from .group import options
+from .group import method_option, options
 from .loading import Loading
-from .naming import method_option
 from .reading_input import utf8
 from .sampling_options import SamplingOptions
 from .sketch import Sketch

@@ -15,9 +15,8 @@ from .examples import PROMPTS
 from .group import options
 from .loading import Loading
 from .reading_input import read_file
-from .record import dump
 from .sampling_options import SamplingOptions
-from .terminal import write
+from .terminal import dump, write
 
 _MOST = 64  # tokens per text unless told otherwise: enough for acceptance to settle, quick enough to wait for
 

@@ -1,13 +1,15 @@
-"""Groups of options that several commands share: a frozen dataclass whose fields are click options."""
+"""Groups of options that several commands share: a frozen dataclass whose fields are click options; and --method."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field, fields
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
+
+from ...recipes.names import canonical, known, parted, renamed, unknown
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEY = "option"
@@ -34,3 +36,26 @@ def options(group: type[Any], name: str) -> Callable[[F], F]:
         return decorated  # type: ignore[no-any-return]
 
     return decorate
+
+
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def known_method(ctx: click.Context, parameter: click.Parameter, given: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """The callback of an option --method: what was given, if its names are known, with new names for old ones."""
+    return _known(given) if isinstance(given, str) else tuple(map(_known, given))
+
+
+def _known(spec: str) -> str:
+    name = parted(spec)[0]
+    if known(name) is None:
+        raise unknown(name)
+    if note := renamed(name):
+        click.echo(f"note: {note}", err=True)
+        return canonical(spec)
+    return spec
+
+
+def method_option(default: str, told: str = "A name of `unspool methods`, as in lookup:ngram=2.") -> Decorator:
+    """The option --method of a command that decodes by one method."""
+    return click.option("--method", callback=known_method, default=default, show_default=True, help=told)

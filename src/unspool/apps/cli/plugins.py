@@ -33,9 +33,13 @@ def added(name: str) -> click.Command | None:
     """A command that another distribution adds, imported now.
 
     One of ours that is not installed is a command that says so, and one that cannot be imported says why, so that
-    neither is in the way of the others. None if nobody knows the name.
+    neither is in the way of the others. Who else gives a command the name of one of ours does not replace it. None if
+    nobody knows the name.
     """
+    known = KNOWN.get(name)
     for point in entry_points(group=GROUP, name=name):
+        if known is not None and (point.dist is None or point.dist.name != known.distribution):
+            continue
         try:
             command = point.load()
         except Exception as error:
@@ -43,7 +47,6 @@ def added(name: str) -> click.Command | None:
         if isinstance(command, click.Command):
             return command
         return _unusable(name, f"expected a click.Command, found a {type(command).__name__}", point.value)
-    known = KNOWN.get(name)
     if known is None:
         return None
     lacking = MissingDistribution(known.distribution, known.folder, f"`unspool {name}`")

@@ -11,9 +11,8 @@ import click
 from tqdm import tqdm
 
 from ...models.home import home
-from .record import dump
 from .table import table
-from .terminal import write
+from .terminal import dump, write
 
 if TYPE_CHECKING:
     from ...proof import Proof

@@ -14,9 +14,8 @@ from ...proof import Proof, prove
 from ...proof.compare_laws import Truth, replay
 from ...proof.plainly import Plainly
 from ...proof.prove import prove_entry, truth_of
-from ...recipes.methods import named
+from ...recipes.methods import entries, named
 from ...recipes.names import parted, renamed
-from ...recipes.registry import entries
 from .replay import witness
 from .rule import is_rule, load_rule
 

@@ -10,9 +10,8 @@ from typing import Any, NoReturn
 import click
 
 from ...core.version import VERSION
-from .failure import INTERRUPTED, report
 from .plugins import KNOWN, added, installed
-from .terminal import BROKEN_PIPE, close, prepare
+from .terminal import BROKEN_PIPE, INTERRUPTED, close, prepare, report
 
 OWN = ("run", "chat", "serve", "batch", "trace", "methods", "prove", "compare", "plan", "pull")
 

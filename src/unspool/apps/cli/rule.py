@@ -8,7 +8,7 @@ from typing import Any
 from ...core.claim import Method
 from ...core.errors import BadRequest
 from ...core.user_objects import loaded
-from ...recipes.registry import entries
+from ...recipes.methods import entries
 
 _CALL = "a method is called as method(text, chance, warp, stop) and yields asks"
 

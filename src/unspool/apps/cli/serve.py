@@ -11,9 +11,8 @@ import click
 
 from ...core.errors import BadRequest, MissingExtra
 from .. import server
-from .group import option, options
+from .group import method_option, option, options
 from .loading import Loading
-from .naming import method_option
 from .replicas import Replicas
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -58,11 +57,7 @@ class Lending:
         "--patience", type=float, default=60.0, show_default=True, help="Seconds for a client to send or read on."
     )
     form_bytes: int = option(
-        "--max-form",
-        type=int,
-        default=1 << 17,
-        show_default=True,
-        help="Bytes of one schema, grammar or set of tools.",
+        "--max-form", type=int, default=1 << 17, show_default=True, help="Bytes of one schema, grammar or set of tools."
     )
     form_properties: int = option(
         "--max-properties", type=int, default=2000, show_default=True, help="Properties in one schema."

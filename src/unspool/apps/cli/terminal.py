@@ -1,14 +1,24 @@
-"""The terminal: UTF-8 streams, text that cannot steer a screen, a status line, and a quiet end."""
+"""The terminal: UTF-8 streams, text that cannot steer a screen, JSON, a status line, and a quiet end.
+
+A failure ends in one line on stderr that says what to do, and in an exit status that scripts can tell apart.
+"""
 
 from __future__ import annotations
 
 import io
+import json
+import math
 import os
 import sys
+import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
+
+import click
+
+from ...core.errors import BadRequest, OutOfRoom, UnspoolError
 
 BROKEN_PIPE = 141  # what shells report of a program whose reader has left: 128 + SIGPIPE
 
@@ -80,3 +90,71 @@ def status(text: str) -> Iterator[None]:
     finally:
         if shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def dump(data: Any) -> None:
+    """Print data as JSON on stdout; numbers that JSON lacks (NaN, ±infinity) become null."""
+    # A terminal gets ASCII, so that no control character of a model's text reaches it.
+    print(json.dumps(_finite(data), indent=2, ensure_ascii=sys.stdout.isatty(), allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return value
+
+
+FAILED, BAD_REQUEST, INTERRUPTED = 1, 2, 130
+
+# Options that had another name before 0.1.
+RENAMED = {
+    "--room": "--kv-cache-tokens",
+    "--weights": "--quantization",
+    "--shapes": "--batch-invariant",
+    "--repetition": "--repetition-penalty",
+    "--frequency": "--frequency-penalty",
+    "--presence": "--presence-penalty",
+    "--no-repeat-ngram": "--no-repeat-ngram-size",
+}
+
+
+def report(error: Exception) -> int:
+    """Say what went wrong and return the exit status; UNSPOOL_DEBUG=1 adds the traceback."""
+    if os.environ.get("UNSPOOL_DEBUG", "") not in ("", "0"):
+        traceback.print_exception(error)
+    message, code = _said(error)
+    print(visible(f"unspool: {message}", sys.stderr), file=sys.stderr, flush=True)
+    return code
+
+
+def _said(error: Exception) -> tuple[str, int]:
+    if isinstance(error, click.NoSuchOption) and error.option_name in RENAMED:
+        return f"{error.option_name} is now called {RENAMED[error.option_name]}.", BAD_REQUEST
+    if isinstance(error, click.UsageError):
+        where = f" See: {error.ctx.command_path} --help" if error.ctx is not None else ""
+        return _plain(error.format_message()) + where, BAD_REQUEST
+    if isinstance(error, click.ClickException):
+        return error.format_message(), error.exit_code
+    if isinstance(error, (BadRequest, OutOfRoom)):
+        return str(error), BAD_REQUEST
+    if isinstance(error, UnspoolError):
+        return str(error), FAILED
+    if isinstance(error, MemoryError):
+        return "the machine has no memory left for this; see what it needs with: unspool plan", FAILED
+    if isinstance(error, OSError):
+        return f"{error.filename or 'input or output'}: {error.strerror or error}", FAILED
+    return (
+        f"{type(error).__name__}: {error}. This is a mistake in unspool or in a package it uses; "
+        "run again with UNSPOOL_DEBUG=1 to see where.",
+        FAILED,
+    )
+
+
+def _plain(message: str) -> str:
+    """Click's sentences begin with a capital letter and end with a full stop; ours follow `unspool: `."""
+    message = message[:1].lower() + message[1:] if message[1:2].islower() else message
+    return message if message.endswith((".", "?", "?)", "!")) else message + "."

@@ -1,4 +1,4 @@
-"""`model.generate(…, custom_generate=custom_generate("suffix"))`: transformers' front door, any method behind it."""
+"""`model.generate(…, custom_generate=custom_generate("suffix"))`: transformers' own call, any method behind it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 from ...api.lm import LM, SCRATCH
 from ...core.asks import TARGET
 from ...core.chance import Philox
-from ...core.claim import Fitting, Method
+from ...core.claim import Fitting, Method, texts_of
 from ...core.cost import Cost
 from ...core.errors import BadRequest, MissingExtra
 from ...core.stop import Stop
 from ...core.trace import Trace
 from ...core.warp.temperature import Temperature
 from ...core.warp.warp import Warp
-from ...recipes.methods import Branching, method, needs
+from ...recipes.methods import method, needs
 from ...runtime.cache.cached_model import CachedModel
 from ...runtime.cache.uncached_model import UncachedModel
 from ...runtime.draft_bridge.best_effort import BestEffortDraft
@@ -129,7 +129,7 @@ class Generate:
 
     def _submitted(self, model: Any, call: GenerateCall, processors: Any, streamer: Any) -> GenerationRows:
         made = self.method
-        spare = SCRATCH + (made.texts if isinstance(made, Branching) else 1) * call.most
+        spare = SCRATCH + texts_of(made) * call.most
         longest = max(len(prompt.tokens) for prompt in call.prompts) + spare
         models = self._models(model, longest * len(call.prompts), longest)
         if isinstance(made, Fitting):

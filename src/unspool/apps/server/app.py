@@ -29,7 +29,7 @@ from .description import WRITING, described, refusals
 from .handler import Handler
 from .rate_limit import RateLimit
 from .refusal import Refusal
-from .request_id import HEADER, RequestIds
+from .server_log import HEADER, RequestIds
 from .shutdown import Shutdown
 from .worker import Worker
 

@@ -1,4 +1,4 @@
-"""The guard at the door: API keys, compared in constant time, and the names that the server goes by."""
+"""Authentication: API keys, compared in constant time, and the names that the server goes by."""
 
 from __future__ import annotations
 

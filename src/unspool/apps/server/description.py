@@ -29,8 +29,8 @@ WRITING = (400, 404, 408, 413, 415, 429, 500, 503, 504)
 
 def refusals(house: ServerConfig, *statuses: int) -> dict[int | str, dict[str, Any]]:
     """Responses that a route may give besides its own, those of the guard among them."""
-    door = ((401,) if house.guarded else ()) + ((403,) if house.hosts else ())
-    return {status: {"model": ErrorAnswer, "description": WORDS[status]} for status in sorted((*statuses, *door))}
+    refusals = ((401,) if house.guarded else ()) + ((403,) if house.hosts else ())
+    return {status: {"model": ErrorAnswer, "description": WORDS[status]} for status in sorted((*statuses, *refusals))}
 
 
 def described(app: FastAPI, house: ServerConfig, limits: Limits, size: int) -> dict[str, Any]:

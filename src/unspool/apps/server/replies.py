@@ -151,12 +151,7 @@ class Reply:
 
     def _choice(self, index: int, choice: ReplyChoice) -> dict[str, Any]:
         said: dict[str, Any] = {"message": choice.message()} if self.chat else {"text": choice.text}
-        return {
-            "index": index,
-            **said,
-            "logprobs": self._logprobs(choice.events, 0),
-            "finish_reason": choice.finish,
-        }
+        return {"index": index, **said, "logprobs": self._logprobs(choice.events, 0), "finish_reason": choice.finish}
 
     def _logprobs(self, events: Sequence[Event], offset: int) -> dict[str, Any] | None:
         if not self.logprobs:

@@ -13,7 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from .door import door
+from .connection_limits import limited_connections
 from .limits import Limits
 from .server_log import log
 from .shutdown import Shutdown
@@ -25,12 +25,12 @@ TELL, CUT, LAST = 1.0, 2.0, 4.5
 
 
 def configured(app: Any, limits: Limits, grace: float, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Config:
-    """How uvicorn is to run an application: behind our door, which counts connections, and quiet."""
+    """How uvicorn is to run an application: with limits of connections, and quiet."""
     return uvicorn.Config(
         app,
         host=host,
         port=port,
-        http=door(limits),
+        http=limited_connections(limits),
         ws="none",
         log_config=None,
         access_log=False,

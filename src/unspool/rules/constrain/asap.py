@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...core.asks import Decoding
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, claims
+from ...core.claim import HEURISTIC, Branching, claims
 from ...core.law import Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
@@ -22,14 +22,9 @@ def _fresh(text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Dec
     return Asap()(text, chance, warp, stop)
 
 
-@claims(
-    HEURISTIC,
-    trials=lambda rule: [_fresh],
-    paper="2405.21047",
-    systems=("ASAp (grammar-aligned decoding)",),
-)
+@claims(HEURISTIC, trials=lambda rule: [_fresh], paper="2405.21047", systems=("ASAp (grammar-aligned decoding)",))
 @dataclass(frozen=True)
-class Asap:
+class Asap(Branching):
     """Draw x ∝ p(x|u)·θ(ux) among what the constraint allows, θ the share of futures not yet seen to break it.
 
     θ begins at 1, where this is local masking, and only falls: after each text it is summed up anew along its path. A

@@ -36,7 +36,6 @@ class Propose(Protocol):
 
     def __call__(self, law: Law, state: State | None, chance: Chance, at: At) -> Weighed:
         """A properly weighted token of `law` under the constraint; its k-th random number is at round k."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -158,12 +157,7 @@ class FullMask:
         return Weighed(some.draw(chance, at).token, weight, 1)
 
 
-@claims(
-    LAW,
-    trials=lambda rule: [rule()],
-    paper="2504.05410",
-    systems=("AWRS (one token, unweighted)",),
-)
+@claims(LAW, trials=lambda rule: [rule()], paper="2504.05410", systems=("AWRS (one token, unweighted)",))
 @dataclass(frozen=True)
 class Awrs:
     """Draw tokens without replacement until the request's constraint allows one: local masking without the mask.

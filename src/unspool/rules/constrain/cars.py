@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...core.asks import Decoding
 from ...core.chance import Chance
-from ...core.claim import LAW, About, claims
+from ...core.claim import LAW, About, Branching, claims
 from ...core.law import Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
@@ -31,7 +31,7 @@ def _fresh(text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Dec
     systems=("CARS (constrained adaptive rejection sampling)",),
 )
 @dataclass(frozen=True)
-class Cars:
+class Cars(Branching):
     """Draw from p itself where nothing is known and from p·θ where something is; begin anew if the text is not allowed.
 
     Where a beginning was tried before, x ∝ p(x|u)·θ(ux). The θ along a path cancel, so a whole text that meets the

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from ...core.canvas import Canvas
+from ...core.canvas import Binding, Canvas
 from ...core.errors import EmptyLaw
 from ...core.law import NEVER, Law
 from ...core.stop import Stop
@@ -25,23 +25,18 @@ class State(Protocol):
 
     def step(self, token: int) -> State:
         """The state after one more token; after one that is not allowed, a state that allows none."""
-        ...
 
     def mask(self) -> Tensor:
         """Which tokens may follow, bool [vocab] on the CPU; an end-of-text token only where the text may end."""
-        ...
 
     def allows(self, token: int) -> bool:
         """True if this token may follow; cheaper than the mask."""
-        ...
 
     def forced(self) -> tuple[int, ...]:
         """Tokens that must follow in this very spelling, as far as that is known; () if there is a choice."""
-        ...
 
     def complete(self) -> bool:
         """True if the text may end here."""
-        ...
 
 
 class Binds(ABC):
@@ -59,7 +54,6 @@ class Constraint(Protocol):
 
     def start(self) -> State:
         """The state before the first token."""
-        ...
 
 
 @runtime_checkable
@@ -68,11 +62,10 @@ class CanvasConstraint(Protocol):
 
     def filled(self, text: Sequence[int]) -> tuple[int, ...] | None:
         """The text with its holes filled so that it meets the constraint; None if there is no way."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
-class Constrained(Warp):
+class Constrained(Warp, Binding):
     """The law given that the next token leaves the constraint a way to be met: local masking.
 
     Every text that comes out meets the constraint; how likely each is differs from the model's own law given that it is

@@ -50,11 +50,9 @@ class VocabularyReader(Protocol):
     @property
     def words(self) -> FormVocabulary:
         """The vocabulary."""
-        ...
 
     def bits(self, matcher: Any) -> Bits:
         """Which tokens may follow where this matcher stands."""
-        ...
 
 
 class Tongue:

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import torch
 
 from ...core.asks import Ask, Decoding, Done, Emit, Look
-from ...core.canvas import HOLE, Canvas, Status
+from ...core.canvas import HOLE, Canvas, Field, Status
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, Method, claims
-from ...core.field import Field
 from ...core.law import Drawn, Law, Point
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
@@ -35,11 +34,9 @@ class HoleDrafter(Protocol):
     @property
     def exact(self) -> int:
         """How many need not be verified."""
-        ...
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Guessing:
         """Guess these holes."""
-        ...
 
 
 @dataclass(frozen=True)

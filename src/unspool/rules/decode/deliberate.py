@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from ...core.asks import Ask, Decoding, Done, Emit, Look, OutOfTime
-from ...core.canvas import Canvas
+from ...core.canvas import Canvas, Field
 from ...core.chance import Chance, Role
 from ...core.claim import HEURISTIC, Method, claims, fit
-from ...core.field import Field
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ...core.warp.warp_limits import expect, real, whole
@@ -32,7 +31,6 @@ class Doubt(Protocol):
 
     def __call__(self, canvas: Canvas, chance: Chance) -> Passes:
         """The places of each pass, after a look if it takes one."""
-        ...
 
 
 @dataclass(frozen=True)

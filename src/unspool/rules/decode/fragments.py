@@ -42,13 +42,7 @@ def _trials(rule: type[Fragments]) -> list[Method]:
     return [Brief(lambda size: rule(Denoise(one, size), (0,), rounds=1, least=1, most=1, unmask=one))]
 
 
-@claims(
-    HEURISTIC,
-    shaped=False,
-    trials=_trials,
-    paper="2501.06158",
-    systems=("GenMol (fragment remasking)",),
-)
+@claims(HEURISTIC, shaped=False, trials=_trials, paper="2501.06158", systems=("GenMol (fragment remasking)",))
 @dataclass(frozen=True)
 class Fragments:
     """Write a text by `first`; then replace a random fragment by holes, fill them, keep the better text, and again.

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...core.asks import Decoding, Done, Emit, Look, OutOfTime
-from ...core.canvas import HOLE, Canvas, Status
+from ...core.canvas import HOLE, Canvas, Field, Status
 from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, claims
 from ...core.errors import BadRequest
-from ...core.field import Field
 from ...core.law import NEVER, Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp

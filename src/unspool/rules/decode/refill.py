@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ...core.asks import Ask, Decoding, Done, Emit, OutOfTime
-from ...core.canvas import Canvas, Status
+from ...core.canvas import Canvas, Field, Status
 from ...core.chance import Chance
-from ...core.field import Field
 from ...core.law import Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp

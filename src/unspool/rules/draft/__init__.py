@@ -9,10 +9,10 @@ from ...core.lazy import lazily
 if TYPE_CHECKING:
     from ...loops.drafter import Draft as Draft
     from ...loops.drafter import Memoryless as Memoryless
+    from ...loops.drafter import Nothing as Nothing
     from ...loops.drafter import Proposing as Proposing
     from ...loops.drafter import Source as Source
     from ...loops.drafter import possible as possible
-    from ...loops.no_draft import Nothing as Nothing
     from .aligned import Aligned as Aligned
     from .auto import Auto as Auto
     from .bigram_recycling import BigramRecycling as BigramRecycling

@@ -7,10 +7,9 @@ from time import perf_counter
 
 from ...core.asks import Price, Score, Scores, Tops
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
 from ...core.cost import FREE, Cost
-from ...core.law import Drawn
+from ...core.law import Drawn, chosen
 from ...core.tree import NOTHING, Tree
 from ...core.warp.temperature import temperature_of
 from ...core.warp.warp import Prefix

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ...core.asks import Score, Scores
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
+from ...core.law import chosen
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
 from ...core.warp.warp_limits import expect, real, whole

@@ -11,8 +11,8 @@ from ...core.chance import At, Chance
 from ...core.claim import LAW, Method, claims
 from ...core.errors import BadRequest, EmptyLaw
 from ...core.law import Drawn, Law
-from ...core.sample_match import sample_match
 from ...core.tree import ROOT, Tree
+from ...core.verifier import sample_match
 from ...core.warp.warp import Prefix, Scored
 from ...loops.drafter import Draft, Memoryless, Proposing, begun, check_drafter
 from ...loops.speculate import Speculate

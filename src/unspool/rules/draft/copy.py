@@ -7,9 +7,9 @@ from functools import cached_property
 
 from ...core.asks import Scores
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, Method, claims
 from ...core.errors import BadRequest
+from ...core.law import chosen
 from ...core.tree import NOTHING, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -22,12 +22,7 @@ def _trials(_: type[Copy]) -> list[Method]:
     return [Speculate(Copy(2, 1), budget=2), Speculate(Copy(3, 2), budget=3), Speculate(Copy(2, 1, input=(0, 1, 1, 0)))]
 
 
-@claims(
-    SEED,
-    trials=_trials,
-    paper="2205.10350",
-    systems=("Input-guided aggressive decoding (IAD)",),
-)
+@claims(SEED, trials=_trials, paper="2205.10350", systems=("Input-guided aggressive decoding (IAD)",))
 @dataclass(frozen=True)
 class Copy(Draft):
     """Draft the input from where the text last agreed with it, up to `depth` tokens at a time.

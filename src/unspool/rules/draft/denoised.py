@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.asks import TARGET, Look
-from ...core.canvas import Canvas
+from ...core.canvas import Canvas, Field
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, claims
 from ...core.errors import BadRequest
-from ...core.field import Field
 from ...core.law import Drawn
 from ...core.tree import NOTHING, Tree
 from ...core.warp.warp import Prefix

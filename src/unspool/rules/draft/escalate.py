@@ -8,9 +8,8 @@ from typing import TypeAlias
 
 from ...core.asks import Score, Scores
 from ...core.chance import At, Chance, Role
-from ...core.chosen import chosen
 from ...core.claim import LAW, SEED, claims
-from ...core.law import Drawn, Law
+from ...core.law import Drawn, Law, chosen
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
 from ...core.warp.warp_limits import expect, real, whole

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, Method, claims
+from ...core.law import chosen
 from ...core.tree import Tree
 from ...core.warp.warp import Both, Prefix, Warp
 from ...loops.drafter import Draft, Proposing, Source

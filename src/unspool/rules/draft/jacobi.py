@@ -9,9 +9,9 @@ from typing import Protocol, TypeAlias
 
 from ...core.asks import Scores
 from ...core.chance import Chance, Role
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
+from ...core.law import chosen
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix, Scored
 from ...loops.drafter import Draft, Proposing, Source
@@ -41,7 +41,6 @@ class Frame(Protocol):
 
     def ahead(self, done: int) -> int:
         """The number of guesses to draft when `done` tokens have been written since the prompt."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from ...core.asks import Score, Scores
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
 from ...core.cost import FREE, Cost
 from ...core.errors import BadRequest
-from ...core.law import Law
+from ...core.law import Law, chosen
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Memoryless, Proposing, possible

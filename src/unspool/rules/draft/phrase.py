@@ -8,11 +8,10 @@ from ...core.asks import Scores
 from ...core.chance import Chance
 from ...core.claim import LAW, Method, claims
 from ...core.errors import BadRequest
-from ...core.sample_match import sample_match
 from ...core.tree import ROOT, Tree
+from ...core.verifier import sample_match
 from ...core.warp.warp import Prefix
-from ...loops.drafter import Draft, Proposing, Source, check_drafter
-from ...loops.no_draft import Nothing
+from ...loops.drafter import Draft, Nothing, Proposing, Source, check_drafter
 from ...loops.speculate import Speculate
 from ..verify.rejection import rejection
 from .chain import DRAFT, Chain
@@ -25,13 +24,7 @@ def _trials(_: type[Phrase]) -> list[Method]:
     return [Speculate(Phrase(Chain(1), 2, 1), rejection, budget=3), Speculate(Phrase(Nothing(), 2, 2), sample_match)]
 
 
-@claims(
-    LAW,
-    trials=_trials,
-    paper="2402.13720",
-    systems=("Ouroboros (phrase pool)",),
-    needs=(DRAFT,),
-)
+@claims(LAW, trials=_trials, paper="2402.13720", systems=("Ouroboros (phrase pool)",), needs=(DRAFT,))
 @dataclass(frozen=True)
 class Phrase(CompositeDraft):
     """Hang up to `phrases` phrases of `length` tokens that followed the draft's last token below its deepest node.

@@ -11,10 +11,9 @@ from typing import TypeAlias
 
 from ...core.asks import Scores, Tops
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
-from ...core.law import Drawn
+from ...core.law import Drawn, chosen
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source

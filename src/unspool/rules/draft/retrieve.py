@@ -6,9 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, Method, claims
 from ...core.errors import BadRequest
+from ...core.law import chosen
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Memoryless, Proposing
@@ -20,12 +20,7 @@ def _trial() -> Method:
     return Speculate(Retrieve(Store([(0, 1, 0, 0, 1, 1, 0)]), Store([(1, 0, 1)]), least=1, depth=2), budget=3)
 
 
-@claims(
-    SEED,
-    trials=lambda _: [_trial()],
-    paper="2311.08252",
-    systems=("REST", "CodeSwift (two stores)"),
-)
+@claims(SEED, trials=lambda _: [_trial()], paper="2311.08252", systems=("REST", "CodeSwift (two stores)"))
 @dataclass(frozen=True)
 class Retrieve(Memoryless):
     """Find the longest end of the text, `span` to `least` tokens, in a store, and draft what followed most often.

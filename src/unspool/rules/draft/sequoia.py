@@ -20,13 +20,7 @@ def _trial(*paths: Ranks) -> Method:
     return Speculate(Sequoia(TreeShape.of(paths)), rejection)
 
 
-@claims(
-    LAW,
-    trials=lambda _: [_trial((0,), (1,), (1, 0))],
-    paper="2402.12374",
-    systems=("Sequoia",),
-    needs=(DRAFT,),
-)
+@claims(LAW, trials=lambda _: [_trial((0,), (1,), (1, 0))], paper="2402.12374", systems=("Sequoia",), needs=(DRAFT,))
 @dataclass(frozen=True)
 class Sequoia(Memoryless):
     """Below every node draw as many different tokens as the shape has children there, without replacement.

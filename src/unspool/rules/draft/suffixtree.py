@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from ...core.asks import Scores
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
-from ...core.law import Drawn
+from ...core.law import Drawn, chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...core.chosen import chosen
+from ...core.law import chosen
 from ...core.tree import NOTHING, ROOT, Tree
 
 

@@ -27,7 +27,6 @@ class Length(Protocol):
 
     def most(self, state: Any) -> int:
         """How many tokens to draft in the coming round, at most."""
-        ...
 
     def enough(self, state: Any, sure: Sequence[float]) -> bool:
         """Whether to stop after kept tokens that the draft gave these probabilities."""
@@ -160,9 +159,7 @@ class Best(Length):
 
     def __post_init__(self) -> None:
         _expect(
-            self.ratio >= 0 and self.longest >= 1 and self.probe >= 1,
-            f"{self}",
-            "ratio ≥ 0, longest ≥ 1 and probe ≥ 1",
+            self.ratio >= 0 and self.longest >= 1 and self.probe >= 1, f"{self}", "ratio ≥ 0, longest ≥ 1 and probe ≥ 1"
         )
 
     def start(self) -> tuple[int, int, int]:

@@ -26,16 +26,13 @@ class Ahead(Protocol):
     @property
     def steps(self) -> int:
         """How many tokens it looks at; with 1, what may come next and nothing more."""
-        ...
 
     @property
     def width(self) -> int:
         """How many ways it goes at the same time."""
-        ...
 
     def on(self, ways: Sequence[Text], laws: Sequence[Law], chance: Chance, at: At) -> list[tuple[int, int]]:
         """Which tokens follow which ways of one beginning; its k-th random number is at at.k + k."""
-        ...
 
 
 @dataclass(frozen=True)

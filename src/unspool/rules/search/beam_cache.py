@@ -7,8 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from ...core.asks import Ask, Keep, Score, Scores
-from ...core.chosen import chosen
-from ...core.law import Law
+from ...core.law import Law, chosen
 from ...core.tree import NOTHING, Tree
 from ...core.warp.warp_limits import expect, whole
 from .search_text import Text

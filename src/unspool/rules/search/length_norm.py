@@ -14,7 +14,6 @@ class LengthNorm(Protocol):
 
     def __call__(self, tokens: float) -> float:
         """The divisor for a text of so many tokens."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ class Mark(Protocol):
 
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
         """One mark for each."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.asks import Ask, Decoding
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, claims
+from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.errors import BadRequest
 from ...core.law import Law
 from ...core.stop import Stop
@@ -25,7 +25,7 @@ from .beam_cache import BeamCache
 from .clauses import Clauses
 from .leading import leading, values
 from .length_norm import LengthNorm, Patience, Power, likely
-from .search_text import Text, Watch, told, unwatched
+from .search_text import Text, told
 from .without_greedy import without_greedy
 
 
@@ -36,7 +36,7 @@ from .without_greedy import without_greedy
     systems=("NeuroLogic A*esque (greedy, beam and sampling lookahead)", "NeuroLogic decoding"),
 )
 @dataclass(frozen=True)
-class Neurologic:
+class Neurologic(Branching, Watchable):
     """Of the continuations of `width` texts keep the best of each set of clauses said, ranked by log p and by outlook.
 
     The clauses are the request's keywords, or those of `demand`. Candidates are the best continuations of all, and of
@@ -63,7 +63,6 @@ class Neurologic:
     patience: Patience = likely
     rows: int = 0
     demand: Keywords | Lexical | None = None
-    watch: Watch = unwatched
 
     def __post_init__(self) -> None:
         expect(whole(self.width, 1), "neurologic:width", self.width, "a whole number of texts from 1 on")

@@ -15,7 +15,6 @@ class Resampling(Protocol):
 
     def __call__(self, weights: Sequence[float], chance: Chance, position: int) -> list[int]:
         """The particle that each place is given to; its random numbers are at this position."""
-        ...
 
 
 def multinomial(weights: Sequence[float], chance: Chance, position: int) -> list[int]:

@@ -68,11 +68,7 @@ class Text:
 
 
 Watch: TypeAlias = Callable[[Sequence[Text]], None]
-"""Is told all texts that a search found, best first, however it ends: finished, out of budget or cancelled."""
-
-
-def unwatched(found: Sequence[Text]) -> None:
-    """Nobody looks at what else was found."""
+"""Is told texts of a search, best first."""
 
 
 def said(text: Text, since: int, rounds: int = 1) -> Emit:

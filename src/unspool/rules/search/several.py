@@ -16,11 +16,7 @@ from .rollout import Border
 FOREVER = 1 << 20  # tokens: no border but the end of the text
 
 
-@claims(
-    HEURISTIC,
-    trials=lambda rule: [Branch(rule(2), border=Border((), FOREVER))],
-    systems=("Best-of-N",),
-)
+@claims(HEURISTIC, trials=lambda rule: [Branch(rule(2), border=Border((), FOREVER))], systems=("Best-of-N",))
 @dataclass(frozen=True)
 class Several:
     """Draw `count` whole texts and keep the one with the best mark: best-of-N.

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from ...core.asks import Ask, Decoding
 from ...core.chance import At, Chance, Role
-from ...core.claim import HEURISTIC, claims
+from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.law import NEVER, Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
@@ -21,7 +21,7 @@ from .beam_cache import BeamCache
 from .particle import Particle, ParticleWriter, end_of, log_mean, refuse_dead, shares
 from .particle import log_marginal as log_marginal
 from .resampling import Resampling, multinomial, stratified
-from .search_text import Text, Watch, told, unwatched
+from .search_text import Text, told
 from .twist import PrefixTwist, Twist
 
 Cloud: TypeAlias = Sequence[Particle]
@@ -36,7 +36,7 @@ Past: TypeAlias = list[Cloud]  # the particles as they were when each of the las
     shaped=False,
 )
 @dataclass(frozen=True)
-class Smc:
+class Smc(Branching, Watchable):
     """Write `particles` texts side by side, each with a weight; drop light ones for copies of heavy ones; draw one.
 
     Wanted are texts in proportion to p(text)·1[constraint met]·exp(potential(text)), p the law after all other warps.
@@ -67,7 +67,6 @@ class Smc:
     rows: int = 0
     back: int = 1
     twist: Twist = PrefixTwist()  # noqa: RUF009  (frozen)
-    watch: Watch = unwatched
 
     def __post_init__(self) -> None:
         expect(whole(self.particles, 1), "smc:particles", self.particles, "a whole number of texts from 1 on")

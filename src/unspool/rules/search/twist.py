@@ -26,12 +26,10 @@ class Twist(Protocol):
         self, pen: ParticleWriter, cloud: Sequence[Particle], held: Sequence[Text]
     ) -> Generator[Ask, Any, Sequence[Particle]]:
         """The particles with new guesses; what is held stays forkable."""
-        ...
 
     @property
     def texts(self) -> int:
         """How many texts it writes for each particle."""
-        ...
 
 
 @dataclass(frozen=True)

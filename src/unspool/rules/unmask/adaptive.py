@@ -22,13 +22,7 @@ def _trials(rule: type[Adaptive]) -> list[Method]:
     return [Denoise(Confident(0.6), 3, rule(2, 0.3, ends=(0,), reach=1.0))]
 
 
-@claims(
-    HEURISTIC,
-    shaped=False,
-    trials=_trials,
-    paper="2509.26432",
-    systems=("AdaBlock-dLLM",),
-)
+@claims(HEURISTIC, shaped=False, trials=_trials, paper="2509.26432", systems=("AdaBlock-dLLM",))
 @dataclass(frozen=True)
 class Adaptive(Rule):
     """End a block with the surest delimiter nearby, if that has at least `threshold`, else after `size` places.

@@ -28,11 +28,7 @@ SCHEDULES: Mapping[str, Schedule] = {
 
 
 @claims(
-    HEURISTIC,
-    shaped=False,
-    trials=lambda _: [Denoise(Annealed(2, 0), 3)],
-    paper="2202.04200",
-    systems=("MaskGIT",),
+    HEURISTIC, shaped=False, trials=lambda _: [Denoise(Annealed(2, 0), 3)], paper="2202.04200", systems=("MaskGIT",)
 )
 @dataclass(frozen=True)
 class Annealed:

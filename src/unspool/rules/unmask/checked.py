@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ...core.asks import Look
+from ...core.canvas import Field
 from ...core.chance import At, Role
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
-from ...core.field import Field
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.recheck import Checking
@@ -25,12 +25,7 @@ def _trials() -> Iterator[Method]:
 
 
 @claims(
-    HEURISTIC,
-    name="checked",
-    shaped=False,
-    trials=lambda _: _trials(),
-    paper="2603.25702",
-    systems=("S2D2 (routed)",),
+    HEURISTIC, name="checked", shaped=False, trials=lambda _: _trials(), paper="2603.25702", systems=("S2D2 (routed)",)
 )
 @dataclass(frozen=True)
 class CheckedUnmask:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ...core.canvas import Canvas, Status
+from ...core.canvas import Canvas, Confidence, Field, Status
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Confidence, Field
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
 from ...loops.unmask_blocks import FixedBlocks

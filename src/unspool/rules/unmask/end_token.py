@@ -12,8 +12,7 @@ from typing import Protocol
 
 import torch
 
-from ...core.canvas import Canvas
-from ...core.field import Field
+from ...core.canvas import Canvas, Field
 from ...core.law import NEVER
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import Rule, suited
@@ -27,7 +26,6 @@ class EndingVocabulary(Protocol):
     @property
     def eos(self) -> frozenset[int]:
         """The tokens that end a text."""
-        ...
 
 
 @dataclass(frozen=True)

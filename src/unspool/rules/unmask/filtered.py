@@ -61,13 +61,7 @@ def _trials(rule: type[Filtered]) -> list[Method]:
     return [Denoise(rule(torch.logit, 3, 0.6), 3)]
 
 
-@claims(
-    HEURISTIC,
-    shaped=False,
-    trials=_trials,
-    paper="2509.25188",
-    systems=("Learn2PD (filter)",),
-)
+@claims(HEURISTIC, shaped=False, trials=_trials, paper="2509.25188", systems=("Learn2PD (filter)",))
 @dataclass(frozen=True)
 class Filtered:
     """Fill every hole whose token a small net calls final, σ(f(c))ᵢ > `threshold`, and the surest in any case.

@@ -21,13 +21,7 @@ def _trials(rule: type[Foreseen]) -> list[Method]:
     return [Denoise(Confident(0.6), 3, rule(3, 0.9, 0.5, ends=(1,)))]
 
 
-@claims(
-    HEURISTIC,
-    shaped=False,
-    trials=_trials,
-    paper="2509.25188",
-    systems=("Learn2PD (end-of-text prediction)",),
-)
+@claims(HEURISTIC, shaped=False, trials=_trials, paper="2509.25188", systems=("Learn2PD (end-of-text prediction)",))
 @dataclass(frozen=True)
 class Foreseen(Rule):
     """Cut the canvas behind the hole that most surely ends the text, and work on blocks of what is left.

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from ...core.asks import Look
-from ...core.canvas import Canvas
+from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Field
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
 from ...loops.unmask_blocks import FixedBlocks

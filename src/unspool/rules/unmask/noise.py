@@ -33,11 +33,9 @@ class Noise(Protocol):
     @property
     def steps(self) -> int:
         """How many steps there are; after the last everything is filled."""
-        ...
 
     def __call__(self, step: int) -> Moment:
         """What this step does."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,7 @@ from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 
 
-@claims(
-    HEURISTIC,
-    shaped=False,
-    trials=lambda _: [Denoise(Near(0.8, 0.1), 3, Sliding(2))],
-    systems=("WeDLM",),
-)
+@claims(HEURISTIC, shaped=False, trials=lambda _: [Denoise(Near(0.8, 0.1), 3, Sliding(2))], systems=("WeDLM",))
 @dataclass(frozen=True)
 class Sliding:
     """The `size` places from the first open one on; nothing beyond them is looked at, nor seen.

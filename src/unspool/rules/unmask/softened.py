@@ -7,9 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ...core.asks import Look, Soft
-from ...core.canvas import Canvas, Status
+from ...core.canvas import Canvas, Field, Status
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Field
 from ...core.warp import TopP
 from ...core.warp.warp_limits import expect, level, real, whole
 from ...loops.denoise import Denoise

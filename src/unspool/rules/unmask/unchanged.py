@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...core.canvas import Canvas
-from ...core.field import Field
+from ...core.canvas import Canvas, Field
 from ...loops.unmasker import Rule, begun
 from ...loops.view import View, Viewing, look
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.asks import Look
-from ...core.canvas import HOLE, Canvas, Status
+from ...core.canvas import HOLE, Canvas, Field, Status
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Field
 from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
 from ...loops.unmasker import Rule

@@ -17,10 +17,7 @@ from .verify_trials import chained
 
 
 @claims(
-    HEURISTIC,
-    trials=lambda rule: chained(rule()),
-    paper="2505.13204",
-    systems=("AASD (conditional verification)",),
+    HEURISTIC, trials=lambda rule: chained(rule()), paper="2505.13204", systems=("AASD (conditional verification)",)
 )
 @token_by_token
 @dataclass(frozen=True)

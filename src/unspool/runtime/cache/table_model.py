@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ...core.asks import Look, Scores
-from ...core.canvas import HOLE, Canvas
-from ...core.field import Field
+from ...core.canvas import HOLE, Canvas, Field
 from ...core.law import Law
 from ...core.tree import Tree
 from ..engine.contracts import LookRequest, ScoreRequest, Session, guesses_of, tops_of

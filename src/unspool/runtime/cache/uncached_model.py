@@ -25,16 +25,13 @@ class FullTextModel(Protocol):
     @property
     def vocab(self) -> int:
         """Number of logits."""
-        ...
 
     @property
     def context(self) -> int | None:
         """The longest text it can read."""
-        ...
 
     def read(self, texts: Tensor, at: Tensor, want: tuple[int, ...]) -> NetworkOutputs:
         """Read texts of one length, int64 [b, n]; the outputs after the tokens `at` of each, the first text's first."""
-        ...
 
 
 class UncachedModel:

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ...core.canvas import Field
 from ...core.errors import BadRequest
-from ...core.field import Field
 from ...core.law import Law
-from ...models.diffusion_spec import DiffusionSpec
+from ...models.shape import DiffusionSpec
 from ..cache.cached_model import CachedModel
 from ..cache.cached_session import CachedSession
-from ..cache.executor import Executor
-from ..cache.forward_request import ForwardRequest
+from ..cache.forward_request import Executor, ForwardRequest
 from ..cache.sequence import CachedSequence
 from ..engine.contracts import LookRequest, ScoreRequest, Session
 from ..network.network import Network

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...core.asks import Look, Soft
 from ...core.canvas import HOLE
-from ...models.diffusion_spec import DiffusionSpec
+from ...models.shape import DiffusionSpec
 from ..cache.sequence import CachedSequence
 from ..engine.contracts import LookRequest
 from ..network.network import Row, SoftTokens

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...core.asks import Soft
-from ...models.diffusion_spec import DiffusionSpec
+from ...models.shape import DiffusionSpec
 from ..network.network import Batch, Network, Row
 from .denoise_batch import DenoiseBatch, mixed
 
@@ -18,7 +18,6 @@ class Denoiser(Protocol):
 
     def logits(self, sheets: list[DenoiseBatch]) -> list[Tensor]:
         """For every sheet the logits that it reads."""
-        ...
 
 
 class EagerDenoiser:

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from ...core.asks import Look, Scores, Soft
-from ...core.canvas import HOLE, Status
+from ...core.canvas import HOLE, Field, Status
 from ...core.errors import BadRequest
-from ...core.field import Field
 from ...core.tree import Tree
-from ...models.diffusion_spec import DiffusionSpec
+from ...models.shape import DiffusionSpec
 from ..engine.contracts import LookRequest, ScoreRequest, Session
-from ..network.network import Batch, Network, Row
-from .cache_refresh import CacheRefresh
+from ..network.network import Batch, CacheRefresh, Network, Row
 from .denoise_batch import mixed, waves
 
 

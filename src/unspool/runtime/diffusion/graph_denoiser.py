@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest
-from ...models.diffusion_spec import DiffusionSpec
+from ...models.shape import DiffusionSpec
 from ..cache.forward_request import ForwardRequest
 from ..cuda.cuda_graph_executor import CudaGraphExecutor
 from ..cuda.footprint import LANES, WIDEST

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import torch
 
 from ...core.asks import Draw, Drew, Scores
-from ...core.chosen import chosen
+from ...core.canvas import Field
 from ...core.errors import OutOfRoom
-from ...core.field import Field
-from ...core.law import NEVER, Law
+from ...core.law import NEVER, Law, chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ..engine.contracts import (
     Causal,
-    HasDevice,
     Infill,
     LookRequest,
     ScoreRequest,
@@ -22,6 +20,7 @@ from ..engine.contracts import (
     SupportsChunkedPrefill,
     SupportsDeviceDecoding,
     SupportsDeviceDrafting,
+    drafting_of,
 )
 
 
@@ -30,7 +29,7 @@ class BestEffortDraft:
 
     Whoever drafts with it ends the draft at an empty law, and the target goes on alone; so a request is neither refused
     nor cut for the sake of a draft model's context or cache. A request that never asks it costs nothing. It reads long
-    texts in portions if the inner model does.
+    texts in chunks if the inner model does.
     """
 
     context = None
@@ -39,7 +38,7 @@ class BestEffortDraft:
 
     def __init__(self, model: Causal) -> None:
         self.model, self.vocab = model, model.vocab
-        self.portion = model.portion if isinstance(model, SupportsChunkedPrefill) else 1
+        self.chunk = model.chunk if isinstance(model, SupportsChunkedPrefill) else 1
         self._nothing = Law(torch.full((model.vocab,), NEVER))
 
     def open(self, text: Sequence[int]) -> BestEffortSession:
@@ -57,10 +56,10 @@ class BestEffortDraft:
             else self.model.owed(session.opened())
         )
 
-    def read(self, portions: Sequence[tuple[Session, int]]) -> None:
+    def read(self, chunks: Sequence[tuple[Session, int]]) -> None:
         """Read so much of each, or say nothing from now on of those that there is no room for."""
         assert isinstance(self.model, SupportsChunkedPrefill)  # nobody owes anything to another
-        quiet = [(session, count) for session, count in portions if isinstance(session, BestEffortSession)]
+        quiet = [(session, count) for session, count in chunks if isinstance(session, BestEffortSession)]
         try:
             self.model.read([(session.opened(), count) for session, count in quiet])
         except OutOfRoom:
@@ -72,14 +71,10 @@ class BestEffortDraft:
 
     @property
     def drafting(self) -> SupportsDeviceDrafting | None:
-        return None if self._inner_drafting is None else self
-
-    @property
-    def _inner_drafting(self) -> SupportsDeviceDrafting | None:
-        return self.model.drafting if isinstance(self.model, HasDevice) else None
+        return None if drafting_of(self.model) is None else self
 
     def draw(self, asked: Sequence[ScoreRequest], draws: Sequence[Draw]) -> Sequence[Drew | None] | None:
-        drafting = self._inner_drafting
+        drafting = drafting_of(self.model)
         if drafting is None or any(_quiet(ask).silent for ask in asked):
             return None
         try:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ...core.asks import Scores
-from ...core.chosen import chosen
 from ...core.errors import BadRequest
+from ...core.law import chosen
 from ...core.tree import ROOT, Tree
 from ..engine.contracts import Causal, ScoreRequest, Session
 
@@ -23,19 +23,15 @@ class Retokeniser(Protocol):
     @property
     def size(self) -> int:
         """Number of outer tokens."""
-        ...
 
     def read(self, text: Sequence[int]) -> tuple[int, ...]:
         """The inner tokens of a whole prompt; at least one."""
-        ...
 
     def follow(self, inner: Sequence[int], new: Sequence[int]) -> tuple[int, ...]:
         """The inner tokens of a text that goes on with outer ones; its last few may be cut anew."""
-        ...
 
     def retell(self, text: Sequence[int], written: Sequence[int]) -> tuple[int, ...]:
         """The outer tokens of what was written in inner ones after an outer text."""
-        ...
 
 
 class RetokenisedDraft:

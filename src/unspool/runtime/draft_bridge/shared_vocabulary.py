@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ...core.asks import Scores
-from ...core.chosen import chosen
-from ...core.law import NEVER, Drawn, Law
+from ...core.law import NEVER, Drawn, Law, chosen
 from ...core.tree import Tree
 from ..engine.contracts import Causal, ScoreRequest, Session
 
@@ -21,20 +20,16 @@ class Spelling(Protocol):
     @property
     def size(self) -> int:
         """Number of outer tokens."""
-        ...
 
     @property
     def shared(self) -> Mapping[int, int]:
         """Outer tokens that are one inner token, with that token."""
-        ...
 
     def spell(self, token: int) -> tuple[int, ...]:
         """The inner tokens of an outer one; may be none."""
-        ...
 
     def read(self, text: Sequence[int]) -> tuple[int, ...]:
         """The inner tokens of a whole prompt; at least one."""
-        ...
 
 
 class SharedVocabularyDraft:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ...core.asks import Scores
-from ...core.chosen import chosen
-from ...core.law import Law
+from ...core.law import Law, chosen
 from ...core.tree import Tree
 from ..engine.contracts import Causal, ScoreRequest
 from .shared_vocabulary import SharedVocabularySession, Spelling, spelt
@@ -25,12 +24,10 @@ class StringSpelling(Spelling, Protocol):
     @property
     def strings(self) -> tuple[Sequence[bytes], Sequence[bytes]]:
         """The bytes of every outer token, and of every inner one; none for control tokens."""
-        ...
 
     @property
     def ends(self) -> Mapping[int, int]:
         """Inner control tokens that the outer vocabulary has too."""
-        ...
 
 
 class StringLevelDraft:

@@ -23,12 +23,12 @@ from ...core.asks import (
     Write,
     Written,
 )
+from ...core.canvas import Field
 from ...core.errors import BadScores
-from ...core.field import Field
-from ...core.sample_match import sample_match
 from ...core.stop import Stop
 from ...core.trace import Trace
 from ...core.tree import NOTHING, Tree
+from ...core.verifier import sample_match
 from .contracts import Session
 
 WAITING, LIVE, ENDED = "waiting", "live", "ended"

@@ -6,14 +6,14 @@ from time import perf_counter
 
 from ...core.asks import Check, Write, Written
 from ...core.chance import Philox
-from ...core.chosen import chosen
 from ...core.cost import Cost
 from ...core.errors import BadRequest
-from ...core.sample_match import sample_match
+from ...core.law import chosen
 from ...core.tree import NOTHING, ROOT, Tree
+from ...core.verifier import sample_match
 from ...core.warp.temperature import Temperature
 from ...core.warp.warp import Prefix
-from .contracts import Causal, HasDevice, ScoreRequest, Session, SupportsDeviceDecoding
+from .contracts import Causal, ScoreRequest, Session, SupportsDeviceDecoding, device_of
 
 ROWS = (1, 2, 3, 4, 6, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)  # kernels change gear right after powers of two
 AHEAD = 16  # tokens of plain decoding that are timed together where they are written together
@@ -55,7 +55,7 @@ def measure(
             for n in sizes:
                 session.keep(NOTHING, (ROOT,), (turn % model.vocab,))
                 times[n].append(_seconds(model, session, [(turn + i) % model.vocab for i in range(n - 1)]))
-            if (device := _device(model)) is not None:
+            if (device := device_of(model)) is not None:
                 session.keep(NOTHING, (ROOT,), (turn % model.vocab,))
                 checked.append(_checked(model, device, session))
             if turn == 0:
@@ -75,17 +75,13 @@ def _seconds(model: Causal, session: Session, tokens: list[int]) -> float:
     """The time of one forward over the last token and these, until somebody can know what it says."""
     tree, prefix = Tree.chain([chosen(x) for x in tokens]), Prefix.of((0,), Temperature(0.0))
     ask, began = ScoreRequest(session, tree), perf_counter()
-    if (device := _device(model)) is not None:
+    if (device := device_of(model)) is not None:
         written = None if tokens else device.write([ask], [Write(prefix, Philox(0), AHEAD)], AHEAD)
         if written and isinstance(written[0], Written):
             return (perf_counter() - began) / len(written[0].tokens)
         if device.check([ask], [Check(tree, prefix, sample_match, Philox(0))]):
             return perf_counter() - began
     return _scored(model, ask, began)
-
-
-def _device(model: Causal) -> SupportsDeviceDecoding | None:
-    return model.device if isinstance(model, HasDevice) else None
 
 
 def _checked(model: Causal, device: SupportsDeviceDecoding, session: Session) -> float:

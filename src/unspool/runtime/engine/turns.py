@@ -109,9 +109,9 @@ class Turns:
         light = _light(sorted(self._expected.values()), start)
         self._usual = max(BRIEF, start + sum(light) / len(light))
         self._long.update(account for account, seconds in self._expected.items() if seconds > light[-1])
-        return [job for job in parts if job.account not in self._long] + self._portion(parts)
+        return [job for job in parts if job.account not in self._long] + self._whose_turn(parts)
 
-    def _portion(self, parts: Mapping[Job, float]) -> list[Job]:
+    def _whose_turn(self, parts: Mapping[Job, float]) -> list[Job]:
         """Of those who take long, who goes now: the one whose turn is longest ago, with as many texts as is usual."""
         long = sorted((job for job in parts if job.account in self._long), key=lambda job: (job.account.turn, job.turn))
         if self._debt > 0 or not long:

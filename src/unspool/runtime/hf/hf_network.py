@@ -19,7 +19,6 @@ class TreeMask(Protocol):
 
     def __call__(self, seen: Tensor, queries: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor | dict[str, Tensor]:
         """What goes in as `attention_mask`, from bool [queries, keys] and the positions of both."""
-        ...
 
 
 class HFModel:

@@ -1,4 +1,4 @@
-"""Models of the transformers library, by folder, GGUF file, Hub id or loaded object: the front door of that runtime."""
+"""Models of the transformers library, by folder, GGUF file, Hub id or loaded object, read for this runtime."""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ from ...core.lazy import lazily
 
 if TYPE_CHECKING:
     from . import batch_invariant as batch_invariant
+    from . import experts as experts
+    from . import head_guesses as head_guesses
     from . import lookahead_heads as lookahead_heads
     from . import precision as precision
 

@@ -1,4 +1,4 @@
-"""A matrix applied to packed tokens, by whichever public kernel reads the weights fastest for that many tokens."""
+"""What layers apply to packed tokens: matrices, by whichever public kernel is fastest for so many, and norms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ class Linear(Protocol):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply it."""
-        ...
 
 
 MakeLinear = Callable[[Tensor, Tensor | None], Linear]
@@ -88,3 +87,14 @@ class Bfloat16Linear:
             return F.linear(x, self.weight, self.bias)
         with ONEDNN.set_to(False):
             return F.linear(x, self.weight, self.bias)
+
+
+def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Normalise the last dimension of x.
+
+    A weight of a wider type than x asks for the product in that type and one rounding after it, as Gemma has it.
+    A weight of several dimensions gives each head its own factors.
+    """
+    if weight.dim() == 1 and weight.dtype == x.dtype:
+        return F.rms_norm(x, weight.shape, weight, eps)
+    return (F.rms_norm(x.to(weight.dtype), weight.shape[-1:], None, eps) * weight).to(x.dtype)

@@ -16,13 +16,10 @@ from ...models.rope_scaling import rope_frequencies
 from ...models.shape import Shape
 from ...models.weights import Checkpoint
 from ..cache.kv_pool import KVPool, Where
-from ..diffusion.cache_refresh import narrowed, staying
-from .attention import Planner, QuerySpan, attend
+from .attention import Planner, QuerySpan, Rotary, attend, turn
 from .layer import Layer, Loader
-from .linear import Linear, MakeLinear, dense
-from .network import Batch, NetworkOutputs
-from .norm import rms
-from .rope import Rotary, turn
+from .linear import Linear, MakeLinear, dense, rms
+from .network import Batch, NetworkOutputs, narrowed, staying
 
 MOST_ROOM = 8192  # tokens by default; memory is laid out for all of them, though only touched where written
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)

@@ -20,15 +20,12 @@ class Collectives(Protocol):
     @property
     def share(self) -> Share:
         """Which rank this is."""
-        ...
 
     def sum(self, x: Tensor) -> Tensor:
         """The sum of what all ranks give, the same everywhere."""
-        ...
 
     def join(self, x: Tensor, width: int) -> Tensor:
         """The columns [n, part] of all ranks side by side [n, width]."""
-        ...
 
 
 @dataclass(frozen=True)

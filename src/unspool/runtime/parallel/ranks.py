@@ -168,12 +168,7 @@ def _joined(checkpoint: Checkpoint, dtype: torch.dtype, kind: str, room: int | N
 
 
 def _led(
-    team: Team,
-    checkpoint: Checkpoint,
-    dtype: torch.dtype,
-    device: torch.device,
-    room: int | None,
-    followers: Followers,
+    team: Team, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, room: int | None, followers: Followers
 ) -> ParallelNetwork:
     shard = Sharded.of(checkpoint, team.mesh, dtype, device, room)
     try:

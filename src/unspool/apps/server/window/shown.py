@@ -8,10 +8,9 @@ from typing import Any
 
 from ....core.asks import Ask, Decoding, Done
 from ....core.chance import Chance
-from ....core.claim import Method, fit
+from ....core.claim import Branching, Method, fit, texts_of
 from ....core.stop import Stop
 from ....core.warp.warp import Warp
-from ....recipes.methods import Branching
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class TextObserver:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Shown(Branching):
     """A method with one who looks; for one text, as whoever looks keeps its place in it."""
 
     method: Method
@@ -40,7 +39,7 @@ class Shown:
     @property
     def texts(self) -> int:
         """How many texts it goes on with at the same time."""
-        return self.method.texts if isinstance(self.method, Branching) else 1
+        return texts_of(self.method)
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Decode after `text` until `stop`, watched."""
