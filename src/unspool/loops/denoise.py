@@ -16,11 +16,8 @@ from ..core.stop import Stop
 from ..core.warp.warp import Warp
 from .denoise_state import DenoiseState
 from .guard import guarded
-from .recheck import Recheck
-from .remask import Remask
 from .unmask_blocks import Blocks, narrowed, whole
-from .unmasker import Unmask, begun, suited
-from .view import View, look
+from .unmasker import Recheck, Remask, Unmask, View, begun, look, suited
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,18 @@
-"""What chooses the holes to fill next, and how a rule is made ready for a vocabulary and a request."""
+"""The parts of unmasking, and how each is made ready for a vocabulary and a request.
+
+A view looks at a canvas: once, or guided, credited, softened, or with keys that were computed before. A rule chooses
+the holes to fill next. A recheck has a second opinion on them before anything stands in them; a remask masks or changes
+what is filled already.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Protocol, TypeGuard, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar
 
+from ..core.asks import Ask, Look
+from ..core.canvas import Canvas, Field
 from ..core.errors import BadRequest
 from .denoise_state import DenoiseState
 
@@ -66,3 +73,47 @@ def _with_parts(rule: Rule, made: Callable[[Rule], Any]) -> Any:
         return rule
     named = {field.name: value for field in fields(rule) if isinstance(value := vars(rule)[field.name], Rule)}
     return replace(rule, **{name: made(part) for name, part in named.items()}) if named else rule
+
+
+Checking: TypeAlias = Generator[Ask, Any, Collection[int]]
+
+
+class Recheck(Protocol):
+    """A second opinion on what was chosen: it may look again, change tokens, and choose otherwise."""
+
+    def __call__(self, sight: DenoiseState, chosen: Collection[int]) -> Checking:
+        """The holes to fill after all."""
+
+
+class Remask(Protocol):
+    """A second thought about drafts. One that remembers is a `Rule`.
+
+    While a request may think again, what it fills are drafts. They become final when the window has no hole left and
+    nothing is asked about any more.
+    """
+
+    @property
+    def looks(self) -> int:
+        """How many looks at one window it may take, besides one for each of its places."""
+
+    def asks(self, canvas: Canvas) -> Collection[int]:
+        """The filled places of the window whose laws it has to see."""
+
+    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
+        """The canvas, just filled after this look, with some drafts changed or turned into holes."""
+
+
+Viewing: TypeAlias = Generator[Ask, Any, Field]
+
+
+class View(Protocol):
+    """A way to get the laws at places of a canvas; a plain function, or a `Rule`."""
+
+    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
+        """Ask for the laws at these places."""
+
+
+def look(canvas: Canvas, places: Sequence[int]) -> Viewing:
+    """One look, with everything computed anew."""
+    field: Field = yield Look(canvas, tuple(places))
+    return field

@@ -9,7 +9,7 @@ from ..core.errors import BadRequest
 from ..core.option import Choice, FileName, Holes, Level, Range, Span, Steps, Threshold, Weight, part
 from ..loops.denoise import Denoise
 from ..loops.unmask_blocks import FixedBlocks, blocks_of
-from ..loops.view import View, look
+from ..loops.unmasker import View, look
 from ..rules import unmask
 
 

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import constrain as constrain
-    from . import decode as decode
-    from . import draft as draft
-    from . import grow as grow
-    from . import search as search
-    from . import unmask as unmask
-    from . import verify as verify
+    from . import constrain as constrain, decode as decode, draft as draft, grow as grow, search as search
+    from . import unmask as unmask, verify as verify
 
 __getattr__, __dir__ = lazily(__name__)

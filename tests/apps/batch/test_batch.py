@@ -19,9 +19,8 @@ from processes import started
 
 from unspool import Settings
 from unspool.apps.batch import BatchJournal, LineDefaults, LineFile, LineWriter
-from unspool.apps.batch.alone import alone
+from unspool.apps.batch.alone import alone, work
 from unspool.apps.batch.answer_file import AnswerFile
-from unspool.apps.batch.batch_job import work
 from unspool.apps.batch.line_writer import written
 from unspool.apps.cli.root import root
 from unspool.apps.cluster import ReplicaRange

@@ -25,8 +25,8 @@ pytest.importorskip("httpx")
 from starlette.testclient import TestClient
 
 from unspool.apps.server import Limits, ServerConfig, Worker, application
-from unspool.apps.server.window import files
-from unspool.apps.server.window.choices import choices
+from unspool.apps.server.window import routes as files
+from unspool.apps.server.window.routes import choices
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -15,6 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from letters import Letters
 from repository import ROOT
+from truth import law_of_text
 
 import unspool
 from unspool.api.settings import Settings
@@ -25,7 +26,6 @@ from unspool.core.law import NEVER, Law
 from unspool.core.stop import Stop
 from unspool.core.warp.warp import Prefix
 from unspool.proof.case import Case
-from unspool.proof.truth import law_of_text
 from unspool.recipes.methods import entries
 from unspool.rules.constrain import (
     Constrained,

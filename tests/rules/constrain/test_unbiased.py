@@ -9,6 +9,7 @@ import pytest
 import torch
 from listed import Listed
 from toy import Toy
+from truth import law_of_text
 
 from unspool.core.asks import Done
 from unspool.core.chance import At, Every, Philox, Role, total_variation
@@ -36,7 +37,6 @@ from unspool.core.warp import (
     Typical,
 )
 from unspool.proof import prove
-from unspool.proof.truth import law_of_text
 from unspool.recipes.methods import method as named
 from unspool.rules.constrain import (
     AdaptiveRejection,

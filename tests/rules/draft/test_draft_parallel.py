@@ -48,7 +48,7 @@ from unspool.rules.draft import (
     Slide,
 )
 from unspool.rules.draft.jacobi import last_again
-from unspool.rules.draft.tree_builder import TreeBuilder
+from unspool.rules.draft.ngram_pool import TreeBuilder
 from unspool.rules.verify import rejection
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.table_model import Table

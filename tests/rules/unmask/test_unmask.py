@@ -18,8 +18,7 @@ from unspool.core.errors import BadRequest
 from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.warp import Same, Temperature
-from unspool.loops.unmasker import begun
-from unspool.loops.view import look
+from unspool.loops.unmasker import begun, look
 from unspool.proof import prove
 from unspool.recipes.methods import method
 from unspool.rules.decode import Denoise

@@ -27,8 +27,8 @@ from .terminal import INTERRUPTED, dump, note, status
 
 if TYPE_CHECKING:
     from ..batch import BatchJournal, LineDefaults, LineFile
+    from ..batch.alone import Answering
     from ..batch.answer_file import Tally
-    from ..batch.batch_job import Answering
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def _fleet(spread: Spread, loading: Loading, reading: LineDefaults, parallel: in
 def _answer(lines: LineFile, journal: BatchJournal, tries: Sequence[Answering]) -> None:
     failed, hidden = 0, not sys.stderr.isatty()
     with tqdm(total=len(lines), initial=journal.done, unit="line", leave=False, disable=hidden) as bar:
-        for record in batches.batch_job.work(lines, journal, tries):
+        for record in batches.alone.work(lines, journal, tries):
             failed += record["error"] is not None
             bar.update(1)
             if failed:

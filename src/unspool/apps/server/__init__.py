@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import app as app
-    from . import clients as clients
-    from . import refusal as refusal
-    from . import running as running
-    from . import server_log as server_log
+    from . import app as app, clients as clients, refusal as refusal, running as running, server_log as server_log
     from . import server_replicas as server_replicas
     from .app import application as application
     from .config import ServerConfig as ServerConfig

@@ -20,8 +20,7 @@ from ...core.warp.warp import Warp
 from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
 from ...loops.guard import unguarded
-from ...loops.unmasker import Unmask, suited
-from ...loops.view import View, look
+from ...loops.unmasker import Unmask, View, look, suited
 from ..unmask.confident import Confident
 from ..unmask.cooling import Cooling
 from ..unmask.unmask_trials import Brief

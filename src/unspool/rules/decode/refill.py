@@ -13,8 +13,7 @@ from ...core.law import Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Unmask, begun
-from ...loops.view import View
+from ...loops.unmasker import Unmask, View, begun
 
 
 class Hypothesis(NamedTuple):

@@ -20,9 +20,8 @@ from .bigram_recycling import BigramRecycling
 from .chain import DRAFT
 from .composite import CompositeSource
 from .guide import Planted
-from .merge import Merged
+from .merge import Merged, Rate
 from .prefilled import WIDTH
-from .rates import Rate
 from .suffix import Suffix
 
 WIDE = 64

@@ -12,8 +12,7 @@ from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
 from ...loops.speculate import Speculate
-from .ngram_pool import NgramPool
-from .tree_builder import TreeBuilder
+from .ngram_pool import NgramPool, TreeBuilder
 
 
 @claims(

@@ -16,8 +16,7 @@ from ...loops.speculate import Speculate
 from ..verify.rejection import rejection
 from .chain import DRAFT, Chain
 from .composite import CompositeDraft, CompositeSource, proposed
-from .ngram_pool import NgramPool
-from .tree_builder import TreeBuilder
+from .ngram_pool import NgramPool, TreeBuilder
 
 
 def _trials(_: type[Phrase]) -> list[Method]:

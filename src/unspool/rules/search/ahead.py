@@ -13,8 +13,7 @@ from ...core.law import NEVER, Law
 from ...core.stop import Stop
 from ...core.warp.warp_limits import expect, whole
 from .beam_cache import BeamCache
-from .leading import leading, values
-from .search_text import Text
+from .search_text import Text, leading, values
 
 Chain: TypeAlias = tuple[int, ...]
 """The tokens of a phrase, or of what is missing of it."""

@@ -14,10 +14,8 @@ from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ...core.warp.warp_limits import expect, whole
 from .beam_cache import BeamCache
-from .leading import leading, values
 from .length_norm import LengthNorm, Patience, Power, SearchOutlook, likely
-from .search_text import Text, Watch, told
-from .without_greedy import without_greedy
+from .search_text import Text, Watch, leading, told, values, without_greedy
 
 
 @claims(HEURISTIC, trials=lambda rule: [rule(4), rule(2)], systems=("Beam search", "GNMT length penalty"))

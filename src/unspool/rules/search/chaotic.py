@@ -13,7 +13,7 @@ from ...core.warp.warp_limits import expect, whole
 from .branch import Branch
 from .mark import Leaning, Likely
 from .rollout import Border
-from .without_greedy import without_greedy
+from .search_text import without_greedy
 
 
 @claims(

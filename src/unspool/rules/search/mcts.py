@@ -16,11 +16,9 @@ from ...core.warp.warp import Warp
 from ...core.warp.warp_limits import expect, real, whole
 from .beam import BeamPool
 from .beam_cache import BeamCache
-from .leading import leading, values
 from .length_norm import Power, likely
 from .reward import Grader, Reward, likelihood
-from .search_text import Text, told
-from .without_greedy import without_greedy
+from .search_text import Text, leading, told, values, without_greedy
 
 HELD = 8  # beginnings that stay in the cache: those that were visited most
 

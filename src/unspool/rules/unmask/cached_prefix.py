@@ -10,8 +10,7 @@ from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
 from ...loops.denoise import Denoise
 from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
-from ...loops.view import Viewing
+from ...loops.unmasker import Rule, Viewing
 from .confident import Confident
 
 

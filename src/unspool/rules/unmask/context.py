@@ -10,7 +10,7 @@ from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.view import Viewing, look
+from ...loops.unmasker import Viewing, look
 from .cooling import Cooling
 from .guided import further
 from .unmask_trials import Brief

@@ -13,8 +13,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
 from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
-from ...loops.view import Viewing, look
+from ...loops.unmasker import Rule, Viewing, look
 from .confident import Confident
 
 

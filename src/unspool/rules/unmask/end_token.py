@@ -15,8 +15,7 @@ import torch
 from ...core.canvas import Canvas, Field
 from ...core.law import NEVER
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Rule, suited
-from ...loops.view import Viewing, look
+from ...loops.unmasker import Rule, Viewing, look, suited
 from .certainty import Certainty
 
 

@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from ...core.canvas import Canvas, Status
+from ...core.canvas import Canvas, Field, Status
 from ...core.chance import At, Role
 from ...core.claim import HEURISTIC, Method, claims
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Rule
+from ...loops.unmasker import Rule, View, Viewing, begun, look
 from .noise import Noise, Rescaled
-from .unchanged import Unchanged
 from .unmask_trials import Brief
+
+
+@dataclass(frozen=True)
+class Unchanged(Rule):
+    """What `view` shows, asked for only if the canvas or the places are others than last time."""
+
+    view: View = look
+
+    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
+        return self.view(canvas, places)
+
+    def begin(self) -> _Last:
+        return _Last(begun(self.view))
+
+
+@dataclass
+class _Last:
+    """The last look, and the tokens it was at."""
+
+    view: View
+    tokens: tuple[int, ...] = ()
+    field: Field = field(default_factory=lambda: Field({}))
+
+    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
+        if canvas.tokens == self.tokens and all(i in self.field for i in places):
+            return Field({i: self.field[i] for i in places}, final=self.field.final & set(places))
+        self.field, self.tokens = (yield from self.view(canvas, places)), canvas.tokens
+        return self.field
 
 
 def _trial(size: int) -> Method:

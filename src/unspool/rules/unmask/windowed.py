@@ -10,8 +10,7 @@ from ...core.canvas import HOLE, Canvas, Field, Status
 from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
-from ...loops.unmasker import Rule
-from ...loops.view import Viewing
+from ...loops.unmasker import Rule, Viewing
 from .confident import Confident
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from .blended import Blended as Blended
-    from .blended import RacedBlock as RacedBlock
+    from .blended import Blended as Blended, RacedBlock as RacedBlock
     from .block import block as block
     from .conditional import Conditional as Conditional
     from .greedy import greedy as greedy

@@ -17,8 +17,7 @@ from ..cache.forward_request import Executor, ForwardRequest
 from ..cache.sequence import CachedSequence
 from ..engine.contracts import LookRequest, ScoreRequest, Session
 from ..network.network import Network
-from .denoise_batch import DenoiseBatch, sheet_of, waves
-from .denoiser import Denoiser, EagerDenoiser
+from .denoise_batch import DenoiseBatch, Denoiser, EagerDenoiser, sheet_of, waves
 
 
 class BlockDiffusionModel(CachedModel):

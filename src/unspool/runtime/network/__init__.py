@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import batch_invariant as batch_invariant
-    from . import experts as experts
-    from . import head_guesses as head_guesses
-    from . import lookahead_heads as lookahead_heads
-    from . import precision as precision
+    from . import batch_invariant as batch_invariant, experts as experts, head_guesses as head_guesses
+    from . import lookahead_heads as lookahead_heads, precision as precision
 
 __getattr__, __dir__ = lazily(__name__)
