@@ -43,7 +43,6 @@ class Careful:
     """
 
     def __call__(self, sight: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
-        """What was chosen, as far as any token is left for it; at least one."""
         tokens, placed = list(canvas.tokens), dict[int, int]()
         for i in sorted(chosen, key=lambda i: -sight.peak(i).p):
             try:
@@ -58,7 +57,6 @@ class Careful:
         return canvas.fill(placed, status)
 
     def mend(self, sight: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
-        """The changes, each if the warps allow it beside all others."""
         tokens, back = list(before.tokens), dict[int, int]()
         changed = [i for i, token in enumerate(after.tokens) if token != tokens[i]]
         for i in changed:

@@ -18,7 +18,7 @@ class Blocks(Protocol):
     settles for less after it has looked is `Narrowing`.
     """
 
-    def __call__(self, canvas: Canvas) -> Canvas:
+    def __call__(self, canvas: Canvas, /) -> Canvas:
         """The sheet to look at."""
 
 

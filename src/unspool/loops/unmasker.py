@@ -26,7 +26,7 @@ class Unmask(Protocol):
     derives from `Rule`.
     """
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
+    def __call__(self, sight: DenoiseState, /) -> Collection[int]:
         """The holes to fill now."""
 
 
@@ -44,6 +44,14 @@ class Rule:
     def begin(self) -> Any:
         """This rule for one request; one that remembers earlier looks gives a fresh memory here."""
         return _with_parts(self, lambda part: part.begin())
+
+
+class StatefulRule(Rule):
+    """A rule that remembers earlier looks: `begin` gives one with a fresh memory; called by itself it has none."""
+
+    def __call__(self, *seen: Any) -> Any:
+        """Its answer at a first look."""
+        return self.begin()(*seen)
 
 
 def begun(rule: T) -> T:
@@ -99,7 +107,7 @@ class Remask(Protocol):
     def asks(self, canvas: Canvas) -> Collection[int]:
         """The filled places of the window whose laws it has to see."""
 
-    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
+    def __call__(self, sight: DenoiseState, canvas: Canvas, /) -> Canvas:
         """The canvas, just filled after this look, with some drafts changed or turned into holes."""
 
 
@@ -109,7 +117,7 @@ Viewing: TypeAlias = Generator[Ask, Any, Field]
 class View(Protocol):
     """A way to get the laws at places of a canvas; a plain function, or a `Rule`."""
 
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
+    def __call__(self, canvas: Canvas, places: Sequence[int], /) -> Viewing:
         """Ask for the laws at these places."""
 
 

@@ -54,7 +54,6 @@ class DeltaCheckpoint:
 
     @property
     def title(self) -> str:
-        """What the base calls itself, and the name of the delta."""
         return f"{self.base.title} + {self.file.stem}"
 
     @property

@@ -15,10 +15,9 @@ from ..core.errors import BadModel
 from .config_fields import ConfigFields
 from .fillers import stored_name
 from .json_vocabulary import read_vocabulary
-from .ling import LING
+from .ling import LING, Stored
 from .ling import stored as stored_in_ling
 from .shape import Shape
-from .stored import Stored
 from .vocabulary import Vocabulary
 
 _AHEAD = 64  # layers behind the last that guess further ahead, and are left out

@@ -8,11 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..core.errors import BadModel
 from .config_fields import ConfigFields
 from .shape import DiffusionSpec, ExpertSpec, Shape
-from .stored import Stored
+
+
+class Stored(NamedTuple):
+    """The name that a file has for a tensor, and, where several lie there on top of each other, its rows of `total`."""
+
+    name: str
+    rows: slice | None = None
+    total: int = 0
+
+    def whole(self, size: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of what the file has under that name, for a tensor of this shape."""
+        return size if self.rows is None else (self.total, *size[1:])
+
 
 LLADA2 = "llada2_moe"
 LING = ("bailing_moe", "bailing_moe_v2", LLADA2)

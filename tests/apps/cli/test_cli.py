@@ -18,8 +18,7 @@ from unspool.api.settings import Settings
 from unspool.apps.cli import main
 from unspool.apps.cli.examples import PROMPTS
 from unspool.apps.cli.sampling_options import SamplingOptions
-from unspool.apps.cli.table import table
-from unspool.apps.cli.terminal import visible
+from unspool.apps.cli.terminal import table, visible
 from unspool.core.claim import LAW
 from unspool.recipes.methods import entries
 

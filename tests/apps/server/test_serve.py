@@ -537,9 +537,8 @@ def test_shutdown_lets_requests_finish_and_gives_up_those_that_do_not(lm):
 
 
 def test_a_worker_that_stops_gives_up_what_is_left(lm):
-    from unspool.apps.server.server_request import ServerRequest
+    from unspool.apps.server.server_request import Failed, ServerRequest
     from unspool.apps.server.worker import ShuttingDown
-    from unspool.apps.server.worker_events import Failed
 
     worker, told, began = Worker(lm, LIMITS), [], threading.Event()
     worker.start()

@@ -38,7 +38,7 @@ from unspool.rules.unmask import (
     Unchanged,
 )
 from unspool.rules.unmask.certainty import entropy
-from unspool.rules.unmask.noise import Capped, Even, Looped, Rescaled
+from unspool.rules.unmask.renoise import Capped, Even, Looped, Rescaled
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.contracts import LookRequest
 from unspool.runtime.engine.engine import Engine

@@ -17,9 +17,8 @@ from toy import Toy
 
 from unspool.api.settings import Settings
 from unspool.apps.server.limits import Limits
-from unspool.apps.server.server_request import Queue, ServerRequest
+from unspool.apps.server.server_request import Began, Ended, Failed, Queue, ServerRequest
 from unspool.apps.server.worker import Worker
-from unspool.apps.server.worker_events import Began, Ended, Failed
 from unspool.core.asks import Done, Keep, Score
 from unspool.core.chance import Philox
 from unspool.core.errors import ContextExceeded, OutOfRoom

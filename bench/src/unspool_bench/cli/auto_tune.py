@@ -15,8 +15,7 @@ from unspool.apps.cli.compare import prompts_of
 from unspool.apps.cli.examples import PROMPTS
 from unspool.apps.cli.group import known_method, options
 from unspool.apps.cli.loading import Loading
-from unspool.apps.cli.table import table
-from unspool.apps.cli.terminal import dump, note, write
+from unspool.apps.cli.terminal import dump, note, table, write
 from unspool.core.errors import BadRequest
 
 if TYPE_CHECKING:

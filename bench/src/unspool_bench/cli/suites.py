@@ -16,8 +16,7 @@ import unspool_bench as benches
 from unspool import api
 from unspool.apps.cli.group import known_method, option, options
 from unspool.apps.cli.loading import Loading
-from unspool.apps.cli.table import table
-from unspool.apps.cli.terminal import INTERRUPTED, dump, note, write
+from unspool.apps.cli.terminal import INTERRUPTED, dump, note, table, write
 from unspool.core.errors import BadRequest
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from ..server.json_body import parsed
 from ..server.limits import Limits
 from ..server.refusal import Refusal, refusal
 from ..server.replies import Reply, ReplyChoice
-from ..server.server_request import ServerRequest
+from ..server.server_request import Began, Ended, Failed, News, ServerRequest, Wrote
 from ..server.tool_calls import ToolCallParser
 from ..server.worker import ShuttingDown, Worker
-from ..server.worker_events import Began, Ended, Failed, News, Wrote
 from .line_defaults import LineDefaults
 
 Record: TypeAlias = dict[str, Any]

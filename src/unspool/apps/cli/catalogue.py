@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...models.home import model_folder
-from .table import size
+from .terminal import size
 
 if TYPE_CHECKING:
     from ...models.catalog import CatalogEntry

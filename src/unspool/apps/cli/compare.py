@@ -16,8 +16,7 @@ from .group import options
 from .loading import Loading
 from .reading_input import read_file
 from .sampling_options import SamplingOptions
-from .table import table
-from .terminal import dump, write
+from .terminal import dump, table, write
 
 if TYPE_CHECKING:
     from ...api.comparison import Comparison, MethodRow

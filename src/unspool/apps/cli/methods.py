@@ -9,8 +9,7 @@ import click
 from ... import recipes
 from ...core.claim import Claim
 from ...core.option import options, products
-from .table import table
-from .terminal import dump, write
+from .terminal import dump, table, write
 
 if TYPE_CHECKING:
     from ...core.claim import Entry

@@ -11,8 +11,7 @@ import click
 from tqdm import tqdm
 
 from ...models.home import home
-from .table import table
-from .terminal import dump, write
+from .terminal import dump, table, write
 
 if TYPE_CHECKING:
     from ...proof import Proof

@@ -14,8 +14,7 @@ from .group import method_option, options
 from .loading import Loading
 from .reading_input import read_prompt
 from .sampling_options import SamplingOptions
-from .table import table
-from .terminal import dump, note, write
+from .terminal import dump, note, table, write
 
 if TYPE_CHECKING:
     from ...api.origin import Origin

@@ -23,12 +23,12 @@ from .answers import ChatAnswer, CompletionAnswer, ErrorAnswer, Model, Models, S
 from .asking import chat, completion
 from .authentication import Authentication
 from .bodies import ChatRequest, CompletionRequest
+from .clients import RateLimit
 from .completions import Completions
 from .config import ServerConfig
 from .counts import KIND, ServerMetrics
 from .handler import Handler
 from .limits import Limits
-from .rate_limit import RateLimit
 from .refusal import Refusal
 from .server_log import HEADER, RequestIds
 from .shutdown import Shutdown

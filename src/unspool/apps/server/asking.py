@@ -190,7 +190,6 @@ class Predicted:
     text: str
 
     def fit(self, vocabulary: Any) -> Method:
-        """With the tokens that this vocabulary spells the prediction in."""
         made = self.method
         assert isinstance(made, Speculate)  # as `copy` is built
         assert isinstance(made.draft, Copy)

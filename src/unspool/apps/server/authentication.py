@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .clients import RateLimit
 from .counts import RATION, ServerMetrics
-from .rate_limit import RateLimit
 from .refusal import Refusal
 from .server_log import log
 

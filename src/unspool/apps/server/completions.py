@@ -15,8 +15,8 @@ from .handler import Handler, TrackedResponse
 from .refusal import Refusal
 from .replies import DONE, Reply, ReplyChoice, line
 from .response_stream import ResponseStream
+from .server_request import Began, Ended, Wrote
 from .tool_calls import ToolCallParser
-from .worker_events import Began, Ended, Wrote
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ from ...core.claim import Method
 from ...core.errors import BadRequest, UnspoolError
 from .asking import Asking
 from .refusal import Refusal
-from .server_request import Busy, ServerRequest
+from .server_request import Began, Busy, Failed, News, ServerRequest, Wrote
 from .worker import ShuttingDown, Worker
-from .worker_events import Began, Failed, News, Wrote
 
 
 class Left(UnspoolError):

@@ -1,4 +1,4 @@
-"""One request as the worker holds it, from hand-over to its last text, and the queue of those that wait."""
+"""One request as the worker holds it, what is told about it, and the queue of those that wait."""
 
 from __future__ import annotations
 
@@ -6,19 +6,62 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
+from typing import Any, TypeAlias
 
 from ...api.lm import LM, SMOOTH, Prompt
 from ...api.settings import Settings
-from ...api.writer import Writer
+from ...api.writer import Event, Writer
 from ...core.canvas import HOLE
 from ...core.claim import Method
 from ...core.errors import UnspoolError
+from ...core.trace import Trace
 from ...models.chat import Dialogue
 from ...models.vocabulary import LONG
 from ...rules.constrain.form import Form
 from ...runtime.engine.engine import Engine
 from ...runtime.engine.job import ENDED, WAITING, Account
-from .worker_events import Began, Ended, Failed, News, Wrote
+
+
+@dataclass(frozen=True)
+class Began:
+    """All that was asked for can be done; the prompts have so many tokens together."""
+
+    prompt: int
+
+
+@dataclass(frozen=True)
+class Wrote:
+    """One of the texts went on: this is certain now, by these tokens."""
+
+    index: int
+    text: str
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True)
+class Showed:
+    """Somebody looks at a text while it is written, and this is what there is to see."""
+
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """One of the texts is finished; `reason` is that of `Output`."""
+
+    index: int
+    reason: str
+    trace: Trace
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Nothing more will come of the request."""
+
+    error: Exception
+
+
+News: TypeAlias = Began | Wrote | Showed | Ended | Failed
 
 
 @dataclass(eq=False)

@@ -19,8 +19,7 @@ from ...runtime.engine.engine import Engine
 from .compile_queue import CompileQueue
 from .limits import Limits
 from .server_log import places
-from .server_request import Queue, ServerRequest
-from .worker_events import Failed
+from .server_request import Failed, Queue, ServerRequest
 
 BEGUN = 4  # requests that are read before the next step, so that those who write wait for a few of them at most
 PATIENCE = 60.0  # seconds beyond its grace in which a thread may finish the forward it is in

@@ -56,7 +56,6 @@ class Recursive:
         expect(whole(self.checks, 0), "checks", self.checks, "a whole number of checks, 0 for no limit")
 
     def __call__(self, law: Law, state: State | None, chance: Chance, at: At) -> Weighed:
-        """The first token that is allowed, with the weight of the walk to it."""
         rest, weight = law, 1.0
         for check in count(1):
             if rest.is_empty():
@@ -97,7 +96,6 @@ class Geometric:
         expect(whole(self.refusals, 1), "refusals", self.refusals, "a whole number from 1 on")
 
     def __call__(self, law: Law, state: State | None, chance: Chance, at: At) -> Weighed:
-        """The first token that is allowed, weighed by how many trials the others took."""
         rest, first = law, None
         known: set[int] = set()  # tokens that are allowed
         good = bad = checks = 0

@@ -78,7 +78,6 @@ class _And:
         return self.first.allows(token) and self.second.allows(token)
 
     def forced(self) -> tuple[int, ...]:
-        """What one of them forces, as far as the other allows it."""
         for one, other in ((self.first, self.second), (self.second, self.first)):
             if tokens := one.forced():
                 states = _along(other, tokens)
@@ -139,7 +138,6 @@ class Then:
     words: FormVocabulary
 
     def start(self) -> State:
-        """The first at its beginning; and the second too, if the first may be empty."""
         return _then(self.first.start(), (), self)
 
 

@@ -136,7 +136,6 @@ class GrammarPrefix:
         return bool(self.of.words.piece(token)) and self.of.filled((*self.tokens, token), open_end=True) is not None
 
     def forced(self) -> tuple[int, ...]:
-        """The only token that may follow, if it is the only one."""
         allowed: list[int] = self._mask.nonzero().flatten().tolist()
         return tuple(allowed) if len(allowed) == 1 else ()
 

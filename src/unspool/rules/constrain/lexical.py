@@ -139,7 +139,6 @@ class ClauseState:
         return ()
 
     def wants(self) -> Sequence[bytes]:
-        """What is missing of every phrase of a clause that does not hold yet."""
         return [phrase[self.of.under_way(self.node, phrase) :] for phrase in self.of.unmet(self.have)]
 
     def complete(self) -> bool:

@@ -108,7 +108,6 @@ class Compiled:
         self.spent = False  # a text went beyond the limits, which leaves every copy of its matcher unusable
 
     def start(self) -> State:
-        """The state before the first token, with a matcher of its own."""
         if self.spent:
             self._matcher, self.spent = self._fresh(), False
         return Cursor(self._tongue, self._matcher.deep_copy(), self).path[0]

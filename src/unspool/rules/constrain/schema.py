@@ -16,8 +16,7 @@ from .finite import endless
 from .form import Form, FormVocabulary
 from .keyword import ENFORCED, FORMATS, KNOWN_FORMATS, SILENT, UNENFORCED, idle, inside, pointless, reference_alone
 from .matcher import engine, tongue
-from .relaxing import COUNTED, Use, relax
-from .schema_formats import checker, spell_out
+from .schema_formats import COUNTED, Use, checker, relax, spell_out
 from .trial import try_first
 
 UNTOLD = ("format",)  # what no check at the end could tell either: jsonschema lets most formats pass

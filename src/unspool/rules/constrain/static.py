@@ -111,7 +111,6 @@ class ItemPlace:
         return ItemPlace(self.items, self._after(token))
 
     def mask(self) -> Tensor:
-        """The tokens below this node, and an end where an item ends."""
         mask = torch.zeros(self.items.vocab, dtype=torch.bool)
         mask[self._below().long()] = True
         if self.complete():

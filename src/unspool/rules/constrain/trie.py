@@ -73,7 +73,6 @@ class TrieNode:
         return dead(words) if below is None else TrieNode(self.trie, below)
 
     def mask(self) -> Tensor:
-        """The tokens below this node, and an end where a sequence ends."""
         ends = self.trie.words.eos if self.complete() else ()
         return mask_of(self.trie.words.size, (*self.trie.next[self.at], *ends))
 
@@ -81,7 +80,6 @@ class TrieNode:
         return token in self.trie.next[self.at] or (token in self.trie.words.eos and self.complete())
 
     def forced(self) -> tuple[int, ...]:
-        """All tokens up to where sequences part, or where one ends."""
         tokens: list[int] = []
         node = self.at
         while len(self.trie.next[node]) == 1 and node not in self.trie.ends:

@@ -85,11 +85,9 @@ class Matched:
         return over(words) if token in words.eos else Matched(self.of, self.of.read(self.have, words.piece(token)))
 
     def mask(self) -> Tensor:
-        """Whatever does not write past the trigger; behind it, only an end."""
         return over(self.of.words).mask() if self.complete() else self.of.mask(self.have)
 
     def allows(self, token: int) -> bool:
-        """True if it does not write past the trigger, or ends a text that stands at it."""
         words = self.of.words
         if self.complete() or token in words.eos:
             return self.complete() and token in words.eos

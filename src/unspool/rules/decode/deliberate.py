@@ -42,7 +42,6 @@ class Least:
         expect(real(self.share, 0, 1), "deliberate:share", self.share, "a share from 0 to 1")
 
     def __call__(self, canvas: Canvas, chance: Chance) -> Passes:
-        """One look at nothing but holes, and the tokens that it expects least."""
         places = range(canvas.prompt, len(canvas))
         count = _share(self.share, len(places))
         if count == 0:
@@ -123,7 +122,6 @@ class Deliberate:
         return replace(self, first=first, unmask=unmask, view=view)
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Write after `text`, and again; all of it is emitted at the end."""
         tail, warp = stop.start(), unguarded(warp, "deliberate")
         hypothesis = yield from overheard(self.first(text, chance, warp, stop))
         canvas = hypothesis.canvas(text)

@@ -71,14 +71,12 @@ class Fragments:
         expect(whole(self.most, self.least), "fragments:most", self.most, "a whole number of holes, at least `least`")
 
     def fit(self, vocabulary: Any) -> Fragments:
-        """With every part made to fit this vocabulary, and its separators, unless some were given."""
         signs = [token for sign in self.signs if (token := vocabulary.token(sign)) is not None]
         first, unmask = fit(self.first, vocabulary), suited(self.unmask, vocabulary)
         view = suited(self.view, vocabulary)
         return replace(self, first=first, unmask=unmask, view=view, separators=self.separators or tuple(signs))
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Write after `text`, and improve it while there is time; all of it is emitted at the end."""
         if self.rounds and not self.separators:
             raise BadRequest(
                 "fragments need to know the tokens that lie between them: run the method through a loaded model, which "

@@ -55,7 +55,6 @@ class Steps:
         expect(self.end != "", "steps:end", self.end, "the string that ends a step, as a blank line")
 
     def fit(self, vocabulary: Chatting) -> Steps:
-        """With the ready-made judge for this vocabulary, unless it has one."""
         return self if self.judge is not None else replace(self, judge=Judge.of(vocabulary))
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:

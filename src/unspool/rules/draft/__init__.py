@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .slrs import SLRS as SLRS
     from .specinfer import SpecInfer as SpecInfer
     from .stand import NgramLaws as NgramLaws, Stand as Stand
-    from .store import Store as Store
+    from .retrieve import Store as Store
     from .suffix import Corpus as Corpus, Suffix as Suffix
     from .suffixtree import SuffixTree as SuffixTree, SuffixTreeMemory as SuffixTreeMemory
     from .trigram import Trigram as Trigram, trigrams as trigrams

@@ -41,7 +41,6 @@ class Aligned(Draft):
             raise BadRequest(f"aligned:beside={self.beside} cannot be used; expected 0 (lookup alone) or more tokens")
 
     def begin(self, prefix: Prefix) -> Source:
-        """An index of this request's n-grams, and no opinions yet."""
         return Opinions(self.beside, self.lookup.depth, Places(self.lookup))
 
 
@@ -56,7 +55,6 @@ class Opinions(Source):
     asked: bool = False
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The copy first, then others beside its tokens, from the first on, while the budget lasts."""
         if not self.asked and self.beside:
             scores: Scores = yield Score(want=(f"prompt:{self.beside + 1}",))
             self.tops = scores.tops

@@ -105,7 +105,6 @@ class Recalled(Source, Guide):
         return self.end
 
     def below(self, place: Context) -> tuple[int, Kids]:
-        """What the target said there; one voice for each length of context."""
         size, row = self.laws.after(place)
         return size - 1, row
 

@@ -73,7 +73,6 @@ class Cascade(Memoryless):
             raise BadRequest(f"cascade:depth={self.depth} cannot be used; expected a depth from 1 on")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The chain that the draft model writes, each token with that model's law."""
         written: list[Drawn] = []
         inner, here = begun(self.draft, prefix), prefix
         while len(written) < prefix.ahead(min(self.depth, budget)):

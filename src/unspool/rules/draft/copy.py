@@ -47,7 +47,6 @@ class Copy(Draft):
             )
 
     def begin(self, prefix: Prefix) -> Source:
-        """At the start of the input, or nowhere yet if the input is the prompt."""
         if self.input is None:
             return Pointer(self, prefix.text, len(prefix), None, _ends(prefix.text, self.ngram))
         return Pointer(self, self.input, len(prefix), 0, self._index)
@@ -77,7 +76,6 @@ class Pointer(Source):
         return Tree.chain([chosen(x) for x in copied])
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Move on if the new text is still the input's, else be nowhere."""
         new = prefix.text[self.seen :]
         self.seen = len(prefix)
         if self.at is not None:

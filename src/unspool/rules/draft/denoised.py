@@ -42,7 +42,6 @@ class Denoised(Memoryless):
             raise BadRequest(f"denoised:depth={self.depth} cannot be used; expected a depth from 1 on")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The chain of drawn tokens; where warps leave a hole no token, it ends."""
         start, depth = len(prefix), min(self.depth, budget)
         return (yield from drawn_block(prefix, depth, chance, At(start, Role.DRAFT, round=start)))
 

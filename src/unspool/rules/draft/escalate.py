@@ -54,7 +54,6 @@ class Escalate(Memoryless):
         _check("escalate", self.sure, self.depth, self.models)
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The drawn chain, each token with the law of the model that gave it."""
 
         def draw(law: Law, at: At) -> Drawn:
             return law.draw(chance, at)

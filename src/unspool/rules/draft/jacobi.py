@@ -143,7 +143,6 @@ class JacobiSource(Source):
     chance: Chance | None = None
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The window as a chain: guesses of the last round first, then filling."""
         yield from ()
         self.chance, done = chance, len(prefix) - self.prompt
         size = prefix.ahead(min(self.jacobi.frame.ahead(done), budget))

@@ -51,7 +51,6 @@ class Likeliest(Memoryless):
             )
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The best paths of what the draft model was asked about."""
         known: dict[tuple[int, ...], list[tuple[int, float]]] = {}
         tree, level, best = NOTHING, [(ROOT, 1.0, prefix)], list[Twig]()
         for depth in range(prefix.ahead(min(self.depth, budget))):

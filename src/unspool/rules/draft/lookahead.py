@@ -58,7 +58,6 @@ class Lookahead(Draft):
         return filling + self.guesses * (self.ngram - 1)
 
     def begin(self, prefix: Prefix) -> Source:
-        """A window that starts with the last tokens of the prompt, and a pool of the prompt's n-grams."""
         columns = self.window + self.ngram - 2
         start = (prefix.text * (columns // len(prefix) + 1))[-columns:]
         pool = NgramPool(self.ngram - 1, self.guesses)

@@ -96,7 +96,6 @@ class MasksSource(CompositeSource):
         self.masks, self.guesses, self.free, self.seen = masks, guesses, free, seen
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The best guesses, each with masks of its own, as far as the budget goes."""
         ahead = self.masks.ahead
         real: Tree = yield from self.free.propose(prefix, max(0, (budget - ahead) // (1 + ahead)), chance)
         drawn, parent = list(real.drawn), list(real.parent)

@@ -55,7 +55,6 @@ class Phrase(CompositeDraft):
         return (self.draft,)
 
     def begin(self, prefix: Prefix) -> Source:
-        """A source of the inner drafter, and the pool with the prompt's phrases."""
         pool = NgramPool(self.length, self.phrases) if self.pool is None else self.pool
         pool.read(prefix.text)
         return Phrases(self, self.sources(prefix), pool, len(prefix))
@@ -73,7 +72,6 @@ class Phrases(CompositeSource):
         return 0
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The inner draft, then phrases in what is left of the budget."""
         (inner,) = self.sources
         tree: Tree = yield from proposed(inner, prefix, budget, chance)
         end = max(range(len(tree)), key=tree.depth, default=ROOT)

@@ -34,7 +34,6 @@ class Sequoia(Memoryless):
     shape: TreeShape
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The filled shape, level by level, until the budget is spent."""
         tree, start = NOTHING, len(prefix)
         level: list[tuple[int, Ranks, Prefix]] = [(ROOT, (), prefix)]
         for depth in range(prefix.ahead(self.shape.depth)):

@@ -45,11 +45,9 @@ class Few(Law):
 
     @property
     def best(self) -> int:
-        """The most probable token; of several, the one with the lowest id."""
         return max(self.weights, key=self.weights.__getitem__)
 
     def spread(self, like: Law) -> Tensor:
-        """All probabilities, over the vocabulary and on the device of `like`."""
         p = torch.zeros_like(like.scores)
         p[list(self.weights)] = torch.tensor(list(self.weights.values()), dtype=p.dtype, device=p.device) / self._total
         return p
@@ -60,7 +58,6 @@ class Few(Law):
 
     @cached_property
     def steps(self) -> list[tuple[int, float]]:
-        """The few tokens, each with the upper end of its interval of [0, 1)."""
         ends = list(accumulate(self.weights.values()))
         return [(x, end / ends[-1]) for x, end in zip(self.weights, ends, strict=True)]
 
@@ -164,7 +161,6 @@ class Stand(Draft):
             raise BadRequest(f"stand:{shown} cannot be used; expected numbers from 1 on, as widths=3+2+1,orders=4+3+2")
 
     def begin(self, prefix: Prefix) -> Source:
-        """The prompt's n-grams, and those of others if they are shared."""
         grams = NgramLaws(self.orders) if self.shared is None else self.shared
         text, longest = prefix.text, grams.orders[0]
         for i in range(1, len(text)):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .draft_length import Best as Best, ConfidentLength as ConfidentLength, Ema as Ema, FixedLength as FixedLength
     from .draft_length import Heuristic as Heuristic, Length as Length, Threshold as Threshold
     from .draft_length import best_length as best_length, speed_up as speed_up
-    from .sequoia import sequoia as sequoia
+    from .tree_shape import sequoia as sequoia
     from .tree_shape import TreeShape as TreeShape
 
 __getattr__, __dir__ = lazily(__name__)

@@ -79,7 +79,6 @@ class Sampled:
         expect(whole(self.top, 1), "top", self.top, "a whole number of tokens from 1 on")
 
     def on(self, ways: Sequence[Text], laws: Sequence[Law], chance: Chance, at: At) -> list[tuple[int, int]]:
-        """One token more for each; at first all of them from the one beginning."""
         rows = [0] * self.width if len(ways) == 1 else range(len(ways))
         drawn = []
         for k, row in enumerate(rows):

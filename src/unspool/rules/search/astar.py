@@ -47,7 +47,6 @@ class AStar(Branching, Watchable):
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time, about: those of the frontier share their beginnings."""
         return 4 * self.kids
 
     def fit(self, vocabulary: Chatting) -> AStar:

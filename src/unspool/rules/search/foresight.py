@@ -55,7 +55,6 @@ class Foresight(Branching, Watchable):
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time, about: what is remembered shares its beginnings."""
         return 2 * self.rollouts
 
     def fit(self, vocabulary: Chatting) -> Foresight:

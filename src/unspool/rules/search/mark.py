@@ -53,7 +53,6 @@ class Judged:
     question: str = QUESTION
 
     def fit(self, vocabulary: Chatting) -> Judged:
-        """With the ready-made judge for this vocabulary, unless it has one."""
         return self if self.judge is not None else Judged(Judge.of(vocabulary, self.question), self.question)
 
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:

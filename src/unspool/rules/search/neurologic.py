@@ -148,7 +148,6 @@ class Neurologic(Branching, Watchable):
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time, about: a candidate has one token more than the beam it is from."""
         return 3 * self.width
 
     def fit(self, vocabulary: FormVocabulary) -> Neurologic:

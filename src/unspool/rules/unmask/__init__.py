@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .interval import Interval as Interval
     from .lave import Lave as Lave
     from .local import Local as Local
-    from .noise import Capped as Capped, Even as Even, Looped as Looped, Noise as Noise, Rescaled as Rescaled
+    from .renoise import Capped as Capped, Even as Even, Looped as Looped, Noise as Noise, Rescaled as Rescaled
     from .one_by_one import one as one
     from .peaked import Peaked as Peaked
     from .quota import Quota as Quota

@@ -14,7 +14,7 @@ from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmask_blocks import Narrowing
-from ...loops.unmasker import Rule
+from ...loops.unmasker import StatefulRule
 from .confident import Confident
 
 
@@ -24,7 +24,7 @@ def _trials(rule: type[Adaptive]) -> list[Method]:
 
 @claims(HEURISTIC, shaped=False, trials=_trials, paper="2509.26432", systems=("AdaBlock-dLLM",))
 @dataclass(frozen=True)
-class Adaptive(Rule):
+class Adaptive(StatefulRule):
     """End a block with the surest delimiter nearby, if that has at least `threshold`, else after `size` places.
 
     The block begins at the first hole and the look that finds its end also fills its first holes:
@@ -48,14 +48,10 @@ class Adaptive(Rule):
         expect(0 < self.reach <= 1, "adaptive:reach", self.reach, "a share of the answer, above 0 and at most 1")
 
     def fit(self, vocabulary: Any) -> Adaptive:
-        """With the delimiters of this vocabulary, unless some were given."""
         if self.ends:
             return self
         signs = tuple(sign.encode() for sign in self.signs)
         return replace(self, ends=frozenset(i for i in range(vocabulary.size) if vocabulary.piece(i).endswith(signs)))
-
-    def __call__(self, canvas: Canvas) -> Canvas:
-        return self.begin()(canvas)
 
     def begin(self) -> _CurrentBlock:
         if not self.ends and self.threshold <= 1:
@@ -79,7 +75,6 @@ class _CurrentBlock(Narrowing):
         return canvas.within(*(self.block if any(self.block) else (canvas.settled, len(canvas))))
 
     def saw(self, sight: DenoiseState) -> DenoiseState:
-        """The sight of the block; it is found now, if it was not before."""
         if not any(self.block):
             self.block = self._found(sight)
         return sight.within(*self.block)

@@ -10,7 +10,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Rule
+from ...loops.unmasker import StatefulRule
 from .timed import LAST, Clock
 
 
@@ -22,7 +22,7 @@ from .timed import LAST, Clock
     systems=("Dream (origin)",),
 )
 @dataclass(frozen=True)
-class Ancestral(Rule):
+class Ancestral(StatefulRule):
     """At each step of time from t to s fill every hole with probability 1 − s/t, each by its own coin; at the last all.
 
     The times run from 1 to `last` in `steps` equal steps, anew for each block. A step at which no coin falls is passed
@@ -41,9 +41,6 @@ class Ancestral(Rule):
 
     def begin(self) -> Tossing:
         return Tossing(self)
-
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        return self.begin()(sight)
 
 
 @dataclass

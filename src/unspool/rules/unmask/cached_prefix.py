@@ -10,7 +10,7 @@ from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
 from ...loops.denoise import Denoise
 from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule, Viewing
+from ...loops.unmasker import StatefulRule, Viewing
 from .confident import Confident
 
 
@@ -23,7 +23,7 @@ from .confident import Confident
     systems=("Fast-dLLM (prefix cache)",),
 )
 @dataclass(frozen=True)
-class CachedPrefix(Rule):
+class CachedPrefix(StatefulRule):
     """Compute everything at the first look at a block, and then only what stands from the block on.
 
     Keys of the text before the block, the prompt among it, stay as they were when the block was blank.
@@ -32,9 +32,6 @@ class CachedPrefix(Rule):
     read what is left of the window from left to right. The gap that is printed is that of the threshold: a table
     computes nothing, so nothing of it is old. Cost: rows for the block and all behind it per look, but the first.
     """
-
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        return self.begin()(canvas, places)
 
     def begin(self) -> _Since:
         return _Since()

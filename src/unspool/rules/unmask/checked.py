@@ -50,7 +50,6 @@ class CheckedUnmask:
             )
 
     def __call__(self, sight: DenoiseState, chosen: Collection[int]) -> Checking:
-        """The drafts that stood and the token after them, or the rule's own choice."""
         run = runs(sight.holes)[0]
         if len(run) < self.least or self._expected(sight, run) < self.cost:
             return chosen

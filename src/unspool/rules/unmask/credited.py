@@ -13,7 +13,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
 from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule, Viewing, look
+from ...loops.unmasker import StatefulRule, Viewing, look
 from .confident import Confident
 
 
@@ -25,7 +25,7 @@ from .confident import Confident
     systems=("CreditDecoding", "dInfer (credit)"),
 )
 @dataclass(frozen=True)
-class Credited(Rule):
+class Credited(StatefulRule):
     """Raise each hole's score of x by `weight`·ln(1 + credit(x)), where credit remembers the best guesses so far.
 
     At every look credit ← `decay`·credit, and then credit(v) += p(v)^`power` for the best guess v; it is forgotten when
@@ -49,9 +49,6 @@ class Credited(Rule):
 
     def begin(self) -> Crediting:
         return Crediting(self)
-
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        return self.begin()(canvas, places)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmask_blocks import Narrowing, blocks_of
-from ...loops.unmasker import Rule
+from ...loops.unmasker import StatefulRule
 from .confident import Confident
 
 
@@ -23,7 +23,7 @@ from .confident import Confident
     systems=("SlowFast sampling",),
 )
 @dataclass(frozen=True)
-class Cycle(Rule):
+class Cycle(StatefulRule):
     """Look at the whole block until the last place with p ≥ `least` stays where it is; then only at what is before it.
 
     Slow: up to `looks` looks; the horizon e is the place after the last hole whose best token has at least `least`;
@@ -47,9 +47,6 @@ class Cycle(Rule):
         expect(level(self.steady), "cycle:steady", self.steady, "a number of places; usual is 1")
         expect(whole(self.recent, 1), "cycle:recent", self.recent, "a whole number of horizons from 1 on")
         blocks_of(self.block)
-
-    def __call__(self, canvas: Canvas) -> Canvas:
-        return self.begin()(canvas)
 
     def begin(self) -> _Turn:
         return _Turn(self)

@@ -11,7 +11,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
 from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule, Viewing
+from ...loops.unmasker import StatefulRule, Viewing
 from .confident import Confident
 
 
@@ -23,7 +23,7 @@ from .confident import Confident
     systems=("dKV-Cache (decode)",),
 )
 @dataclass(frozen=True)
-class Delayed(Rule):
+class Delayed(StatefulRule):
     """Compute the holes and what was written by the last look; take all older tokens, and the prompt, from the cache.
 
     Keys change most when a hole becomes a token, so a token's keys are kept only from the look after that. Everything
@@ -41,9 +41,6 @@ class Delayed(Rule):
         expect(
             whole(self.reload, 1), "delayed:reload", self.reload, "a whole number of looks from 1 on; usual is 4 to 16"
         )
-
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        return self.begin()(canvas, places)
 
     def begin(self) -> _Settling:
         return _Settling(self)

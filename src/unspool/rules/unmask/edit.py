@@ -11,7 +11,7 @@ from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
+from ...loops.unmasker import StatefulRule
 from .confident import Confident
 from .unmask_trials import Brief
 
@@ -24,7 +24,7 @@ from .unmask_trials import Brief
     systems=("LLaDA2.1 (token editing)",),
 )
 @dataclass(frozen=True)
-class Edit(Rule):
+class Edit(StatefulRule):
     """Replace each token of the block by argmax p where that is another token with more than `threshold`.
 
     Tokens are looked at again at every look; when no hole is left, in up to `passes` looks more, until one changes
@@ -49,9 +49,6 @@ class Edit(Rule):
 
     def asks(self, canvas: Canvas) -> Collection[int]:
         return _Editing(self).asks(canvas)
-
-    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        return _Editing(self)(sight, canvas)
 
     def begin(self) -> _Editing:
         return _Editing(self)

@@ -11,7 +11,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule, Viewing
+from ...loops.unmasker import StatefulRule, Viewing
 from .confident import Confident
 
 
@@ -23,7 +23,7 @@ from .confident import Confident
     systems=("dLLM-Cache",),
 )
 @dataclass(frozen=True)
-class Interval(Rule):
+class Interval(StatefulRule):
     """Compute the prompt at every `prompt`-th look, the answer at every `answer`-th, and in between a share of it.
 
     Places that are looked at are always computed; of the rest of the answer the share `renew` is, where values have
@@ -43,9 +43,6 @@ class Interval(Rule):
         expect(whole(self.prompt, 1), "interval:prompt", self.prompt, "a whole number of looks from 1 on; usual is 100")
         expect(whole(self.answer, 1), "interval:answer", self.answer, "a whole number of looks from 1 on; usual is 7")
         expect(real(self.renew, 0, 1), "interval:renew", self.renew, "a share from 0 to 1; usual is 0.25")
-
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        return self.begin()(canvas, places)
 
     def begin(self) -> _Looks:
         return _Looks(self)

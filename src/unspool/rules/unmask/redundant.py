@@ -11,7 +11,7 @@ from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
+from ...loops.unmasker import StatefulRule
 from .confident import Confident
 from .hierarchy import runs
 
@@ -24,7 +24,7 @@ from .hierarchy import runs
     systems=("R²-dLLM (decoding rules)",),
 )
 @dataclass(frozen=True)
-class Redundant(Rule):
+class Redundant(StatefulRule):
     """Fill as `confident` does, and then by the same look what is sure together, shared by neighbours, or steady.
 
     Together: in every `span` places of the block of which at most `known` are filled by then, all holes if their mean p
@@ -53,9 +53,6 @@ class Redundant(Rule):
 
     def begin(self) -> Remembering:
         return Remembering(self)
-
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        return self.begin()(sight)
 
 
 @dataclass

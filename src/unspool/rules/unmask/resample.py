@@ -10,7 +10,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Rule
+from ...loops.unmasker import StatefulRule
 from .confident import Confident
 from .unmask_trials import Brief
 
@@ -23,7 +23,7 @@ from .unmask_trials import Brief
     systems=("AR2Diff (parallel resampling)",),
 )
 @dataclass(frozen=True)
-class Resample(Rule):
+class Resample(StatefulRule):
     """Draw every token of the window anew, given all the others, up to `looks` times or until none changes.
 
     The canvas has no holes after the first look. The paper begins with random tokens; here they are the first look's.
@@ -41,9 +41,6 @@ class Resample(Rule):
 
     def asks(self, canvas: Canvas) -> Collection[int]:
         return _Resampling(self).asks(canvas)
-
-    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        return _Resampling(self)(sight, canvas)
 
     def begin(self) -> _Resampling:
         return _Resampling(self)

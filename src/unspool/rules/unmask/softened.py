@@ -14,7 +14,7 @@ from ...core.warp.warp_limits import expect, level, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule, Viewing, look
+from ...loops.unmasker import StatefulRule, Viewing, look
 from .certainty import entropy, foremost
 from .stable import LookLaws
 from .unmask_trials import Brief
@@ -28,7 +28,7 @@ from .unmask_trials import Brief
     systems=("LRD (latent refinement decoding)",),
 )
 @dataclass(frozen=True)
-class Softened(Rule):
+class Softened(StatefulRule):
     """Show the model each hole as a mixture of the mask and of what it said of that hole at its last look.
 
     (1 − α)·mask + α·Σ p̄(x)·embedding(x), with α = `weight`·(1 − H / ln |V|) and p̄ the law's nucleus of mass `nucleus`.
@@ -50,9 +50,6 @@ class Softened(Rule):
         expect(level(self.refine), "softened:refine", self.refine, "a number of nats; usual is 0.1")
         expect(real(self.nucleus, 0, 1), "softened:nucleus", self.nucleus, "a share from 0 to 1; usual is 0.9")
         expect(whole(self.looks, 0), "softened:looks", self.looks, "a whole number of looks from 0 on")
-
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        return self.begin()(canvas, places)
 
     def begin(self) -> _Latent:
         return _Latent(self)
@@ -89,7 +86,7 @@ class _Latent:
 
 
 @dataclass(frozen=True)
-class Settled(Rule):
+class Settled(StatefulRule):
     """Fill the calmest hole, or all once the mean KL(now ‖ at the look before) of the holes is below `threshold`.
 
     The paper fills the rest by argmax; at a temperature above 0 it is drawn here.
@@ -99,9 +96,6 @@ class Settled(Rule):
 
     def __post_init__(self) -> None:
         expect(level(self.threshold), "softened:settle", self.threshold, "a number of nats; usual is 0.1")
-
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        return self.begin()(sight)
 
     def begin(self) -> _Calming:
         return _Calming(self)

@@ -15,7 +15,7 @@ from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
+from ...loops.unmasker import StatefulRule
 from .certainty import confidence, foremost
 from .quota import quota
 
@@ -28,7 +28,7 @@ from .quota import quota
     systems=("KLASS",),
 )
 @dataclass(frozen=True)
-class Stable(Rule):
+class Stable(StatefulRule):
     """Fill every hole with p ≥ `threshold` whose last `history` KL(now ‖ before) were all below `drift`; else a quota.
 
     A law has to be seen twice before it can be called stable, so the first looks at a block go by the quota: the
@@ -55,9 +55,6 @@ class Stable(Rule):
 
     def begin(self) -> StableState:
         return StableState(self)
-
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        return self.begin()(sight)
 
 
 @dataclass

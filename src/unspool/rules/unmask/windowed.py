@@ -10,7 +10,7 @@ from ...core.canvas import HOLE, Canvas, Field, Status
 from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
-from ...loops.unmasker import Rule, Viewing
+from ...loops.unmasker import StatefulRule, Viewing
 from .confident import Confident
 
 
@@ -21,7 +21,7 @@ from .confident import Confident
     systems=("Window-Diffusion",),
 )
 @dataclass(frozen=True)
-class Windowed(Rule):
+class Windowed(StatefulRule):
     """Compute the `near` leftmost holes and what was written since everything was computed last, every `cycle` looks.
 
     They see all tokens and the `far` leftmost holes, as those were computed last; holes beyond are not seen. Only near
@@ -41,9 +41,6 @@ class Windowed(Rule):
         expect(whole(self.near, 1), "windowed:near", self.near, "a whole number of holes from 1 on; usual is 16")
         expect(whole(self.far, self.near), "windowed:far", self.far, f"at least as many as near ({self.near})")
         expect(whole(self.cycle, 1), "windowed:cycle", self.cycle, "a whole number of looks from 1 on; usual is 32")
-
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        return self.begin()(canvas, places)
 
     def begin(self) -> _Phase:
         return _Phase(self)

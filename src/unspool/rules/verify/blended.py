@@ -41,7 +41,6 @@ class Blended:
         expect(real(self.weight, 0, 1), "blended:weight", self.weight, "a number from 0 (reading) to 1 (filling)")
 
     def __call__(self, scored: Scored, chance: Chance) -> Verdict:
-        """The last token that stands is given as the one that follows the path."""
         tree, path = scored.tree, list[int]()
         node = ROOT
         while kids := tree.kids(node):

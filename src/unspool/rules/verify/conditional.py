@@ -39,7 +39,6 @@ class Conditional:
         expect(real(self.slope, 0), "conditional:slope", self.slope, "a number from 0 on; usual is 0.1")
 
     def __call__(self, scored: Scored, chance: Chance) -> Verdict:
-        """As far as the bar is cleared or plain decoding's own draw was drafted."""
         tree, node = scored.tree, ROOT
         while True:
             law = scored.law(node)

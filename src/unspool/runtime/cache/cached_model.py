@@ -59,7 +59,6 @@ class CachedModel:
         return None if self.load_heads is None else self.load_heads()
 
     def open(self, text: Sequence[int]) -> CachedSession:
-        """A session at `text`, with every slot that can be shared."""
         tokens = list(text)
         if not tokens:
             raise BadRequest("a text needs at least one token to go on from")

@@ -123,7 +123,6 @@ class LogitsBlock(Scores):
     ready: Tensor | None = None
 
     def best(self, k: int) -> list[list[tuple[int, float]]]:
-        """The k most probable tokens after the leaf and after every node, each with its weight among the k."""
         if self.ready is not None and self.ready.shape[1] == 2 * k:
             return unpacked(self.ready.tolist())
         return best_of(self.logits, k)

@@ -42,7 +42,6 @@ class Table:
         return [self._score(ask.session, ask.tree, tops_of(ask.want), guesses_of(ask.want)) for ask in asked]
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
-        """The conditional laws under the joint law that the table defines."""
         self.forwards += 1
         return [self._joint(ask.look.canvas).field(ask.look) for ask in asked]
 
@@ -104,7 +103,6 @@ class Joint:
         self._seen: dict[tuple[tuple[int, ...], int], Law] = {}
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
-        """The conditional law of every place, given all other filled positions."""
         return [self.field(ask.look) for ask in asked]
 
     def field(self, look: Look) -> Field:

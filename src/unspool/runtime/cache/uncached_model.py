@@ -56,7 +56,6 @@ class UncachedModel:
         """Nothing is cached."""
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
-        """Read every distinct path once; one law per node and per leaf."""
         layers = named(asked)
         needed = [_needed(ask) for ask in asked]
         wholes = [maximal(texts) for texts in needed]

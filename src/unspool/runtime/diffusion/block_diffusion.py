@@ -47,7 +47,6 @@ class BlockDiffusionModel(CachedModel):
         self._pages: dict[CachedSession, CachedSequence] = {}
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
-        """Answer all these with one forward; two looks of one session take one each."""
         fields: dict[int, Field] = {}
         for wave in waves(asked):
             sheets = {n: self._sheet(asked[n]) for n in wave if asked[n].look.places}

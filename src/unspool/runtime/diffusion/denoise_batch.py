@@ -201,7 +201,6 @@ class EagerDenoiser:
         self._network, self._spec = network, spec
 
     def logits(self, sheets: list[DenoiseBatch]) -> list[Tensor]:
-        """One call of the network over all sheets, packed without padding."""
         tokens, places, slots = list[int](), list[int](), list[int]()
         rows, read, soft, counts = list[Row](), list[int](), list[tuple[int, Soft]](), list[int]()
         for sheet in sheets:

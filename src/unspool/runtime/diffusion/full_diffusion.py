@@ -46,7 +46,6 @@ class FullDiffusionModel:
         raise BadRequest("the method reads left to right, but this model only fills holes; choose one that does too")
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
-        """Answer all these with one forward; two looks of one session take one each."""
         fields: dict[int, Field] = {}
         for wave in waves(asked):
             plain = [n for n in wave if asked[n].look.places and not asked[n].look.along]

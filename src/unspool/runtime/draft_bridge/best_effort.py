@@ -102,7 +102,6 @@ class BestEffortInfill(BestEffortDraft):
     """A quiet model that also fills holes, as its inner model does."""
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
-        """Answer all these in one forward, or each alone if there is no room for all."""
         assert isinstance(self.model, Infill)
         heard = [ask for ask in asked if not self._is_silent(ask)]
         looks = [ask if ask.session is None else LookRequest(_quiet(ask).opened(), ask.look) for ask in heard]

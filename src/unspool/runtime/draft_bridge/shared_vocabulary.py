@@ -47,7 +47,6 @@ class SharedVocabularyDraft:
         self._inner = torch.tensor(list(spelling.shared.values()))
 
     def open(self, text: Sequence[int]) -> SharedVocabularySession:
-        """A session of the inner model at the same text, in its own tokens."""
         return SharedVocabularySession(self.model.open(self.spelling.read(text)), self.spelling)
 
     def forget(self) -> None:

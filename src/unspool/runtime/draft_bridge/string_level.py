@@ -119,7 +119,6 @@ class StringLevelDraft:
         return self._stems
 
     def open(self, text: Sequence[int]) -> StringLevelSession:
-        """A session of the inner model at the same text, in its own tokens."""
         return StringLevelSession(SharedVocabularySession(self.model.open(self.spelling.read(text)), self.spelling))
 
     def forget(self) -> None:

@@ -54,7 +54,6 @@ class HFModel:
         return name in self._takes
 
     def read(self, texts: Tensor, at: Tensor, want: tuple[int, ...] = ()) -> NetworkOutputs:
-        """Read whole texts of one length, [b, n]; outputs after the tokens `at` of each, the first text's first."""
         return self(texts, at, want, {"use_cache": False} if self.takes("use_cache") else {})
 
     @torch.no_grad()  # not inference mode: what it stores is moved and overwritten outside
@@ -104,7 +103,6 @@ class HFNetwork:
         self.context = _longest_cached(model.config)
 
     def forward(self, batch: Batch) -> NetworkOutputs:
-        """Run every row; the outputs of the wanted tokens in the order they were asked for."""
         read: list[int] = batch.read.tolist()
         order: list[int] = []  # the wanted tokens as rows give them
         outputs: list[NetworkOutputs] = []

@@ -139,7 +139,6 @@ class Llama:
 
     @torch.no_grad()
     def forward(self, batch: Batch) -> NetworkOutputs:
-        """Run all tokens, store their keys and values in their slots, and read out the wanted ones."""
         furthest, device = self._check(batch), self.ends.embedding.device
         x = self._embedded(batch.tokens.to(device), batch)
         work = self._work(batch, furthest)

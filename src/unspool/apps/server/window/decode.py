@@ -16,9 +16,8 @@ from ..limits import Limits
 from ..refusal import Refusal
 from ..replies import DONE, line
 from ..response_stream import ResponseStream
-from ..worker_events import Began, Ended, Showed
-from .rounds import Rounds
-from .shown import Shown
+from ..server_request import Began, Ended, Showed
+from .rounds import Rounds, Shown
 
 
 def understood(values: Mapping[str, Any], limits: Limits, method: str) -> Asking:
