@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from repository import ROOT
 
 import unspool
-from unspool.apps.cli import plugins
+from unspool.apps.cli import root as plugins
 from unspool.apps.cli.loading import Loading
 from unspool.apps.cli.root import root
 from unspool.core.errors import MissingDistribution, UnspoolError

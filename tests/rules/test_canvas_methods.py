@@ -22,7 +22,7 @@ from unspool.core.canvas import Field, Status
 from unspool.core.chance import Philox
 from unspool.core.errors import BadRequest
 from unspool.core.law import Law
-from unspool.loops.unmask_blocks import whole
+from unspool.loops.unmasker import whole
 from unspool.recipes.methods import fills, fitted, method, runnable
 from unspool.rules.constrain import choices, json_schema, regex
 from unspool.rules.constrain.form import Form

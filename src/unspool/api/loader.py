@@ -20,7 +20,7 @@ from ..models.address import heads_of, is_hub_id, path
 from ..models.weights import Checkpoint, open_checkpoint
 from ..runtime.cache.cached_model import CachedModel
 from ..runtime.engine.contracts import Causal
-from ..runtime.network.linear import DenseLinear, MakeLinear, dense
+from ..runtime.network.linear import DenseLinear, MakeLinear, dense, fastest
 from ..runtime.network.llama import Llama, usual_room
 from ..runtime.network.quantised import WHOLE, rounded
 from .lm import LM
@@ -263,7 +263,7 @@ def dtype_of(name: str, device: str) -> torch.dtype:
     if name == "auto":
         return torch.float32 if device == "cpu" else torch.bfloat16
     if name == "fast":
-        return runtimes.network.precision.fastest() if device == "cpu" else torch.bfloat16
+        return fastest() if device == "cpu" else torch.bfloat16
     if name not in DTYPES:
         raise BadRequest(f"the precision {name!r} is not known; choose one of: auto, fast, {', '.join(DTYPES)}")
     return DTYPES[name]

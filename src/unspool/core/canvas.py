@@ -65,6 +65,10 @@ class Canvas:
         """The empty positions of the window."""
         return [i for i in range(*self.window) if self.status[i] == Status.HOLE]
 
+    def is_hole(self, position: int) -> bool:
+        """Whether nothing stands at a position yet."""
+        return self.status[position] == Status.HOLE
+
     @cached_property
     def prompt(self) -> int:
         """How many positions at the beginning were given."""

@@ -200,7 +200,6 @@ class Every:
         return winner
 
     def _taken(self, outcomes: int) -> int:
-        """Which of so many outcomes this branch takes."""
         depth = len(self._widths)
         if depth == len(self._script):
             self._script.append(0)

@@ -16,8 +16,7 @@ from ..core.stop import Stop
 from ..core.warp.warp import Warp
 from .denoise_state import DenoiseState
 from .guard import guarded
-from .unmask_blocks import Blocks, narrowed, whole
-from .unmasker import Recheck, Remask, Unmask, View, begun, look, suited
+from .unmasker import Blocks, Recheck, Remask, Unmask, View, begun, look, narrowed, suited, whole
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,6 @@ class DenoiseState:
 
 
 def _state(warp: Warp, tokens: Sequence[int], prompt: int, place: int) -> Any:
-    """The state of a warp at a place of a canvas."""
     if isinstance(warp, Both):
         return _state(warp.first, tokens, prompt, place), _state(warp.second, tokens, prompt, place)
     if isinstance(warp, Beside):

@@ -21,9 +21,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ..core.errors import FetchFailed
+from .address import home, model_folder, offline
 from .catalog import CATALOG, CatalogEntry, Wheel, look_up
 from .download import PAUSE_S, Barred, download, sha256_of
-from .home import home, model_folder, offline
 from .lock import locked
 from .pip import Pip, Release, WheelIndex
 

@@ -134,7 +134,6 @@ class SafetensorsCheckpoint:
 
 
 def _stored(name: str, shape: Shape) -> Stored:
-    """Where the files of a family keep a tensor."""
     return stored_in_ling(name, shape) if shape.family in LING else Stored(stored_name(name, shape.family))
 
 

@@ -21,8 +21,7 @@ from ..core.warp import (
     TopP,
     Warp,
 )
-from ..rules.constrain.constraint import Constrained, State
-from ..rules.constrain.still import mask_of
+from ..rules.constrain.constraint import Constrained, State, mask_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,6 @@ class Brackets:
         return self
 
     def step(self, token: int) -> State:
-        """One deeper, one less deep, or the same; nowhere after a token that is not allowed."""
         if not self.allows(token):
             return Nowhere(self.size)
         return Brackets(self.size, self.depth + {0: 1, 1: -1}.get(token, 0))
@@ -48,7 +46,6 @@ class Brackets:
         return mask_of(self.size, tuple(token for token in range(self.size) if self.allows(token)))
 
     def allows(self, token: int) -> bool:
-        """Opening while not too deep, all else inside brackets."""
         return self.depth < 2 if token == 0 else self.depth > 0
 
     def forced(self) -> tuple[int, ...]:

@@ -8,8 +8,7 @@ from ..core.claim import Method
 from ..core.errors import BadRequest
 from ..core.option import Choice, FileName, Holes, Level, Range, Span, Steps, Threshold, Weight, part
 from ..loops.denoise import Denoise
-from ..loops.unmask_blocks import FixedBlocks, blocks_of
-from ..loops.unmasker import View, look
+from ..loops.unmasker import FixedBlocks, View, blocks_of, look
 from ..rules import unmask
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from ..core.claim import Method
 from ..core.option import Choice, Holes, Level, Range, Share, Span, Steps, Weight, part
 from ..loops.denoise import Denoise
-from ..loops.unmask_blocks import blocks_of
+from ..loops.unmasker import blocks_of
 from ..rules import unmask
 
 

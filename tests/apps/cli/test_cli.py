@@ -17,7 +17,7 @@ from unspool.api.lm import LM
 from unspool.api.settings import Settings
 from unspool.apps.cli import main
 from unspool.apps.cli.examples import PROMPTS
-from unspool.apps.cli.sampling_options import SamplingOptions
+from unspool.apps.cli.group import SamplingOptions
 from unspool.apps.cli.terminal import table, visible
 from unspool.core.claim import LAW
 from unspool.recipes.methods import entries

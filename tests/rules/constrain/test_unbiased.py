@@ -54,8 +54,7 @@ from unspool.rules.constrain.futures import _flat
 from unspool.rules.constrain.parted import parted
 from unspool.rules.decode import Speculate
 from unspool.rules.search import Smc
-from unspool.rules.search.resampling import multinomial, residual, stratified, systematic
-from unspool.rules.search.smc import log_marginal
+from unspool.rules.search.smc import log_marginal, multinomial, residual, stratified, systematic
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine

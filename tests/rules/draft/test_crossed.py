@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from unspool.api.origin import Watched
 from unspool.core.asks import Check, Write
 from unspool.core.chance import Philox
 from unspool.core.claim import LAW, SEED
@@ -48,7 +49,6 @@ from unspool.rules.draft import (
     Stand,
 )
 from unspool.rules.draft.composite import CompositeDraft
-from unspool.rules.draft.watched import Watched
 from unspool.rules.verify import block, kseq, race, rejection, sample_match, traversal, zeroing
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine

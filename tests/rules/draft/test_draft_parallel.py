@@ -26,8 +26,8 @@ from unspool.core.law import Drawn, Law
 from unspool.core.stop import Stop
 from unspool.core.tree import ROOT, Tree
 from unspool.core.warp import Prefix, Same, Temperature
+from unspool.models.address import home
 from unspool.models.align import Kinship, align
-from unspool.models.home import home
 from unspool.models.vocabulary import Vocabulary
 from unspool.proof import prove
 from unspool.recipes.methods import method as named

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from proposing import answered
 
 from unspool.api.lm import Settings
+from unspool.api.origin import Watched
 from unspool.core.asks import Scores
 from unspool.core.chance import Every, Philox
 from unspool.core.claim import LAW
@@ -35,7 +36,6 @@ from unspool.rules.draft import (
     Source,
     Suffix,
 )
-from unspool.rules.draft.watched import Watched
 from unspool.rules.grow import (
     FREE,
     Best,

@@ -21,8 +21,7 @@ from unspool.recipes.methods import method as named
 from unspool.rules.constrain import Constrained, FullMask, Recursive
 from unspool.rules.search import LookaheadTwist, Rewarded, Smc
 from unspool.rules.search.particle import log_mean
-from unspool.rules.search.resampling import multinomial, residual, stratified, systematic
-from unspool.rules.search.smc import PrefixTwist
+from unspool.rules.search.smc import PrefixTwist, multinomial, residual, stratified, systematic
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine

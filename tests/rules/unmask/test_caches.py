@@ -13,8 +13,7 @@ from unspool.core.canvas import Canvas, Field
 from unspool.core.chance import Philox
 from unspool.core.errors import BadRequest
 from unspool.core.stop import Stop
-from unspool.loops.unmask_blocks import blocks_of
-from unspool.loops.unmasker import begun, look
+from unspool.loops.unmasker import begun, blocks_of, look
 from unspool.models.shape import DiffusionSpec, Shape
 from unspool.recipes.methods import method
 from unspool.rules.unmask.cached_dual import CachedDual

@@ -24,7 +24,7 @@ from unspool.core.stop import Stop
 from unspool.core.warp.temperature import Temperature
 from unspool.core.warp.warp import Warp
 from unspool.loops.denoise import Denoise
-from unspool.loops.unmask_blocks import FixedBlocks
+from unspool.loops.unmasker import FixedBlocks
 from unspool.rules.unmask.confident import Confident
 from unspool.rules.unmask.filtered import Filter, certainties
 from unspool.runtime.engine.contracts import Infill

@@ -9,8 +9,8 @@ from ...core.lazy import lazily
 if TYPE_CHECKING:
     from . import alone as alone, answer_file as answer_file, fleet as fleet
     from .batch_journal import BatchJournal as BatchJournal
-    from .line_defaults import LineDefaults as LineDefaults
-    from .line_file import LineFile as LineFile
+    from .line_writer import LineDefaults as LineDefaults
+    from .batch_journal import LineFile as LineFile
     from .line_writer import LineWriter as LineWriter
 
 __getattr__, __dir__ = lazily(__name__)

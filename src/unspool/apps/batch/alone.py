@@ -8,8 +8,7 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
-from .batch_journal import BatchJournal
-from .line_file import LineFile
+from .batch_journal import BatchJournal, LineFile
 from .line_writer import LineWriter, Record, failed, named
 
 Line: TypeAlias = tuple[int, bytes]

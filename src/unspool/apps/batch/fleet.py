@@ -19,8 +19,7 @@ from ...api.lm import LM
 from ...core.errors import UnspoolError
 from ..cluster import Crew
 from .alone import Line
-from .line_defaults import LineDefaults
-from .line_writer import LineWriter, Record, failed, named
+from .line_writer import LineDefaults, LineWriter, Record, failed, named
 
 BLOCK = 4  # lines that are sent to a worker, and come back, together
 WINDOW = 20_000  # lines that are planned at a time

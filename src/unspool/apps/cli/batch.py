@@ -16,8 +16,8 @@ from tqdm import tqdm
 
 from ... import api, models
 from ...core.errors import BadRequest
+from ...models.address import model_folder
 from ...models.catalog import CATALOG, DELTAS, required
-from ...models.home import model_folder
 from .. import batch as batches
 from .. import server
 from ..cluster import crew, joined

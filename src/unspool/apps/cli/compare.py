@@ -12,11 +12,9 @@ from tqdm import tqdm
 from ... import api
 from ...core.errors import BadRequest
 from .examples import PROMPTS
-from .group import options
+from .group import SamplingOptions, options
 from .loading import Loading
-from .reading_input import read_file
-from .sampling_options import SamplingOptions
-from .terminal import dump, table, write
+from .terminal import dump, read_file, table, write
 
 if TYPE_CHECKING:
     from ...api.comparison import Comparison, MethodRow
@@ -50,7 +48,6 @@ def report(found: Comparison, greedy: bool) -> str:
 
 
 def _line(cost: Cost) -> str:
-    """The break-even line of this machine."""
     first, *others = (f"{cost.break_even(rows):.2f}" for rows in _ROWS)
     points = ", ".join(f"{tokens} with {rows - 1}" for tokens, rows in zip(others, _ROWS[1:], strict=True))
     return f"break-even here: a round must bring {first} tokens to pay with 1 of them drafted, {points}."

@@ -11,12 +11,10 @@ import click
 
 from ... import api
 from ...rules import constrain
-from .group import method_option, option, options
+from .group import SamplingOptions, method_option, option, options
 from .loading import Loading
-from .reading_input import STDIN, read_file, read_prompt, utf8
-from .sampling_options import SamplingOptions
 from .sketch import Sketch
-from .terminal import INTERRUPTED, dump, note, write
+from .terminal import INTERRUPTED, STDIN, dump, note, read_file, read_prompt, utf8, write
 
 if TYPE_CHECKING:
     from ...api.settings import Settings

@@ -10,11 +10,9 @@ import click
 
 from ... import api
 from ...core.errors import BadRequest
-from .group import method_option, options
+from .group import SamplingOptions, method_option, options
 from .loading import Loading
-from .reading_input import read_prompt
-from .sampling_options import SamplingOptions
-from .terminal import dump, note, table, write
+from .terminal import dump, note, read_prompt, table, write
 
 if TYPE_CHECKING:
     from ...api.origin import Origin

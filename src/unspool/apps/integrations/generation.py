@@ -30,8 +30,7 @@ from ...runtime.engine.price import price
 from ...runtime.hf.hf_network import HFModel, HFNetwork
 from ...runtime.hf.load import hf_vocabulary
 from ...runtime.hf.probe import RunPlan, find_way
-from .generate_call import GenerateCall, read_call
-from .generation_rows import GenerationRow, GenerationRows
+from .generation_rows import GenerateCall, GenerationRow, GenerationRows, read_call
 
 # These remember, from one call to the next, a text that only grows; the nodes of a tree are no such text.
 STATEFUL = ("UnbatchedClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor")

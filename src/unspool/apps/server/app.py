@@ -30,8 +30,8 @@ from .counts import KIND, ServerMetrics
 from .handler import Handler
 from .limits import Limits
 from .refusal import Refusal
+from .running import Shutdown
 from .server_log import HEADER, RequestIds
-from .shutdown import Shutdown
 from .worker import Worker
 
 WORDS = {

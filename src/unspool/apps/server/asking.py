@@ -130,7 +130,6 @@ def _asking(
 
 
 def _count(n: int, prompts: int, most: int) -> None:
-    """Refuse a request for too many texts."""
     if prompts > most:
         message = f"prompt is a list of {prompts}; expected at most {most} of them; send several requests."
         raise Refusal(400, message, param="prompt", code="array_above_max_length")

@@ -118,11 +118,9 @@ def limited_connections(limits: Limits) -> type[asyncio.Protocol]:
 
         @property
         def busy(self) -> bool:
-            """Whether a request is being answered."""
             return self.cycle is not None and not self.cycle.response_complete
 
         def cut(self) -> None:
-            """Close the connection at once."""
             self.transport.abort()
 
         def connection_lost(self, exc: Exception | None) -> None:

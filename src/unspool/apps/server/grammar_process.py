@@ -92,7 +92,6 @@ class Trials:
                 _pipe(process.stdin).close()  # then it ends its forks, and itself
 
     def _tried(self, data: bytes, asker: Asker) -> int:
-        """The exit code of a trial."""
         ended: Future[int] = Future()
         with self._lock:
             process, number = self._started(), next(self._numbers)

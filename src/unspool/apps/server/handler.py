@@ -160,6 +160,5 @@ class Handler(ABC):
         return await run_in_threadpool(read_and_made)
 
     async def _values(self, scope: Scope, receive: Receive) -> dict[str, Any]:
-        """The body of a request, as it came."""
         limits = self.worker.limits
         return parsed(await read(Request(scope, receive), limits.body, min(limits.patience, limits.seconds)))

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import threading
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -16,7 +17,22 @@ import uvicorn
 from .connection_limits import limited_connections
 from .limits import Limits
 from .server_log import log
-from .shutdown import Shutdown
+from .worker import Worker
+
+JOIN = 2.0  # seconds beyond its grace in which the worker's thread has to end
+
+
+@dataclass(frozen=True)
+class Shutdown:
+    """The worker behind an application, and the seconds that its requests have left when the server shuts down."""
+
+    worker: Worker
+    grace: float
+
+    def join(self, grace: float | None = None) -> bool:
+        """End the worker and wait for that, but not for ever; whether it has ended."""
+        return self.worker.stop(self.grace if grace is None else grace, JOIN)
+
 
 DONE, FAILED, STUCK, INTERRUPTED = 0, 1, 70, 130
 KEPT = 20  # seconds for the next request of a connection; clients that keep theirs for 5 never ask one that just closes

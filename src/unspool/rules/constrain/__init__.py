@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .unless_form import Unless as Unless, unless as unless
     from .until_form import Until as Until, until as until
     from .within import Within as Within
-    from .woven import Woven as Woven
+    from .schema import Woven as Woven
     from .xgrammar import XGrammarSchema as XGrammarSchema, xgrammar_schema as xgrammar_schema
 
 __getattr__, __dir__ = lazily(__name__)

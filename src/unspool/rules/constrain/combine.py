@@ -10,9 +10,8 @@ from operator import or_
 from torch import Tensor
 
 from .closing import wanted
-from .constraint import Constraint, State
+from .constraint import Constraint, State, dead, mask_of, over
 from .form import Form, FormVocabulary
-from .still import dead, mask_of, over
 
 
 @dataclass(frozen=True)
@@ -189,7 +188,6 @@ def _then(first: State | None, seconds: tuple[State, ...], whole: Then) -> _Then
 
 
 def _along(state: State, tokens: tuple[int, ...]) -> list[State]:
-    """The states before each of these tokens."""
     states = [state]
     for token in tokens[:-1]:
         states.append(states[-1].step(token))

@@ -12,10 +12,9 @@ from torch import Tensor
 from ...core.canvas import HOLE
 from ...core.errors import BadRequest
 from ...core.warp.warp_limits import expect
-from .constraint import Constraint, State
+from .constraint import Constraint, State, dead, over
 from .form import Form, FormVocabulary
 from .holes import LetterEdge, Rules, normal
-from .still import dead, over
 
 MOST = 4096  # bytes of all tokens together: a hole is an automaton of about this many states
 

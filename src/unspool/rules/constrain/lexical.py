@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from ...core.warp.warp_limits import expect
-from .constraint import State
+from .constraint import State, dead, over
 from .form import Form, FormVocabulary
-from .still import dead, over
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from ...core.errors import BadRequest, MissingExtra
 from .bits import Bits, MaskCache
-from .constraint import Binds, State
+from .constraint import Binds, State, dead, over
 from .form import FormVocabulary, spelt
-from .still import dead, over
 from .trial import try_first
 
 if TYPE_CHECKING:
@@ -150,7 +149,6 @@ class MatcherState(Binds):
         return self.cursor.bits(self).mask()
 
     def bind(self, scores: Tensor) -> Tensor:
-        """The same, applied to scores on a CPU: −∞ for what may not follow."""
         return self.cursor.bits(self).bind(scores)
 
     def allows(self, token: int) -> bool:

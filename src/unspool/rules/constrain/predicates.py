@@ -12,9 +12,8 @@ from torch import Tensor
 
 from ...core.errors import BadRequest
 from ...core.warp.warp_limits import expect
-from .constraint import Constraint, State
+from .constraint import Constraint, State, dead, over
 from .form import Form, FormVocabulary
-from .still import dead, over
 
 
 @dataclass(frozen=True)

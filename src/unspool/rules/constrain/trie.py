@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...core.warp.warp_limits import expect
-from .constraint import Constraint, State
+from .constraint import Constraint, State, dead, mask_of, over
 from .form import Form, FormVocabulary, refuse_half_characters, spelt
-from .still import dead, mask_of, over
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from ...core.warp.warp_limits import expect
-from .constraint import Constraint, State
+from .constraint import Constraint, State, dead, over
 from .form import Form, FormVocabulary
-from .still import dead, over
 from .until_form import PAST, Waiting
 
 

@@ -11,9 +11,8 @@ from torch import Tensor
 from ...core.errors import BadRequest
 from ...core.warp.warp_limits import expect, whole
 from .closing import FREE, Closing
-from .constraint import Constraint, State
+from .constraint import Constraint, State, dead, mask_of
 from .form import Form, FormVocabulary
-from .still import dead, mask_of
 
 SLACK = 8  # spare tokens at which a text must be closed
 CAREFUL = 40  # spare tokens from which on nothing new is begun: one bracket can make the way to an end much longer

@@ -129,5 +129,4 @@ class Steps:
         return prefix, reason, tail, trim
 
     def _border(self, stop: Stop) -> Stop:
-        """Where a step ends."""
         return Stop(strings=(self.end,), most=self.longest, piece=stop.piece)

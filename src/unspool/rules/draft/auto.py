@@ -78,7 +78,6 @@ class Paying(CompositeSource):
         return self.on_device
 
     def rest(self, prefix: Prefix) -> int:
-        """For how many tokens drafting would cost more than it brings."""
         return max(0, self.until - len(prefix))
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:

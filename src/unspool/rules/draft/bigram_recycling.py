@@ -4,44 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from threading import Lock
 from typing import TypeAlias
 
 from ...core.asks import Scores, Tops
 from ...core.chance import Chance
 from ...core.claim import SEED, claims
-from ...core.errors import BadRequest
 from ...core.tree import Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
 from ...loops.speculate import Speculate
 from ..grow.best_first import best_first, planted
 from .guide import Guide, Kids
+from .recycle import Row, RowMemory
 
 ORDER = 2  # tokens of context that a law is remembered by; the last one alone is the fallback
 TRUST = (0.5, 0.8)  # what a law remembered by one token, or by two, is believed to be worth before the text has told
 
-Row: TypeAlias = Sequence[tuple[int, float]]
 Context: TypeAlias = tuple[int, ...]
 
 
-class BigramLaws:
-    """The `width` likeliest next tokens after each context, as last scored; of at most `most` contexts.
-
-    Give one to `BigramRecycling` to let requests learn from each other; without one, each request has its own. If there
-    are too many contexts, the eighth that was met first goes.
-    """
-
-    def __init__(self, width: int = 8, most: int = 1 << 18) -> None:
-        if width < 1 or most < 1:
-            raise BadRequest(f"Laws(width={width}, most={most}) cannot be used; expected both from 1 on")
-        self.width, self.most = width, most
-        self._rows: dict[Context | int, Row] = {}  # by two tokens, and by the last of them alone
-        self._lock = Lock()
-
-    def __len__(self) -> int:
-        return len(self._rows)
+class BigramLaws(RowMemory[Context | int]):
+    """The likeliest next tokens after two tokens, and after the last of them alone."""
 
     def after(self, context: Context) -> tuple[int, Row]:
         """The likeliest next tokens with their weight among them, best first, and how many tokens they are known by."""
@@ -52,12 +35,7 @@ class BigramLaws:
 
     def put(self, contexts: Sequence[Context], rows: Sequence[Row]) -> None:
         """Take note of the likeliest next tokens after these contexts; the last of several stands."""
-        with self._lock:
-            self._rows.update(zip(contexts, rows, strict=True))
-            self._rows.update(zip([context[-1] for context in contexts], rows, strict=True))
-            if len(self._rows) > self.most:
-                for old in [*islice(self._rows, len(self._rows) - self.most + self.most // 8)]:
-                    del self._rows[old]
+        self._note([*contexts, *(context[-1] for context in contexts)], [*rows, *rows])
 
 
 @claims(
@@ -88,6 +66,7 @@ class BigramRecycling(Draft):
 class Recalled(Source, Guide):
     """The laws of one request, and the end of its text."""
 
+    listens = True
     voices = TRUST
 
     def __init__(self, laws: BigramLaws, end: Context) -> None:
@@ -115,10 +94,6 @@ class Recalled(Source, Guide):
         size, row = self.laws.after(place)
         trust = TRUST[size - 1]
         return ((token, trust * p) for token, p in row)
-
-    @property
-    def listens(self) -> bool:
-        return True
 
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
         known = sorted(tops.items())

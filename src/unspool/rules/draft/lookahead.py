@@ -107,7 +107,6 @@ class Trajectories(Source):
         self.columns = [column[1:] for column in grown]
 
     def _ends(self, tree: Tree) -> list[int]:
-        """The node that ends each column."""
         ends, row = [], ROOT
         for first, *rest in self.columns:
             node = below = tree.child(row, first)

@@ -168,7 +168,6 @@ class Merged(CompositeSource):
         super().learn(prefix, tree, scores)
 
     def _together(self, heard: list[Heard]) -> Kids:
-        """What several say, likeliest first."""
         said = _said(heard).items()
         rated = [(token, rates[0].value if len(rates) == 1 else self._believed(rates)) for token, rates in said]
         return sorted(rated, key=itemgetter(1), reverse=True)
@@ -181,12 +180,10 @@ class Merged(CompositeSource):
 
 
 def _then(stand: Stand, token: int) -> Stand:
-    """Where everybody stands one token further."""
     return [(guide, record, there) for guide, record, here in stand if (there := guide.then(here, token)) is not None]
 
 
 def _heard(stand: Stand) -> list[Heard]:
-    """What everybody says there."""
     heard: list[Heard] = []
     for guide, record, place in stand:
         voice, kids = guide.below(place)

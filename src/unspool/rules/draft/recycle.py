@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from ...core.asks import Scores, Tops
 from ...core.chance import Chance
@@ -58,24 +58,37 @@ def steps(paths: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, int], ...]:
 
 
 Row: TypeAlias = Sequence[tuple[int, float]]
+Key = TypeVar("Key")
 
 
-class Successors:
-    """For each token the `width` likeliest next ones when it was last scored; of at most `most` tokens.
+class RowMemory(Generic[Key]):
+    """The `width` likeliest next tokens after each of at most `most` keys, as last scored.
 
-    Give one to `Recycle` to let requests learn from each other; without one, each request has its own. If there are too
-    many tokens, the eighth that was met first goes.
+    Give one to a drafter to let requests learn from each other; without one, each request has its own. If there are too
+    many keys, the eighth that was met first goes.
     """
 
     def __init__(self, width: int = 8, most: int = 1 << 18) -> None:
         if width < 1 or most < 1:
-            raise BadRequest(f"Successors(width={width}, most={most}) cannot be used; expected both from 1 on")
+            name = type(self).__name__
+            raise BadRequest(f"{name}(width={width}, most={most}) cannot be used; expected both from 1 on")
         self.width, self.most = width, most
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[Key, Row] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def _note(self, keys: Sequence[Key], rows: Sequence[Row]) -> None:
+        with self._lock:
+            self._rows.update(zip(keys, rows, strict=True))
+            if len(self._rows) > self.most:
+                for old in [*islice(self._rows, len(self._rows) - self.most + self.most // 8)]:
+                    del self._rows[old]
+
+
+class Successors(RowMemory[int]):
+    """For each token the likeliest next ones when it was last scored."""
 
     def after(self, token: int) -> tuple[int, ...]:
         """The likeliest next tokens, best first; none if the token was never scored."""
@@ -87,11 +100,7 @@ class Successors:
 
     def put(self, tokens: Sequence[int], rows: Sequence[Row]) -> None:
         """Take note of the likeliest next tokens after each of these; of several for one token the last one stands."""
-        with self._lock:
-            self._rows.update(zip(tokens, rows, strict=True))
-            if len(self._rows) > self.most:
-                for old in [*islice(self._rows, len(self._rows) - self.most + self.most // 8)]:
-                    del self._rows[old]
+        self._note(tokens, rows)
 
 
 @claims(
@@ -124,6 +133,8 @@ class Recycle(Draft):
 class Recycled(Source):
     """The rows of one request, and the last token of its text."""
 
+    listens = True
+
     def __init__(self, steps: tuple[tuple[int, int], ...], rows: Successors, last: int) -> None:
         self.steps, self.rows, self.last = steps, rows, last
 
@@ -146,10 +157,6 @@ class Recycled(Source):
             drawn.append(chosen(token))
             parent.append(place[0])
         return Tree(tuple(drawn), tuple(parent))
-
-    @property
-    def listens(self) -> bool:
-        return True
 
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
         known = sorted(tops.items())

@@ -171,6 +171,8 @@ class Stand(Draft):
 class StandSource(Source):
     """The n-grams of one request, and its text as it was last seen."""
 
+    listens = True
+
     def __init__(self, widths: tuple[int, ...], grams: NgramLaws, prefix: Prefix) -> None:
         self.widths, self.grams, self.prefix = widths, grams, prefix
         self.like: Law | None = None  # the vocabulary, known once the target has spoken
@@ -195,10 +197,6 @@ class StandSource(Source):
                     law = law.without(kid.token)
             level = below
         return Tree(tuple(drawn), tuple(parent))
-
-    @property
-    def listens(self) -> bool:
-        return True
 
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
         longest = self.grams.orders[0]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .mark import Judged as Judged, Leaning as Leaning, Likely as Likely
     from .mcts import Mcts as Mcts
     from .neurologic import Neurologic as Neurologic
-    from .resampling import RESAMPLE as RESAMPLE
+    from .smc import RESAMPLE as RESAMPLE
     from .reward import reward_of as reward_of
     from .rewarded import Rewarded as Rewarded
     from .rollout import Border as Border

@@ -67,7 +67,6 @@ class BeamCache:
         return [[[scores.law(node) for node in way] for way in own] for own in nodes]
 
     def _keep(self, live: Sequence[Text], held: Iterable[tuple[int, ...]]) -> Keep:
-        """Make these the leaves, each once."""
         self.spent += self._cost(live)
         self.forwards += 1
         self._known = self._known or {(): 0}

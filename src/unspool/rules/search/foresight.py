@@ -81,7 +81,6 @@ class Foresight(Branching, Watchable):
         return Done(here.tokens, here.reason or ROWS, here.trim)
 
     def _chosen(self, here: Text, pool: Sequence[tuple[Rollout, float]], chance: Chance, position: int) -> Text:
-        """The end of the next step."""
         options: dict[tuple[int, ...], Text] = {}
         weights: dict[tuple[int, ...], float] = {}
         best = max(mark for _, mark in pool)

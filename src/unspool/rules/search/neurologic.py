@@ -202,7 +202,6 @@ class Neurologic(Branching, Watchable):
 
 
 def _clauses(constraint: Constraint | None) -> Clauses:
-    """What a request demands to be said."""
     found = _lexical(constraint)
     if constraint is not None and found is None:
         raise BadRequest(

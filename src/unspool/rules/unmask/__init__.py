@@ -8,7 +8,7 @@ from ...core.lazy import lazily
 
 if TYPE_CHECKING:
     from ...loops.denoise_state import DenoiseState as DenoiseState
-    from ...loops.unmask_blocks import Blocks as Blocks, FixedBlocks as FixedBlocks
+    from ...loops.unmasker import Blocks as Blocks, FixedBlocks as FixedBlocks
     from ...loops.unmasker import Remask as Remask, Unmask as Unmask, View as View
     from .adaptive import Adaptive as Adaptive
     from .ancestral import Ancestral as Ancestral

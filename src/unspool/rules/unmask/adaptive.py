@@ -13,8 +13,7 @@ from ...core.errors import BadRequest
 from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import Narrowing
-from ...loops.unmasker import StatefulRule
+from ...loops.unmasker import Narrowing, StatefulRule
 from .confident import Confident
 
 

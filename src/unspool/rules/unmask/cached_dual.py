@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...core.asks import Look
-from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import StatefulRule, Viewing
+from ...loops.unmasker import FixedBlocks, StatefulRule
+from .cached_prefix import BlockCache
 from .confident import Confident
 
 
@@ -33,18 +30,5 @@ class CachedDual(StatefulRule):
     threshold: a table computes nothing, so nothing of it is old. Cost: rows for the block per look, but the first.
     """
 
-    def begin(self) -> _Around:
-        return _Around()
-
-
-@dataclass
-class _Around:
-    """The block whose surroundings are in the cache."""
-
-    window: tuple[int, int] | None = None
-
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        fresh = frozenset(range(*canvas.window)) if canvas.window == self.window else None
-        self.window = canvas.window
-        field: Field = yield Look(canvas, tuple(places), fresh=fresh)
-        return field
+    def begin(self) -> BlockCache:
+        return BlockCache(lambda canvas: range(*canvas.window))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...core.asks import Look
 from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import StatefulRule, Viewing
+from ...loops.unmasker import FixedBlocks, StatefulRule, Viewing
 from .confident import Confident
 
 
@@ -33,18 +32,19 @@ class CachedPrefix(StatefulRule):
     computes nothing, so nothing of it is old. Cost: rows for the block and all behind it per look, but the first.
     """
 
-    def begin(self) -> _Since:
-        return _Since()
+    def begin(self) -> BlockCache:
+        return BlockCache(lambda canvas: range(canvas.window[0], len(canvas)))
 
 
 @dataclass
-class _Since:
-    """The block whose prefix is in the cache."""
+class BlockCache:
+    """The block since whose first look only `fresh` places are computed."""
 
+    fresh: Callable[[Canvas], range]
     window: tuple[int, int] | None = None
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        fresh = frozenset(range(canvas.window[0], len(canvas))) if canvas.window == self.window else None
+        fresh = frozenset(self.fresh(canvas)) if canvas.window == self.window else None
         self.window = canvas.window
         field: Field = yield Look(canvas, tuple(places), fresh=fresh)
         return field

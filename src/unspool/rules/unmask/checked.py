@@ -13,8 +13,7 @@ from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Checking
+from ...loops.unmasker import Checking, FixedBlocks
 from .confident import Confident
 from .hierarchy import runs
 

@@ -12,8 +12,7 @@ from ...core.canvas import Canvas, Confidence, Field, Status
 from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import StatefulRule, Viewing, look
+from ...loops.unmasker import FixedBlocks, StatefulRule, Viewing, look
 from .confident import Confident
 
 
@@ -66,7 +65,6 @@ class Crediting:
         return raised(seen, self.credit, self.rule.weight)
 
     def _earned(self, place: int, peak: Confidence) -> dict[int, float]:
-        """The credit of one hole after one more look."""
         credit = {x: self.rule.decay * amount for x, amount in self.credit.get(place, {}).items()}
         credit[peak.token] = credit.get(peak.token, 0.0) + peak.p**self.rule.power
         return credit

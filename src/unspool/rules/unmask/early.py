@@ -10,8 +10,7 @@ from ...core.claim import HEURISTIC, Method, claims
 from ...core.warp.warp_limits import expect, level
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import Blocks, FixedBlocks, whole, with_holes
-from ...loops.unmasker import Rule, Unmask
+from ...loops.unmasker import Blocks, FixedBlocks, Rule, Unmask, whole, with_holes
 from .confident import Confident
 
 ONE = Confident(math.inf)  # the surest hole alone

@@ -10,8 +10,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import StatefulRule
+from ...loops.unmasker import FixedBlocks, StatefulRule
 from .confident import Confident
 from .unmask_trials import Brief
 

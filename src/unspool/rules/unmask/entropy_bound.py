@@ -10,8 +10,7 @@ from ...core.claim import BOUND, claims
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
+from ...loops.unmasker import FixedBlocks, Rule
 from .certainty import Certainty, entropy, margin, ranked
 
 TRIED = 0.6

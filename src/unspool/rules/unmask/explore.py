@@ -9,8 +9,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks, with_holes
-from ...loops.unmasker import Rule
+from ...loops.unmasker import FixedBlocks, Rule, with_holes
 from .certainty import Certainty
 
 

@@ -12,8 +12,7 @@ from ...core.errors import BadRequest
 from ...core.warp.warp_limits import expect, level, real
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import Narrowing, blocks_of, with_holes
-from ...loops.unmasker import StatefulRule
+from ...loops.unmasker import Narrowing, StatefulRule, blocks_of, with_holes
 from .confident import Confident
 
 

@@ -12,8 +12,7 @@ from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Viewing, look
+from ...loops.unmasker import FixedBlocks, Viewing, look
 from .quota import Quota
 
 

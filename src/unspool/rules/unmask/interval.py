@@ -10,8 +10,7 @@ from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import StatefulRule, Viewing
+from ...loops.unmasker import FixedBlocks, StatefulRule, Viewing
 from .confident import Confident
 
 

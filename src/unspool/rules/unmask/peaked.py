@@ -10,7 +10,7 @@ from ...core.claim import BOUND, claims
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
+from ...loops.unmasker import FixedBlocks
 from .certainty import entropy, ranked
 
 TRIED = 0.68

@@ -10,8 +10,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import StatefulRule
+from ...loops.unmasker import FixedBlocks, StatefulRule
 from .confident import Confident
 from .hierarchy import runs
 
@@ -72,7 +71,6 @@ class Remembering:
         return chosen.union(steady)
 
     def _watch(self, peaks: Mapping[int, Confidence]) -> None:
-        """Count for how long each hole has said the same."""
         last = self.streaks
         self.streaks = {
             i: (peak.token, last[i][1] + 1 if i in last and last[i][0] == peak.token else 1)

@@ -13,8 +13,7 @@ from ...core.warp import TopP
 from ...core.warp.warp_limits import expect, level, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import StatefulRule, Viewing, look
+from ...loops.unmasker import FixedBlocks, StatefulRule, Viewing, look
 from .certainty import entropy, foremost
 from .stable import LookLaws
 from .unmask_trials import Brief

@@ -14,8 +14,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import StatefulRule
+from ...loops.unmasker import FixedBlocks, StatefulRule
 from .certainty import confidence, foremost
 from .quota import quota
 

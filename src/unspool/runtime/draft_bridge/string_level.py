@@ -239,7 +239,6 @@ class _Ask:
         return ScoreRequest(self.session.inner.inner, tree)
 
     def begin(self, answer: Scores, by: StringLevelDraft) -> None:
-        """Start to weigh what is not known yet."""
         self.leaves, self.rows = len(answer.leaf), answer.rows
         seen = set(self.session.known)
         for node in self._nodes():
@@ -249,13 +248,11 @@ class _Ask:
                 self.places.append(_Place(key, end, Weighing(by, answer.law(end))))
 
     def follow(self, answer: Scores) -> None:
-        """One inner token further along every branch."""
         self.rows += answer.rows
         for place, ends in zip(self.places, self._grown, strict=True):
             place.weighing.follow([answer.law(end) for end in ends])
 
     def scores(self) -> Scores:
-        """The laws of all places."""
         known = self.session.known
         known.update({place.key: place.weighing.law() for place in self.places})
         laws = [known[self._key(node)] for node in self._nodes()]

@@ -81,9 +81,8 @@ def _number(want: tuple[str, ...], kind: str) -> int:
     return max((int(number) for number in found if number.isdigit()), default=0)
 
 
-@runtime_checkable
-class Causal(Protocol):
-    """A model that reads left to right."""
+class Reader(Protocol):
+    """Whatever reads texts and scores what may follow."""
 
     @property
     def vocab(self) -> int:
@@ -92,6 +91,11 @@ class Causal(Protocol):
     @property
     def context(self) -> int | None:
         """The longest text it can read; None if there is no limit."""
+
+
+@runtime_checkable
+class Causal(Reader, Protocol):
+    """A model that reads left to right."""
 
     @property
     def room(self) -> int | None:

@@ -208,7 +208,6 @@ class Engine:
     # ---- run
 
     def _read(self, name: str, chunks: dict[Job, int]) -> None:
-        """Read chunks of prompts."""
         began = perf_counter()
         try:
             if chunks:

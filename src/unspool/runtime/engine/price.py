@@ -18,7 +18,7 @@ from ...core.tree import NOTHING, ROOT, Tree
 from ...core.verifier import sample_match
 from ...core.warp.temperature import Temperature
 from ...core.warp.warp import Prefix
-from ...models.home import home
+from ...models.address import home
 from .contracts import Causal, ScoreRequest, Session, SupportsDeviceDecoding, device_of
 
 FILE = "costs.json"

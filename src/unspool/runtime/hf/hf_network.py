@@ -210,7 +210,6 @@ def row_cache(slots: KVPool, row: Row, layers: int) -> Any:
 
 
 def _longest(config: Any) -> int | None:
-    """The longest text the model can read."""
     longest = getattr(config, "max_position_embeddings", None)
     return longest if isinstance(longest, int) and longest > 0 else None
 

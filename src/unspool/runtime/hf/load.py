@@ -96,7 +96,6 @@ class _LoadArguments(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """What the user gave."""
         return self.name if self.gguf is None else str(Path(self.name) / self.gguf)
 
 

@@ -134,7 +134,6 @@ class Llama:
         return self._slots
 
     def _pool(self, room: int) -> KVPool:
-        """Make the place for keys and values."""
         return KVPool(room)
 
     @torch.no_grad()
@@ -180,7 +179,6 @@ class Llama:
         return now, self._slots.read(index, at)[1].transpose(0, 1).reshape(now.shape)
 
     def _embedded(self, tokens: Tensor, batch: Batch) -> Tensor:
-        """What enters the first layer."""
         mask = self.ends.mask
         if mask is None:
             x = F.embedding(tokens, self.ends.embedding)

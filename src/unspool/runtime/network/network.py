@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
 from ..cache.kv_pool import KVPool
+from ..engine.contracts import Reader
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,8 @@ class NetworkOutputs(NamedTuple):
     hidden: Mapping[int, Tensor]
 
 
-class Network(Protocol):
+class Network(Reader, Protocol):
     """A causal network with its key/value pool."""
-
-    @property
-    def vocab(self) -> int:
-        """Number of logits."""
-
-    @property
-    def context(self) -> int | None:
-        """The longest text it can read."""
 
     @property
     def layers(self) -> int:

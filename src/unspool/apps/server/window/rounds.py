@@ -215,5 +215,4 @@ class Rounds:
 
 
 def _short(p: float) -> float:
-    """A probability in few digits."""
     return float(f"{p:.4g}") if math.isfinite(p) else 0.0
