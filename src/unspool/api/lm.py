@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]] | Dialogue
 KINDS = "a text, a list of messages {role, content}, or a list of tokens"
+SCRATCH = 64  # slots a request may need for drafts besides its text
+SMOOTH = 0.02  # seconds between what arrives of a stream, if the model is faster than that
 
 
 def understood(given: Any) -> str | Dialogue | tuple[int, ...]:
@@ -70,10 +72,6 @@ def _listed(given: Sequence[Any]) -> Dialogue | tuple[int, ...]:
 
 def _refused(why: str) -> BadRequest:
     return BadRequest(why, param="prompt")
-
-
-SCRATCH = 64  # slots a request may need for drafts besides its text
-SMOOTH = 0.02  # seconds between what arrives of a stream, if the model is faster than that
 
 
 @dataclass

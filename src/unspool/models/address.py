@@ -14,6 +14,8 @@ from .catalog import CATALOG, DELTAS, HEADS, CatalogEntry, look_up, required, tr
 if TYPE_CHECKING:
     from .fetch import Fetcher
 
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
+
 
 def home() -> Path:
     """Return the cache folder: $UNSPOOL_HOME, else $XDG_CACHE_HOME/unspool, else ~/.cache/unspool."""
@@ -37,9 +39,6 @@ def model_folder(name: str) -> Path:
 def offline() -> bool:
     """Tell whether $UNSPOOL_OFFLINE forbids the network."""
     return os.environ.get("UNSPOOL_OFFLINE", "").lower() not in ("", "0", "false", "no")
-
-
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 
 
 def path(name_or_path: str, fetcher: Fetcher | None = None) -> Path:

@@ -18,6 +18,14 @@ from ..core.errors import BadModel, BadRequest
 from .bounded import BUDGET, BoundedEnvironment, Budget, Exhausted, weight
 
 WIDE = 16  # blanks by which JSON may be indented
+CALL, CALLED = "<tool_call>", "</tool_call>"
+_BEFORE = "You can call functions. Each line between <tools> and </tools> describes one as JSON:\n<tools>\n"
+_BEHIND = (
+    "\n</tools>\n"
+    "If a function helps to answer, write its name and its arguments as one JSON object, like this, for each call:\n"
+    f'{CALL}\n{{"name": "the name", "arguments": {{"parameter": "value"}}}}\n{CALLED}\n'
+    "What it returns comes back between <tool_response> and </tool_response>. If no function helps, answer in words."
+)
 
 
 class _Refused(Exception):
@@ -116,16 +124,6 @@ def _to_json(
     if indent is not None and not (isinstance(indent, int) and 0 <= indent <= WIDE):
         raise SecurityError(f"tojson indents by {indent!r:.20}; expected a number up to {WIDE}")
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-CALL, CALLED = "<tool_call>", "</tool_call>"
-_BEFORE = "You can call functions. Each line between <tools> and </tools> describes one as JSON:\n<tools>\n"
-_BEHIND = (
-    "\n</tools>\n"
-    "If a function helps to answer, write its name and its arguments as one JSON object, like this, for each call:\n"
-    f'{CALL}\n{{"name": "the name", "arguments": {{"parameter": "value"}}}}\n{CALLED}\n'
-    "What it returns comes back between <tool_response> and </tool_response>. If no function helps, answer in words."
-)
 
 
 @dataclass(frozen=True)

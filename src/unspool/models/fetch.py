@@ -29,6 +29,7 @@ from .pip import Pip, Release, WheelIndex
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SPARE = 16 << 20
+_BLOCK = 1 << 20
 
 
 def _say(message: str) -> None:
@@ -210,9 +211,6 @@ def _clear(parts: Path) -> None:
 
 def _mb(count: int) -> str:
     return f"{-(-count // 1_000_000):,} MB"
-
-
-_BLOCK = 1 << 20
 
 
 class Corrupt(Exception):

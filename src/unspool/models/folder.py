@@ -106,7 +106,6 @@ class SafetensorsCheckpoint:
         return frozenset(self._stored)
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
-        """Return one tensor, rounded once to `dtype` (None: as stored)."""
         if name not in self._stored:
             raise BadModel(f"{self.folder}: this {self.shape.family} model has no tensor {name!r}.")
         at = self._stored[name]

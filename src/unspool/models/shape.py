@@ -11,6 +11,12 @@ import torch
 
 from ..core.errors import BadModel
 
+Layout = Literal["block", "blocks", "full", "causal"]
+Reading = Literal["aligned", "shifted"]
+RopeKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
+Activation = Literal["silu", "gelu_tanh"]
+_LISTED = 8
+
 
 @dataclass(frozen=True)
 class ExpertSpec:
@@ -63,10 +69,6 @@ class ExpertSpec:
         return 3 * self.active * dim + 2 * max(self.hidden, self.shared)
 
 
-Layout = Literal["block", "blocks", "full", "causal"]
-Reading = Literal["aligned", "shifted"]
-
-
 @dataclass(frozen=True)
 class DiffusionSpec:
     """What a network that fills holes takes for granted.
@@ -94,11 +96,6 @@ class DiffusionSpec:
     def whole(self, size: int) -> int:
         """So many places without the last, unfinished block."""
         return size // self.block * self.block
-
-
-RopeKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
-Activation = Literal["silu", "gelu_tanh"]
-_LISTED = 8
 
 
 @dataclass(frozen=True)

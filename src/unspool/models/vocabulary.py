@@ -31,6 +31,7 @@ ENDINGS = frozenset(
     )
 )
 """Control tokens that end a reply, by the names that models give them."""
+_BYTE_NAME = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Vocabulary:
@@ -220,9 +221,6 @@ def _first_sign(text: bytes, stop: bytes) -> int:
         return found
     longest = min(len(stop) - 1, len(text))
     return len(text) - next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
-
-
-_BYTE_NAME = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def _byte_letters() -> dict[str, int]:

@@ -10,7 +10,7 @@ import pytest
 from serving import CHAT, LIMITS, Limits, events, folder, lm, served, serving, told  # noqa: F401
 
 from unspool import Settings
-from unspool.apps.server.server_log import HEADER
+from unspool.apps.server.handler import HEADER
 
 openai = pytest.importorskip("openai")
 

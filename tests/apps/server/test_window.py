@@ -25,8 +25,7 @@ pytest.importorskip("httpx")
 from starlette.testclient import TestClient
 
 from unspool.apps.server import Limits, ServerConfig, Worker, application
-from unspool.apps.server.window import routes as files
-from unspool.apps.server.window.routes import choices
+from unspool.apps.server.window.routes import bundle, choices, names, saved, text
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -279,13 +278,13 @@ def test_the_choices_say_what_is_missing(lm):
 
 
 def test_the_saved_page_has_everything_in_it():
-    page = files.saved()
+    page = saved()
     assert not re.search(r"(?:src|href)=\"(?!data:,)", page)
-    assert "import " not in files.bundle("saved.js")
-    assert "export " not in files.bundle("saved.js")
+    assert "import " not in bundle("saved.js")
+    assert "export " not in bundle("saved.js")
     assert page.count('id="trace">null<') == 1
-    for name in files.names():
-        code = files.text(name)
+    for name in names():
+        code = text(name)
         assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function", code), name
 
 

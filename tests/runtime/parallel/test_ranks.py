@@ -31,7 +31,7 @@ from unspool.runtime.engine.engine import Engine
 from unspool.runtime.network.llama import Llama
 from unspool.runtime.network.network import Batch, Row, SoftTokens
 from unspool.runtime.parallel import ranks as ranks_module
-from unspool.runtime.parallel.ranks import Sharded
+from unspool.runtime.parallel.sharded import Sharded
 
 VOCAB = 97
 LLAMA = Shape("llama", 2, 24, 6, 2, 4, 32, VOCAB, 256, 1e-5, 10000.0, tied=True)
@@ -148,11 +148,11 @@ def test_shares_together_are_the_network(name, one_thread):
 
 BUGS = {
     "no sum behind attention": lambda patch: patch.setattr(
-        "unspool.runtime.parallel.ranks.replace",
+        "unspool.runtime.parallel.sharded.replace",
         lambda thing, **changes: replace(thing, **{k: v for k, v in changes.items() if k != "out"}),
     ),
     "no sum behind the perceptron": lambda patch: patch.setattr(
-        "unspool.runtime.parallel.ranks.replace",
+        "unspool.runtime.parallel.sharded.replace",
         lambda thing, **changes: replace(thing, **{k: v for k, v in changes.items() if k != "down"}),
     ),
     "another rank's keys": lambda patch: patch.setattr(

@@ -20,6 +20,8 @@ from ...core.errors import BadRequest
 
 SIZE = 16  # bytes of a digest
 MARK = b"\xef\xbb\xbf"  # what some editors put before UTF-8
+PAUSE = 1.0  # seconds between writes that wait for the disk: what a power cut may cost
+NEW = "begin anew with --fresh, or name another output"
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,6 @@ def digest(line: bytes) -> str:
 def _seen(path: Path) -> tuple[int, int]:
     found = path.stat()
     return found.st_size, found.st_mtime_ns
-
-
-PAUSE = 1.0  # seconds between writes that wait for the disk: what a power cut may cost
-NEW = "begin anew with --fresh, or name another output"
 
 
 @contextmanager

@@ -29,6 +29,8 @@ URLS: dict[str, Understand] = {"/v1/chat/completions": chat, "/v1/completions": 
 ENDLESS = 2**31  # tokens: what one's own file asks for is not limited but by the model
 TEXTS = 1024  # of one line, for which all of them are kept until the last has ended
 LONG = ("max_tokens", "max_completion_tokens")
+Record: TypeAlias = dict[str, Any]
+Told: TypeAlias = Callable[[Record], None]
 
 
 class Envelope(Body):
@@ -93,10 +95,6 @@ def _kind(body: Mapping[str, Any]) -> Understand:
         given = "both messages and a prompt" if chats else "neither messages nor a prompt"
         raise Refusal(400, f"the line has {given}; expected one of them, or OpenAI's batch line with a url and a body")
     return chat if chats else completion
-
-
-Record: TypeAlias = dict[str, Any]
-Told: TypeAlias = Callable[[Record], None]
 
 
 class LineWriter:

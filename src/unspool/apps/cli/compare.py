@@ -34,6 +34,7 @@ _HEADS = (
 )
 _ROWS = (2, 3, 5, 9, 17, 33)
 _MARGIN = 0.03  # differences below this are noise of the machine
+_MOST = 64  # tokens per text unless told otherwise: enough for acceptance to settle, quick enough to wait for
 
 
 def report(found: Comparison, greedy: bool) -> str:
@@ -101,9 +102,6 @@ def _sameness(row: MethodRow, greedy: bool) -> str:
 def _break_even(row: MethodRow, plain: MethodRow) -> float | None:
     base = plain.total
     return row.total.break_even(base.seconds_total / base.tokens) if base.tokens else None
-
-
-_MOST = 64  # tokens per text unless told otherwise: enough for acceptance to settle, quick enough to wait for
 
 
 @click.command(short_help="Methods side by side: speed, acceptance, and whether they pay here.")

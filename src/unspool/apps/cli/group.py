@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEY = "option"
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def option(*flags: str, **attributes: Any) -> Any:
@@ -41,9 +42,6 @@ def options(group: type[Any], name: str) -> Callable[[F], F]:
         return decorated  # type: ignore[no-any-return]
 
     return decorate
-
-
-Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def known_method(ctx: click.Context, parameter: click.Parameter, given: str | tuple[str, ...]) -> str | tuple[str, ...]:

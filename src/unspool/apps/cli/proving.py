@@ -24,6 +24,7 @@ from ...recipes.methods import entries, named
 from ...recipes.names import parted, renamed
 
 _CALL = "a method is called as method(text, chance, warp, stop) and yields asks"
+LARGEST = 1 << 24  # bytes: a file of proofs is a few kilobytes
 
 
 def is_rule(spec: str) -> bool:
@@ -51,9 +52,6 @@ def _method(found: Any, spec: str) -> Method:
         hint = " A verifier becomes one as Speculate(Chain(depth=2), rule)." if takes == "scored, chance" else ""
         raise BadRequest(f"{spec} takes ({takes}), but {_CALL}.{hint}") from None
     return found  # type: ignore[no-any-return]
-
-
-LARGEST = 1 << 24  # bytes: a file of proofs is a few kilobytes
 
 
 def witness(file: Path, name: str) -> Witness:

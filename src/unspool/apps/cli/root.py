@@ -16,6 +16,7 @@ from ...core.version import VERSION
 from .terminal import BROKEN_PIPE, INTERRUPTED, close, prepare, report
 
 GROUP = "unspool.commands"
+OWN = ("run", "chat", "serve", "batch", "trace", "methods", "prove", "compare", "plan", "pull")
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,6 @@ def _refusing(name: str, error: UnspoolError, short_help: str) -> click.Command:
         context_settings={"ignore_unknown_options": True, "help_option_names": []},
         short_help=short_help,
     )
-
-
-OWN = ("run", "chat", "serve", "batch", "trace", "methods", "prove", "compare", "plan", "pull")
 
 
 class Commands(click.Group):

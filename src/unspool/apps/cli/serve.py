@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ...api.lm import LM
     from ..server import Limits, ServerConfig
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+KEYS = "UNSPOOL_API_KEY"
+
 
 @dataclass(frozen=True)
 class Replicas:
@@ -49,10 +52,6 @@ def _loaded(loading: Loading, house: ServerConfig, longest: int) -> LM:
     lm = loading.load(True, longest)
     loading.prepare(lm, (house.method, *house.methods))
     return lm
-
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-KEYS = "UNSPOOL_API_KEY"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,18 @@ import click
 from ...core.errors import BadRequest, OutOfRoom, UnspoolError
 
 BROKEN_PIPE = 141  # what shells report of a program whose reader has left: 128 + SIGPIPE
+FAILED, BAD_REQUEST, INTERRUPTED = 1, 2, 130
+# Options that had another name before 0.1.
+RENAMED = {
+    "--room": "--kv-cache-tokens",
+    "--weights": "--quantization",
+    "--shapes": "--batch-invariant",
+    "--repetition": "--repetition-penalty",
+    "--frequency": "--frequency-penalty",
+    "--presence": "--presence-penalty",
+    "--no-repeat-ngram": "--no-repeat-ngram-size",
+}
+STDIN = "-"
 
 
 def prepare() -> None:
@@ -110,20 +122,6 @@ def _finite(value: Any) -> Any:
     return value
 
 
-FAILED, BAD_REQUEST, INTERRUPTED = 1, 2, 130
-
-# Options that had another name before 0.1.
-RENAMED = {
-    "--room": "--kv-cache-tokens",
-    "--weights": "--quantization",
-    "--shapes": "--batch-invariant",
-    "--repetition": "--repetition-penalty",
-    "--frequency": "--frequency-penalty",
-    "--presence": "--presence-penalty",
-    "--no-repeat-ngram": "--no-repeat-ngram-size",
-}
-
-
 def report(error: Exception) -> int:
     """Say what went wrong and return the exit status; UNSPOOL_DEBUG=1 adds the traceback."""
     if os.environ.get("UNSPOOL_DEBUG", "") not in ("", "0"):
@@ -189,9 +187,6 @@ def _width(text: str) -> int:
 def size(count: float) -> str:
     """Bytes as people say them: 92.9 MB, 1.1 GB."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
-
-
-STDIN = "-"
 
 
 def utf8(data: bytes, source: str) -> str:

@@ -36,6 +36,7 @@ from .generation_rows import GenerateCall, GenerationRow, GenerationRows, read_c
 STATEFUL = ("UnbatchedClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor")
 # These keep the prompts of the whole batch, by row.
 BATCHED = ("EncoderNoRepeatNGramLogitsProcessor", "EncoderRepetitionPenaltyLogitsProcessor")
+LEAST, MOST = 2**12, 2**16  # tokens of a cache, unless told: with fewer nothing can be measured, for more rows wait
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,6 @@ def _for_row(processor: Any, row: int, rows: int) -> Any:
         allowed = processor._prefix_allowed_tokens_fn
         return type(processor)(lambda _, tokens: allowed(row, tokens), 1)
     return processor
-
-
-LEAST, MOST = 2**12, 2**16  # tokens of a cache, unless told: with fewer nothing can be measured, for more rows wait
 
 
 def custom_generate(

@@ -27,11 +27,10 @@ from .clients import RateLimit
 from .completions import Completions
 from .config import ServerConfig
 from .counts import KIND, ServerMetrics
-from .handler import Handler
+from .handler import HEADER, Handler, RequestIds
 from .limits import Limits
 from .refusal import Refusal
 from .running import Shutdown
-from .server_log import HEADER, RequestIds
 from .worker import Worker
 
 WORDS = {

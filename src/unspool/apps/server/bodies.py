@@ -13,6 +13,25 @@ from .tools import CHOICES, MOST, FunctionTool, ToolChoice
 
 Text = Annotated[str, Field(min_length=1)]
 Texts = Annotated[list[Text], Field(fail_fast=True)]
+LONGEST = 1 << 16  # characters: the index of a longer one would keep others waiting
+ENDLESS = 2**31  # more than any number of tokens or texts
+MOST_TOP = 20  # alternatives of a token
+MOST_STOPS = 16  # each costs a little at every token
+UNSUPPORTED = {
+    "functions": "functions are not supported; give them as tools",
+    "function_call": "function_call is not supported; give tool_choice",
+    "audio": "audio is not supported; this server writes text",
+    "suffix": "suffix is not supported; leave it out",
+    "echo": "echo is not supported; the prompt is not repeated",
+}
+MISPLACED = {  # ours, where they would be ignored
+    "method": 'give it as "decoding": {"method": …}',
+    "json_schema": 'give it as "response_format": {"type": "json_schema", "json_schema": {"schema": …}}',
+    "regex": 'give it as "response_format": {"type": "regex", "regex": …}',
+    "grammar": 'give it as "response_format": {"type": "grammar", "grammar": …}',
+    "choices": 'give them as "response_format": {"type": "choices", "choices": […]}',
+}
+MOST_PROMPTS, MOST_MESSAGES = 1024, 4096  # beyond what any server lets through, and read in no time
 
 
 class TextFormat(Body):
@@ -85,9 +104,6 @@ def form(given: ResponseFormat | None) -> Form | None:
     return None
 
 
-LONGEST = 1 << 16  # characters: the index of a longer one would keep others waiting
-
-
 class Prediction(Body):
     """What a client expects the answer to be."""
 
@@ -104,30 +120,12 @@ class Prediction(Body):
         return text
 
 
-ENDLESS = 2**31  # more than any number of tokens or texts
-MOST_TOP = 20  # alternatives of a token
-MOST_STOPS = 16  # each costs a little at every token
-UNSUPPORTED = {
-    "functions": "functions are not supported; give them as tools",
-    "function_call": "function_call is not supported; give tool_choice",
-    "audio": "audio is not supported; this server writes text",
-    "suffix": "suffix is not supported; leave it out",
-    "echo": "echo is not supported; the prompt is not repeated",
-}
-MISPLACED = {  # ours, where they would be ignored
-    "method": 'give it as "decoding": {"method": …}',
-    "json_schema": 'give it as "response_format": {"type": "json_schema", "json_schema": {"schema": …}}',
-    "regex": 'give it as "response_format": {"type": "regex", "regex": …}',
-    "grammar": 'give it as "response_format": {"type": "grammar", "grammar": …}',
-    "choices": 'give them as "response_format": {"type": "choices", "choices": […]}',
-}
 Amount = Annotated[int, Field(ge=1, le=ENDLESS), COUNTED]
 Alternatives = Annotated[int, Field(ge=0, le=MOST_TOP), COUNTED]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 TokenName = Annotated[str, Field(pattern="^[0-9]{1,11}$")]
 Biases = Annotated[dict[TokenName, Bias | None], FEW_MISTAKES, Field(json_schema_extra={"additionalProperties": False})]
 Token = Annotated[int, Field(ge=0), COUNTED]
-MOST_PROMPTS, MOST_MESSAGES = 1024, 4096  # beyond what any server lets through, and read in no time
 Tokens = Annotated[list[Token], Field(min_length=1, fail_fast=True)]
 
 

@@ -16,6 +16,7 @@ from .limits import Limits
 from .refusal import Refusal
 
 SPARE = 64  # connections too many that are heard out; the next one takes the place of one that has not asked yet
+UNSENT = 1 << 16  # bytes of an answer that may lie in the kernel before it is sent
 
 
 class Connection(Protocol):
@@ -83,9 +84,6 @@ def told(app: Any, refused: Refusal) -> Any:
         await app({**scope, CROWDED: refused}, receive, send)
 
     return marked
-
-
-UNSENT = 1 << 16  # bytes of an answer that may lie in the kernel before it is sent
 
 
 def limited_connections(limits: Limits) -> type[asyncio.Protocol]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import secrets
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping
@@ -13,7 +15,7 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...core.claim import Method
 from .asking import Asking, Understand
@@ -24,8 +26,34 @@ from .json_body import parsed
 from .refusal import Refusal, refusal
 from .replies import line
 from .response_stream import Left
-from .server_log import ID, log, places
+from .server_log import log, places
 from .worker import Worker
+
+HEADER = "x-request-id"
+ID = "unspool.request_id"  # in the scope of a request
+PLAIN = re.compile(rb"[!-~]{1,128}")  # what may be repeated: short, and nothing that could break a line
+
+
+@dataclass(frozen=True)
+class RequestIds:
+    """Gives every request an id, the client's own if it sends one that is short and printable, and answers with it."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = [value for name, value in scope["headers"] if name == HEADER.encode()]
+        plain = len(given) == 1 and PLAIN.fullmatch(given[0]) is not None
+        name = given[0] if plain else f"req_{secrets.token_hex(16)}".encode()
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), (HEADER.encode(), name)]}
+            await send(message)
+
+        await self.app({**scope, ID: name.decode("ascii")}, receive, answer)
 
 
 @dataclass
@@ -143,7 +171,6 @@ class Handler(ABC):
     house: ServerConfig
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request and write one line about it."""
         call = TrackedResponse(send, self.worker.limits.patience)
         await call.attended(self._answer(call, scope, receive), self.counts, scope)
 

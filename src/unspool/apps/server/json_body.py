@@ -13,6 +13,9 @@ from typing import Any, NoReturn
 from .limits import Limits
 from .refusal import Refusal
 
+TOO_LARGE = "form_too_large"  # OpenAI has no code for this
+_PATTERNS = ("pattern", "regex")
+
 
 def parsed(body: bytes) -> dict[str, Any]:
     """The fields of a body as they came; Refusal if it is no JSON object."""
@@ -59,10 +62,6 @@ def _check(text: str, at: str) -> None:
         told = f"the lone surrogate {text[error.start]!r} at character {error.start}, which is no Unicode text"
         where = at[:200] or "a field's name"
         raise Refusal(400, f"{where} holds {told}; replace it.", param=at[:200] or None, code="invalid_value") from None
-
-
-TOO_LARGE = "form_too_large"  # OpenAI has no code for this
-_PATTERNS = ("pattern", "regex")
 
 
 def refuse_large(name: str, given: Any, limits: Limits) -> None:

@@ -23,6 +23,7 @@ from .asking import Asking
 from .tool_calls import ToolCallParser
 
 LEAST = -9999.0  # what OpenAI writes for next to never; JSON has no infinity
+FINISH = {"token": "stop", "string": "stop"}  # all else is a limit: of tokens or of time
 
 
 def of_chat(events: Sequence[Event], vocabulary: Vocabulary) -> dict[str, Any]:
@@ -55,9 +56,6 @@ def _token(token: int, logprob: float | None, vocabulary: Vocabulary) -> dict[st
 
 def _finite(logprob: float | None) -> float:
     return LEAST if logprob is None else max(float(logprob), LEAST)
-
-
-FINISH = {"token": "stop", "string": "stop"}  # all else is a limit: of tokens or of time
 
 
 @dataclass

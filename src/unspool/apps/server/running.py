@@ -20,6 +20,10 @@ from .server_log import log
 from .worker import Worker
 
 JOIN = 2.0  # seconds beyond its grace in which the worker's thread has to end
+DONE, FAILED, STUCK, INTERRUPTED = 0, 1, 70, 130
+KEPT = 20  # seconds for the next request of a connection; clients that keep theirs for 5 never ask one that just closes
+# Seconds after the grace: who still waits is told by the event loop, connections are cut, the process is ended.
+TELL, CUT, LAST = 1.0, 2.0, 4.5
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,6 @@ class Shutdown:
     def join(self, grace: float | None = None) -> bool:
         """End the worker and wait for that, but not for ever; whether it has ended."""
         return self.worker.stop(self.grace if grace is None else grace, JOIN)
-
-
-DONE, FAILED, STUCK, INTERRUPTED = 0, 1, 70, 130
-KEPT = 20  # seconds for the next request of a connection; clients that keep theirs for 5 never ask one that just closes
-# Seconds after the grace: who still waits is told by the event loop, connections are cut, the process is ended.
-TELL, CUT, LAST = 1.0, 2.0, 4.5
 
 
 def configured(app: Any, limits: Limits, grace: float, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Config:

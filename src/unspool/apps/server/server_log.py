@@ -1,19 +1,14 @@
-"""The log: one line of JSON on stderr for whatever happens, never with a prompt or an answer; and ids of requests."""
+"""The log: one line of JSON on stderr for whatever happens, never with a prompt or an answer in it."""
 
 from __future__ import annotations
 
 import json
 import logging
-import re
-import secrets
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from time import monotonic
-
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 DEPTH = 24  # places of a stack that a line names, the innermost
 
@@ -58,30 +53,3 @@ class JournalHandler(logging.Handler):
             about["error"] = repr(record.exc_info[1])
             about["traceback"] = places(traceback.extract_tb(record.exc_info[2]))
         log(record.name, about)
-
-
-HEADER = "x-request-id"
-ID = "unspool.request_id"  # in the scope of a request
-PLAIN = re.compile(rb"[!-~]{1,128}")  # what may be repeated: short, and nothing that could break a line
-
-
-@dataclass(frozen=True)
-class RequestIds:
-    """Gives every request an id, the client's own if it sends one that is short and printable, and answers with it."""
-
-    app: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        given = [value for name, value in scope["headers"] if name == HEADER.encode()]
-        plain = len(given) == 1 and PLAIN.fullmatch(given[0]) is not None
-        name = given[0] if plain else f"req_{secrets.token_hex(16)}".encode()
-
-        async def answer(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), (HEADER.encode(), name)]}
-            await send(message)
-
-        await self.app({**scope, ID: name.decode("ascii")}, receive, answer)

@@ -21,6 +21,9 @@ from ...rules.constrain.form import Form
 from ...runtime.engine.engine import Engine
 from ...runtime.engine.job import ENDED, WAITING, Account
 
+SOONEST, LATEST = 1.0, 60.0  # seconds after which one who was sent away is told to come back
+LATE = 1.1  # who comes back too late finds room still, who comes too early is sent away again
+
 
 @dataclass(frozen=True)
 class Began:
@@ -173,10 +176,6 @@ def _letters(prompt: Prompt) -> int:
         return len(prompt)
     messages = prompt.messages if isinstance(prompt, Dialogue) else prompt
     return sum(len(str(message.get("content"))) for message in messages if isinstance(message, Mapping))
-
-
-SOONEST, LATEST = 1.0, 60.0  # seconds after which one who was sent away is told to come back
-LATE = 1.1  # who comes back too late finds room still, who comes too early is sent away again
 
 
 class Busy(UnspoolError):

@@ -16,10 +16,10 @@ from ...core.law import NEVER, Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from .. import unmask
-from .form import FormVocabulary
 
 if TYPE_CHECKING:
     from ...loops.guard import Guard
+    from .form import FormVocabulary
 
 
 class State(Protocol):

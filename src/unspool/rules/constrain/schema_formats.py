@@ -21,6 +21,16 @@ _LEAP_YEAR = r"(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[135
 _DATE = rf"(?:[0-9]{{4}}-(?:{_LONG}|{_SHORT}|{_FEBRUARY})|{_LEAP_YEAR}-02-29)"
 _PART = r"(?:\.[0-9]+)?"
 _USUAL = rf"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]{_PART}(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+HOSTNAME = 253  # letters that a host name has at most
+COUNTED = "min/maxProperties"  # what llguidance counts wrongly once it is told to leave out what it cannot do
+_PATTERNED = ("patternProperties", "additionalProperties")  # the second is about what the first does not match
+_SIGNS = {
+    "patternProperty": _PATTERNED,
+    COUNTED: ("minProperties", "maxProperties"),
+    "minProperties (": ("minProperties",),
+    "Unable to determine if regex": ("pattern",),
+}
+"""What an error of the compiler says, and what it could do without."""
 
 
 def _leap_second() -> str:
@@ -34,9 +44,6 @@ def _leap_second() -> str:
 
 PATTERNS = {"date": f"^{_DATE}$", "date-time": f"^{_DATE}[Tt](?:{_USUAL}|{_leap_second()})$"}
 """The formats that are better said so: to llguidance every February has 29 days, and every minute 60 seconds."""
-
-
-HOSTNAME = 253  # letters that a host name has at most
 
 
 def checker(known: Any, words: FormVocabulary) -> Any:
@@ -95,17 +102,6 @@ class Use(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.keyword!r} at {self.at or 'the top'}"
-
-
-COUNTED = "min/maxProperties"  # what llguidance counts wrongly once it is told to leave out what it cannot do
-_PATTERNED = ("patternProperties", "additionalProperties")  # the second is about what the first does not match
-_SIGNS = {
-    "patternProperty": _PATTERNED,
-    COUNTED: ("minProperties", "maxProperties"),
-    "minProperties (": ("minProperties",),
-    "Unable to determine if regex": ("pattern",),
-}
-"""What an error of the compiler says, and what it could do without."""
 
 
 def relax(schema: Any, error: str, readable: Callable[[str], bool]) -> list[Use]:

@@ -23,6 +23,8 @@ from .particle import Particle, ParticleWriter, end_of, log_mean, refuse_dead, s
 from .particle import log_marginal as log_marginal
 from .search_text import Text, told
 
+ENDLESS = 1 << 20  # tokens: the end of the text comes first
+
 
 class Resampling(Protocol):
     """Chooses who goes on: of n particles, the i-th on the average n·wᵢ/Σw times."""
@@ -83,9 +85,6 @@ RESAMPLE: dict[str, Resampling] = {
 
 def _drawn(law: Law, chance: Chance, position: int, place: int) -> int:
     return law.draw(chance, At(position, Role.ORDER, place)).token
-
-
-ENDLESS = 1 << 20  # tokens: the end of the text comes first
 
 
 class Twist(Protocol):

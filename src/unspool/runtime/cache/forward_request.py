@@ -190,7 +190,6 @@ class EagerExecutor:
         self._network = network
 
     def forward(self, requests: list[ForwardRequest], wants: tuple[int, ...]) -> None:
-        """One call of the network: logits after the last owed token and after every drafted one."""
         batch, told = _batch(requests, wants)
         logits, hidden = self._network.forward(batch)
         at = 0

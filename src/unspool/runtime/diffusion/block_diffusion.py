@@ -159,7 +159,6 @@ class BlockDiffusionModel(CachedModel):
         return torch.stack([page.law.scores if is_text else next(own) for is_text in at_text])
 
     def owed(self, session: Session) -> int:
-        """How many tokens of a session's text must still be read from left to right before it can be answered."""
         return super().owed(session) if self.filling.reads else 0
 
     def requests(self, asked: Sequence[ScoreRequest]) -> list[list[ForwardRequest]]:

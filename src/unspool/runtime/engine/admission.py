@@ -19,6 +19,12 @@ from .contracts import Causal
 from .job import Account, Job
 
 SMALL = 4  # how many small requests fit into the share of the large ones
+TURN = 64  # asks without a model after which others get their turn; a round of any method has a handful
+# Asks in a row that need no model before a decoder counts as one that never ends. The longest honest rows are those of
+# canvases that are only shown, once for every step that changes nothing: hundreds, or thousands if somebody wants so
+# many steps. Ten thousand take about a second, during which others have had their turns.
+SILENT = 160 * TURN
+COPIES = 4  # a row of a copied canvas gives no law, so that many of them count as one that does
 
 
 @dataclass(frozen=True)
@@ -132,14 +138,6 @@ def refuse_impossible(models: Mapping[str, Causal], text: tuple[int, ...], room:
             f"this request may need {need} tokens of cache, but one request may hold {most:.0f} here. Ask for fewer "
             "new tokens, or let the server have a larger cache."
         )
-
-
-TURN = 64  # asks without a model after which others get their turn; a round of any method has a handful
-# Asks in a row that need no model before a decoder counts as one that never ends. The longest honest rows are those of
-# canvases that are only shown, once for every step that changes nothing: hundreds, or thousands if somebody wants so
-# many steps. Ten thousand take about a second, during which others have had their turns.
-SILENT = 160 * TURN
-COPIES = 4  # a row of a copied canvas gives no law, so that many of them count as one that does
 
 
 def rows_asked(ask: Ask | None, texts: int) -> int:

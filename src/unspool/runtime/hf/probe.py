@@ -23,6 +23,7 @@ _WINDOWS = ("sliding_window", "attention_chunk_size")
 _NARROW = 5
 _SHORT, _LONG = 12, 1024
 _COPIED = 2**29  # weights that are copied to float32 for the probe, at most
+FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
 
 class RunPlan(NamedTuple):
@@ -194,9 +195,6 @@ def narrowed(config: Any) -> Iterator[None]:
     finally:
         for name in wide:
             setattr(config, name, old[name])
-
-
-FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
 
 @dataclass(frozen=True)

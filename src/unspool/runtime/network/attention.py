@@ -18,6 +18,7 @@ from .network import Row
 
 BLOCK = 256  # queries that share a mask: bounds the memory that masks take in a long prefill
 FOLD = 8  # queries up to which the heads that share keys are folded into one, so that keys are read once for them all
+FIRST_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,6 @@ def _gather(queries: Tensor, keys: Tensor, values: Tensor, span: QuerySpan, scal
     folded = queries.view(count, shared, group, width).transpose(0, 1).reshape(1, shared, count * group, width)
     gathered = F.scaled_dot_product_attention(folded, keys, values, attn_mask=span.mask, scale=scale)
     return gathered.view(shared, count, group, width).transpose(0, 1).reshape(count, heads * width)
-
-
-FIRST_ROWS = 2048
 
 
 class Rotary:

@@ -18,6 +18,9 @@ from ..process_setting import ProcessSetting
 
 PAIR = 2  # tokens up to which float32 products are faster the other way round on one thread
 NARROW = frozenset((*range(1, 9), *range(16, 65)))  # and numbers of tokens for which they are on more (measured)
+SIZE = 2048  # numbers on a side: more than a cache holds, as the matrices of a model are
+TURNS = 7
+MARGIN = 0.9  # of the time of float32: a tie goes to the more precise
 
 
 class Linear(Protocol):
@@ -103,11 +106,6 @@ def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     if weight.dim() == 1 and weight.dtype == x.dtype:
         return F.rms_norm(x, weight.shape, weight, eps)
     return (F.rms_norm(x.to(weight.dtype), weight.shape[-1:], None, eps) * weight).to(x.dtype)
-
-
-SIZE = 2048  # numbers on a side: more than a cache holds, as the matrices of a model are
-TURNS = 7
-MARGIN = 0.9  # of the time of float32: a tie goes to the more precise
 
 
 @lru_cache

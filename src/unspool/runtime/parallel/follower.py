@@ -16,7 +16,7 @@ import torch
 
 from ...models.share import Share
 from ...models.weights import open_checkpoint
-from .ranks import Sharded
+from .sharded import Sharded
 from .team import Team, device_of, meet, perform
 
 PAUSE = 0.5  # seconds before it says why it has failed

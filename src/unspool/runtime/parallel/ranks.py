@@ -20,7 +20,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -29,57 +28,14 @@ import torch.distributed as dist
 
 from ...core.errors import BadRequest, RankLost
 from ...models.shape import Shape
-from ...models.share import RankCheckpoint, Share, refuse
+from ...models.share import Share, refuse
 from ...models.weights import Checkpoint
 from ..cache.kv_pool import KVPool
-from ..network.gated_mlp import GatedMLP
-from ..network.layer import Layer
-from ..network.linear import dense
-from ..network.llama import Llama
 from ..network.network import Batch, NetworkOutputs
 from .follower import Orders, follow
 from .followers import GRACE, Followers
-from .team import Collectives, ColumnParallel, RowParallel, SlotMove, Team, Work, device_of, meet, perform, portable
-
-
-class Sharded(Llama):
-    """The same numbers as `Llama`, up to the order of a sum, if all ranks run the same batch.
-
-    With R ranks, rank r has the heads and hidden numbers of its share, and slots for its key-value heads alone:
-    x + Σ_r out_r(attention_r(x)), and then h + Σ_r down_r(bend(gate_r(h))·up_r(h)). The residual stream, norms and
-    embedding are whole on every rank, and so are the logits, of which each computes its part of the vocabulary.
-    Renewal compares values of all heads, which no rank has: batches with renewals must not come here.
-
-    Cost: two all-reduces [tokens, dim] a layer and one all-gather [read, vocab] a forward.
-    """
-
-    @classmethod
-    def of(
-        cls,
-        whole: Checkpoint,
-        together: Collectives,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-        room: int | None = None,
-    ) -> Sharded:
-        """Read this rank's share of the weights."""
-        network = cls.load(RankCheckpoint(whole, together.share), dtype, device, room)
-        ends, shape = network.ends, network.shape
-        tokens = together.share.tokens(shape.vocab)
-        head = dense(ends.embedding[tokens.start : tokens.stop], None) if shape.tied else ends.head
-        network.ends = replace(ends, head=ColumnParallel(head, together, shape.vocab))
-        network._stack = [_summed(layer, together) for layer in network._stack]
-        return network
-
-    def check(self, batch: Batch) -> None:
-        """Refuse a batch that cannot be run, before any rank hears of it."""
-        self._check(batch)
-
-
-def _summed(layer: Layer, together: Collectives) -> Layer:
-    assert isinstance(layer.mlp, GatedMLP)  # shares of experts are refused
-    mlp = replace(layer.mlp, down=RowParallel(layer.mlp.down, together))
-    return replace(layer, out=RowParallel(layer.out, together), mlp=mlp)
+from .sharded import Sharded
+from .team import SlotMove, Team, Work, device_of, meet, perform, portable
 
 
 class ParallelNetwork:

@@ -21,6 +21,10 @@ from ....models.vocabulary import Vocabulary
 from ....rules.constrain.constraint import Constrained, State
 from ....runtime.engine.job import Job
 
+TOP = 8  # tokens of a law that are told
+NODES = 128  # of a tree that are told; a parent stands before its kids, so that the first ones are a tree too
+PAUSE = 0.25  # seconds after which one is told that a method still works, if it writes nothing
+
 
 @dataclass(frozen=True)
 class TextObserver:
@@ -64,11 +68,6 @@ class Shown(Branching):
             return done
         finally:
             decoding.close()
-
-
-TOP = 8  # tokens of a law that are told
-NODES = 128  # of a tree that are told; a parent stands before its kids, so that the first ones are a tree too
-PAUSE = 0.25  # seconds after which one is told that a method still works, if it writes nothing
 
 
 class Rounds:

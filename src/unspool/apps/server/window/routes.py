@@ -28,6 +28,21 @@ from ..counts import ServerMetrics
 from ..worker import Worker
 from .decode import Decode
 
+FOLDER = Path(__file__).with_name("page")
+KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+}
+NOTHING_ELSE = "default-src 'none'; base-uri 'none'; form-action 'none'"
+POLICY = (
+    f"{NOTHING_ELSE}; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; frame-ancestors 'none'"
+)
+SAVED = "saved.html"  # a template, and the name of the file that is made of it
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z]+\.js)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?function|const|class)", re.MULTILINE)
+FILES = "/window/"
+
 
 def choices(lm: LM, house: ServerConfig) -> list[dict[str, Any]]:
     """Every method that a client may choose, as plain data; `missing` says what it lacks here, "" if nothing."""
@@ -66,22 +81,6 @@ def _missing(spec: str, entry: Entry, lm: LM, house: ServerConfig) -> str:
     except UnspoolError as error:
         return str(error)
     return ""
-
-
-FOLDER = Path(__file__).with_name("page")
-KINDS = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-}
-NOTHING_ELSE = "default-src 'none'; base-uri 'none'; form-action 'none'"
-POLICY = (
-    f"{NOTHING_ELSE}; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; frame-ancestors 'none'"
-)
-SAVED = "saved.html"  # a template, and the name of the file that is made of it
-
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z]+\.js)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async )?function|const|class)", re.MULTILINE)
 
 
 @cache
@@ -129,7 +128,6 @@ def _digest(inline: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()
 
 
-FILES = "/window/"
 OPEN = ("/", *(FILES + name for name in (*names(), SAVED)))  # there is nothing secret in them
 
 
