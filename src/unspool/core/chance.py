@@ -82,7 +82,6 @@ class Philox:
         return self.uniform(at) < p
 
     def race(self, law: Law, at: At) -> int:
-        """The winner, with waiting times that the other two words of this address are the key of."""
         _, _, c, d = self._words(at)
         return law.first(lambda size: waits(size, (c, d)))
 

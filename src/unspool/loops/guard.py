@@ -87,8 +87,9 @@ class Free:
 def guarded(warp: Warp, canvas: Canvas, stop: Stop) -> tuple[Warp, Guard]:
     """What shapes single laws, and what guards the canvas as a whole."""
     listed = parts(warp)
-    binding = [part for part in listed if isinstance(part, Binding)]
+    _refuse_undeclared(listed)
     _refuse_readers(listed)
+    binding = [part for part in listed if isinstance(part, Binding)]
     forbidding = [part for part in listed if isinstance(part, PROHIBITIONS)]
     if not binding:
         return warp, Careful() if forbidding else Free()
@@ -106,7 +107,8 @@ def guarded(warp: Warp, canvas: Canvas, stop: Stop) -> tuple[Warp, Guard]:
 
 def unbound(warp: Warp, method: str) -> Warp:
     """The same warp, refused if it binds the text as a whole: for loops that have no guard to ask."""
-    if any(isinstance(part, Binding) for part in parts(warp)):
+    _refuse_undeclared(listed := parts(warp))
+    if any(isinstance(part, Binding) for part in listed):
         raise BadRequest(
             f"{method} cannot keep to a constraint; use a method that can, such as plain, or confident on a canvas, or "
             "leave the constraint out"
@@ -124,6 +126,15 @@ def unguarded(warp: Warp, method: str) -> Warp:
             "look by look, such as confident, or leave them out"
         )
     return warp
+
+
+def _refuse_undeclared(listed: list[Warp]) -> None:
+    """Refuse a warp that has a guard but does not say so, as nobody would ask it."""
+    for kind in {type(part) for part in listed if not isinstance(part, Binding)}:
+        if hasattr(kind, "guard"):
+            raise BadRequest(
+                f"{kind.__name__} has a guard that nobody asks; derive it from unspool.core.canvas.Binding"
+            )
 
 
 def _refuse_readers(listed: list[Warp]) -> None:

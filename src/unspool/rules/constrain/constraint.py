@@ -90,7 +90,6 @@ class Constrained(Warp, Binding):
         return Bound(law.only(state.mask().to(scores.device)).scores)
 
     def guard(self, canvas: Canvas, stop: Stop) -> Guard:
-        """What keeps a canvas to the constraint, by looking for a whole text that still meets it."""
         return unmask.Lave.of(self.constraint, canvas, stop)
 
 

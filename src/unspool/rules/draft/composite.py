@@ -40,7 +40,6 @@ class CompositeSource(Source):
 
     @property
     def want(self) -> tuple[str, ...]:
-        """All that any of them wants, in order and each once: a check answers all of it in one forward."""
         return tuple(dict.fromkeys(name for source in self.sources for name in source.want))
 
     @property

@@ -206,7 +206,6 @@ class Threshold(Length):
     def step(
         self, state: tuple[float, tuple[Fate, ...]], sure: Sequence[float], accepted: int
     ) -> tuple[float, tuple[Fate, ...]]:
-        """What stood and the first that did not, and the threshold that would have been best."""
         threshold, fates = state
         fates = (*fates, *((p, i < accepted) for i, p in enumerate(sure[: accepted + 1])))[-self.memory :]
         if len(fates) >= self.least and len({stood for _, stood in fates}) == 2:
