@@ -24,7 +24,7 @@ from torch import Tensor
 from unspool.core.chance import Chance, Every, Philox
 from unspool.core.stop import Stop
 from unspool.rules.constrain import Asap, Constrained, Futures
-from unspool.rules.constrain.still import mask_of
+from unspool.rules.constrain.constraint import mask_of
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine
 

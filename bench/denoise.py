@@ -22,7 +22,7 @@ from spec import DATA, questions
 from unspool.api.lm import LM
 from unspool.api.loader import load
 from unspool.api.settings import Settings
-from unspool.core.chosen import chosen
+from unspool.core.law import chosen
 from unspool.core.tree import Tree
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool_bench.suites import CHAT

@@ -23,13 +23,10 @@ from record import save
 
 from unspool.core.asks import Look
 from unspool.core.canvas import Canvas
-from unspool.models.diffusion_spec import DiffusionSpec
-from unspool.models.expert_spec import ExpertSpec
-from unspool.models.shape import Shape
+from unspool.models.shape import DiffusionSpec, ExpertSpec, Shape
 from unspool.runtime.diffusion.block_diffusion import BlockDiffusionModel
 from unspool.runtime.engine.contracts import LookRequest
-from unspool.runtime.network.expert_dispatch import ExpertLoop, GroupedExperts
-from unspool.runtime.network.experts import Experts
+from unspool.runtime.network.experts import ExpertLoop, Experts, GroupedExperts
 from unspool.runtime.network.gated_mlp import GatedMLP
 from unspool.runtime.network.linear import DenseLinear
 from unspool.runtime.network.llama import Llama

@@ -16,7 +16,7 @@ from record import save
 from tqdm import tqdm
 
 from unspool.proof.prove import prove_entry
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries
 from unspool_bench.journal import Journal
 
 FIGURES = ("claim", "tv", "branches", "cases", "skipped", "ok", "counterexample")

@@ -38,7 +38,7 @@ from unspool.api.settings import Settings
 from unspool.api.writer import Output
 from unspool.core.claim import Entry
 from unspool.core.errors import BadRequest
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries
 from unspool_bench.journal import Journal
 from unspool_bench.machine import machine
 from unspool_bench.suites import Spec

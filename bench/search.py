@@ -29,10 +29,10 @@ from unspool.api.loader import load
 from unspool.api.settings import Settings
 from unspool.core.asks import Decoding, Scores, Written
 from unspool.core.chance import Chance, Philox
-from unspool.core.claim import Method
+from unspool.core.claim import Method, texts_of
 from unspool.core.stop import Stop
 from unspool.core.warp.warp import Warp
-from unspool.recipes.methods import Branching, fitted
+from unspool.recipes.methods import fitted
 from unspool.rules.constrain import FullMask, Potential
 from unspool.rules.search import AStar, Beam, Branch, Chaotic, Diverse, Foresight, Several, Smc, Stochastic
 from unspool.rules.search.choose import agree, best, overlap, vote
@@ -172,7 +172,7 @@ def run(
         engine, jobs = Engine(lm.models(), lm.price), []
         for one in tries[start : start + batch]:
             decoder = way.make(one, lm, times, task)
-            texts = decoder.texts if isinstance(decoder, Branching) else 1
+            texts = texts_of(decoder)
             prompt = lm.encode(one.problem.prompt)
             warp = replace(settings, constraint=one.problem.form).warp(lm.vocabulary)
             room = len(prompt) + task.most * texts + SCRATCH

@@ -75,15 +75,15 @@ def weights(name: str, texts: list[Text]) -> tuple[dict[str, Any], list[Row]]:
 
 
 def waits(lm: LM) -> tuple[dict[str, Any], list[Row]]:
-    """The longest that eight who write wait while three prompts of 6,000 tokens join: in portions, and at once."""
+    """The longest that eight who write wait while three prompts of 6,000 tokens join: in chunks, and at once."""
     found = {}
-    usual = lm.model.portion
-    for name, portion in (("portions", usual), ("at once", 1 << 30)):
+    usual = lm.model.chunk
+    for name, chunk in (("chunks", usual), ("at once", 1 << 30)):
         for _ in range(2):  # the first one captures what is new
             lm.model.forget()
-            lm.model.portion = portion
+            lm.model.chunk = chunk
             found[name] = _longest_wait(lm)
-    lm.model.portion = usual
+    lm.model.chunk = usual
     said = ", ".join(f"{name} {1e3 * seconds:.1f} ms" for name, seconds in found.items())
     return found, [("longest wait of a writer while 3 × 6,000 tokens are read", said, "")]
 

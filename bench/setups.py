@@ -13,13 +13,12 @@ from unspool.api.loader import load
 from unspool.core.claim import SEED, Entry, Method
 from unspool.loops.denoise import Denoise
 from unspool.loops.speculate import Speculate
-from unspool.loops.unmask_blocks import FixedBlocks
+from unspool.loops.unmasker import FixedBlocks
 from unspool.models.vocabulary import Vocabulary
 from unspool.rules.constrain import Form, ItemSet, Static, choices, regex
 from unspool.rules.draft import RSDC, Chain, Retrieve, SpecInfer, Store
-from unspool.rules.search.resampling import systematic
 from unspool.rules.search.rewarded import Rewarded
-from unspool.rules.search.smc import Smc
+from unspool.rules.search.smc import Smc, systematic
 from unspool.rules.unmask.filtered import Filtered
 from unspool_bench.prompts import BUILT_IN, TOWNS
 from unspool_train.filter import examples, train

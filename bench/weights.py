@@ -19,8 +19,7 @@ from unspool.api.lm import LM
 from unspool.api.loader import dtype_of, load
 from unspool.api.memory_plan import weight_bytes
 from unspool.api.settings import Settings
-from unspool.core.chosen import chosen
-from unspool.core.law import Law
+from unspool.core.law import Law, chosen
 from unspool.core.tree import Tree
 from unspool.models.address import path
 from unspool.models.weights import open_checkpoint

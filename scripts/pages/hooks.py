@@ -15,7 +15,7 @@ from rulepage import TITLES, rule_page, title
 
 import unspool
 from unspool.core.claim import Claim, Entry
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"

@@ -31,10 +31,10 @@ STEPS = (
     ("api/lm", "generate"),
     ("recipes/methods", "fitted"),
     ("recipes/draft", "lookup"),
-    ("loops/composition", "check_composition"),
+    ("loops/speculate", "check_composition"),
     ("runtime/engine/engine", "submit"),
     ("runtime/cache/cached_model", "score"),
-    ("core/sample_match", "sample_match"),
+    ("core/verifier", "sample_match"),
     ("api/writer", "output"),
 )
 

@@ -17,85 +17,31 @@ if TYPE_CHECKING:
     from .api.loader import load as load
     from .api.profile import Profile as Profile
     from .api.settings import Settings as Settings
-    from .api.writer import Event as Event
-    from .api.writer import Interrupted as Interrupted
-    from .api.writer import Output as Output
-    from .core.asks import Check as Check
-    from .core.asks import Done as Done
-    from .core.asks import Emit as Emit
-    from .core.asks import Keep as Keep
-    from .core.asks import Look as Look
-    from .core.asks import Score as Score
-    from .core.asks import Scores as Scores
-    from .core.asks import Verdict as Verdict
+    from .api.writer import Event as Event, Interrupted as Interrupted, Output as Output
+    from .core.asks import Check as Check, Done as Done, Emit as Emit, Keep as Keep, Look as Look, Score as Score
+    from .core.asks import Scores as Scores, Verdict as Verdict
     from .core.canvas import Canvas as Canvas
-    from .core.chance import At as At
-    from .core.chance import Every as Every
-    from .core.chance import Philox as Philox
-    from .core.chance import Role as Role
-    from .core.chance import Tape as Tape
-    from .core.claim import ARGMAX as ARGMAX
-    from .core.claim import BOUND as BOUND
-    from .core.claim import HEURISTIC as HEURISTIC
-    from .core.claim import LAW as LAW
-    from .core.claim import SEED as SEED
-    from .core.claim import Claim as Claim
-    from .core.claim import Method as Method
-    from .core.claim import claims as claims
+    from .core.chance import At as At, Every as Every, Philox as Philox, Role as Role, Tape as Tape
+    from .core.claim import ARGMAX as ARGMAX, BOUND as BOUND, HEURISTIC as HEURISTIC, LAW as LAW, SEED as SEED
+    from .core.claim import Claim as Claim, Method as Method, claims as claims
     from .core.errors import UnspoolError as UnspoolError
-    from .core.law import Drawn as Drawn
-    from .core.law import Law as Law
+    from .core.law import Drawn as Drawn, Law as Law
     from .core.stop import Stop as Stop
     from .core.trace import Trace as Trace
     from .core.tree import Tree as Tree
     from .core.warp import Warp as Warp
     from .loops.denoise import Denoise as Denoise
-    from .loops.drafter import Draft as Draft
-    from .loops.drafter import Memoryless as Memoryless
-    from .loops.drafter import Source as Source
+    from .loops.drafter import Draft as Draft, Memoryless as Memoryless, Source as Source
     from .loops.plain import plain as plain
     from .loops.speculate import Speculate as Speculate
-    from .proof.prove import Proof as Proof
-    from .proof.prove import prove as prove
+    from .proof.prove import Proof as Proof, prove as prove
     from .recipes.methods import method as method
-    from .rules.constrain import choices as choices
-    from .rules.constrain import json_schema as json_schema
-    from .rules.constrain import keywords as keywords
-    from .rules.constrain import regex as regex
+    from .rules.constrain import choices as choices, json_schema as json_schema, keywords as keywords, regex as regex
     from .rules.constrain.grammars import grammar as grammar
     from .rules.constrain.predicates import predicate as predicate
     from .rules.constrain.until_form import until as until
-    from .runtime.cache.table_model import Joint as Joint
-    from .runtime.cache.table_model import Table as Table
+    from .runtime.cache.table_model import Joint as Joint, Table as Table
     from .runtime.engine.engine import Engine as Engine
 
-_HOMES = {
-    "core.asks": "Check Done Emit Keep Look Score Scores Verdict",
-    "core.canvas": "Canvas",
-    "core.chance": "At Every Philox Role Tape",
-    "core.claim": "ARGMAX BOUND HEURISTIC LAW SEED Claim Method claims",
-    "api.comparison": "compare",
-    "rules.constrain": "choices grammar json_schema keywords predicate regex until",
-    "loops.denoise": "Denoise",
-    "loops.plain": "plain",
-    "loops.speculate": "Speculate",
-    "api.diverge": "divergence",
-    "rules.draft": "Draft Memoryless Source",
-    "core.errors": "UnspoolError",
-    "core.law": "Drawn Law",
-    "api.lm": "LM",
-    "api.loader": "load",
-    "recipes.methods": "method",
-    "api.profile": "Profile",
-    "proof": "Proof prove",
-    "runtime.engine.engine": "Engine",
-    "runtime.cache.table_model": "Joint Table",
-    "api.settings": "Settings",
-    "core.stop": "Stop",
-    "core.trace": "Trace",
-    "core.tree": "Tree",
-    "core.warp": "Warp",
-    "api.writer": "Event Interrupted Output",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)
 __all__ = ["__version__", *__dir__()]

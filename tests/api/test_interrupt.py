@@ -14,10 +14,10 @@ from toy import Toy
 from unspool.api.settings import Settings
 from unspool.api.writer import Interrupted, Writer
 from unspool.core.chance import Philox
+from unspool.core.claim import overheard
 from unspool.core.stop import Stop
 from unspool.core.warp import Same
-from unspool.loops.overheard import overheard
-from unspool.models.text_stream import TextStream
+from unspool.models.vocabulary import TextStream
 from unspool.recipes.methods import method as named
 from unspool.rules.search import Beam
 from unspool.runtime.cache.cached_model import CachedModel

@@ -19,7 +19,7 @@ from unspool.core.chance import Philox
 from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.tree import ROOT, Tree
-from unspool.models.text_stream import TextStream
+from unspool.models.vocabulary import TextStream
 from unspool.recipes.methods import method
 from unspool.rules.decode import Denoise, Speculate, plain
 from unspool.rules.draft import Jacobi, Lookup

@@ -11,10 +11,10 @@ import pytest
 from littlemodel import chatting_model, loaded
 
 from unspool import LM, Settings
+from unspool.core.canvas import Field
 from unspool.core.claim import HEURISTIC, Method, claims
 from unspool.core.cost import FREE
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.core.option import FILE, Choice, File, FreeText, Numbers, Option, Product, Range, options, products
 from unspool.recipes.methods import method, requested, runnable
 from unspool.rules.decode import Speculate, plain

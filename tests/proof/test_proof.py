@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from planted import Drafted
+from truth import law_of_text
 
 from unspool.apps.cli import main
 from unspool.core.asks import Check, Emit, Laws, Score, Verdict
@@ -23,8 +24,7 @@ from unspool.proof import plainly, prove, shaping
 from unspool.proof.case import STANDING, Case
 from unspool.proof.compare_laws import compared, replay
 from unspool.proof.plainly import EMPTY, Conditioned, Plainly
-from unspool.proof.truth import law_of_text
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries
 from unspool.rules.decode import Speculate
 from unspool.rules.draft import RSDC, Cascade, Chain, Either, Lookup, Memoryless, Merge, SpecInfer
 from unspool.rules.draft.chain import DRAFT

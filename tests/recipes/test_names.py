@@ -7,12 +7,11 @@ import sys
 
 import pytest
 
-from unspool.apps.cli.naming import known_method
+from unspool.apps.cli.group import known_method
 from unspool.core.errors import BadRequest
 from unspool.proof import prove
-from unspool.recipes.methods import method, named, needs, requested
+from unspool.recipes.methods import entries, method, named, needs, requested
 from unspool.recipes.names import HOMES, KNOWN_AS, NEAR, PAPERS, RENAMED, canonical, known, plainly, suggestions
-from unspool.recipes.registry import entries
 
 
 def test_the_table_is_the_registry():

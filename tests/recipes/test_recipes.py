@@ -14,9 +14,9 @@ from unspool.core import claim
 from unspool.core.claim import HEURISTIC, Method, claims, compose, registered
 from unspool.core.errors import BadRequest
 from unspool.core.option import FILE, Range, options, part
-from unspool.recipes import registry
+from unspool.recipes import methods as registry
+from unspool.recipes.methods import FAMILIES, entries, ours, recipe
 from unspool.recipes.names import HOMES
-from unspool.recipes.registry import FAMILIES, entries, ours, recipe
 
 MODULES = {f"unspool.recipes.{name}": family for family, names in FAMILIES.items() for name in names}
 

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from repository import ROOT
 
 import unspool
-from unspool.apps.cli import plugins
+from unspool.apps.cli import root as plugins
 from unspool.apps.cli.loading import Loading
 from unspool.apps.cli.root import root
 from unspool.core.errors import MissingDistribution, UnspoolError
-from unspool.models import trained_weights
+from unspool.models import catalog as trained_weights
 from unspool.models.address import heads_of, path
 from unspool.models.catalog import CATALOG
 
@@ -69,10 +69,18 @@ def test_a_plugin_that_cannot_be_used_stands_in_nobodys_way(monkeypatch):
 def test_a_plugin_adds_a_command_but_replaces_none(monkeypatch):
     hello = click.Command("hello", callback=lambda: click.echo("hello"))
     monkeypatch.setattr(EntryPoint, "load", lambda self: hello)
-    points = [EntryPoint(name, "a:b", plugins.GROUP) for name in ("hello", "run")]
+    points = [EntryPoint(name, "a:b", plugins.GROUP) for name in ("hello", "run", "bench")]
     monkeypatch.setattr(plugins, "entry_points", lambda group, name=None: [p for p in points if name in (None, p.name)])
     assert said("hello") == "hello\n"
     assert "Continue or answer PROMPT" in said("run", "--help")
+    assert isinstance(said("bench"), MissingDistribution)
+
+
+def test_a_plugin_called_as_one_of_ours_does_not_go_first(monkeypatch):
+    (own,) = entry_points(group=plugins.GROUP, name="bench")
+    points = [EntryPoint("bench", "math:pi", plugins.GROUP), own]
+    monkeypatch.setattr(plugins, "entry_points", lambda group, name=None: points)
+    assert "Usage:" in said("bench", "--help")
 
 
 def test_weights_of_the_catalogue_are_there():

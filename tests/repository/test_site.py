@@ -18,8 +18,7 @@ from repository import ROOT
 import unspool
 from unspool.apps.cli.root import root
 from unspool.core.claim import Claim
-from unspool.recipes.methods import FILLING, method, runnable
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import FILLING, entries, method, runnable
 
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}
 

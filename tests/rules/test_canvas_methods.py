@@ -18,12 +18,11 @@ from canvases import Noise, counted
 from letters import Letters
 
 from unspool.api.settings import Settings
-from unspool.core.canvas import Status
+from unspool.core.canvas import Field, Status
 from unspool.core.chance import Philox
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.core.law import Law
-from unspool.loops.unmask_blocks import whole
+from unspool.loops.unmasker import whole
 from unspool.recipes.methods import fills, fitted, method, runnable
 from unspool.rules.constrain import choices, json_schema, regex
 from unspool.rules.constrain.form import Form

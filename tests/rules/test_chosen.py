@@ -3,14 +3,13 @@
 import pytest
 
 from unspool.core.chance import Every, Philox
-from unspool.core.chosen import chosen
-from unspool.core.law import Law
+from unspool.core.law import Law, chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import ROOT, Tree
 from unspool.core.warp import Same
 from unspool.core.warp.warp import Prefix, Scored
 from unspool.rules.search import Beam
-from unspool.rules.search.resampling import multinomial, residual, stratified, systematic
+from unspool.rules.search.smc import multinomial, residual, stratified, systematic
 from unspool.rules.verify import Conditional, TopBeta, TypicalAcceptance
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine

@@ -6,7 +6,7 @@ from planted import BUGS, UNSHAPED, WALK_ON_WITHHELD_Q
 from unspool.core.claim import ARGMAX, BOUND, HEURISTIC, LAW, SEED
 from unspool.core.errors import BadRequest
 from unspool.proof import prove
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries
 from unspool.rules.decode import Speculate
 from unspool.rules.draft import RSDC, Chain
 from unspool.rules.verify import greedy, rejection, sample_match

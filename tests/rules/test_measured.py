@@ -6,8 +6,7 @@ import pytest
 from repository import ROOT
 
 from unspool.core.errors import BadRequest
-from unspool.recipes.methods import method
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries, method
 
 MACHINE = {"cpu": "chip", "cores": 2, "threads": 1, "gpu": None, "torch": "2", "commit": "abc"}
 RUN = {

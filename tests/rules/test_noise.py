@@ -4,13 +4,13 @@ from collections import Counter
 from functools import partial
 
 import pytest
+from truth import law_of_text
 
 from unspool.core.chance import Every, Philox, Role, total_variation
 from unspool.core.stop import Stop
 from unspool.core.warp import Same
 from unspool.loops.speculate import Speculate
 from unspool.proof.case import Blind, Case
-from unspool.proof.truth import law_of_text
 from unspool.rules.draft import RSDC, RSDS, Cascade, Chain, Escalate, Paced, SpecInfer
 from unspool.rules.verify import block, kseq, multipath, rejection, traversal, zeroing
 from unspool.runtime.cache.table_model import Table

@@ -9,21 +9,20 @@ import repository
 from toy import Toy
 
 from unspool.core.asks import Done, Emit, Keep, Look, Price, Score
-from unspool.core.canvas import Canvas
+from unspool.core.canvas import Canvas, Field
 from unspool.core.chance import Philox
-from unspool.core.chosen import chosen
+from unspool.core.claim import overheard
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
+from unspool.core.law import chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.core.warp import Same
-from unspool.loops.overheard import overheard
 from unspool.recipes.methods import fitted, runnable
 from unspool.rules.decode import plain
 from unspool.rules.search.cut_short import CutShort
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.table_model import Table
-from unspool.runtime.engine.bounds import SILENT
+from unspool.runtime.engine.admission import SILENT
 from unspool.runtime.engine.engine import Engine
 
 SHOWN = Canvas.blank((0,), 3)

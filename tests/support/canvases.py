@@ -8,9 +8,8 @@ from random import Random
 import torch
 
 from unspool.core.asks import Look
-from unspool.core.canvas import HOLE
+from unspool.core.canvas import HOLE, Field
 from unspool.core.chance import Every, Philox
-from unspool.core.field import Field
 from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.warp import Same, Temperature

@@ -6,7 +6,7 @@ import torch
 
 from unspool.core.asks import Look
 from unspool.core.canvas import HOLE
-from unspool.models.diffusion_spec import DiffusionSpec
+from unspool.models.shape import DiffusionSpec
 from unspool.runtime.cache.kv_pool import KVPool
 from unspool.runtime.network.network import Batch, NetworkOutputs
 

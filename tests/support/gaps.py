@@ -25,8 +25,7 @@ from unspool.proof.case import STANDING, UNSHAPED
 from unspool.proof.compare_laws import compared
 from unspool.proof.prove import TOLERANCE, truth_of
 from unspool.proof.shaping import PLAIN
-from unspool.recipes.methods import method
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries, method
 from unspool.rules.decode import Denoise, Speculate
 from unspool.rules.draft import RSDC, Chain
 from unspool.rules.unmask.adaptive import Adaptive

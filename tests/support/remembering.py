@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unspool.core.asks import Look
-from unspool.core.canvas import HOLE, Status
-from unspool.core.field import Field
+from unspool.core.canvas import HOLE, Field, Status
 from unspool.core.law import Law
 from unspool.proof import Case
 from unspool.runtime.cache.table_model import Table, TableSession

@@ -34,7 +34,7 @@ def told():
     """What the servers of this process log; else it would come between the lines of pytest."""
     lines = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unspool.apps.server.tracked_response.log", lambda event, record: lines.append(record))
+        patch.setattr("unspool.apps.server.handler.log", lambda event, record: lines.append(record))
         yield lines
 
 

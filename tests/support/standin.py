@@ -31,7 +31,7 @@ def token_at(seed, place, vocab):
 class Instant(Bucket):
     """A bucket whose rows write what only seed and place decide."""
 
-    def run(self, turns=1, want=()):
+    def run(self, turns=1, want=(), masks=None):
         size, on, vocab = self.size, self.staging.on, self.network.vocab
         self.staging.send()
         if size.kind is Kind.WRITE:

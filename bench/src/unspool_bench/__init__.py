@@ -26,8 +26,4 @@ if TYPE_CHECKING:
     from . import tasks as tasks
     from . import tuning as tuning
 
-_MODULES = (
-    "apart chart contender journal machine parallel peers pupil race "
-    "report schemas score shelf standing suites takers tasks tuning"
-)
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))
+__getattr__, __dir__ = lazily(__name__)

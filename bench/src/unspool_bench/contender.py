@@ -11,9 +11,8 @@ from unspool.api.lm import LM
 from unspool.api.settings import Settings
 from unspool.core.claim import ARGMAX, LAW, SEED
 from unspool.core.trace import Trace
-from unspool.recipes.methods import method
+from unspool.recipes.methods import entries, method
 from unspool.recipes.names import canonical
-from unspool.recipes.registry import entries
 
 PLAIN = "plain"
 

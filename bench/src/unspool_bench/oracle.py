@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from unspool.core.asks import Look
-from unspool.core.canvas import HOLE
+from unspool.core.canvas import HOLE, Field
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.runtime.engine.contracts import LookRequest
 
 Tokens: TypeAlias = tuple[int, ...]

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from unspool.core.asks import Look
-from unspool.core.canvas import HOLE
+from unspool.core.canvas import HOLE, Field
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.runtime.engine.contracts import LookRequest
 
 from .alphabet import VOCAB

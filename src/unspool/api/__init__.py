@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import comparison as comparison
-    from . import drafting as drafting
-    from . import loader as loader
-    from . import memory_plan as memory_plan
-    from . import origin as origin
-    from . import picture as picture
-    from . import profile as profile
-    from . import self_draft as self_draft
-    from . import settings as settings
-    from . import writer as writer
+    from . import comparison as comparison, drafting as drafting, loader as loader, memory_plan as memory_plan
+    from . import origin as origin, picture as picture, profile as profile, self_draft as self_draft
+    from . import settings as settings, writer as writer
 
-_MODULES = "comparison drafting loader memory_plan origin picture profile self_draft settings writer"
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))
+__getattr__, __dir__ = lazily(__name__)

@@ -12,8 +12,7 @@ from ..core.errors import BadRequest
 from ..core.trace import Trace
 from ..recipes.methods import method as named
 from .diverge import Divergence, divergence, passes_of
-from .lm import LM, Prompt
-from .prompt import several
+from .lm import LM, Prompt, several
 from .settings import Settings
 from .writer import Output
 

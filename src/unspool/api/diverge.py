@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.chosen import chosen
+from ..core.law import chosen
 from ..core.tree import NOTHING, Tree
 from ..runtime.engine.contracts import Causal, ScoreRequest
 

@@ -1,37 +1,78 @@
-"""A loaded language model: text in, text out, by any method."""
+"""A loaded language model: text in, text out, by any method; and a word for all that people try as a prompt."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .. import api, runtime
+from .. import api, rules, runtime
 from ..core.asks import TARGET
 from ..core.chance import Philox
-from ..core.claim import Method
+from ..core.claim import Method, overheard, texts_of
 from ..core.cost import Cost
 from ..core.errors import BadRequest, ContextExceeded
 from ..core.reported_law import MOST
-from ..loops.overheard import overheard
-from ..models.dialogue import Dialogue
+from ..models.chat import Dialogue
 from ..models.vocabulary import Vocabulary
-from ..recipes.methods import Branching, fitted
-from ..rules import search
+from ..recipes.methods import fitted
 from ..runtime.engine.contracts import Causal
 from ..runtime.engine.engine import Engine
 from ..runtime.engine.job import Account
-from .prompt import Prompt as Prompt
-from .prompt import several, understood
 from .settings import Settings
 from .writer import Event, Interrupted, Output, SearchResult, Writer, best
 
 if TYPE_CHECKING:
     from ..models.align import Alignment
 
+
+Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]] | Dialogue
+KINDS = "a text, a list of messages {role, content}, or a list of tokens"
 SCRATCH = 64  # slots a request may need for drafts besides its text
 SMOOTH = 0.02  # seconds between what arrives of a stream, if the model is faster than that
+
+
+def understood(given: Any) -> str | Dialogue | tuple[int, ...]:
+    """A prompt as a text, a dialogue or tokens; refuses what is none of them, and says which call takes it."""
+    if isinstance(given, (str, Dialogue)):
+        return given
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        raise _refused("the prompt is bytes; decode them first, as in data.decode('utf-8')")
+    if isinstance(given, Mapping):
+        raise _refused(f"the prompt is one mapping; give {KINDS}, as in [{{'role': 'user', 'content': 'Hello'}}]")
+    if hasattr(given, "tolist"):
+        raise _refused(f"the prompt is a {type(given).__name__}; give its tokens as a list: .tolist()")
+    if not isinstance(given, Sequence):
+        raise _refused(f"the prompt is {given!r:.80} ({type(given).__name__}); expected {KINDS}")
+    return _listed(given)
+
+
+def several(given: Any) -> list[Any]:
+    """The prompts of a batch; refuses what is one prompt, or none."""
+    one = isinstance(given, (str, bytes, bytearray, Mapping, Dialogue))
+    if one or not isinstance(given, Iterable):
+        found = f"a {type(given).__name__}" if one else f"{given!r:.80} ({type(given).__name__})"
+        raise _refused(f"the prompts of a batch are {found}; give a list of them, or one prompt to `generate`")
+    return list(given)
+
+
+def _listed(given: Sequence[Any]) -> Dialogue | tuple[int, ...]:
+    if not given:
+        raise _refused("the prompt is empty: give some text to go on from")
+    if all(isinstance(part, int) and not isinstance(part, bool) for part in given):
+        return tuple(given)
+    if all(isinstance(part, Mapping) for part in given):
+        return Dialogue(given)
+    if all(isinstance(part, (str, Sequence, Dialogue)) and not isinstance(part, bytes) for part in given):
+        raise _refused("the prompt is a list of prompts; `batch` answers each of them, `generate` and `stream` one")
+    odd = [part for part in given if not isinstance(part, (str, int, Mapping)) or isinstance(part, bool)]
+    about = f"{odd[0]!r:.80} ({type(odd[0]).__name__}) in it" if odd else "parts of different kinds"
+    raise _refused(f"the prompt is a list with {about}; expected {KINDS}")
+
+
+def _refused(why: str) -> BadRequest:
+    return BadRequest(why, param="prompt")
 
 
 @dataclass
@@ -157,7 +198,7 @@ class LM:
         warp, stop = settings.warp(self.vocabulary), settings.stop_rule(self.vocabulary)
         logprobs = settings.logprobs
         looks = logprobs is not None and logprobs > MOST  # more than is reported: then it is the laws that are kept
-        texts = decoder.texts if isinstance(decoder, Branching) else 1
+        texts = texts_of(decoder)
         writers: list[Writer] = []
         for prompt in several(prompts):
             tokens = self.encode(prompt)
@@ -169,7 +210,7 @@ class LM:
                 found: list[SearchResult] = []
                 heard = overheard(decoder, lambda texts, found=found: found.extend(best(texts)))  # type: ignore[misc]
                 if settings.seconds is not None and heard is not decoder:  # it tells what it has found
-                    heard = search.CutShort(heard)
+                    heard = rules.search.CutShort(heard)
                 job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account, logprobs)
                 writers.append(Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found))
         return writers

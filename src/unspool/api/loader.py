@@ -20,7 +20,7 @@ from ..models.address import heads_of, is_hub_id, path
 from ..models.weights import Checkpoint, open_checkpoint
 from ..runtime.cache.cached_model import CachedModel
 from ..runtime.engine.contracts import Causal
-from ..runtime.network.linear import DenseLinear, MakeLinear, dense
+from ..runtime.network.linear import DenseLinear, MakeLinear, dense, fastest
 from ..runtime.network.llama import Llama, usual_room
 from ..runtime.network.quantised import WHOLE, rounded
 from .lm import LM
@@ -46,7 +46,7 @@ def load(
     longest: int = 1,
     batch_invariant: bool | int = False,
     ranks: int = 1,
-    draft: LM | str | None = None,
+    draft: LM | str | Path | None = None,
     heads: str | Path | None = None,
 ) -> LM:
     """A language model from the catalogue, a .gguf file, a folder of safetensors, or the Hub (org/name@revision).
@@ -67,11 +67,15 @@ def load(
     rounding, room = WHOLE if quantization is None else quantization, kv_cache_tokens
     if room is not None:
         expect(whole(room, 1), "kv_cache_tokens", room, "a whole number of tokens from 1 on, or None")
+    expect(whole(ranks, 1), "ranks", ranks, "a whole number of processes from 1 on")
+    drafts = draft is None or isinstance(draft, (LM, str, Path))
+    expect(drafts, "draft", draft, "a loaded model, the name of one, layers:N, or None")
+    expect(heads is None or isinstance(heads, (str, Path)), "heads", heads, "the path of a file of heads, or None")
     lm = _alone(name, dtype, rounding, device, runtime, room, longest, batch_invariant, ranks)
     _attach_heads(lm, heads)
     if isinstance(draft, str) and api.self_draft.is_shortcut(draft):
         draft = api.self_draft.shortcut(lm, draft)
-    elif isinstance(draft, str):
+    elif isinstance(draft, (str, Path)):
         draft = _alone(draft, dtype, rounding, device, runtime, room, longest)
     return lm if draft is None else replace(lm, draft=draft)
 
@@ -259,7 +263,7 @@ def dtype_of(name: str, device: str) -> torch.dtype:
     if name == "auto":
         return torch.float32 if device == "cpu" else torch.bfloat16
     if name == "fast":
-        return runtimes.network.precision.fastest() if device == "cpu" else torch.bfloat16
+        return fastest() if device == "cpu" else torch.bfloat16
     if name not in DTYPES:
         raise BadRequest(f"the precision {name!r} is not known; choose one of: auto, fast, {', '.join(DTYPES)}")
     return DTYPES[name]

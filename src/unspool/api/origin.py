@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ..core.chance import Chance
 from ..core.claim import Method
 from ..core.tree import Tree
 from ..core.warp.warp import Prefix
+from ..loops.drafter import Draft, Proposing, Source, check_drafter
 from ..loops.speculate import Speculate
 from ..recipes.methods import fitted
-from ..rules.draft.watched import Watched
+from ..rules.draft.composite import CompositeDraft, CompositeSource
 
 if TYPE_CHECKING:
     from .lm import LM, Prompt
     from .settings import Settings
     from .writer import Event, Output
+
+
+@dataclass(frozen=True)
+class Watched(CompositeDraft):
+    """`draft`, with every tree it proposes handed to `note(prefix, tree)`."""
+
+    draft: Draft
+    note: Callable[[Prefix, Tree], None]
+
+    def __post_init__(self) -> None:
+        check_drafter("watched:draft", self.draft)
+
+    @property
+    def parts(self) -> tuple[Draft, ...]:
+        return (self.draft,)
+
+    def begin(self, prefix: Prefix) -> Source:
+        return _Watching(self.sources(prefix), self.note)
+
+
+class _Watching(CompositeSource):
+    def __init__(self, sources: tuple[Source, ...], note: Callable[[Prefix, Tree], None]) -> None:
+        super().__init__(sources)
+        self.note = note
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        (source,) = self.sources
+        tree = yield from source.propose(prefix, budget, chance)
+        self.note(prefix, tree)
+        return tree
 
 
 @dataclass(frozen=True)

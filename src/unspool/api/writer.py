@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..core.asks import Emit
 from ..core.canvas import HOLE, Canvas
 from ..core.trace import Trace
-from ..models.text_stream import TextStream
+from ..models.vocabulary import TextStream
 from ..runtime.engine.engine import Engine
 from ..runtime.engine.job import Job
 

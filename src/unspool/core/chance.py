@@ -52,15 +52,12 @@ class Chance(Protocol):
 
     def choose(self, law: Law, at: At) -> int:
         """A token of `law`."""
-        ...
 
     def coin(self, p: float, at: At) -> bool:
         """True with probability p."""
-        ...
 
     def race(self, law: Law, at: At) -> int:
         """A token of `law`, by other numbers than `choose`: the first of Eₓ / p(x), E the waiting times at `at`."""
-        ...
 
 
 class Philox:
@@ -79,15 +76,12 @@ class Philox:
         return ((a << 21) ^ (b >> 11)) * 2.0**-53
 
     def choose(self, law: Law, at: At) -> int:
-        """The token whose interval holds this address's number."""
         return law.invert(self.uniform(at))
 
     def coin(self, p: float, at: At) -> bool:
-        """True if this address's number is below p."""
         return self.uniform(at) < p
 
     def race(self, law: Law, at: At) -> int:
-        """The winner, with waiting times that the other two words of this address are the key of."""
         _, _, c, d = self._words(at)
         return law.first(lambda size: waits(size, (c, d)))
 
@@ -130,15 +124,12 @@ class Tape:
         self.uniforms, self.waiting = uniforms, waiting or {}
 
     def choose(self, law: Law, at: At) -> int:
-        """The token whose interval holds the taped number."""
         return law.invert(self.uniforms[at])
 
     def coin(self, p: float, at: At) -> bool:
-        """True if the taped number is below p."""
         return self.uniforms[at] < p
 
     def race(self, law: Law, at: At) -> int:
-        """The winner with the taped waiting times."""
         return law.first(lambda size: self.waiting[at][:size])
 
 
@@ -168,11 +159,9 @@ class Every:
         return tuple(self._script[: len(self._widths)])
 
     def choose(self, law: Law, at: At) -> int:
-        """The next unvisited outcome of this law at this address."""
         return self.split(law.steps, at)
 
     def coin(self, p: float, at: At) -> bool:
-        """The next unvisited side of this coin."""
         return self.split([(1, p), (0, 1.0)], at) == 1
 
     def split(self, steps: list[tuple[int, float]], at: At) -> int:
@@ -191,7 +180,6 @@ class Every:
         return outcome
 
     def race(self, law: Law, at: At) -> int:
-        """The next unvisited winner of this race."""
         ends = [0.0, *(end for _, end in law.steps)]
         weights = {x: end - start for (x, end), start in zip(law.steps, ends, strict=False)}
         region = self._regions.get(at, Region()).of(tuple(weights))
@@ -203,7 +191,6 @@ class Every:
         return winner
 
     def _taken(self, outcomes: int) -> int:
-        """Which of so many outcomes this branch takes."""
         depth = len(self._widths)
         if depth == len(self._script):
             self._script.append(0)

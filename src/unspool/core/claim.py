@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -24,7 +25,6 @@ class Method(Protocol):
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         """Begin decoding."""
-        ...
 
 
 @runtime_checkable
@@ -33,12 +33,49 @@ class Fitting(Protocol):
 
     def fit(self, vocabulary: Any) -> Method:
         """The method for this vocabulary."""
-        ...
 
 
 def fit(method: Method, vocabulary: Any) -> Method:
     """A method, made to fit a vocabulary if it asks for that."""
     return method.fit(vocabulary) if isinstance(method, Fitting) else method
+
+
+class Branching(ABC):
+    """Declared by a method that goes on with several texts at the same time."""
+
+    @property
+    @abstractmethod
+    def texts(self) -> int:
+        """How many at most."""
+
+
+def texts_of(method: Method) -> int:
+    """How many texts a method goes on with at the same time, at most."""
+    return method.texts if isinstance(method, Branching) else 1
+
+
+def unwatched(found: Sequence[Any]) -> None:
+    """Nobody looks at what else was found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watchable:
+    """Declared by a search: `watch` is told all texts found, best first, be it finished, out of budget or cancelled."""
+
+    watch: Callable[[Sequence[Any]], None] = unwatched
+
+
+def overheard(method: Method, listen: Callable[[Sequence[Any]], None]) -> Method:
+    """The method with one more to whom it tells what it has found, if it is one that tells."""
+    if not isinstance(method, Watchable):
+        return method
+    watch = method.watch
+
+    def both(found: Sequence[Any]) -> None:
+        watch(found)
+        listen(found)
+
+    return replace(method, watch=both)
 
 
 class Claim(Enum):
@@ -73,7 +110,7 @@ class Entry:
     `trials` gives complete methods that use the rule, small enough to be enumerated. `build` makes the method that a
     user gets by name; its parameters are the options that `--method name:option=value` can set, and say what each may
     be (`unspool.core.option`). For the rules that come with unspool it is the recipe of their name
-    (`unspool.recipes.registry`).
+    (`unspool.recipes.methods`).
     """
 
     name: str
@@ -150,5 +187,5 @@ def compose(name: str, build: Callable[..., Method]) -> Entry:
 
 
 def registered() -> dict[str, Entry]:
-    """The rules that have been imported so far, by name; `unspool.recipes.registry` knows all."""
+    """The rules that have been imported so far, by name; `unspool.recipes.methods` knows all."""
     return dict(sorted(_entries.items(), key=lambda item: (item[1].family, item[0])))

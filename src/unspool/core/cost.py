@@ -31,7 +31,6 @@ class Cost:
             )
 
     def __call__(self, rows: int) -> float:
-        """The time of a forward over so many rows."""
         if len(self.rows) == 1 or rows <= self.rows[0]:
             return self.times[0]
         right = min(bisect_left(self.rows, rows), len(self.rows) - 1)

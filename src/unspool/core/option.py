@@ -22,7 +22,7 @@ from .errors import BadRequest
 
 T = TypeVar("T")
 DIGITS = 40  # characters of one number
-PATH = 4096  # characters of a file's name
+LONGEST = 4096  # characters of a file's name
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class File:
     """The name of a file, or of an object in one. It is read, or even run, so only the operator may give it."""
 
     def __contains__(self, name: str) -> bool:
-        return len(name) <= PATH
+        return len(name) <= LONGEST
 
     def __str__(self) -> str:
         return "a file; not from requests"
@@ -220,14 +220,18 @@ def _option(parameter: inspect.Parameter) -> Option:
     return Option(parameter.name, kind, limits[0], parameter.default)
 
 
-# Ranges that many methods share. What is written side by side or drafted together is one forward of so many rows.
-NODES = Range(1, 512)  # of a draft tree
-DEPTH = Range(1, 256)  # tokens of a drafted chain
-NGRAM = Range(1, 16)  # tokens; an index has an entry for every length at every place of the text
-TEXTS = Range(1, 64)  # written side by side; each keeps the laws of its tokens
-BUDGET = Range(0, 10_000_000)  # that a search may spend, 0 for no limit
-STEP = Range(1, 4096)  # tokens of a step, or looks at a canvas
-CANVAS = Range(0, 1024)  # holes, of a canvas or a block of it; 0 for as many as may be written
-LEVEL = Range(-10_000, 10_000, endless=True)  # that a certainty is held against
-SHARE = Range(0, 1)
-WEIGHT = Range(0, 1000)
+# Options that many methods share. What is written side by side or drafted together is one forward of so many rows.
+Nodes: TypeAlias = Annotated[int, Range(1, 512)]  # of a draft tree
+Depth: TypeAlias = Annotated[int, Range(1, 256)]  # tokens of a drafted chain
+Ngram: TypeAlias = Annotated[int, Range(1, 16)]  # tokens; an index has an entry for every length at every place
+Texts: TypeAlias = Annotated[int, Range(1, 64)]  # written side by side; each keeps the laws of its tokens
+Budget: TypeAlias = Annotated[int, Range(0, 10_000_000)]  # that a search may spend, 0 for no limit
+Steps: TypeAlias = Annotated[int, Range(1, 4096)]  # tokens of a step, or looks at a canvas
+Holes: TypeAlias = Annotated[int, Range(0, 1024)]  # of a canvas or a block; 0 for as many as may be written
+Level: TypeAlias = Annotated[float, Range(-10_000, 10_000, endless=True)]  # that a certainty is held against
+Threshold: TypeAlias = Annotated[float, Range(-10_000, 10_000)]  # the same, where some hole has to reach it
+Span: TypeAlias = Annotated[int, Range(1, 1024)]  # of neighbouring places
+Few: TypeAlias = Annotated[int, Range(1, 64)]  # of what costs much, each
+Share: TypeAlias = Annotated[float, Range(0, 1)]
+Weight: TypeAlias = Annotated[float, Range(0, 1000)]
+FileName: TypeAlias = Annotated[str, FILE]  # read or even run, so that only the operator may give it

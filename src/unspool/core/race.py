@@ -22,15 +22,12 @@ class Racing:
     chance: Chance
 
     def choose(self, law: Law, at: At) -> int:
-        """The winner of the race at this address."""
         return self.chance.race(law, at)
 
     def race(self, law: Law, at: At) -> int:
-        """The same."""
         return self.chance.race(law, at)
 
     def coin(self, p: float, at: At) -> bool:
-        """As it is."""
         return self.chance.coin(p, at)
 
 

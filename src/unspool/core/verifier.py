@@ -1,4 +1,4 @@
-"""What verifiers declare of themselves, so that loops and runtimes need to know none of them by name."""
+"""What verifiers declare of themselves, so that loops and runtimes need to know none by name; and the default one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, TypeVar
 
-from .asks import Verify
+from .asks import Verdict, Verify
+from .chance import Chance, Role
+from .tree import ROOT
+from .warp.warp import Scored
 
 V = TypeVar("V")
 
@@ -50,3 +53,22 @@ def on_device(kernel: Kernel) -> Callable[[V], V]:
 def kernel_of(verify: Verify) -> Kernel | None:
     """The kernel that decides as this rule does, if one was declared."""
     return next((kernel for rule, kernel in _kernels if rule is verify), None)
+
+
+@on_device(Kernel.SAMPLE_MATCH)
+@token_by_token
+def sample_match(scored: Scored, chance: Chance) -> Verdict:
+    """Draw y ~ P at each node from plain decoding's own noise; if y was drafted go there, else stop with y.
+
+    Pr(accept x) = P(x), which is optimal for any deterministic tree: E[accepted] = Σ over nodes of P(path).
+
+    Claim: SEED. The text is the one plain decoding gives for this seed, whatever was drafted.
+    Cost: one draw per accepted token and one more.
+    """
+    node = ROOT
+    while True:
+        token = scored.law(node).draw(chance, scored.at(Role.PICK, node)).token
+        kid = scored.tree.child(node, token)
+        if kid is None:
+            return Verdict(node, token)
+        node = kid

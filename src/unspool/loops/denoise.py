@@ -8,20 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.asks import Decoding, Done, Emit, OutOfTime
-from ..core.canvas import Canvas, Status
+from ..core.canvas import Canvas, Field, Status
 from ..core.chance import Chance
 from ..core.errors import BadRequest
-from ..core.field import Field
 from ..core.law import Law
 from ..core.stop import Stop
 from ..core.warp.warp import Warp
 from .denoise_state import DenoiseState
 from .guard import guarded
-from .recheck import Recheck
-from .remask import Remask
-from .unmask_blocks import Blocks, narrowed, whole
-from .unmasker import Unmask, begun, suited
-from .view import View, look
+from .unmasker import Blocks, Recheck, Remask, Unmask, View, begun, look, narrowed, suited, whole
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,6 @@ class Denoise:
     check: Recheck | None = None
 
     def fit(self, vocabulary: Any) -> Denoise:
-        """With every part made to fit this vocabulary."""
         return replace(
             self,
             unmask=suited(self.unmask, vocabulary),

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from ..core.canvas import Canvas, Status
+from ..core.canvas import Canvas, Confidence, Field, Status
 from ..core.chance import At, Chance, Role
-from ..core.field import Confidence, Field
 from ..core.law import Drawn, Law
 from ..core.warp.warp import Beside, Both, Warp
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..core.asks import Ask, Scores, Tops
 from ..core.chance import Chance
 from ..core.errors import BadRequest, EmptyLaw
 from ..core.law import Law
-from ..core.tree import Tree
+from ..core.tree import NOTHING, Tree
 from ..core.warp.warp import Prefix
 
 Proposing: TypeAlias = Generator[Ask, Any, Tree]
@@ -91,7 +92,6 @@ class Memoryless(Draft, Source):
     """
 
     def begin(self, prefix: Prefix) -> Source:
-        """Itself."""
         return self
 
 
@@ -128,3 +128,12 @@ def possible(prefix: Prefix, law: Law) -> Law | None:
         return None if shaped.is_empty() else shaped
     except EmptyLaw:
         return None
+
+
+@dataclass(frozen=True)
+class Nothing(Memoryless):
+    """Proposes the empty tree."""
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        yield from ()
+        return NOTHING

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import reduce
 from operator import or_
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
-from ..core.canvas import HOLE, Canvas, Status
+from ..core.canvas import HOLE, Binding, Canvas, Status
 from ..core.chance import At, Role
 from ..core.errors import BadRequest, EmptyLaw
 from ..core.law import NEVER
@@ -30,11 +30,9 @@ class Guard(Protocol):
         If any hole was chosen at least one is filled, or an error says why none can be; if none was, it is the same
         canvas at its next step.
         """
-        ...
 
     def mend(self, sight: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
         """The canvas after a second thought has changed it, with what stood before where the change may not stand."""
-        ...
 
 
 class Careful:
@@ -45,7 +43,6 @@ class Careful:
     """
 
     def __call__(self, sight: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
-        """What was chosen, as far as any token is left for it; at least one."""
         tokens, placed = list(canvas.tokens), dict[int, int]()
         for i in sorted(chosen, key=lambda i: -sight.peak(i).p):
             try:
@@ -60,7 +57,6 @@ class Careful:
         return canvas.fill(placed, status)
 
     def mend(self, sight: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
-        """The changes, each if the warps allow it beside all others."""
         tokens, back = list(before.tokens), dict[int, int]()
         changed = [i for i, token in enumerate(after.tokens) if token != tokens[i]]
         for i in changed:
@@ -78,32 +74,22 @@ class Careful:
             return False
 
 
-@runtime_checkable
-class Binding(Protocol):
-    """A warp that binds a text as a whole, and so says itself what may stand on a canvas."""
-
-    def guard(self, canvas: Canvas, stop: Stop) -> Guard:
-        """A guard for one request."""
-        ...
-
-
 class Free:
     """Whatever was drawn may stand."""
 
     def __call__(self, sight: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
-        """All that was chosen."""
         return canvas.fill({i: sight.draw(i).token for i in chosen}, status)
 
     def mend(self, sight: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
-        """All that was changed."""
         return after
 
 
 def guarded(warp: Warp, canvas: Canvas, stop: Stop) -> tuple[Warp, Guard]:
     """What shapes single laws, and what guards the canvas as a whole."""
     listed = parts(warp)
-    binding = [part for part in listed if isinstance(part, Binding)]
+    _refuse_undeclared(listed)
     _refuse_readers(listed)
+    binding = [part for part in listed if isinstance(part, Binding)]
     forbidding = [part for part in listed if isinstance(part, PROHIBITIONS)]
     if not binding:
         return warp, Careful() if forbidding else Free()
@@ -121,7 +107,8 @@ def guarded(warp: Warp, canvas: Canvas, stop: Stop) -> tuple[Warp, Guard]:
 
 def unbound(warp: Warp, method: str) -> Warp:
     """The same warp, refused if it binds the text as a whole: for loops that have no guard to ask."""
-    if any(isinstance(part, Binding) for part in parts(warp)):
+    _refuse_undeclared(listed := parts(warp))
+    if any(isinstance(part, Binding) for part in listed):
         raise BadRequest(
             f"{method} cannot keep to a constraint; use a method that can, such as plain, or confident on a canvas, or "
             "leave the constraint out"
@@ -139,6 +126,15 @@ def unguarded(warp: Warp, method: str) -> Warp:
             "look by look, such as confident, or leave them out"
         )
     return warp
+
+
+def _refuse_undeclared(listed: list[Warp]) -> None:
+    """Refuse a warp that has a guard but does not say so, as nobody would ask it."""
+    for kind in {type(part) for part in listed if not isinstance(part, Binding)}:
+        if hasattr(kind, "guard"):
+            raise BadRequest(
+                f"{kind.__name__} has a guard that nobody asks; derive it from unspool.core.canvas.Binding"
+            )
 
 
 def _refuse_readers(listed: list[Warp]) -> None:

@@ -39,7 +39,6 @@ class Plain:
     """Write on until told to stop."""
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode after `text` until `stop`."""
         tail = stop.start()
         prefix = Prefix.of(text, warp, stop.left(tail))
         while True:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from ..core.asks import Check, Checked, Decoding, Done, Emit, Keep, Laws, Verify
 from ..core.chance import Chance
-from ..core.sample_match import sample_match
+from ..core.errors import BadRequest
 from ..core.stop import Stop
 from ..core.tree import NOTHING, ROOT
+from ..core.verifier import decides_token_by_token, sample_match
 from ..core.warp.warp import Prefix, Warp
-from .composition import check_composition
-from .drafter import Draft, begun
-from .no_draft import Nothing
+from .drafter import Draft, Nothing, begun, check_drafter
 from .plain import write_on
 
 
@@ -34,7 +33,6 @@ class Speculate:
         check_composition(self.draft, self.verify)
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode after `text` until `stop`."""
         tail = stop.start()
         prefix = Prefix.of(text, warp, stop.left(tail))
         source = begun(self.draft, prefix)
@@ -61,3 +59,21 @@ class Speculate:
                 return Done(prefix.text[len(text) :], reason, trim)
             yield Keep(tree, (node,), (token,))
             source.learn(prefix, tree, scores)
+
+
+def check_composition(draft: Draft, verify: Verify) -> None:
+    """Refuse what is no drafter or no verifier, and two that are not exact together."""
+    check_drafter("speculate:draft", draft)
+    if not callable(verify):
+        raise BadRequest(
+            f"speculate:verify={verify!r} cannot be used; expected a rule that is called with what was scored and "
+            "with chance, and gives a Verdict, as sample_match and rejection do"
+        )
+    if draft.reuses_noise and not decides_token_by_token(verify):
+        named = getattr(verify, "__name__", type(verify).__name__)
+        raise BadRequest(
+            f"{type(draft).__name__} under {named} would not be exact: it drafts with random numbers that are used"
+            f" again in the next round, and {named} weighs a token by what was drafted after it. Use sample_match,"
+            " race, rejection or another rule that is declared @token_by_token, or a drafter that draws anew in every"
+            " round, such as Chain"
+        )

@@ -1,11 +1,19 @@
-"""What chooses the holes to fill next, and how a rule is made ready for a vocabulary and a request."""
+"""The parts of unmasking, and how each is made ready for a vocabulary and a request.
+
+A view looks at a canvas: once, or guided, credited, softened, or with keys that were computed before. A rule chooses
+the holes to fill next. A recheck has a second opinion on them before anything stands in them; a remask masks or changes
+what is filled already.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, Protocol, TypeGuard, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar
 
+from ..core.asks import Ask, Look
+from ..core.canvas import Canvas, Field
 from ..core.errors import BadRequest
 from .denoise_state import DenoiseState
 
@@ -19,9 +27,8 @@ class Unmask(Protocol):
     derives from `Rule`.
     """
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
+    def __call__(self, sight: DenoiseState, /) -> Collection[int]:
         """The holes to fill now."""
-        ...
 
 
 class Rule:
@@ -38,6 +45,14 @@ class Rule:
     def begin(self) -> Any:
         """This rule for one request; one that remembers earlier looks gives a fresh memory here."""
         return _with_parts(self, lambda part: part.begin())
+
+
+class StatefulRule(Rule):
+    """A rule that remembers earlier looks: `begin` gives one with a fresh memory; called by itself it has none."""
+
+    def __call__(self, *seen: Any) -> Any:
+        """Its answer at a first look."""
+        return self.begin()(*seen)
 
 
 def begun(rule: T) -> T:
@@ -67,3 +82,106 @@ def _with_parts(rule: Rule, made: Callable[[Rule], Any]) -> Any:
         return rule
     named = {field.name: value for field in fields(rule) if isinstance(value := vars(rule)[field.name], Rule)}
     return replace(rule, **{name: made(part) for name, part in named.items()}) if named else rule
+
+
+Checking: TypeAlias = Generator[Ask, Any, Collection[int]]
+
+
+class Recheck(Protocol):
+    """A second opinion on what was chosen: it may look again, change tokens, and choose otherwise."""
+
+    def __call__(self, sight: DenoiseState, chosen: Collection[int]) -> Checking:
+        """The holes to fill after all."""
+
+
+class Remask(Protocol):
+    """A second thought about drafts. One that remembers is a `Rule`.
+
+    While a request may think again, what it fills are drafts. They become final when the window has no hole left and
+    nothing is asked about any more.
+    """
+
+    @property
+    def looks(self) -> int:
+        """How many looks at one window it may take, besides one for each of its places."""
+
+    def asks(self, canvas: Canvas) -> Collection[int]:
+        """The filled places of the window whose laws it has to see."""
+
+    def __call__(self, sight: DenoiseState, canvas: Canvas, /) -> Canvas:
+        """The canvas, just filled after this look, with some drafts changed or turned into holes."""
+
+
+Viewing: TypeAlias = Generator[Ask, Any, Field]
+
+
+class View(Protocol):
+    """A way to get the laws at places of a canvas; a plain function, or a `Rule`."""
+
+    def __call__(self, canvas: Canvas, places: Sequence[int], /) -> Viewing:
+        """Ask for the laws at these places."""
+
+
+def look(canvas: Canvas, places: Sequence[int]) -> Viewing:
+    """One look, with everything computed anew."""
+    field: Field = yield Look(canvas, tuple(places))
+    return field
+
+
+class Blocks(Protocol):
+    """What to look at now: the canvas with its window on the holes to work on; without a hole in it, all is done.
+
+    It may cut off what should not be seen. A plain function will do; one that remembers is a `Rule`, and one that
+    settles for less after it has looked is `Narrowing`.
+    """
+
+    def __call__(self, canvas: Canvas, /) -> Canvas:
+        """The sheet to look at."""
+
+
+class Narrowing(ABC):
+    """Blocks that settle for a part of what was looked at."""
+
+    @abstractmethod
+    def saw(self, sight: DenoiseState) -> DenoiseState:
+        """The sight of the part that may be filled."""
+
+
+def narrowed(blocks: Blocks, sight: DenoiseState) -> DenoiseState:
+    """What may be filled of what was seen."""
+    return blocks.saw(sight) if isinstance(blocks, Narrowing) else sight
+
+
+def whole(canvas: Canvas) -> Canvas:
+    """All that follows the prompt."""
+    return canvas.within(canvas.prompt, len(canvas))
+
+
+def with_holes(blocks: Blocks, canvas: Canvas) -> tuple[int, int]:
+    """The window on the first block that has a hole, where drafts may stand that somebody else will revise.
+
+    For rules that have blocks of their own: the loop's are done only when their drafts are.
+    """
+    return blocks(canvas.fixed(0, len(canvas))).window
+
+
+@dataclass(frozen=True)
+class FixedBlocks:
+    """The first block of `size` places that has a hole or a draft, counted from the end of the prompt."""
+
+    size: int = 32
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise BadRequest(f"block={self.size} cannot be used; expected a block of at least 1")
+
+    def __call__(self, canvas: Canvas) -> Canvas:
+        start, end = canvas.prompt, len(canvas)
+        first = next((i for i in range(start, end) if canvas.is_open(i)), end)
+        low = start + (first - start) // self.size * self.size
+        return canvas.within(low, min(low + self.size, end))
+
+
+def blocks_of(size: int) -> Blocks:
+    """Blocks of this size; 0 for the whole canvas as one."""
+    return whole if size == 0 else FixedBlocks(size)

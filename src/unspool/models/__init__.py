@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import address as address
-    from . import delta as delta
-    from . import download as download
-    from . import fetch as fetch
-    from . import fingerprint as fingerprint
-    from . import folder as folder
-    from . import hub as hub
-    from . import weights as weights
+    from . import address as address, delta as delta, download as download, fetch as fetch, fingerprint as fingerprint
+    from . import folder as folder, hub as hub, weights as weights
 
-_MODULES = "address delta download fetch fingerprint folder hub weights"
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))
+__getattr__, __dir__ = lazily(__name__)

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import models
-from .catalog import CATALOG, CatalogEntry, look_up
-from .home import model_folder
-from .trained_weights import DELTAS, HEADS, required, trained
+from ..core.errors import FetchFailed
+from .catalog import CATALOG, DELTAS, HEADS, CatalogEntry, look_up, required, trained
 
 if TYPE_CHECKING:
     from .fetch import Fetcher
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
+
+
+def home() -> Path:
+    """Return the cache folder: $UNSPOOL_HOME, else $XDG_CACHE_HOME/unspool, else ~/.cache/unspool."""
+    if chosen := os.environ.get("UNSPOOL_HOME"):
+        return Path(chosen).expanduser()
+    if cache := os.environ.get("XDG_CACHE_HOME"):
+        return Path(cache).expanduser() / "unspool"
+    try:
+        return Path.home() / ".cache" / "unspool"
+    except RuntimeError as error:
+        raise FetchFailed(
+            "There is no home folder to keep models in. Set UNSPOOL_HOME to a folder you can write."
+        ) from error
+
+
+def model_folder(name: str) -> Path:
+    """Return the folder of one model of the catalog."""
+    return home() / "models" / name
+
+
+def offline() -> bool:
+    """Tell whether $UNSPOOL_OFFLINE forbids the network."""
+    return os.environ.get("UNSPOOL_OFFLINE", "").lower() not in ("", "0", "false", "no")
 
 
 def path(name_or_path: str, fetcher: Fetcher | None = None) -> Path:

@@ -43,7 +43,6 @@ class Alignment:
 
     @property
     def size(self) -> int:
-        """Number of tokens of the target."""
         return self.target.size
 
     @cached_property

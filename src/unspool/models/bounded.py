@@ -129,7 +129,6 @@ class _Counting(NodeTransformer):  # type: ignore[misc]
     """Puts a count where Jinja has no hook: loops, literals, `~`, and the text between tags."""
 
     def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:
-        """The node with its counts, inner ones first."""
         self.generic_visit(node)
         match node:
             case nodes.For():

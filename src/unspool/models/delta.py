@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..core.errors import BadModel
-from .diffusion_spec import DiffusionSpec, Layout, Reading
 from .folder import Shard
+from .shape import DiffusionSpec, Layout, Reading
 from .vocabulary import Vocabulary
 from .weights import Checkpoint
 
@@ -54,25 +54,20 @@ class DeltaCheckpoint:
 
     @property
     def title(self) -> str:
-        """What the base calls itself, and the name of the delta."""
         return f"{self.base.title} + {self.file.stem}"
 
     @property
     def bytes(self) -> int:
-        """The size of both on disk."""
         return self.base.bytes + self.file.stat().st_size
 
     @property
     def rope_factors(self) -> Tensor | None:
-        """Those of the base."""
         return self.base.rope_factors
 
     def vocabulary(self) -> Vocabulary:
-        """Return the tokens of the base."""
         return self.base.vocabulary()
 
     def names(self) -> frozenset[str]:
-        """Return the names that `tensor` answers to."""
         return self.base.names() | self._whole
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:

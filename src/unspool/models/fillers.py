@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ..core.errors import BadModel
 from .config_fields import ConfigFields
-from .diffusion_spec import DiffusionSpec
+from .shape import DiffusionSpec
 
 FILLERS: Mapping[str, tuple[str, int]] = {
     "llada": ("llama", 126336),

@@ -15,10 +15,9 @@ from ..core.errors import BadModel
 from .config_fields import ConfigFields
 from .fillers import stored_name
 from .json_vocabulary import read_vocabulary
-from .ling import LING
+from .ling import LING, Stored
 from .ling import stored as stored_in_ling
 from .shape import Shape
-from .stored import Stored
 from .vocabulary import Vocabulary
 
 _AHEAD = 64  # layers behind the last that guess further ahead, and are left out
@@ -30,15 +29,12 @@ class TensorSlice(Protocol):
 
     def get_shape(self) -> list[int]:
         """Its sizes."""
-        ...
 
     def get_dtype(self) -> str:
         """The name of its type."""
-        ...
 
     def __getitem__(self, rows: slice) -> Tensor:
         """Some rows of it."""
-        ...
 
 
 class Shard(Protocol):
@@ -46,19 +42,15 @@ class Shard(Protocol):
 
     def metadata(self) -> dict[str, str] | None:
         """What its maker wrote beside the tensors."""
-        ...
 
     def keys(self) -> list[str]:
         """The names of its tensors."""
-        ...
 
     def get_slice(self, name: str) -> TensorSlice:
         """One of them, not read yet."""
-        ...
 
     def get_tensor(self, name: str) -> Tensor:
         """One of them."""
-        ...
 
 
 class SafetensorsCheckpoint:
@@ -96,12 +88,10 @@ class SafetensorsCheckpoint:
 
     @property
     def title(self) -> str:
-        """The name of the folder."""
         return self.folder.resolve().name
 
     @property
     def bytes(self) -> int:
-        """The size of the weight files."""
         return sum(path.stat().st_size for path in self._files)
 
     @property
@@ -110,15 +100,12 @@ class SafetensorsCheckpoint:
         return None
 
     def vocabulary(self) -> Vocabulary:
-        """Return the tokens of tokenizer.json."""
         return self._vocabulary
 
     def names(self) -> frozenset[str]:
-        """Return the names that `tensor` answers to."""
         return frozenset(self._stored)
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
-        """Return one tensor, rounded once to `dtype` (None: as stored)."""
         if name not in self._stored:
             raise BadModel(f"{self.folder}: this {self.shape.family} model has no tensor {name!r}.")
         at = self._stored[name]
@@ -146,7 +133,6 @@ class SafetensorsCheckpoint:
 
 
 def _stored(name: str, shape: Shape) -> Stored:
-    """Where the files of a family keep a tensor."""
     return stored_in_ling(name, shape) if shape.family in LING else Stored(stored_name(name, shape.family))
 
 

@@ -57,7 +57,6 @@ class _Cursor:
         return start
 
     def number(self, code: str, what: str) -> int:
-        """Read one little-endian integer."""
         found = struct.unpack_from("<" + code, self.data, self.take(struct.calcsize("<" + code), what))[0]
         return int(found)
 
@@ -69,7 +68,6 @@ class _Cursor:
         return count
 
     def string(self, what: str) -> str:
-        """Read one length-prefixed UTF-8 string."""
         size = self.number("Q", f"the length of {what}")
         start = self.take(size, what)
         try:
@@ -97,7 +95,6 @@ class _Cursor:
         return found
 
     def value(self, kind: int, what: str, depth: int = 0) -> Value:
-        """Read one metadata value of the given kind."""
         if kind in _FIXED:
             code = "<" + _FIXED[kind]
             found: Value = struct.unpack_from(code, self.data, self.take(struct.calcsize(code), what))[0]

@@ -14,8 +14,7 @@ from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 
 from ..core.errors import BadModel
 from .config_fields import ConfigFields
-from .spelling import byte_level, sentence_piece
-from .vocabulary import ENDINGS, Vocabulary
+from .vocabulary import ENDINGS, Vocabulary, byte_level, sentence_piece
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 

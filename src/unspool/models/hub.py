@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..core.errors import BadModel, FetchFailed
-from .home import offline
+from .address import offline
 
 PATIENCE = 5.0  # seconds to wait for a first answer of the Hub
 SETTINGS = ["*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken"]

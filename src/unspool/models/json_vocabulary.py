@@ -9,8 +9,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from ..core.errors import BadModel
-from .spelling import byte_level, sentence_piece
-from .vocabulary import ENDINGS, Vocabulary
+from .vocabulary import ENDINGS, Vocabulary, byte_level, sentence_piece
 
 
 def read_vocabulary(folder: Path, size: int) -> Vocabulary:

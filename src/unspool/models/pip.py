@@ -45,7 +45,6 @@ class Pip:
     command: tuple[str, ...] = ()
 
     def resolve(self, wheels: Sequence[Wheel]) -> Sequence[Release]:
-        """Ask pip where it would install each wheel from."""
         options = ("install", "--dry-run", "--no-deps", "--ignore-installed", "--quiet", "--report", "-")
         report = self._run((*options, *(wheel.requirement for wheel in wheels)))
         try:
@@ -56,7 +55,6 @@ class Pip:
             ) from error
 
     def download(self, wheel: Wheel, folder: Path) -> Path:
-        """Let pip download one wheel itself."""
         self._run(("download", "--no-deps", "--quiet", "--dest", str(folder), wheel.requirement))
         found = sorted(folder.glob(f"{wheel.stem}*.whl"))
         if not found:

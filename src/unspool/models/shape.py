@@ -10,12 +10,92 @@ from typing import Literal
 import torch
 
 from ..core.errors import BadModel
-from .diffusion_spec import DiffusionSpec
-from .expert_spec import ExpertSpec
 
+Layout = Literal["block", "blocks", "full", "causal"]
+Reading = Literal["aligned", "shifted"]
 RopeKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
 Activation = Literal["silu", "gelu_tanh"]
 _LISTED = 8
+
+
+@dataclass(frozen=True)
+class ExpertSpec:
+    """What fixes a layer whose perceptron is split into `count` experts, of which a token uses `active`.
+
+    The experts stand in `groups` of neighbours, of which a token may use `open` ones. A bias per expert, if `biased`,
+    moves the choice and never the weights; these are divided by their sum if `normed`, and multiplied by `scale`. The
+    expert that every token uses has a hidden width of `shared`, 0 if there is none; the others have `hidden`. The first
+    `dense` layers keep their one perceptron. `runtime.network.experts` has the formula.
+    """
+
+    count: int
+    active: int
+    hidden: int
+    shared: int = 0
+    groups: int = 1
+    open: int = 1
+    biased: bool = True
+    normed: bool = True
+    scale: float = 1.0
+    dense: int = 0
+
+    def __post_init__(self) -> None:
+        each = self.count // self.groups
+        problems = (
+            (self.count % self.groups, f"{self.count} experts cannot be cut into {self.groups} equal groups"),
+            (self.groups > 1 and each < 2, f"{self.groups} groups of one expert, but two are needed to judge one"),
+            (self.open > self.groups, f"a token may use {self.open} groups of {self.groups}"),
+            (self.active > self.open * each, f"a token uses {self.active} experts, of {self.open * each} it may"),
+        )
+        for wrong, problem in problems:
+            if wrong:
+                raise BadModel(f"This mixture of experts cannot be built: {problem}. Its configuration is damaged.")
+
+    def tensors(self, dim: int) -> dict[str, tuple[int, ...]]:
+        """Return the name (within the perceptron) and the shape of every tensor of one such layer."""
+        found: dict[str, tuple[int, ...]] = {"gate.weight": (self.count, dim)}
+        if self.biased:
+            found["gate.expert_bias"] = (self.count,)
+        widths = {f"experts.{number}": self.hidden for number in range(self.count)}
+        if self.shared:
+            widths["shared_experts"] = self.shared
+        for name, hidden in widths.items():
+            found[f"{name}.gate_proj.weight"] = found[f"{name}.up_proj.weight"] = (hidden, dim)
+            found[f"{name}.down_proj.weight"] = (dim, hidden)
+        return found
+
+    def width(self, dim: int) -> int:
+        """How many numbers a token has at the widest place: what goes to its experts, comes from them and is summed."""
+        return 3 * self.active * dim + 2 * max(self.hidden, self.shared)
+
+
+@dataclass(frozen=True)
+class DiffusionSpec:
+    """What a network that fills holes takes for granted.
+
+    In the layout "block" the text left of the window is read from left to right, and the places of the window see
+    all of it and each other. In "blocks" every place sees its own block, of `block` places counted from the first,
+    and all blocks before it, so that no text is read from left to right. In "full" everything sees everything. In
+    "causal" every place sees the filled ones left of it, and a hole also all filled places of the window and the
+    holes before it. The law of place i is read at place i ("aligned") or at place i − 1 ("shifted"). A hole looks
+    like the token `mask`, which is never written; if it is `learned`, it has a vector of its own, the tensor
+    `model.mask`, and the token's own embedding is left alone.
+    """
+
+    layout: Layout
+    reading: Reading
+    mask: int
+    learned: bool = False
+    block: int = 1
+
+    @property
+    def reads(self) -> bool:
+        """Whether text is also read from left to right, as by any causal model."""
+        return self.layout in ("block", "causal")
+
+    def whole(self, size: int) -> int:
+        """So many places without the last, unfinished block."""
+        return size // self.block * self.block
 
 
 @dataclass(frozen=True)

@@ -87,25 +87,20 @@ class RankCheckpoint:
 
     @property
     def title(self) -> str:
-        """What the whole model calls itself."""
         return self.whole.title
 
     @property
     def bytes(self) -> int:
-        """The size of all weights on disk."""
         return self.whole.bytes
 
     @property
     def rope_factors(self) -> Tensor | None:
-        """Those of the whole model."""
         return self.whole.rope_factors
 
     def vocabulary(self) -> Vocabulary:
-        """Return all tokens."""
         return self.whole.vocabulary()
 
     def names(self) -> frozenset[str]:
-        """Return the names that `tensor` answers to."""
         return self.whole.names()
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:

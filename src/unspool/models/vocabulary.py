@@ -1,19 +1,19 @@
-"""The tokens of a model: text to tokens, tokens to exact bytes, and which tokens end a text."""
+"""The tokens of a model: text to tokens, tokens to exact bytes and, as they come, to text; which tokens end a text."""
 
 from __future__ import annotations
 
+import codecs
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from ..core.errors import BadRequest
-from .chat import refuse_unreadable, render_chat
-from .dialogue import Dialogue, knows_tools, spelt_out
+from .chat import Dialogue, knows_tools, refuse_unreadable, render_chat, spelt_out
 from .fences import Fences
-from .text_stream import TextStream
 
 LONG = 10_000  # characters that take milliseconds to read
 ENDINGS = frozenset(
@@ -31,6 +31,7 @@ ENDINGS = frozenset(
     )
 )
 """Control tokens that end a reply, by the names that models give them."""
+_BYTE_NAME = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Vocabulary:
@@ -180,3 +181,71 @@ def _refuse_surrogates(text: str) -> None:
             f"The text holds the lone surrogate {text[error.start]!r} at character {error.start}, which is no "
             "Unicode text and has no tokens. Read the input as UTF-8, or replace such characters."
         ) from error
+
+
+class TextStream:
+    """An incremental decoder of one text: `push` gives the characters a token completes, `end` what is left.
+
+    A token may end in the middle of a character; its bytes wait for the next token. Bytes that can no longer become a
+    character turn into U+FFFD, so that the joined output is the UTF-8 decoding of the joined pieces. Bytes that may
+    turn out to begin one of `stops` wait too, because a stop string takes itself back.
+    """
+
+    def __init__(self, piece: Callable[[int], bytes], stops: Sequence[str] = ()) -> None:
+        self._piece = piece
+        self._stops = [stop.encode() for stop in stops]
+        self._held = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """Take one token and return the text that is now certain (perhaps none)."""
+        text = self._held + self._piece(token)
+        sure = min((_first_sign(text, stop) for stop in self._stops), default=len(text))
+        self._held = text[sure:]
+        return self._decoder.decode(text[:sure])
+
+    def whole(self, tokens: Iterable[int], trim: int = 0) -> str:
+        """The text of all these tokens without its last `trim` bytes: what pushing them and ending would have given."""
+        text = b"".join(map(self._piece, tokens))
+        return text[: len(text) - trim].decode("utf-8", "replace")
+
+    def end(self, trim: int = 0) -> str:
+        """Finish the text without its last `trim` bytes and return what was still held back."""
+        return self._decoder.decode(self._held[: len(self._held) - trim], final=True)
+
+
+def _first_sign(text: bytes, stop: bytes) -> int:
+    """Where `stop` stands in `text`, or might begin at its end."""
+    found = text.find(stop)
+    if found >= 0:
+        return found
+    longest = min(len(stop) - 1, len(text))
+    return len(text) - next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
+
+
+def _byte_letters() -> dict[str, int]:
+    """Return the letter of each byte: itself where it prints, else the next free one from U+0100 on (GPT-2's table)."""
+    printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    letters = {chr(byte): byte for byte in printing}
+    hidden = (byte for byte in range(256) if chr(byte) not in letters)
+    letters.update({chr(0x100 + index): byte for index, byte in enumerate(list(hidden))})
+    return letters
+
+
+BYTE_LETTERS = _byte_letters()
+
+
+def byte_level(name: str) -> bytes:
+    """Spell a byte-level name: one byte a letter; a name with other letters is plain text."""
+    try:
+        return bytes(BYTE_LETTERS[letter] for letter in name)
+    except KeyError:
+        return name.encode("utf-8")
+
+
+def sentence_piece(name: str) -> bytes:
+    """Spell a SentencePiece name: <0xNN> is one byte, ▁ is a space."""
+    match = _BYTE_NAME.fullmatch(name)
+    if match:
+        return bytes([int(match[1], 16)])
+    return name.replace("▁", " ").encode("utf-8")

@@ -119,13 +119,11 @@ class GGUFCheckpoint:
 
     @property
     def title(self) -> str:
-        """The name in the metadata, or else the file's."""
         name = self.file.metadata.get("general.name")
         return name if isinstance(name, str) and name else self.file.path.stem
 
     @property
     def bytes(self) -> int:
-        """The size of the file."""
         return self.file.bytes
 
     @property
@@ -141,11 +139,9 @@ class GGUFCheckpoint:
         return factors
 
     def vocabulary(self) -> Vocabulary:
-        """Return the tokens, built from the metadata."""
         return self._vocabulary
 
     def names(self) -> frozenset[str]:
-        """Return the names that `tensor` answers to."""
         return frozenset(self._names)
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 from ..core.stop import Stop, Tail
 from ..core.tree import Tree
 from ..core.warp import Warp
+from ..models.align import Alignment, align
+from ..models.vocabulary import Vocabulary
 from ..runtime.cache.table_model import Table
 from ..runtime.draft_bridge.retokenised import RetokenisedDraft
 from ..runtime.draft_bridge.string_level import StringLevelDraft
 from ..runtime.engine.contracts import Causal
-from .proof_spelling import spelling
 from .shaping import BRACKETS, EMPTYING, PLAIN, WARPS, warp_of
+
+TARGET, DRAFT = ("a", "b", "ab", "c", "bc"), ("a", "b", "ba", "c")
+
+
+@cache
+def spelling(vocab: int) -> Alignment:
+    """The target's tokens are the first `vocab` of a, b, ab, c, bc; the draft's are a, b, ba, and c."""
+    return align(_vocabulary(TARGET[:vocab]), _vocabulary(DRAFT if vocab > 3 else DRAFT[:3]))
+
+
+def _vocabulary(words: tuple[str, ...]) -> Vocabulary:
+    merges = [(word[0], word[1]) for word in words if len(word) == 2]
+    tokenizer = Tokenizer(BPE({word: i for i, word in enumerate(words)}, merges))
+    return Vocabulary(tokenizer, [word.encode() for word in words], special=(), eos=())
 
 
 @dataclass(frozen=True)
@@ -22,11 +40,9 @@ class Blind(Stop):
     """A stop that drafts run past, so that what was verified must be cut: it does not say how much may still follow."""
 
     def left(self, tail: Tail) -> float:
-        """Unknown."""
         return float("inf")
 
     def prune(self, tail: Tail, tree: Tree) -> Tree:
-        """The whole draft."""
         return tree
 
 

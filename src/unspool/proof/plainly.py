@@ -258,7 +258,6 @@ class Conditioned(Plainly):
 
     @property
     def shapings(self) -> tuple[Shaping, ...]:
-        """All but the constraint."""
         return tuple(shape for shape in SAID[self.case.warp] if shape not in CONSTRAINTS)
 
     def law(self) -> dict[Done, float]:

@@ -15,8 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from ..core.chance import TooManyBranches
 from ..core.claim import BOUND, HEURISTIC, LAW, About, Claim, Entry, Method
 from ..core.errors import BadRequest
-from ..recipes.methods import named
-from ..recipes.registry import entries
+from ..recipes.methods import entries, named
 from .case import STANDING, UNSHAPED, Case, cases
 from .compare_laws import Broken, Compared, Truth, Witness, compared, shown
 from .plainly import Conditioned, Plainly

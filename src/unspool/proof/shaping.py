@@ -21,8 +21,7 @@ from ..core.warp import (
     TopP,
     Warp,
 )
-from ..rules.constrain.constraint import Constrained, State
-from ..rules.constrain.still import mask_of
+from ..rules.constrain.constraint import Constrained, State, mask_of
 
 
 @dataclass(frozen=True)
@@ -36,29 +35,23 @@ class Brackets:
     depth: int = 0
 
     def start(self) -> State:
-        """Outside of all brackets."""
         return self
 
     def step(self, token: int) -> State:
-        """One deeper, one less deep, or the same; nowhere after a token that is not allowed."""
         if not self.allows(token):
             return Nowhere(self.size)
         return Brackets(self.size, self.depth + {0: 1, 1: -1}.get(token, 0))
 
     def mask(self) -> Tensor:
-        """What may follow at this depth."""
         return mask_of(self.size, tuple(token for token in range(self.size) if self.allows(token)))
 
     def allows(self, token: int) -> bool:
-        """Opening while not too deep, all else inside brackets."""
         return self.depth < 2 if token == 0 else self.depth > 0
 
     def forced(self) -> tuple[int, ...]:
-        """The bracket that must open."""
         return (0,) if self.depth == 0 else (1,) if self.depth == 2 and self.size == 2 else ()
 
     def complete(self) -> bool:
-        """True where all brackets are closed."""
         return self.depth == 0
 
 
@@ -73,29 +66,23 @@ class DeadEnd:
     ones: int = 0
 
     def start(self) -> State:
-        """Nothing written."""
         return self
 
     def step(self, token: int) -> State:
-        """One more 1, or none."""
         if not self.allows(token):
             return Nowhere(self.size)
         return DeadEnd(self.size, self.ones + 1 if token == 1 else 0)
 
     def mask(self) -> Tensor:
-        """Everything, or nothing."""
         return mask_of(self.size, tuple(range(self.size)) if self.ones < 2 else ())
 
     def allows(self, token: int) -> bool:
-        """True unless this is the end."""
         return self.ones < 2
 
     def forced(self) -> tuple[int, ...]:
-        """Nothing ever is."""
         return ()
 
     def complete(self) -> bool:
-        """True everywhere: the text may end at any place."""
         return True
 
 
@@ -106,23 +93,18 @@ class Nowhere:
     size: int
 
     def step(self, token: int) -> State:
-        """No way back."""
         return self
 
     def mask(self) -> Tensor:
-        """No token."""
         return mask_of(self.size, ())
 
     def allows(self, token: int) -> bool:
-        """Never."""
         return False
 
     def forced(self) -> tuple[int, ...]:
-        """Nothing can be."""
         return ()
 
     def complete(self) -> bool:
-        """Never."""
         return False
 
 

@@ -8,6 +8,5 @@ from ..core.lazy import lazily
 
 if TYPE_CHECKING:
     from . import methods as methods
-    from . import registry as registry
 
-__getattr__, __dir__ = lazily(__name__, {"methods": "", "registry": ""})
+__getattr__, __dir__ = lazily(__name__)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from ..core.claim import Method
-from ..core.option import BUDGET, Range
+from ..core.option import Budget, Span
 from ..rules import constrain
 
 
-def asap(tries: Annotated[int, Range(1, 1024)] = 64, rows: Annotated[int, BUDGET] = 0) -> Method:
+def asap(tries: Span = 64, rows: Budget = 0) -> Method:
     """ASAp with a memory of its own; the samples of one call share it."""
     return constrain.Asap(tries=tries, rows=rows)
 
@@ -19,6 +17,6 @@ def awrs() -> Method:
     return constrain.Awrs()
 
 
-def cars(tries: Annotated[int, Range(1, 1024)] = 256, rows: Annotated[int, BUDGET] = 0) -> Method:
+def cars(tries: Span = 256, rows: Budget = 0) -> Method:
     """CARS with a memory of its own; the samples of one call share it."""
     return constrain.Cars(tries=tries, rows=rows)

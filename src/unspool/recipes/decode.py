@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Annotated
 
 from ..core.claim import Method
-from ..core.option import CANVAS, LEVEL, SHARE, STEP, WEIGHT, Choice, FreeText, Numbers, Product, Range, part
+from ..core.option import Choice, Few, FreeText, Holes, Level, Numbers, Product, Range, Share, Span, Steps, Weight, part
 from ..loops.denoise import Denoise
 from ..rules import decode, unmask
 
 
 def anyorder(
-    depth: Annotated[int, Range(1, 64)] = 5,
+    depth: Few = 5,
     guess: Annotated[str, Choice(("alike", "copied"))] = "alike",
     order: Annotated[str, Choice(("left", "mixed"))] = "left",
-    size: Annotated[int, CANVAS] = 0,
+    size: Holes = 0,
 ) -> Method:
     """Draft `depth` holes by one look (`alike`) or from the canvas (`copied`), in the order `left` or `mixed`."""
     guesses: dict[str, decode.HoleDrafter] = {"alike": decode.Alike(), "copied": decode.Copied()}
@@ -24,11 +24,11 @@ def anyorder(
 
 def deliberate(
     doubt: Annotated[str, Choice(("least", "scattered", "chunks"))] = "least",
-    share: Annotated[float, SHARE] = 0.3,
-    chunks: Annotated[int, Range(1, 1024)] = 4,
-    draft: Annotated[float, LEVEL] = 0.5,
-    threshold: Annotated[float, LEVEL] = 0.9,
-    size: Annotated[int, CANVAS] = 0,
+    share: Share = 0.3,
+    chunks: Span = 4,
+    draft: Level = 0.5,
+    threshold: Level = 0.9,
+    size: Holes = 0,
 ) -> Method:
     """A quick text with the threshold `draft`; then a `share` of it (least, scattered) or its `chunks` again."""
     doubts: dict[str, decode.Doubt] = {
@@ -42,10 +42,10 @@ def deliberate(
 
 def fragments(
     rounds: Annotated[int, Range(0, 1024)] = 10,
-    least: Annotated[int, Range(1, 1024)] = 5,
-    most: Annotated[int, Range(1, 1024)] = 15,
-    randomness: Annotated[float, WEIGHT] = 0.5,
-    size: Annotated[int, CANVAS] = 0,
+    least: Span = 5,
+    most: Span = 15,
+    randomness: Weight = 0.5,
+    size: Holes = 0,
 ) -> Method:
     """Fragments between full stops, by the model's own taste."""
     rule = unmask.Cooling(randomness)
@@ -55,7 +55,7 @@ def fragments(
 def insert(
     none: Annotated[int, Range(-1, 2**31 - 1)] = -1,
     words: Annotated[tuple[int, ...], Numbers(Range(0, 2**31 - 1), 64)] = (),
-    rounds: Annotated[int, Range(1, 64)] = 10,
+    rounds: Few = 10,
     decay: Annotated[int, Range(0, 64)] = 1,
 ) -> Method:
     """Insert round these words, for a model whose token `none` says that a gap stays closed."""
@@ -63,24 +63,19 @@ def insert(
 
 
 def slots(
-    size: Annotated[int, CANVAS] = 0,
-    beam: Annotated[int, Range(1, 32)] = 8,
-    warm: Annotated[int, Range(0, 1024)] = 1,
-    together: Annotated[int, Range(1, 64)] = 2,
+    size: Holes = 0, beam: Annotated[int, Range(1, 32)] = 8, warm: Annotated[int, Range(0, 1024)] = 1, together: Few = 2
 ) -> Annotated[Method, Product(1024, "beam", "beam", "together")]:
     """So many slots, as many beams."""
     return decode.Slots(size, beam, warm, together)
 
 
 def steps(
-    threshold: Annotated[float, Range(0, 100)] = 7.0,
-    longest: Annotated[int, STEP] = 512,
-    first: Annotated[int, Range(0, 4096)] = 0,
+    threshold: Annotated[float, Range(0, 100)] = 7.0, longest: Steps = 512, first: Annotated[int, Range(0, 4096)] = 0
 ) -> Method:
     """Steps that end with a blank line, judged by the ready-made question for chat models."""
     return decode.Steps(None, threshold, longest, first)
 
 
-def template(words: Annotated[str, FreeText(512)] = "", longest: Annotated[int, STEP] = 24) -> Method:
+def template(words: Annotated[str, FreeText(512)] = "", longest: Steps = 24) -> Method:
     """A template of words, as in words=dog+ball; at most `longest` tokens between two of them."""
     return decode.Template(tuple(words.split("+")) if words else (), longest)

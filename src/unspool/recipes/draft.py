@@ -5,101 +5,111 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated
 
+from .. import rules
 from ..core.claim import Method
 from ..core.errors import BadRequest
-from ..core.option import DEPTH, FILE, NGRAM, NODES, SHARE, TEXTS, WEIGHT, Choice, Numbers, Product, Range, part
-from ..core.sample_match import sample_match
+from ..core.option import (
+    Choice,
+    Depth,
+    Few,
+    FileName,
+    Ngram,
+    Nodes,
+    Numbers,
+    Product,
+    Range,
+    Share,
+    Texts,
+    Weight,
+    part,
+)
+from ..core.verifier import sample_match
 from ..loops.speculate import Speculate
-from ..rules import draft, grow, verify
+from ..rules import draft
 
-LENGTHS: Mapping[str, Callable[[], grow.Length]] = {
-    "heuristic": lambda: grow.Heuristic(),
-    "ema": lambda: grow.Ema(),
-    "confident": lambda: grow.ConfidentLength(),
-    "threshold": lambda: grow.Threshold(),
-    "fixed": lambda: grow.FixedLength(),
+LENGTHS: Mapping[str, Callable[[], rules.grow.Length]] = {
+    "heuristic": lambda: rules.grow.Heuristic(),
+    "ema": lambda: rules.grow.Ema(),
+    "confident": lambda: rules.grow.ConfidentLength(),
+    "threshold": lambda: rules.grow.Threshold(),
+    "fixed": lambda: rules.grow.FixedLength(),
 }
 
 
 def aligned(
-    ngram: Annotated[int, NGRAM] = 3,
-    least: Annotated[int, NGRAM] = 2,
-    depth: Annotated[int, DEPTH] = 5,
-    beside: Annotated[int, Range(0, 16)] = 2,
+    ngram: Ngram = 3, least: Ngram = 2, depth: Depth = 5, beside: Annotated[int, Range(0, 16)] = 2
 ) -> Annotated[Method, Product(256, "depth", "beside")]:
     """Aligned copies under sample matching."""
     return Speculate(draft.Aligned(draft.Lookup(ngram, least, depth), beside), budget=depth * (1 + beside))
 
 
-def auto(nodes: Annotated[int, NODES] = 31) -> Method:
+def auto(nodes: Nodes = 31) -> Method:
     """Whatever pays, under sample matching."""
     return Speculate(draft.Auto(), budget=nodes)
 
 
-def bigram_recycling(nodes: Annotated[int, NODES] = 16) -> Method:
+def bigram_recycling(nodes: Nodes = 16) -> Method:
     """Remembered laws under sample matching."""
     return Speculate(draft.BigramRecycling(), budget=nodes)
 
 
-def bild(sure: Annotated[float, SHARE] = 0.6, steps: Annotated[int, DEPTH] = 10) -> Method:
+def bild(sure: Share = 0.6, steps: Depth = 10) -> Method:
     """A greedy chain of a draft model under sample matching."""
     return Speculate(draft.BiLD(sure, steps), budget=steps)
 
 
-def blocks(size: Annotated[int, DEPTH] = 8) -> Method:
+def blocks(size: Depth = 8) -> Method:
     """Jacobi decoding in blocks under sample matching."""
     return Speculate(draft.Jacobi(draft.JacobiBlocks(size)), budget=max(size - 1, 1))
 
 
-def cascade(
-    depth: Annotated[int, Range(1, 64)] = 6, ngram: Annotated[int, NGRAM] = 3, copied: Annotated[int, Range(1, 64)] = 5
-) -> Method:
+def cascade(depth: Few = 6, ngram: Ngram = 3, copied: Few = 5) -> Method:
     """Prompt lookup drafts for the draft model, whose tokens the target verifies by rejection."""
     cascade = draft.Cascade(draft.Lookup(ngram, min(2, ngram), copied), sample_match, depth)
-    return Speculate(cascade, verify.rejection, budget=depth + copied)
+    return Speculate(cascade, rules.verify.rejection, budget=depth + copied)
 
 
-def chain(depth: Annotated[int, DEPTH] = 4) -> Method:
+def chain(depth: Depth = 4) -> Method:
     """A drafted chain under rejection."""
-    return Speculate(draft.Chain(depth), verify.rejection, budget=depth)
+    return Speculate(draft.Chain(depth), rules.verify.rejection, budget=depth)
 
 
-def copy(depth: Annotated[int, DEPTH] = 16, ngram: Annotated[int, NGRAM] = 3) -> Method:
+def copy(depth: Depth = 16, ngram: Ngram = 3) -> Method:
     """Copying from the prompt under sample matching."""
     return Speculate(draft.Copy(depth, ngram), budget=depth)
 
 
-def coupled(depth: Annotated[int, DEPTH] = 4) -> Method:
+def coupled(depth: Depth = 4) -> Method:
     """A coupled chain under sample matching."""
     return Speculate(draft.Coupled(depth), budget=depth)
 
 
-def denoised(depth: Annotated[int, DEPTH] = 4) -> Method:
+def denoised(depth: Depth = 4) -> Method:
     """A block that is filled in one look, under rejection."""
-    return Speculate(draft.Denoised(depth), verify.rejection, budget=depth)
+    return Speculate(draft.Denoised(depth), rules.verify.rejection, budget=depth)
 
 
-def dyspec(nodes: Annotated[int, NODES] = 12, least: Annotated[float, Range(0, 0.999)] = 0.05) -> Method:
+def dyspec(nodes: Nodes = 12, least: Annotated[float, Range(0, 0.999)] = 0.05) -> Method:
     """A tree of the likeliest slots under rejection."""
-    return Speculate(draft.DySpec(least), verify.rejection, budget=nodes)
+    return Speculate(draft.DySpec(least), rules.verify.rejection, budget=nodes)
 
 
-def either(least: Annotated[int, Range(1, 64)] = 2, nodes: Annotated[int, NODES] = 16) -> Method:
+def either(least: Few = 2, nodes: Nodes = 16) -> Method:
     """A copy where the last `least` tokens stood before, else recycled tokens, under sample matching."""
     return Speculate(draft.Either(draft.Suffix(depth=nodes, least=least), draft.Recycle()), budget=nodes)
 
 
-def escalate(sure: Annotated[float, SHARE] = 0.6, depth: Annotated[int, DEPTH] = 6) -> Method:
+def escalate(sure: Share = 0.6, depth: Depth = 6) -> Method:
     """Tokens drawn from the small model, or from the draft model where it is not sure, under rejection."""
-    return Speculate(draft.Escalate(sure, depth), verify.rejection, budget=depth)
+    return Speculate(draft.Escalate(sure, depth), rules.verify.rejection, budget=depth)
 
 
-def forced(nodes: Annotated[int, NODES] = 15) -> Method:
+def forced(nodes: Nodes = 15) -> Method:
     """Forced tokens, copies and remembered laws in one tree, under sample matching."""
     return Speculate(draft.Merge(draft.Forced(), draft.Suffix(depth=nodes), draft.BigramRecycling()), budget=nodes)
 
 
-def heads(nodes: Annotated[int, NODES] = 15) -> Method:
+def heads(nodes: Nodes = 15) -> Method:
     """A tree of what the model's heads guess, under sample matching."""
     return Speculate(draft.Heads(), budget=nodes)
 
@@ -110,28 +120,21 @@ def jacobi(window: Annotated[int, Range(0, 256)] = 8) -> Method:
 
 
 def likeliest(
-    width: Annotated[int, TEXTS] = 4,
-    depth: Annotated[int, Range(1, 64)] = 4,
-    nodes: Annotated[int, NODES] = 16,
-    gain: Annotated[float, WEIGHT] = 0.0,
+    width: Texts = 4, depth: Few = 4, nodes: Nodes = 16, gain: Weight = 0.0
 ) -> Annotated[Method, Product(1024, "width", "depth")]:
     """The most probable paths of a draft model under sample matching."""
     return Speculate(draft.Likeliest(width, depth, gain), budget=nodes)
 
 
 def lookahead(
-    window: Annotated[int, Range(1, 64)] = 4,
-    ngram: Annotated[int, Range(2, 16)] = 4,
-    guesses: Annotated[int, Range(0, 64)] = 4,
+    window: Few = 4, ngram: Annotated[int, Range(2, 16)] = 4, guesses: Annotated[int, Range(0, 64)] = 4
 ) -> Annotated[Method, Product(256, "window", "ngram"), Product(256, "guesses", "ngram")]:
     """Lookahead under sample matching."""
     lookahead = draft.Lookahead(window, ngram, guesses)
     return Speculate(lookahead, budget=lookahead.nodes)
 
 
-def lookup(
-    ngram: Annotated[int, NGRAM] = 3, least: Annotated[int, NGRAM] = 2, depth: Annotated[int, DEPTH] = 5
-) -> Method:
+def lookup(ngram: Ngram = 3, least: Ngram = 2, depth: Depth = 5) -> Method:
     """Prompt lookup under sample matching."""
     return Speculate(draft.Lookup(ngram, least, depth), budget=depth)
 
@@ -144,7 +147,7 @@ def masks(
     return Speculate(masks, budget=nodes + (nodes + 1) * ahead)  # below each node as many masks
 
 
-def merge(nodes: Annotated[int, NODES] = 31) -> Method:
+def merge(nodes: Nodes = 31) -> Method:
     """Copies and remembered laws in one tree, under sample matching."""
     return Speculate(draft.Prefilled(draft.Merge(draft.Suffix(depth=nodes), draft.BigramRecycling())), budget=nodes)
 
@@ -156,38 +159,34 @@ def on_device(nodes: Annotated[int, Range(3, 63)] = 31) -> Method:
 
 def paced(length: Annotated[str, Choice(tuple(LENGTHS))] = "heuristic") -> Method:
     """A chain under rejection whose length one of the rules decides."""
-    return Speculate(draft.Paced(part("length", length, LENGTHS)()), verify.rejection, budget=20)
+    return Speculate(draft.Paced(part("length", length, LENGTHS)()), rules.verify.rejection, budget=20)
 
 
 def phrase(
-    depth: Annotated[int, DEPTH] = 4,
-    phrases: Annotated[int, Range(0, 64)] = 3,
-    length: Annotated[int, Range(1, 64)] = 4,
+    depth: Depth = 4, phrases: Annotated[int, Range(0, 64)] = 3, length: Few = 4
 ) -> Annotated[Method, Product(256, "phrases", "length")]:
     """A drafted chain with phrases below its end, under rejection."""
     return Speculate(
-        draft.Phrase(draft.Chain(depth), phrases, length), verify.rejection, budget=depth + phrases * length
+        draft.Phrase(draft.Chain(depth), phrases, length), rules.verify.rejection, budget=depth + phrases * length
     )
 
 
-def prefilled(nodes: Annotated[int, NODES] = 24) -> Method:
+def prefilled(nodes: Nodes = 24) -> Method:
     """Token recycling that starts with the prompt's rows, under sample matching."""
     return Speculate(draft.Prefilled(draft.Recycle()), budget=nodes)
 
 
-def raced(depth: Annotated[int, DEPTH] = 4) -> Method:
+def raced(depth: Depth = 4) -> Method:
     """A raced chain under the race."""
-    return Speculate(draft.Raced(depth), verify.race, budget=depth)
+    return Speculate(draft.Raced(depth), rules.verify.race, budget=depth)
 
 
-def recycle(nodes: Annotated[int, NODES] = 24) -> Method:
+def recycle(nodes: Nodes = 24) -> Method:
     """Token recycling under sample matching."""
     return Speculate(draft.Recycle(), budget=nodes)
 
 
-def retrieve(
-    store: Annotated[str, FILE] = "", project: Annotated[str, FILE] = "", nodes: Annotated[int, NODES] = 16
-) -> Method:
+def retrieve(store: FileName = "", project: FileName = "", nodes: Nodes = 16) -> Method:
     """Retrieval under sample matching, from files made by `Store.save`."""
     if not (store or project):
         raise BadRequest(
@@ -200,79 +199,65 @@ def retrieve(
 
 def rsd_c(widths: Annotated[tuple[int, ...], Numbers(Range(1, 64), 16)] = (3, 2, 1)) -> Method:
     """A tree of different siblings, a fixed number per level, under rejection."""
-    return Speculate(draft.RSDC(widths), verify.rejection, budget=64)
+    return Speculate(draft.RSDC(widths), rules.verify.rejection, budget=64)
 
 
-def rsd_s(
-    width: Annotated[int, TEXTS] = 3, depth: Annotated[int, Range(1, 64)] = 4, nodes: Annotated[int, NODES] = 12
-) -> Method:
+def rsd_s(width: Texts = 3, depth: Few = 4, nodes: Nodes = 12) -> Method:
     """A tree by stochastic beam search under rejection."""
-    return Speculate(draft.RSDS(width, depth), verify.rejection, budget=nodes)
+    return Speculate(draft.RSDS(width, depth), rules.verify.rejection, budget=nodes)
 
 
 def sequoia(
-    nodes: Annotated[int, NODES] = 16,
-    depth: Annotated[int, Range(1, 64)] = 5,
-    rate: Annotated[float, Range(0.001, 0.999)] = 0.7,
+    nodes: Nodes = 16, depth: Few = 5, rate: Annotated[float, Range(0.001, 0.999)] = 0.7
 ) -> Annotated[Method, Product(2**16, "nodes", "nodes", "depth")]:
     """Sequoia's shape for siblings that each stand with `rate` once they are tried, under rejection."""
     if not 0 < rate < 1:
         raise BadRequest(f"sequoia:rate={rate} cannot be used; expected a rate between 0 and 1")
     rates = tuple(rate * (1 - rate) ** k for k in range(8))
-    return Speculate(draft.Sequoia(grow.sequoia(rates, nodes, depth)), verify.rejection, budget=nodes)
+    return Speculate(draft.Sequoia(rules.grow.sequoia(rates, nodes, depth)), rules.verify.rejection, budget=nodes)
 
 
-def slem(depth: Annotated[int, DEPTH] = 6) -> Method:
+def slem(depth: Depth = 6) -> Method:
     """Text of a draft model under sample matching."""
     return Speculate(draft.SLEM(depth), budget=3 * depth)
 
 
-def slrs(depth: Annotated[int, DEPTH] = 4) -> Method:
+def slrs(depth: Depth = 4) -> Method:
     """A chain by strings under rejection."""
-    return Speculate(draft.SLRS(depth), verify.rejection, budget=depth)
+    return Speculate(draft.SLRS(depth), rules.verify.rejection, budget=depth)
 
 
-def specinfer(
-    paths: Annotated[int, TEXTS] = 3, depth: Annotated[int, Range(1, 64)] = 3
-) -> Annotated[Method, Product(512, "paths", "depth")]:
+def specinfer(paths: Texts = 3, depth: Few = 3) -> Annotated[Method, Product(512, "paths", "depth")]:
     """A drafted bunch under rejection."""
-    return Speculate(draft.SpecInfer(paths, depth), verify.rejection, budget=paths * depth)
+    return Speculate(draft.SpecInfer(paths, depth), rules.verify.rejection, budget=paths * depth)
 
 
 def stand(
     widths: Annotated[tuple[int, ...], Numbers(Range(1, 64), 16)] = (3, 2, 1, 1),
-    orders: Annotated[tuple[int, ...], Numbers(NGRAM, 8)] = (4, 3, 2),
-    nodes: Annotated[int, NODES] = 24,
+    orders: Annotated[tuple[int, ...], Numbers(Range(1, 16), 8)] = (4, 3, 2),
+    nodes: Nodes = 24,
 ) -> Method:
     """Drawn n-gram trees under rejection."""
-    return Speculate(draft.Stand(widths, orders), verify.rejection, budget=nodes)
+    return Speculate(draft.Stand(widths, orders), rules.verify.rejection, budget=nodes)
 
 
-def suffix(
-    depth: Annotated[int, DEPTH] = 16, least: Annotated[int, Range(1, 64)] = 1, pace: Annotated[int, Range(0, 256)] = 4
-) -> Method:
+def suffix(depth: Depth = 16, least: Few = 1, pace: Annotated[int, Range(0, 256)] = 4) -> Method:
     """The suffix automaton of prompt and output, under sample matching."""
     return Speculate(draft.Suffix(depth, least, pace), budget=depth)
 
 
-def suffixtree(
-    nodes: Annotated[int, NODES] = 16,
-    pace: Annotated[float, Range(0.001, 1000)] = 4.0,
-    least: Annotated[float, SHARE] = 0.1,
-) -> Method:
+def suffixtree(nodes: Nodes = 16, pace: Annotated[float, Range(0.001, 1000)] = 4.0, least: Share = 0.1) -> Method:
     """A tree of counted suffixes under sample matching."""
     return Speculate(draft.SuffixTree(pace, least), budget=nodes)
 
 
-def surest(sure: Annotated[float, SHARE] = 0.6, depth: Annotated[int, DEPTH] = 6) -> Method:
+def surest(sure: Share = 0.6, depth: Depth = 6) -> Method:
     """The likeliest tokens of the small model, or of the draft model where it is not sure, under sample matching."""
     return Speculate(draft.Surest(sure, depth), budget=depth)
 
 
 def trigram(
-    nodes: Annotated[int, NODES] = 16,
-    depth: Annotated[int, Range(1, 32)] = 4,
-    rounds: Annotated[int, Range(1, 4096)] = 64,
+    nodes: Nodes = 16, depth: Annotated[int, Range(1, 32)] = 4, rounds: Annotated[int, Range(1, 4096)] = 64
 ) -> Annotated[Method, Product(2**15, "depth", "rounds")]:
     """Adaptive trigrams under sample matching, from the request's own text."""
     return Speculate(draft.Trigram(depth, rounds), budget=nodes)

@@ -1,31 +1,70 @@
-"""Methods by name: `plain`, `lookup`, `lookup:ngram=2,depth=8`."""
+"""Methods by name: `plain`, `lookup`, `lookup:ngram=2,depth=8`; and all rules that come with unspool, with recipes."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol, runtime_checkable
+from functools import cache
+from importlib import import_module
+from inspect import isfunction
+from pkgutil import iter_modules
+from typing import Any
 
-from ..core.claim import Entry, Method, fit, registered
+from .. import rules
+from ..core.claim import Entry, Method, compose, fit, registered
 from ..core.errors import BadRequest
 from ..core.option import Option, options, products
-from .names import cut, known, parted, renamed, unknown
-from .registry import entries, ours
+from .names import HOMES, cut, known, parted, renamed, unknown
 
 LONGEST = 8192  # characters of a spec: two names of files, and room for the rest
 
 # Rules outside unmask/ that ask a model which was trained to fill holes.
 FILLING = frozenset({"anyorder", "blended", "deliberate", "denoised", "fragments", "insert", "masks", "slots"})
+# The families of rules, and the modules beside this one that hold their recipes: functions called as the methods are.
+FAMILIES = {
+    "constrain": ("constrain",),
+    "decode": ("decode",),
+    "draft": ("draft",),
+    "search": ("search",),
+    "unmask": ("unmask", "unmask_looks"),
+    "verify": ("verify",),
+}
 
 
-@runtime_checkable
-class Branching(Protocol):
-    """A method that goes on with several texts at the same time."""
+def entries() -> dict[str, Entry]:
+    """Every registered rule by name; the first call imports all of them."""
+    _import_all()
+    return registered()
 
-    @property
-    def texts(self) -> int:
-        """How many at most."""
-        ...
+
+@cache
+def ours(name: str) -> Entry:
+    """A rule that comes with unspool, with its recipe if it is a method by itself; no other rule is imported for it."""
+    home = HOMES[name]
+    import_module(f"{rules.__name__}.{home.family}.{home.module}")
+    entry = registered()[name]
+    build = None if entry.build else recipe(name)
+    return compose(name, build) if build else entry
+
+
+def recipe(name: str) -> Callable[..., Method] | None:
+    """What makes a method of a rule that comes with unspool; None if it is a part of methods only."""
+    for each in FAMILIES[HOMES[name].family]:
+        module = import_module(f".{each}", __package__)
+        found = vars(module).get(name)
+        if isfunction(found) and found.__module__ == module.__name__:
+            return found
+    return None
+
+
+@cache
+def _import_all() -> None:
+    for family in FAMILIES:
+        package = import_module(f"{rules.__name__}.{family}")
+        for module in iter_modules(package.__path__):
+            import_module(f"{package.__name__}.{module.name}")
+    for name in HOMES:
+        ours(name)
 
 
 def fitted(spec: str | Method, vocabulary: Any) -> Method:

@@ -6,7 +6,7 @@ import math
 from typing import Annotated
 
 from ..core.claim import Method
-from ..core.option import BUDGET, FILE, STEP, TEXTS, WEIGHT, Choice, FreeText, Product, Range, part
+from ..core.option import Budget, Choice, Few, FileName, FreeText, Product, Range, Steps, Texts, Weight, part
 from ..core.warp.warp_limits import expect
 from ..rules import constrain, search
 
@@ -15,19 +15,17 @@ ANSWER = "How good is your answer so far? Give one digit from 0 to 9: 9 if it is
 CHECKS = 2**15  # of a constraint, for all particles together, between two forwards
 
 
-def astar(
-    kids: Annotated[int, TEXTS] = 3, longest: Annotated[int, STEP] = 64, rows: Annotated[int, Range(1, 8000)] = 4000
-) -> Method:
+def astar(kids: Texts = 3, longest: Steps = 64, rows: Annotated[int, Range(1, 8000)] = 4000) -> Method:
     """Steps are lines, marked by how likely they are; it draws, so it wants a temperature above 0."""
     return search.AStar(kids, search.Likely(), search.Border(("\n",), longest), rows)
 
 
 def beam(
-    width: Annotated[int, TEXTS] = 4,
+    width: Texts = 4,
     alpha: Annotated[float, Range(-100, 100)] = 1.0,
     length: Annotated[str, Choice(tuple(search.LENGTH))] = "power",
     patience: Annotated[str, Choice(tuple(search.PATIENCE))] = "likely",
-    rows: Annotated[int, BUDGET] = 0,
+    rows: Budget = 0,
 ) -> Method:
     """Beam search with lengths weighed as transformers does, or as `length=gnmt`."""
     return search.Beam(
@@ -36,11 +34,7 @@ def beam(
 
 
 def cautious(
-    trials: Annotated[int, TEXTS] = 10,
-    low: Annotated[float, WEIGHT] = 0.01,
-    high: Annotated[float, WEIGHT] = 1.5,
-    longest: Annotated[int, STEP] = 64,
-    rows: Annotated[int, BUDGET] = 0,
+    trials: Texts = 10, low: Weight = 0.01, high: Weight = 1.5, longest: Steps = 64, rows: Budget = 0
 ) -> Method:
     """Cautious next-token prediction; it draws, so it wants a temperature above 0."""
     border = search.Border(PAUSES, longest)
@@ -50,10 +44,10 @@ def cautious(
 def chaotic(
     entropy: Annotated[float, Range(0, 1000, endless=True)] = 1.0,
     ratio: Annotated[float, Range(0, 1000, endless=True)] = 0.5,
-    top: Annotated[int, TEXTS] = 3,
+    top: Texts = 3,
     weight: Annotated[float, Range(-1000, 1000)] = 2.0,
-    longest: Annotated[int, STEP] = 64,
-    rows: Annotated[int, BUDGET] = 0,
+    longest: Steps = 64,
+    rows: Budget = 0,
 ) -> Method:
     """Self-evaluation with the ready-made question for chat models."""
     mark = search.Leaning(search.Judged(question=ANSWER), weight)
@@ -61,13 +55,13 @@ def chaotic(
 
 
 def diverse(
-    groups: Annotated[int, TEXTS] = 4,
-    width: Annotated[int, TEXTS] = 1,
-    apart: Annotated[float, WEIGHT] = 0.5,
+    groups: Texts = 4,
+    width: Texts = 1,
+    apart: Weight = 0.5,
     alpha: Annotated[float, Range(-100, 100)] = 1.0,
     length: Annotated[str, Choice(tuple(search.LENGTH))] = "power",
     patience: Annotated[str, Choice(tuple(search.PATIENCE))] = "likely",
-    rows: Annotated[int, BUDGET] = 0,
+    rows: Budget = 0,
 ) -> Annotated[Method, Product(64, "groups", "width")]:
     """`groups` beam searches of `width` beams each."""
     return search.Diverse(
@@ -81,24 +75,24 @@ def diverse(
 
 
 def foresight(
-    rollouts: Annotated[int, TEXTS] = 8,
-    steps: Annotated[int, Range(1, 64)] = 4,
+    rollouts: Texts = 8,
+    steps: Few = 4,
     tau: Annotated[float, Range(0, 1e9)] = 0.05,
-    longest: Annotated[int, STEP] = 64,
-    rows: Annotated[int, BUDGET] = 0,
+    longest: Steps = 64,
+    rows: Budget = 0,
 ) -> Method:
     """Steps are lines; it draws, so it wants a temperature above 0."""
     return search.Foresight(rollouts, steps, tau, search.Likely(), search.Border(("\n",), longest), rows)
 
 
 def mcts(
-    kids: Annotated[int, TEXTS] = 3,
+    kids: Texts = 3,
     rollouts: Annotated[int, Range(1, 4096)] = 256,
     width: Annotated[int, Range(1, 16)] = 1,
     base: Annotated[float, Range(0.001, 1e9)] = 10.0,
     explore: Annotated[float, Range(0, 1e6)] = 4.0,
     enough: Annotated[float, Range(-1e9, 1e9)] = 0.0,
-    reward: Annotated[str, FILE] = "",
+    reward: FileName = "",
     rows: Annotated[int, Range(1, 8000)] = 4000,
 ) -> Annotated[Method, Product(8192, "kids", "rollouts")]:
     """Planning for a reward that is FILE.py:NAME, or else for likely texts; `enough` ends it, 0 is never enough."""
@@ -111,11 +105,11 @@ def neurologic(
     width: Annotated[int, Range(1, 32)] = 4,
     ahead: Annotated[str, Choice(("greedy", "beam", "sample"))] = "greedy",
     steps: Annotated[int, Range(0, 64)] = 5,
-    alpha: Annotated[float, WEIGHT] = 0.25,
+    alpha: Weight = 0.25,
     prune: Annotated[int, Range(1, 1000)] = 50,
     tolerance: Annotated[int, Range(0, 64)] = 2,
     penalty: Annotated[float, Range(-100, 100)] = 0.2,
-    rows: Annotated[int, BUDGET] = 0,
+    rows: Budget = 0,
 ) -> Annotated[Method, Product(4096, "width", "width", "words")]:
     """Beams for keywords, as in words=dog/dogs+ball; `ahead` is greedy, beam or sample; 0 steps is NeuroLogic's own."""
     known: dict[str, search.Ahead] = {
@@ -129,19 +123,19 @@ def neurologic(
 
 
 def rewarded(
-    reward: Annotated[str, FILE] = "",
+    reward: FileName = "",
     beta: Annotated[float, Range(1e-9, 1e6)] = 1.0,
-    partial: Annotated[str, FILE] = "",
+    partial: FileName = "",
     ahead: Annotated[int, Range(0, 64)] = 0,
     steps: Annotated[int, Range(0, 4096)] = 0,
-    particles: Annotated[int, TEXTS] = 8,
+    particles: Texts = 8,
     power: Annotated[float, Range(0.001, 1000)] = 1.0,
-    block: Annotated[int, STEP] = 8,
+    block: Steps = 8,
     moves: Annotated[int, Range(0, 64)] = 0,
-    back: Annotated[int, Range(1, 64)] = 1,
+    back: Few = 1,
     resample: Annotated[str, Choice(tuple(search.RESAMPLE))] = "systematic",
-    threshold: Annotated[float, WEIGHT] = 0.5,
-    rows: Annotated[int, BUDGET] = 0,
+    threshold: Weight = 0.5,
+    rows: Budget = 0,
 ) -> Annotated[Method, Product(256, "particles", "ahead"), Product(1024, "particles", "back")]:
     """Particles for a reward that is FILE.py:NAME; with `ahead`, so many rollouts say who is gone on with."""
     again = part("resampling", resample, search.RESAMPLE)
@@ -153,23 +147,23 @@ def rewarded(
     return search.Smc(particles, full, wanted, again, threshold, block, moves, rows, back, twist)
 
 
-def several(count: Annotated[int, TEXTS] = 8, rows: Annotated[int, BUDGET] = 0) -> Method:
+def several(count: Texts = 8, rows: Budget = 0) -> Method:
     """The most likely of `count` texts."""
     border = search.Border((), search.FOREVER)
     return search.Branch(search.Several(count), search.Likely(), border, rows=rows, texts=count + 1)
 
 
 def smc(
-    particles: Annotated[int, TEXTS] = 8,
+    particles: Texts = 8,
     propose: Annotated[str, Choice(("masked", "recursive", "geometric", "adaptive"))] = "masked",
     power: Annotated[float, Range(0.001, 1000)] = 1.0,
     resample: Annotated[str, Choice(tuple(search.RESAMPLE))] = "stratified",
-    threshold: Annotated[float, WEIGHT] = 0.5,
-    block: Annotated[int, STEP] = 1,
+    threshold: Weight = 0.5,
+    block: Steps = 1,
     moves: Annotated[int, Range(0, 64)] = 0,
-    back: Annotated[int, Range(1, 64)] = 1,
+    back: Few = 1,
     checks: Annotated[int, Range(0, CHECKS)] = 0,
-    rows: Annotated[int, BUDGET] = 0,
+    rows: Budget = 0,
 ) -> Annotated[Method, Product(1024, "particles", "back"), Product(CHECKS, "particles", "checks")]:
     """Particles for the request's constraint, and for p(text)^power if that is not 1.
 
@@ -188,6 +182,6 @@ def smc(
     return search.Smc(particles, proposal, constrain.Potential(), again, threshold, block, moves, rows, back)
 
 
-def stochastic(width: Annotated[int, TEXTS] = 4, rows: Annotated[int, BUDGET] = 0) -> Method:
+def stochastic(width: Texts = 4, rows: Budget = 0) -> Method:
     """`width` different texts; the first is handed out."""
     return search.Stochastic(width, rows)

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import cuda as cuda
-    from . import diffusion as diffusion
-    from . import engine as engine
-    from . import hf as hf
-    from . import network as network
+    from . import cuda as cuda, diffusion as diffusion, engine as engine, hf as hf, network as network
     from . import parallel as parallel
 
-_PACKAGES = "cuda diffusion engine hf network parallel"
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_PACKAGES.split(), ""))
+__getattr__, __dir__ = lazily(__name__)

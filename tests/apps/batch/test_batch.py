@@ -19,9 +19,8 @@ from processes import started
 
 from unspool import Settings
 from unspool.apps.batch import BatchJournal, LineDefaults, LineFile, LineWriter
-from unspool.apps.batch.alone import alone
+from unspool.apps.batch.alone import alone, work
 from unspool.apps.batch.answer_file import AnswerFile
-from unspool.apps.batch.batch_job import work
 from unspool.apps.batch.line_writer import written
 from unspool.apps.cli.root import root
 from unspool.apps.cluster import ReplicaRange
@@ -428,7 +427,7 @@ def test_a_journal_of_before_says_that_it_cannot_tell(tmp_path):
 
 
 def test_a_full_disk_names_the_file(tmp_path):
-    from unspool.apps.cli.failure import _said
+    from unspool.apps.cli.terminal import _said
 
     lines = LineFile.of(put(tmp_path / "in", [{"prompt": "a"}]))
     with BatchJournal(tmp_path / "out.part", {}, lines) as journal:

@@ -111,7 +111,7 @@ def test_the_fast_precision_is_the_one_that_the_clock_says(monkeypatch):
     import torch
 
     from unspool.api.loader import dtype_of
-    from unspool.runtime.network import precision
+    from unspool.runtime.network import linear as precision
 
     for bf16, said in ((0.5, torch.bfloat16), (0.95, torch.float32), (2.0, torch.float32)):
         precision.fastest.cache_clear()

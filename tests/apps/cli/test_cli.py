@@ -15,11 +15,10 @@ from processes import started
 from unspool.api.lm import LM
 from unspool.api.settings import Settings
 from unspool.apps.cli.examples import PROMPTS
-from unspool.apps.cli.sampling_options import SamplingOptions
-from unspool.apps.cli.table import table
-from unspool.apps.cli.terminal import visible
+from unspool.apps.cli.group import SamplingOptions
+from unspool.apps.cli.terminal import table, visible
 from unspool.core.claim import LAW
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries
 
 PROMPT = "Count from 1 to 20."
 ALL_TOKENS = 49152

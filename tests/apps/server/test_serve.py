@@ -282,8 +282,8 @@ def test_one_who_leaves_frees_everything_at_once(served):
 
 
 def test_one_who_reads_nothing_has_left():
+    from unspool.apps.server.handler import TrackedResponse
     from unspool.apps.server.response_stream import Left
-    from unspool.apps.server.tracked_response import TrackedResponse
 
     async def never(message):
         await asyncio.Event().wait()
@@ -537,9 +537,8 @@ def test_shutdown_lets_requests_finish_and_gives_up_those_that_do_not(lm):
 
 
 def test_a_worker_that_stops_gives_up_what_is_left(lm):
-    from unspool.apps.server.server_request import ServerRequest
+    from unspool.apps.server.server_request import Failed, ServerRequest
     from unspool.apps.server.worker import ShuttingDown
-    from unspool.apps.server.worker_events import Failed
 
     worker, told, began = Worker(lm, LIMITS), [], threading.Event()
     worker.start()

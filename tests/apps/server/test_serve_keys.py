@@ -9,10 +9,9 @@ import re
 import pytest
 from serving import LONG, folder, lm, serving, told  # noqa: F401
 
-from unspool.apps.server.clients import Client, clients
+from unspool.apps.server.clients import Client, RateLimit, clients
 from unspool.apps.server.counts import SECONDS, ServerMetrics
 from unspool.apps.server.limits import Limits
-from unspool.apps.server.rate_limit import RateLimit
 from unspool.apps.server.refusal import Refusal
 from unspool.apps.server.worker import Worker
 from unspool.core.errors import BadRequest

@@ -337,7 +337,7 @@ def test_health_checks_are_answered_when_all_connections_are_taken(lm, limits, s
 def lines(monkeypatch):
     """What is logged about those who are not let in."""
     found = []
-    for place in ("authentication", "tracked_response"):
+    for place in ("authentication", "handler"):
         monkeypatch.setattr(
             f"unspool.apps.server.{place}.log", lambda event, record: found.append({"event": event, **record})
         )

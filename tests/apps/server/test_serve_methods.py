@@ -59,7 +59,7 @@ NAMED = ("retrieve:store=%s", "retrieve:project=%s", "filtered:file=%s", "mcts:r
 def quiet():
     """The servers of this process write no lines between those of pytest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unspool.apps.server.tracked_response.log", lambda event, record: None)
+        patch.setattr("unspool.apps.server.handler.log", lambda event, record: None)
         yield
 
 
@@ -266,7 +266,7 @@ def test_what_is_shipped_lets_requests_choose_among_a_few_methods_without_files(
 
 TRUSTING = {"method", "fitted"}  # of unspool.recipes.methods: what names files if it is told to
 READING = {"user_objects", "reward_of", "loaded"}  # what runs them
-RECIPES = {"methods", "names", "registry"}  # of unspool.recipes: the others make methods of values nobody has checked
+RECIPES = {"methods", "names"}  # of unspool.recipes: the others make methods of values nobody has checked
 WRITING = {"writers", "generate", "stream", "batch", "trace"}  # of a model: they take a spec as the operator's own
 
 

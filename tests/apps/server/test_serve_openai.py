@@ -10,7 +10,7 @@ import pytest
 from serving import CHAT, LIMITS, Limits, events, folder, lm, served, serving, told  # noqa: F401
 
 from unspool import Settings
-from unspool.apps.server.request_id import HEADER
+from unspool.apps.server.handler import HEADER
 
 openai = pytest.importorskip("openai")
 

@@ -25,15 +25,14 @@ pytest.importorskip("httpx")
 from starlette.testclient import TestClient
 
 from unspool.apps.server import Limits, ServerConfig, Worker, application
-from unspool.apps.server.window import files
-from unspool.apps.server.window.choices import choices
+from unspool.apps.server.window.routes import bundle, choices, names, saved, text
 
 
 @pytest.fixture(scope="module", autouse=True)
 def quiet():
     """The servers of this process write no lines between those of pytest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unspool.apps.server.tracked_response.log", lambda event, record: None)
+        patch.setattr("unspool.apps.server.handler.log", lambda event, record: None)
         yield
 
 
@@ -279,13 +278,13 @@ def test_the_choices_say_what_is_missing(lm):
 
 
 def test_the_saved_page_has_everything_in_it():
-    page = files.saved()
+    page = saved()
     assert not re.search(r"(?:src|href)=\"(?!data:,)", page)
-    assert "import " not in files.bundle("saved.js")
-    assert "export " not in files.bundle("saved.js")
+    assert "import " not in bundle("saved.js")
+    assert "export " not in bundle("saved.js")
     assert page.count('id="trace">null<') == 1
-    for name in files.names():
-        code = files.text(name)
+    for name in names():
+        code = text(name)
         assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function", code), name
 
 

@@ -274,7 +274,7 @@ def test_the_page_fits_its_screen_in_light_and_dark(opened, address, width, sche
 def test_the_default_model_is_watched(opened, smollm2, monkeypatch):
     from unspool.apps.server import Limits, ServerConfig, Worker, application
 
-    monkeypatch.setattr("unspool.apps.server.tracked_response.log", lambda event, record: None)
+    monkeypatch.setattr("unspool.apps.server.handler.log", lambda event, record: None)
     app = application(Worker(smollm2, Limits()), ServerConfig("smollm2", grace=1))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
     thread = threading.Thread(target=server.run)

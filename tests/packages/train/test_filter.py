@@ -6,9 +6,8 @@ import pytest
 import torch
 from canvases import Scripted, same, table, told
 
-from unspool.core.canvas import HOLE
+from unspool.core.canvas import HOLE, Field
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.core.law import Law
 from unspool.recipes.methods import method
 from unspool.rules.decode import Denoise

@@ -15,6 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from letters import Letters
 from repository import ROOT
+from truth import law_of_text
 
 import unspool
 from unspool.api.settings import Settings
@@ -25,8 +26,7 @@ from unspool.core.law import NEVER, Law
 from unspool.core.stop import Stop
 from unspool.core.warp.warp import Prefix
 from unspool.proof.case import Case
-from unspool.proof.truth import law_of_text
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries
 from unspool.rules.constrain import (
     Constrained,
     choices,
@@ -447,7 +447,7 @@ def test_names_at_the_top_of_the_package():
 def test_the_command_line_takes_one_form(tmp_path):
     from click import UsageError
 
-    from unspool.apps.cli.constraining import Constraining
+    from unspool.apps.cli.run import Constraining
 
     path = tmp_path / "schema.json"
     path.write_text(json.dumps(PERSON))

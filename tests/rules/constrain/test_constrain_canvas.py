@@ -12,10 +12,9 @@ from letters import Letters
 from listed import Listed
 
 from unspool.api.settings import Settings
-from unspool.core.canvas import HOLE, Canvas, Status
+from unspool.core.canvas import HOLE, Canvas, Field, Status
 from unspool.core.chance import Every, Philox, total_variation
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.warp import Same, Temperature

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from letters import Letters
+from truth import law_of_text
 
 from unspool.api.settings import Settings
 from unspool.core.chance import Every, Philox, total_variation
@@ -22,8 +23,7 @@ from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.warp.warp import Prefix
 from unspool.proof.case import Case
-from unspool.proof.truth import law_of_text
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries
 from unspool.rules.constrain import Constrained, ItemSet, Shelf, Static, choices, regex
 from unspool.rules.constrain.form import spelt
 from unspool.rules.constrain.itemset import DEAD, OVER, ROOT, TENSORS

@@ -9,6 +9,7 @@ import pytest
 import torch
 from listed import Listed
 from toy import Toy
+from truth import law_of_text
 
 from unspool.core.asks import Done
 from unspool.core.chance import At, Every, Philox, Role, total_variation
@@ -36,7 +37,6 @@ from unspool.core.warp import (
     Typical,
 )
 from unspool.proof import prove
-from unspool.proof.truth import law_of_text
 from unspool.recipes.methods import method as named
 from unspool.rules.constrain import (
     AdaptiveRejection,
@@ -54,8 +54,7 @@ from unspool.rules.constrain.futures import _flat
 from unspool.rules.constrain.parted import parted
 from unspool.rules.decode import Speculate
 from unspool.rules.search import Smc
-from unspool.rules.search.resampling import multinomial, residual, stratified, systematic
-from unspool.rules.search.smc import log_marginal
+from unspool.rules.search.smc import log_marginal, multinomial, residual, stratified, systematic
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine

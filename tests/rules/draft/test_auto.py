@@ -8,8 +8,8 @@ from standin import standin
 
 from unspool.core.asks import Price
 from unspool.core.chance import Philox
-from unspool.core.chosen import chosen
 from unspool.core.claim import LAW, SEED
+from unspool.core.law import chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import Tree
 from unspool.core.warp import Temperature

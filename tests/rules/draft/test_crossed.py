@@ -10,12 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from unspool.api.origin import Watched
 from unspool.core.asks import Check, Write
 from unspool.core.chance import Philox
-from unspool.core.chosen import chosen
 from unspool.core.claim import LAW, SEED
 from unspool.core.cost import Cost
 from unspool.core.errors import BadRequest, EmptyLaw
+from unspool.core.law import chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import ROOT, Tree
 from unspool.core.verifier import decides_token_by_token
@@ -25,7 +26,7 @@ from unspool.loops.drafter import begun
 from unspool.proof import prove
 from unspool.proof.case import Case
 from unspool.proof.shaping import DEAD_END
-from unspool.recipes.registry import entries
+from unspool.recipes.methods import entries
 from unspool.rules.decode import Speculate, plain
 from unspool.rules.draft import (
     Auto,
@@ -48,7 +49,6 @@ from unspool.rules.draft import (
     Stand,
 )
 from unspool.rules.draft.composite import CompositeDraft
-from unspool.rules.draft.watched import Watched
 from unspool.rules.verify import block, kseq, race, rejection, sample_match, traversal, zeroing
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine

@@ -35,9 +35,9 @@ from unspool.rules.draft import (
 )
 from unspool.rules.draft.automaton import NEST, START, Automaton
 from unspool.rules.draft.bigram_recycling import BigramLaws
-from unspool.rules.draft.few import Few
 from unspool.rules.draft.recycle import PATHS
-from unspool.rules.draft.store import SuffixArray
+from unspool.rules.draft.retrieve import SuffixArray
+from unspool.rules.draft.stand import Few
 from unspool.rules.draft.trigram import GAIN, Bent
 from unspool.rules.verify import rejection
 

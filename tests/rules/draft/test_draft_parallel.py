@@ -26,8 +26,8 @@ from unspool.core.law import Drawn, Law
 from unspool.core.stop import Stop
 from unspool.core.tree import ROOT, Tree
 from unspool.core.warp import Prefix, Same, Temperature
+from unspool.models.address import home
 from unspool.models.align import Kinship, align
-from unspool.models.home import home
 from unspool.models.vocabulary import Vocabulary
 from unspool.proof import prove
 from unspool.recipes.methods import method as named
@@ -48,7 +48,7 @@ from unspool.rules.draft import (
     Slide,
 )
 from unspool.rules.draft.jacobi import last_again
-from unspool.rules.draft.tree_builder import TreeBuilder
+from unspool.rules.draft.ngram_pool import TreeBuilder
 from unspool.rules.verify import rejection
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.table_model import Table

@@ -25,7 +25,7 @@ from unspool.core.warp import NoRepeatNgram, Same, Temperature
 from unspool.models.align import Kinship, align
 from unspool.models.vocabulary import Vocabulary
 from unspool.proof import prove
-from unspool.proof.proof_spelling import spelling
+from unspool.proof.case import spelling
 from unspool.recipes.methods import method as named
 from unspool.rules.decode import Speculate, plain
 from unspool.rules.draft import RSDC, SLEM, Cascade, Chain, Escalate, Lookup, Surest
@@ -34,8 +34,7 @@ from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.draft_bridge.best_effort import BestEffortDraft
 from unspool.runtime.draft_bridge.retokenised import RetokenisedDraft
-from unspool.runtime.draft_bridge.stems import Stems
-from unspool.runtime.draft_bridge.string_level import StringLevelDraft
+from unspool.runtime.draft_bridge.string_level import Stems, StringLevelDraft
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
 

@@ -7,11 +7,9 @@ import pytest
 import torch
 from canvases import Scripted
 
-from unspool.core.canvas import Canvas
+from unspool.core.canvas import Canvas, Field
 from unspool.core.chance import At, Every, Philox, Role
-from unspool.core.chosen import chosen
-from unspool.core.field import Field
-from unspool.core.law import Law
+from unspool.core.law import Law, chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import ROOT, Tree
 from unspool.core.warp import Frequency, Same, Temperature
@@ -19,7 +17,7 @@ from unspool.core.warp.warp import Prefix, Warp
 from unspool.loops.denoise_state import DenoiseState
 from unspool.loops.speculate import Speculate
 from unspool.loops.unmasker import Rule
-from unspool.models.text_stream import TextStream
+from unspool.models.vocabulary import TextStream
 from unspool.recipes.methods import method
 from unspool.rules.constrain.parted import timely
 from unspool.rules.decode import Denoise

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from proposing import answered
 
 from unspool.api.lm import Settings
+from unspool.api.origin import Watched
 from unspool.core.asks import Scores
 from unspool.core.chance import Every, Philox
 from unspool.core.claim import LAW
@@ -35,7 +36,6 @@ from unspool.rules.draft import (
     Source,
     Suffix,
 )
-from unspool.rules.draft.watched import Watched
 from unspool.rules.grow import (
     FREE,
     Best,
@@ -57,7 +57,7 @@ from unspool.rules.grow.draft_length import best_threshold
 from unspool.rules.verify import rejection
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine
-from unspool.runtime.engine.measure_cost import measure
+from unspool.runtime.engine.price import measure
 
 # ---- cost
 
@@ -421,8 +421,9 @@ def test_a_thicket_draws_sequences_without_replacement():
 
 
 def test_a_full_thicket_is_exact():
+    from truth import law_of_text
+
     from unspool.proof.case import _BASE
-    from unspool.proof.truth import law_of_text
 
     tables, stop = _BASE.tables(), Stop(most=2)
 

@@ -10,15 +10,14 @@ from toy import Toy
 from unspool.api.lm import LM
 from unspool.api.settings import Settings
 from unspool.core.asks import Check, Look, Scores
-from unspool.core.canvas import HOLE, Canvas
+from unspool.core.canvas import HOLE, Canvas, Field
 from unspool.core.chance import Philox
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.tree import ROOT
 from unspool.core.warp.warp import Prefix, Same
-from unspool.models.diffusion_spec import DiffusionSpec
+from unspool.models.shape import DiffusionSpec
 from unspool.recipes.methods import method
 from unspool.rules.decode import Speculate
 from unspool.rules.draft import BigramRecycling, Denoised, Masks

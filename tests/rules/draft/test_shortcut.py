@@ -11,7 +11,7 @@ from unspool.api.self_draft import layers_of, shortcut
 from unspool.core.errors import BadRequest
 from unspool.core.tree import NOTHING
 from unspool.runtime.engine.contracts import ScoreRequest
-from unspool.runtime.network.norm import rms
+from unspool.runtime.network.linear import rms
 
 LONG = Settings(max_tokens=24, ignore_eos=True)
 

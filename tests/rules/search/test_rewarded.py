@@ -10,19 +10,18 @@ import torch
 from listed import Listed
 from repository import ROOT
 from toy import Toy, logits_of
+from truth import law_of_text
 
 from unspool.core.chance import Every, Philox
 from unspool.core.errors import BadRequest, EmptyLaw
 from unspool.core.law import NEVER
 from unspool.core.stop import Stop
 from unspool.core.warp import Same
-from unspool.proof.truth import law_of_text
 from unspool.recipes.methods import method as named
 from unspool.rules.constrain import Constrained, FullMask, Recursive
 from unspool.rules.search import LookaheadTwist, Rewarded, Smc
 from unspool.rules.search.particle import log_mean
-from unspool.rules.search.resampling import multinomial, residual, stratified, systematic
-from unspool.rules.search.twist import PrefixTwist
+from unspool.rules.search.smc import PrefixTwist, multinomial, residual, stratified, systematic
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine

@@ -8,6 +8,7 @@ import pytest
 import torch
 from listed import Listed
 from toy import Toy, logits_of
+from truth import law_of_text
 
 from unspool.api.settings import Settings
 from unspool.core.asks import Done, Emit
@@ -18,7 +19,6 @@ from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.warp import Repetition, Same, Temperature
 from unspool.proof import prove
-from unspool.proof.truth import law_of_text
 from unspool.recipes.methods import method as named
 from unspool.recipes.methods import runnable
 from unspool.rules.constrain import Constrained, FullMask, Potential, choices, keywords
@@ -39,13 +39,12 @@ from unspool.rules.search import (
     Stochastic,
     choose,
 )
-from unspool.rules.search.leading import leading
 from unspool.rules.search.length_norm import Gnmt, Power, SearchOutlook, enough, likely, sure
 from unspool.rules.search.mark import Judged, Leaning, Likely, RewardMark
 from unspool.rules.search.rollout import Border
+from unspool.rules.search.search_text import leading, without_greedy
 from unspool.rules.search.several import divergence_of_best
 from unspool.rules.search.stochastic import weights
-from unspool.rules.search.without_greedy import without_greedy
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine

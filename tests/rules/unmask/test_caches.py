@@ -9,16 +9,12 @@ import torch
 from deep import FULL, Deep, expected
 
 from unspool.core.asks import Look
-from unspool.core.canvas import Canvas
+from unspool.core.canvas import Canvas, Field
 from unspool.core.chance import Philox
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.core.stop import Stop
-from unspool.loops.unmask_blocks import blocks_of
-from unspool.loops.unmasker import begun
-from unspool.loops.view import look
-from unspool.models.diffusion_spec import DiffusionSpec
-from unspool.models.shape import Shape
+from unspool.loops.unmasker import begun, blocks_of, look
+from unspool.models.shape import DiffusionSpec, Shape
 from unspool.recipes.methods import method
 from unspool.rules.unmask.cached_dual import CachedDual
 from unspool.rules.unmask.cached_prefix import CachedPrefix
@@ -26,13 +22,13 @@ from unspool.rules.unmask.delayed import Delayed
 from unspool.rules.unmask.interval import Interval
 from unspool.rules.unmask.windowed import Windowed
 from unspool.runtime.diffusion.block_diffusion import BlockDiffusionModel
-from unspool.runtime.diffusion.cache_refresh import CacheRefresh, staying
 from unspool.runtime.diffusion.full_diffusion import FullDiffusionModel
 from unspool.runtime.engine.contracts import LookRequest
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.network.batch_invariant import PerTokenPlanner, padded
 from unspool.runtime.network.linear import dense
 from unspool.runtime.network.llama import Llama
+from unspool.runtime.network.network import CacheRefresh, staying
 
 ORDER = (2, 0, 1, 4, 3, 5)  # in which the six holes are filled, block by block
 

@@ -10,10 +10,9 @@ from canvases import Noise, Scripted, counted, told
 from letters import Letters
 
 from unspool.api.settings import Settings
-from unspool.core.canvas import HOLE, Canvas, Status
+from unspool.core.canvas import HOLE, Canvas, Field, Status
 from unspool.core.chance import Philox
 from unspool.core.errors import BadRequest, EmptyLaw
-from unspool.core.field import Field
 from unspool.core.law import NEVER, Law
 from unspool.core.warp import (
     BadWords,

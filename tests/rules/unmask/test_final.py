@@ -4,16 +4,15 @@ import pytest
 import torch
 from deep import Deep
 
-from unspool.core.canvas import Canvas
-from unspool.core.field import Field
-from unspool.loops.view import look
-from unspool.models.diffusion_spec import DiffusionSpec
+from unspool.core.canvas import Canvas, Field
+from unspool.loops.unmasker import look
+from unspool.models.shape import DiffusionSpec
 from unspool.rules.unmask.context import Context
 from unspool.rules.unmask.credited import Credited
 from unspool.rules.unmask.end_token import Endless
 from unspool.rules.unmask.guided import Guided
+from unspool.rules.unmask.renoise import Unchanged
 from unspool.rules.unmask.softened import Softened
-from unspool.rules.unmask.unchanged import Unchanged
 from unspool.runtime.diffusion.block_diffusion import BlockDiffusionModel
 from unspool.runtime.engine.contracts import LookRequest
 

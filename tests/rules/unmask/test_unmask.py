@@ -12,15 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from unspool.core.asks import Look
-from unspool.core.canvas import HOLE, Canvas, Status
+from unspool.core.canvas import HOLE, Canvas, Field, Status
 from unspool.core.chance import Every, Philox, total_variation
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.warp import Same, Temperature
-from unspool.loops.unmasker import begun
-from unspool.loops.view import look
+from unspool.loops.unmasker import begun, look
 from unspool.proof import prove
 from unspool.recipes.methods import method
 from unspool.rules.decode import Denoise

@@ -14,7 +14,7 @@ from unspool.rules.decode.fragments import Fragments
 from unspool.rules.unmask import Clocked, Confident, Early, EntropyBound, Explore, Quota, Timed
 from unspool.rules.unmask.certainty import confidence
 from unspool.rules.unmask.end_token import Endless, Late
-from unspool.rules.unmask.unchanged import Unchanged
+from unspool.rules.unmask.renoise import Unchanged
 
 WORDS = SimpleNamespace(eos=frozenset({7}))
 LATE = Late(confidence)

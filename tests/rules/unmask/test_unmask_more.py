@@ -9,10 +9,9 @@ import pytest
 from canvases import Scripted, law_of, same, table, told
 
 from unspool.core.asks import Look
-from unspool.core.canvas import HOLE, Canvas, Status
+from unspool.core.canvas import HOLE, Canvas, Field, Status
 from unspool.core.chance import Every, Philox, total_variation
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.warp import Same
@@ -39,7 +38,7 @@ from unspool.rules.unmask import (
     Unchanged,
 )
 from unspool.rules.unmask.certainty import entropy
-from unspool.rules.unmask.noise import Capped, Even, Looped, Rescaled
+from unspool.rules.unmask.renoise import Capped, Even, Looped, Rescaled
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.contracts import LookRequest
 from unspool.runtime.engine.engine import Engine

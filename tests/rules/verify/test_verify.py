@@ -35,9 +35,8 @@ from unspool.rules.verify import (
     traversal,
     zeroing,
 )
-from unspool.rules.verify.block import longest
+from unspool.rules.verify.block import longest, residual
 from unspool.rules.verify.kseq import alike, common_test
-from unspool.rules.verify.residual import residual
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.contracts import ScoreRequest
 

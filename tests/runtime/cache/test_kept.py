@@ -9,20 +9,20 @@ from toy import Toy, logits_of
 
 from unspool.api.settings import Settings
 from unspool.core.chance import Philox
-from unspool.core.chosen import chosen
+from unspool.core.law import chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.core.warp import Same
 from unspool.loops.speculate import Speculate
 from unspool.rules.draft import Chain, Memoryless
 from unspool.rules.verify import rejection
-from unspool.runtime.cache import prefix_index as beginnings
+from unspool.runtime.cache import sequence as beginnings
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
-from unspool.runtime.network import rope as rotary
+from unspool.runtime.network import attention as rotary
+from unspool.runtime.network.attention import FIRST_ROWS, Rotary
 from unspool.runtime.network.quantised import Int4Linear, Int8Linear
-from unspool.runtime.network.rope import FIRST_ROWS, Rotary
 
 # ---- a draft model keeps up while its source rests
 

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 from unspool.api.loader import load
 from unspool.core.chance import Philox
-from unspool.core.chosen import chosen
 from unspool.core.errors import BadRequest, BadScores
+from unspool.core.law import chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.kernels import fewbits as kernel

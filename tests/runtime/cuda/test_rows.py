@@ -177,8 +177,8 @@ def test_a_device_that_fails_gives_all_slots_back():
 @pytest.mark.parametrize("method", [plain(), Speculate(Lookup(2, 1, 4), budget=4)])
 def test_scores_that_are_broken_end_the_request_they_belong_to(method):
     class Cracked(Instant):
-        def run(self, turns=1, want=()):
-            super().run(turns, want)
+        def run(self, turns=1, want=(), masks=None):
+            super().run(turns, want, masks)
             on = self.staging.on
             broken = on["seed"] == 3  # from place 11 on: what was written before is good
             if self.size.kind is Kind.WRITE:

@@ -9,8 +9,8 @@ from test_fewbits import Noise
 
 from unspool.core.asks import Check
 from unspool.core.chance import Philox
-from unspool.core.chosen import chosen
 from unspool.core.errors import BadRequest
+from unspool.core.law import chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING, ROOT
 from unspool.core.warp import Prefix, Temperature

@@ -14,7 +14,7 @@ from unspool.core.canvas import HOLE, Canvas, Status
 from unspool.core.errors import BadRequest, OutOfRoom
 from unspool.core.law import Drawn, Law
 from unspool.core.tree import NOTHING, Tree
-from unspool.models.diffusion_spec import DiffusionSpec
+from unspool.models.shape import DiffusionSpec
 from unspool.runtime.diffusion.block_diffusion import BlockDiffusionModel
 from unspool.runtime.diffusion.full_diffusion import FullDiffusionModel
 from unspool.runtime.engine.contracts import Causal, Infill, LookRequest, ScoreRequest

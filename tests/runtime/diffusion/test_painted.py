@@ -11,9 +11,8 @@ from test_canvased import looks
 
 from unspool.core.asks import Look, Soft
 from unspool.core.canvas import HOLE, Canvas
-from unspool.core.chosen import chosen
 from unspool.core.errors import BadRequest
-from unspool.core.law import Law
+from unspool.core.law import Law, chosen
 from unspool.core.tree import NOTHING, Tree
 from unspool.runtime.cuda.graph_bucket import Bucket, Kind
 from unspool.runtime.cuda.packing import BITS
@@ -24,7 +23,7 @@ from unspool.runtime.engine.contracts import LookRequest, ScoreRequest
 class Hashing(Bucket):
     """A bucket that computes what `Deep` does, from the same buffers that kernels read."""
 
-    def run(self, turns=1, want=()):
+    def run(self, turns=1, want=(), masks=None):
         on, size, memory = self.staging.on, self.size, self.network.memory
         self.staging.send()
         self.block_table.table.view(-1).index_put_((on["at"].long(),), on["slot"])

@@ -8,7 +8,7 @@ import pytest
 from unspool.core.asks import Write
 from unspool.core.chance import Philox
 from unspool.core.warp import Prefix, Same, Temperature
-from unspool.runtime.engine.multi_step import BRIEF, LONGEST, MultiStep
+from unspool.runtime.engine.model_runner import BRIEF, LONGEST, MultiStep
 
 SAME = Same()
 DEVICES = {"target": SimpleNamespace(reach=lambda write: 32 * (write.prefix.warp is SAME))}

@@ -17,10 +17,8 @@ from toy import Toy
 
 from unspool.api.settings import Settings
 from unspool.apps.server.limits import Limits
-from unspool.apps.server.queue import Queue
-from unspool.apps.server.server_request import ServerRequest
+from unspool.apps.server.server_request import Began, Ended, Failed, Queue, ServerRequest
 from unspool.apps.server.worker import Worker
-from unspool.apps.server.worker_events import Began, Ended, Failed
 from unspool.core.asks import Done, Keep, Score
 from unspool.core.chance import Philox
 from unspool.core.errors import ContextExceeded, OutOfRoom
@@ -30,10 +28,9 @@ from unspool.core.tree import ROOT, Tree
 from unspool.recipes.methods import method
 from unspool.rules.decode import plain
 from unspool.runtime.cache.cached_model import CachedModel
-from unspool.runtime.engine.admission import admitted
+from unspool.runtime.engine.admission import Ledger, Shares, admitted
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.engine.job import Account
-from unspool.runtime.engine.shares import Ledger, Shares
 
 # ---- the rule by itself: texts that hold tokens and a place for some rounds
 
@@ -433,7 +430,7 @@ def test_who_hangs_up_while_waiting_leaves_nothing_behind(worker):
 
 def test_those_who_are_passed_do_not_make_others_seem_to_wait(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("unspool.apps.server.queue.monotonic", lambda: now[0])
+    monkeypatch.setattr("unspool.apps.server.server_request.monotonic", lambda: now[0])
     queue, errands = Queue(100), [object() for _ in range(9)]
     for errand in errands:
         queue.add(errand)

@@ -13,7 +13,7 @@ from toy import Toy
 
 from unspool.core.asks import Done, Emit, Keep, Score
 from unspool.core.chance import Philox
-from unspool.core.chosen import chosen
+from unspool.core.law import chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.rules.decode import plain

@@ -20,7 +20,7 @@ from unspool.runtime.hf import load as hf
 from unspool.runtime.hf import probe as hf_probe
 from unspool.runtime.hf.hf_network import HFModel, HFNetwork, branches
 from unspool.runtime.hf.load import hf_vocabulary, load_hf
-from unspool.runtime.hf.mask import FULL, MaskByKind, OneMask
+from unspool.runtime.hf.probe import FULL, MaskByKind, OneMask
 from unspool.runtime.network.network import Batch, Row
 
 transformers = pytest.importorskip("transformers")

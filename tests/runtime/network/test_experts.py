@@ -20,15 +20,13 @@ from unspool.core.errors import BadModel, BadRequest
 from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING
 from unspool.core.warp import Temperature
-from unspool.models.diffusion_spec import DiffusionSpec
-from unspool.models.shape import Shape
+from unspool.models.shape import DiffusionSpec, Shape
 from unspool.models.weights import open_checkpoint
 from unspool.recipes.methods import method
 from unspool.runtime.cuda.fusible import unfused
 from unspool.runtime.engine.contracts import LookRequest, ScoreRequest
 from unspool.runtime.engine.engine import Engine
-from unspool.runtime.network.expert_dispatch import ExpertLoop, GroupedExperts, crowd_of
-from unspool.runtime.network.experts import Experts
+from unspool.runtime.network.experts import ExpertLoop, Experts, GroupedExperts, crowd_of
 from unspool.runtime.network.gated_mlp import GatedMLP
 from unspool.runtime.network.linear import DenseLinear, dense
 from unspool.runtime.network.llama import Llama

@@ -89,7 +89,7 @@ def test_a_prompt_read_in_portions_beside_others_gives_the_text_that_it_gives_al
     wanted = Settings(max_tokens=4)
     alone = [fixed.generate(chat, wanted).tokens for chat in CHATS[:2]]
     fixed.model.forget()
-    monkeypatch.setattr(fixed.model, "portion", 3)
+    monkeypatch.setattr(fixed.model, "chunk", 3)
     engine, stop = Engine(fixed.models()), wanted.stop_rule(fixed.vocabulary)
     jobs = []
     for spec, chat in zip(("recycle:nodes=5", "lookup"), CHATS, strict=False):

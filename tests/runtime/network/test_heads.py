@@ -20,8 +20,8 @@ from unspool import Settings, load
 from unspool.api.profile import Profile
 from unspool.apps.cli.root import root
 from unspool.core.chance import Philox
-from unspool.core.chosen import chosen
 from unspool.core.errors import BadModel, BadRequest
+from unspool.core.law import chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING, ROOT
 from unspool.core.warp import Same
@@ -29,8 +29,8 @@ from unspool.recipes.methods import method
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
+from unspool.runtime.network.linear import rms
 from unspool.runtime.network.lookahead_heads import MedusaHeads
-from unspool.runtime.network.norm import rms
 
 LONG = Settings(max_tokens=24, ignore_eos=True)
 DIM = 32

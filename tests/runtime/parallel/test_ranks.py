@@ -23,9 +23,7 @@ from unspool.core.canvas import HOLE
 from unspool.core.errors import BadRequest, OutOfRoom, RankLost
 from unspool.core.law import Drawn, Law
 from unspool.core.tree import NOTHING, Tree
-from unspool.models.diffusion_spec import DiffusionSpec
-from unspool.models.expert_spec import ExpertSpec
-from unspool.models.shape import Shape
+from unspool.models.shape import DiffusionSpec, ExpertSpec, Shape
 from unspool.models.share import RankCheckpoint, Share, refuse
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.engine.contracts import ScoreRequest

@@ -13,12 +13,9 @@ import unspool_bench as benches
 from unspool import api, models
 from unspool.apps.cli.compare import prompts_of
 from unspool.apps.cli.examples import PROMPTS
-from unspool.apps.cli.group import options
+from unspool.apps.cli.group import known_method, options
 from unspool.apps.cli.loading import Loading
-from unspool.apps.cli.naming import known_method
-from unspool.apps.cli.record import dump
-from unspool.apps.cli.table import table
-from unspool.apps.cli.terminal import note, write
+from unspool.apps.cli.terminal import dump, note, table, write
 from unspool.core.errors import BadRequest
 
 if TYPE_CHECKING:

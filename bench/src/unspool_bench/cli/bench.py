@@ -13,10 +13,7 @@ from tqdm import tqdm
 
 import unspool_bench as benches
 from unspool import recipes
-from unspool.apps.cli.failure import INTERRUPTED
-from unspool.apps.cli.record import dump
-from unspool.apps.cli.table import table
-from unspool.apps.cli.terminal import note, write
+from unspool.apps.cli.terminal import INTERRUPTED, dump, note, table, write
 from unspool.core.errors import BadRequest
 
 from .schemas import json_bench

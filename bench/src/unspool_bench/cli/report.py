@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 import unspool_bench as benches
-from unspool.apps.cli.record import dump
-from unspool.apps.cli.terminal import note, write
+from unspool.apps.cli.terminal import dump, note, write
 from unspool.core.errors import BadRequest
 
 if TYPE_CHECKING:

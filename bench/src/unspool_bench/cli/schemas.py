@@ -16,9 +16,7 @@ from tqdm import tqdm
 
 import unspool_bench as benches
 from unspool import models
-from unspool.apps.cli.failure import INTERRUPTED
-from unspool.apps.cli.table import table
-from unspool.apps.cli.terminal import note, write
+from unspool.apps.cli.terminal import INTERRUPTED, note, table, write
 from unspool.core.errors import BadRequest
 
 if TYPE_CHECKING:

@@ -14,13 +14,9 @@ from tqdm import tqdm
 
 import unspool_bench as benches
 from unspool import api
-from unspool.apps.cli.failure import INTERRUPTED
-from unspool.apps.cli.group import option, options
+from unspool.apps.cli.group import known_method, option, options
 from unspool.apps.cli.loading import Loading
-from unspool.apps.cli.naming import known_method
-from unspool.apps.cli.record import dump
-from unspool.apps.cli.table import table
-from unspool.apps.cli.terminal import note, write
+from unspool.apps.cli.terminal import INTERRUPTED, dump, note, table, write
 from unspool.core.errors import BadRequest
 
 if TYPE_CHECKING:

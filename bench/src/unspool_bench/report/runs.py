@@ -12,8 +12,8 @@ from typing import Any
 from unspool.core.claim import ARGMAX, LAW, SEED
 from unspool.core.cost import Cost
 from unspool.core.errors import BadRequest
+from unspool.recipes.methods import entries
 from unspool.recipes.names import canonical
-from unspool.recipes.registry import entries
 
 from ..contender import PLAIN
 from ..journal import Journal

@@ -16,16 +16,15 @@ import torch
 from torch import Tensor
 
 from unspool.core.asks import Decoding, Done, Emit, Look
-from unspool.core.canvas import Canvas
+from unspool.core.canvas import Canvas, Field
 from unspool.core.chance import Chance, Philox
 from unspool.core.errors import BadRequest
-from unspool.core.field import Field
 from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.warp.temperature import Temperature
 from unspool.core.warp.warp import Warp
 from unspool.loops.denoise import Denoise
-from unspool.loops.unmask_blocks import FixedBlocks
+from unspool.loops.unmasker import FixedBlocks
 from unspool.rules.unmask.confident import Confident
 from unspool.rules.unmask.filtered import Filter, certainties
 from unspool.runtime.engine.contracts import Infill

@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import alone as alone
-    from . import answer_file as answer_file
-    from . import batch_job as batch_job
-    from . import fleet as fleet
+    from . import alone as alone, answer_file as answer_file, fleet as fleet
     from .batch_journal import BatchJournal as BatchJournal
-    from .line_defaults import LineDefaults as LineDefaults
-    from .line_file import LineFile as LineFile
+    from .line_writer import LineDefaults as LineDefaults
+    from .batch_journal import LineFile as LineFile
     from .line_writer import LineWriter as LineWriter
 
-_MODULES = {
-    "batch_journal": "BatchJournal",
-    "line_file": "LineFile",
-    "line_defaults": "LineDefaults",
-    "line_writer": "LineWriter",
-}
-__getattr__, __dir__ = lazily(__name__, {**_MODULES, "alone": "", "fleet": "", "batch_job": "", "answer_file": ""})
+__getattr__, __dir__ = lazily(__name__)

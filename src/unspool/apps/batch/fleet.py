@@ -19,8 +19,7 @@ from ...api.lm import LM
 from ...core.errors import UnspoolError
 from ..cluster import Crew
 from .alone import Line
-from .line_defaults import LineDefaults
-from .line_writer import LineWriter, Record, failed, named
+from .line_writer import LineDefaults, LineWriter, Record, failed, named
 
 BLOCK = 4  # lines that are sent to a worker, and come back, together
 WINDOW = 20_000  # lines that are planned at a time
@@ -57,7 +56,6 @@ class BatchWorker:
             self._unfit = str(error)
 
     async def __call__(self, block: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """The records of a block, when all are there."""
         indices, texts = [int(index) for index in block["line"]], [bytes(text) for text in block["text"]]
         if self._unfit:
             yield {"line": indices, "record": [json.dumps({UNFIT: self._unfit}) for _ in indices]}

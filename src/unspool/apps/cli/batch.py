@@ -16,23 +16,19 @@ from tqdm import tqdm
 
 from ... import api, models
 from ...core.errors import BadRequest
-from ...models.catalog import CATALOG
-from ...models.home import model_folder
-from ...models.trained_weights import DELTAS, required
+from ...models.address import model_folder
+from ...models.catalog import CATALOG, DELTAS, required
 from .. import batch as batches
 from .. import server
 from ..cluster import crew, joined
-from .failure import INTERRUPTED
-from .group import option, options
+from .group import known_method, option, options
 from .loading import Loading
-from .naming import known_method
-from .record import dump
-from .terminal import note, status
+from .terminal import INTERRUPTED, dump, note, status
 
 if TYPE_CHECKING:
     from ..batch import BatchJournal, LineDefaults, LineFile
+    from ..batch.alone import Answering
     from ..batch.answer_file import Tally
-    from ..batch.batch_job import Answering
 
 
 @dataclass(frozen=True)
@@ -220,7 +216,7 @@ def _fleet(spread: Spread, loading: Loading, reading: LineDefaults, parallel: in
 def _answer(lines: LineFile, journal: BatchJournal, tries: Sequence[Answering]) -> None:
     failed, hidden = 0, not sys.stderr.isatty()
     with tqdm(total=len(lines), initial=journal.done, unit="line", leave=False, disable=hidden) as bar:
-        for record in batches.batch_job.work(lines, journal, tries):
+        for record in batches.alone.work(lines, journal, tries):
             failed += record["error"] is not None
             bar.update(1)
             if failed:

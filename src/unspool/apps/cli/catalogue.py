@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...models.home import model_folder
-from .table import size
+from ...models.address import model_folder
+from .terminal import size
 
 if TYPE_CHECKING:
     from ...models.catalog import CatalogEntry

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ...core.errors import BadRequest, OutOfRoom, UnspoolError
-from .group import options
+from .group import SamplingOptions, method_option, options
 from .loading import Loading
-from .naming import method_option
-from .reading_input import utf8
-from .sampling_options import SamplingOptions
 from .sketch import Sketch
-from .terminal import note, write
+from .terminal import note, utf8, write
 
 if TYPE_CHECKING:
     from ...api.lm import LM
@@ -119,7 +116,6 @@ def _edit_lines() -> None:
 
 
 def _line(live: bool) -> str | None:
-    """The next line, or None at the end."""
     if live:
         try:
             if not sys.stdout.isatty():  # the answers go to a file, where no prompt belongs

@@ -1,16 +1,24 @@
-"""Groups of options that several commands share: a frozen dataclass whose fields are click options."""
+"""Groups of options that several commands share: a frozen dataclass whose fields are click options; and --method."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
+from ... import api
+from ...recipes.names import canonical, known, parted, renamed, unknown
+
+if TYPE_CHECKING:
+    from ...api.settings import Settings
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 _KEY = "option"
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def option(*flags: str, **attributes: Any) -> Any:
@@ -34,3 +42,98 @@ def options(group: type[Any], name: str) -> Callable[[F], F]:
         return decorated  # type: ignore[no-any-return]
 
     return decorate
+
+
+def known_method(ctx: click.Context, parameter: click.Parameter, given: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """The callback of an option --method: what was given, if its names are known, with new names for old ones."""
+    return _known(given) if isinstance(given, str) else tuple(map(_known, given))
+
+
+def _known(spec: str) -> str:
+    name = parted(spec)[0]
+    if known(name) is None:
+        raise unknown(name)
+    if note := renamed(name):
+        click.echo(f"note: {note}", err=True)
+        return canonical(spec)
+    return spec
+
+
+def method_option(default: str, told: str = "A name of `unspool methods`, as in lookup:ngram=2.") -> Decorator:
+    """The option --method of a command that decodes by one method."""
+    return click.option("--method", callback=known_method, default=default, show_default=True, help=told)
+
+
+def _bias(given: str) -> tuple[int, float]:
+    token, _, bias = given.partition("=")
+    try:
+        return int(token), float(bias)
+    except ValueError:
+        raise click.BadParameter(f"{given!r} is not a bias; expected TOKEN=NUMBER, as in 42=-1.5") from None
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """Settings as given on the command line; None is not given, so that `Settings` alone knows the defaults."""
+
+    temperature: float | None = option(
+        "-t", "--temperature", type=float, metavar="T", help="0 is greedy (default); 1 is the model's own law."
+    )
+    top_k: int | None = option("--top-k", type=int, metavar="K", help="Only the K most probable tokens.")
+    top_p: float | None = option("--top-p", type=float, metavar="P", help="The fewest tokens with mass P.")
+    min_p: float | None = option("--min-p", type=float, metavar="P", help="At least P times the best one's.")
+    typical: float | None = option("--typical", type=float, metavar="P", help="Locally typical tokens with mass P.")
+    eta: float | None = option("--eta", type=float, metavar="E", help="Entropy-dependent threshold.")
+    epsilon: float | None = option("--epsilon", type=float, metavar="E", help="At least probability E.")
+    top_n_sigma: float | None = option(
+        "--top-n-sigma", type=float, metavar="N", help="Logits within N standard deviations of the best."
+    )
+    repetition_penalty: float | None = option(
+        "--repetition-penalty", type=float, metavar="R", help="Divide the logits of tokens seen by R; 1 is off."
+    )
+    frequency_penalty: float | None = option(
+        "--frequency-penalty", type=float, metavar="F", help="Subtract F per occurrence."
+    )
+    presence_penalty: float | None = option(
+        "--presence-penalty", type=float, metavar="F", help="Subtract F if it occurred."
+    )
+    no_repeat_ngram_size: int | None = option(
+        "--no-repeat-ngram-size", type=int, metavar="N", help="No N tokens in a row twice."
+    )
+    logit_bias: tuple[tuple[int, float], ...] = option(
+        "--logit-bias",
+        type=_bias,
+        multiple=True,
+        metavar="ID=BIAS",
+        help="Add BIAS to the logit of token ID. Repeatable.",
+    )
+    bad_words: tuple[str, ...] = option(
+        "--bad-words", multiple=True, metavar="TEXT", help="A word or phrase never to write. Repeatable."
+    )
+    min_tokens: int | None = option("--min-tokens", type=int, metavar="N", help="No end of text before N tokens.")
+    max_tokens: int | None = option(
+        "--max-tokens",
+        "--max-new-tokens",
+        type=int,
+        metavar="N",
+        help="Stop after N tokens (default 256; compare, trace: 64).",
+    )
+    stop: tuple[str, ...] = option(
+        "--stop", multiple=True, metavar="TEXT", help="End the text before TEXT. Repeatable."
+    )
+    stop_tokens: tuple[int, ...] = option(
+        "--stop-token", type=int, multiple=True, metavar="ID", help="End the text after token ID. Repeatable."
+    )
+    ignore_eos: bool = option("--ignore-eos", is_flag=True, help="Go on after the end-of-text token.")
+    seconds: float | None = option(
+        "--seconds", type=float, metavar="S", help="Stop after S seconds, with what there is by then."
+    )
+    seed: int | None = option("-s", "--seed", type=int, metavar="N", help="Same seed, same text (default 0).")
+
+    def settings(self, max_tokens: int | None = None, n: int | None = None, logprobs: int | None = None) -> Settings:
+        """The settings; `max_tokens` is this command's own default, `n` and `logprobs` are given by some commands."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "logit_bias"}
+        given.update(n=n, logprobs=logprobs, logit_bias=dict(self.logit_bias))
+        if given["max_tokens"] is None:
+            given["max_tokens"] = max_tokens
+        return api.settings.Settings(**{name: value for name, value in given.items() if value is not None})

@@ -9,9 +9,7 @@ import click
 from ... import recipes
 from ...core.claim import Claim
 from ...core.option import options, products
-from .record import dump
-from .table import table
-from .terminal import write
+from .terminal import dump, table, write
 
 if TYPE_CHECKING:
     from ...core.claim import Entry
@@ -28,7 +26,7 @@ def methods(name: str | None, as_json: bool) -> None:
 
     Those with options (or "(none)") can be used with --method; "-" marks the parts that methods are made of.
     """
-    found = list(recipes.registry.entries().values()) if name is None else [recipes.methods.named(name)]
+    found = list(recipes.methods.entries().values()) if name is None else [recipes.methods.named(name)]
     if as_json:
         dump([_record(entry) for entry in found])
         return

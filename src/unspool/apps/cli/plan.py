@@ -12,9 +12,7 @@ from ... import api, models, runtime
 from ...core.errors import BadRequest
 from ...models.catalog import CATALOG
 from . import catalogue
-from .record import dump
-from .table import size
-from .terminal import write
+from .terminal import dump, size, write
 
 if TYPE_CHECKING:
     from ...api.memory_plan import MemoryPlan

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 import click
 from tqdm import tqdm
 
-from ...models.home import home
-from .record import dump
-from .table import table
-from .terminal import write
+from ...models.address import home
+from .terminal import dump, table, write
 
 if TYPE_CHECKING:
     from ...proof import Proof
@@ -73,7 +71,6 @@ def _report(proofs: list[Proof]) -> str:
 
 
 def _counted(proof: Proof) -> tuple[int, ...]:
-    """How much a proof has looked at."""
     return proof.branches, proof.cases, proof.shorter, proof.skipped, proof.refused
 
 

@@ -8,9 +8,7 @@ from ... import models
 from ...core.errors import BadRequest, FetchFailed
 from ...models.catalog import CATALOG, look_up
 from . import catalogue
-from .record import dump
-from .table import table
-from .terminal import status, write
+from .terminal import dump, status, table, write
 
 _HEADS = ("name", "model", "download", "licence", "here", "path")
 

@@ -1,4 +1,4 @@
-"""`unspool run`: one prompt, one text (or several), token by token."""
+"""`unspool run`: one prompt, one text (or several), token by token, and what it must be."""
 
 from __future__ import annotations
 
@@ -10,20 +10,60 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ... import api
-from .constraining import Constraining
-from .failure import INTERRUPTED
-from .group import option, options
+from ...rules import constrain
+from .group import SamplingOptions, method_option, option, options
 from .loading import Loading
-from .naming import method_option
-from .reading_input import read_prompt
-from .record import dump
-from .sampling_options import SamplingOptions
 from .sketch import Sketch
-from .terminal import note, write
+from .terminal import INTERRUPTED, STDIN, dump, note, read_file, read_prompt, utf8, write
 
 if TYPE_CHECKING:
     from ...api.settings import Settings
     from ...api.writer import Event, Output
+
+
+if TYPE_CHECKING:
+    from ...rules.constrain import Form
+
+
+@dataclass(frozen=True)
+class Constraining:
+    """What the text must be; at most one of these."""
+
+    json_schema: str | None = option(
+        "--json-schema", metavar="FILE", help="The text is JSON that this schema accepts; - is stdin."
+    )
+    json_check: bool = option(
+        "--json-check", is_flag=True, help="What a grammar cannot enforce of the schema is checked at the end."
+    )
+    regex: str | None = option("--regex", metavar="REGEX", help="The whole text matches this regular expression.")
+    grammar: str | None = option(
+        "--grammar", metavar="FILE", help="The text is derived from this grammar (Lark or GBNF); - is stdin."
+    )
+    choices: str | None = option("--choices", metavar="A,B,…", help="The text is one of these.")
+
+    def form(self) -> Form | None:
+        """The one that was given."""
+        given = [name for name in ("json_schema", "regex", "grammar", "choices") if getattr(self, name) is not None]
+        if len(given) > 1:
+            flags = ", ".join("--" + name.replace("_", "-") for name in given)
+            raise click.UsageError(f"{flags}: give one of these")
+        if self.json_check and self.json_schema is None:
+            raise click.UsageError("--json-check goes with --json-schema")
+        if self.json_schema is not None:
+            return constrain.json_schema(_source(self.json_schema), self.json_check)
+        if self.regex is not None:
+            return constrain.regex(self.regex)
+        if self.grammar is not None:
+            return constrain.grammar(_source(self.grammar))
+        return None if self.choices is None else constrain.choices(*self.choices.split(","))
+
+    def reads_stdin(self) -> bool:
+        """True if stdin is taken."""
+        return STDIN in (self.json_schema, self.grammar)
+
+
+def _source(path: str) -> str:
+    return utf8(sys.stdin.buffer.read(), "stdin") if path == STDIN else read_file(path)
 
 
 @dataclass(frozen=True)

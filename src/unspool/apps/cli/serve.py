@@ -1,23 +1,57 @@
-"""`unspool serve`: OpenAI's HTTP interface over a model, with any method for any request."""
+"""`unspool serve`: OpenAI's HTTP interface over a model, with any method for any request, here or on a Ray cluster."""
 
 from __future__ import annotations
 
 import logging
 import os
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ...core.errors import BadRequest, MissingExtra
 from .. import server
-from .group import option, options
+from ..cluster import ReplicaRange, crew, joined
+from .group import method_option, option, options
 from .loading import Loading
-from .naming import method_option
-from .replicas import Replicas
+
+if TYPE_CHECKING:
+    from ...api.lm import LM
+    from ..server import Limits, ServerConfig
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 KEYS = "UNSPOOL_API_KEY"
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Whether there are replicas on a cluster, how many, and what each has."""
+
+    ray: bool = option("--ray", is_flag=True, help="As replicas on a Ray cluster; RAY_ADDRESS names it.")
+    replicas: str = option(
+        "--replicas", default="1", metavar="N|MIN..MAX", help="How many (with --ray); 1..4: as requests come."
+    )
+    cpus: float = option("--cpus", type=click.FloatRange(0.1), default=1.0, help="Of each replica (with --ray).")
+    gpus: float | None = option(
+        "--gpus", type=click.FloatRange(0), metavar="N", help="Of each replica; 1 where there are any, unless told."
+    )
+
+    def serve(self, loading: Loading, limits: Limits, house: ServerConfig, host: str, port: int) -> int:
+        """Serve until told to end."""
+        span = ReplicaRange.of(self.replicas)
+        with joined("`unspool serve --ray`", echo=True):
+            each = crew(span.low, self.cpus, self.gpus, loading.device)
+            load = partial(_loaded, loading, house, limits.longest)
+            server.server_replicas.run(server.server_replicas.deployment(load, limits, house, span, each), host, port)
+        return 0
+
+
+def _loaded(loading: Loading, house: ServerConfig, longest: int) -> LM:
+    lm = loading.load(True, longest)
+    loading.prepare(lm, (house.method, *house.methods))
+    return lm
 
 
 @dataclass(frozen=True)
@@ -58,11 +92,7 @@ class Lending:
         "--patience", type=float, default=60.0, show_default=True, help="Seconds for a client to send or read on."
     )
     form_bytes: int = option(
-        "--max-form",
-        type=int,
-        default=1 << 17,
-        show_default=True,
-        help="Bytes of one schema, grammar or set of tools.",
+        "--max-form", type=int, default=1 << 17, show_default=True, help="Bytes of one schema, grammar or set of tools."
     )
     form_properties: int = option(
         "--max-properties", type=int, default=2000, show_default=True, help="Properties in one schema."

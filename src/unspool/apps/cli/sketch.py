@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...core.canvas import Canvas, Status
 from .terminal import visible, write
 
 if TYPE_CHECKING:
     from ...api.writer import Event
+    from ...core.canvas import Canvas
 
 HOLE = "·"
 NEWLINE = "⏎"
@@ -57,7 +57,7 @@ class Sketch:
             self._dim = True
 
     def _place(self, canvas: Canvas, place: int) -> str:
-        if canvas.status[place] == Status.HOLE:
+        if canvas.is_hole(place):
             return HOLE
         text = self._piece(canvas.tokens[place]).decode("utf-8", "replace")
         return visible(text.replace("\n", NEWLINE).replace("\t", " "), sys.stdout)

@@ -1,16 +1,40 @@
-"""The terminal: UTF-8 streams, text that cannot steer a screen, a status line, and a quiet end."""
+"""The terminal: UTF-8 streams, text that cannot steer a screen, JSON, a status line, and a quiet end.
+
+A failure ends in one line on stderr that says what to do, and in an exit status that scripts can tell apart.
+"""
 
 from __future__ import annotations
 
 import io
+import json
+import math
 import os
 import sys
+import traceback
+import unicodedata
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TextIO
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from ...core.errors import BadRequest, OutOfRoom, UnspoolError
 
 BROKEN_PIPE = 141  # what shells report of a program whose reader has left: 128 + SIGPIPE
+FAILED, BAD_REQUEST, INTERRUPTED = 1, 2, 130
+# Options that had another name before 0.1.
+RENAMED = {
+    "--room": "--kv-cache-tokens",
+    "--weights": "--quantization",
+    "--shapes": "--batch-invariant",
+    "--repetition": "--repetition-penalty",
+    "--frequency": "--frequency-penalty",
+    "--presence": "--presence-penalty",
+    "--no-repeat-ngram": "--no-repeat-ngram-size",
+}
+STDIN = "-"
 
 
 def prepare() -> None:
@@ -80,3 +104,126 @@ def status(text: str) -> Iterator[None]:
     finally:
         if shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def dump(data: Any) -> None:
+    """Print data as JSON on stdout; numbers that JSON lacks (NaN, ±infinity) become null."""
+    # A terminal gets ASCII, so that no control character of a model's text reaches it.
+    print(json.dumps(_finite(data), indent=2, ensure_ascii=sys.stdout.isatty(), allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return value
+
+
+def report(error: Exception) -> int:
+    """Say what went wrong and return the exit status; UNSPOOL_DEBUG=1 adds the traceback."""
+    if os.environ.get("UNSPOOL_DEBUG", "") not in ("", "0"):
+        traceback.print_exception(error)
+    message, code = _said(error)
+    print(visible(f"unspool: {message}", sys.stderr), file=sys.stderr, flush=True)
+    return code
+
+
+def _said(error: Exception) -> tuple[str, int]:
+    if isinstance(error, click.NoSuchOption) and error.option_name in RENAMED:
+        return f"{error.option_name} is now called {RENAMED[error.option_name]}.", BAD_REQUEST
+    if isinstance(error, click.UsageError):
+        where = f" See: {error.ctx.command_path} --help" if error.ctx is not None else ""
+        return _plain(error.format_message()) + where, BAD_REQUEST
+    if isinstance(error, click.ClickException):
+        return error.format_message(), error.exit_code
+    if isinstance(error, (BadRequest, OutOfRoom)):
+        return str(error), BAD_REQUEST
+    if isinstance(error, UnspoolError):
+        return str(error), FAILED
+    if isinstance(error, MemoryError):
+        return "the machine has no memory left for this; see what it needs with: unspool plan", FAILED
+    if isinstance(error, OSError):
+        return f"{error.filename or 'input or output'}: {error.strerror or error}", FAILED
+    return (
+        f"{type(error).__name__}: {error}. This is a mistake in unspool or in a package it uses; "
+        "run again with UNSPOOL_DEBUG=1 to see where.",
+        FAILED,
+    )
+
+
+def _plain(message: str) -> str:
+    """Click's sentences begin with a capital letter and end with a full stop; ours follow `unspool: `."""
+    message = message[:1].lower() + message[1:] if message[1:2].islower() else message
+    return message if message.endswith((".", "?", "?)", "!")) else message + "."
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> str:
+    """Rows under their heads, each column as wide as its widest cell; those named in `right` stand flush right.
+
+    `right` lists heads separated by commas. The last column is not padded, so lines have no trailing blanks.
+    """
+    flush = {head.strip() for head in right.split(",")}
+    lines = [list(heads), *map(list, rows)]
+    wide = [max(_width(line[i]) for line in lines) for i in range(len(heads))]
+    return "\n".join(_line(line, wide, [head in flush for head in heads]) for line in lines)
+
+
+def _line(cells: Sequence[str], wide: Sequence[int], right: Sequence[bool]) -> str:
+    padded = []
+    for cell, width, flush in zip(cells, wide, right, strict=True):
+        blanks = " " * (width - _width(cell))
+        padded.append(blanks + cell if flush else cell + blanks)
+    return "  ".join(padded).rstrip()
+
+
+def _width(text: str) -> int:
+    """How many terminal columns a text takes: wide East Asian characters take two, combining ones none."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def size(count: float) -> str:
+    """Bytes as people say them: 92.9 MB, 1.1 GB."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+def utf8(data: bytes, source: str) -> str:
+    """Bytes as text without a byte-order mark, or an error that names the first bad byte."""
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise BadRequest(
+            f"{source} is not UTF-8: byte {error.object[error.start]:#04x} at offset {error.start} ({error.reason}). "
+            "Convert it first, for example with: iconv -f LATIN1 -t UTF-8"
+        ) from None
+
+
+def read_file(path: str) -> str:
+    """The text of a file."""
+    try:
+        return utf8(Path(path).read_bytes(), path)
+    except OSError as error:
+        raise BadRequest(f"{path}: {error.strerror or error}; give a file that can be read.") from None
+
+
+def read_prompt(argument: str | None, file: str | None, raw: bool) -> str:
+    """The prompt from the argument, the file or stdin; of files and pipes, one final newline is dropped."""
+    if argument not in (None, STDIN) and file is not None:
+        raise BadRequest("a prompt and --file were both given; give one of them.")
+    if file is not None and file != STDIN:
+        text, source = _line_end(read_file(file)), file
+    elif argument is not None and argument != STDIN:
+        text, source = utf8(os.fsencode(argument), "the prompt"), "the prompt"
+    elif argument is None and file is None and sys.stdin.isatty():
+        raise BadRequest('no prompt was given: write unspool run "some text", or use --file, or pipe text in.')
+    else:
+        text, source = _line_end(utf8(sys.stdin.buffer.read(), "stdin")), "stdin"
+    if not (text if raw else text.strip()):
+        raise BadRequest(f"the prompt is empty ({source}); give some text to go on from.")
+    return text
+
+
+def _line_end(text: str) -> str:
+    return text.removesuffix("\n").removesuffix("\r")

@@ -10,14 +10,9 @@ import click
 
 from ... import api
 from ...core.errors import BadRequest
-from .group import options
+from .group import SamplingOptions, method_option, options
 from .loading import Loading
-from .naming import method_option
-from .reading_input import read_prompt
-from .record import dump
-from .sampling_options import SamplingOptions
-from .table import table
-from .terminal import note, write
+from .terminal import dump, note, read_prompt, table, write
 
 if TYPE_CHECKING:
     from ...api.origin import Origin

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from .generation import Generate as Generate
-    from .generation import custom_generate as custom_generate
+    from .generation import Generate as Generate, custom_generate as custom_generate
 
-__getattr__, __dir__ = lazily(__name__, {"generation": "Generate custom_generate"})
+__getattr__, __dir__ = lazily(__name__)
 __all__ = ["Generate", "custom_generate"]

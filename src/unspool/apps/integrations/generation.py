@@ -1,4 +1,4 @@
-"""`model.generate(…, custom_generate=custom_generate("suffix"))`: transformers' front door, any method behind it."""
+"""`model.generate(…, custom_generate=custom_generate("suffix"))`: transformers' own call, any method behind it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from torch import Tensor
 from ...api.lm import LM, SCRATCH
 from ...core.asks import TARGET
 from ...core.chance import Philox
-from ...core.claim import Fitting, Method
+from ...core.claim import Fitting, Method, texts_of
 from ...core.cost import Cost
 from ...core.errors import BadRequest, MissingExtra
+from ...core.law import Law
 from ...core.stop import Stop
 from ...core.trace import Trace
 from ...core.warp.temperature import Temperature
 from ...core.warp.warp import Warp
-from ...recipes.methods import Branching, method, needs
+from ...recipes.methods import method, needs
 from ...runtime.cache.cached_model import CachedModel
 from ...runtime.cache.uncached_model import UncachedModel
 from ...runtime.draft_bridge.best_effort import BestEffortDraft
@@ -29,11 +30,57 @@ from ...runtime.engine.price import price
 from ...runtime.hf.hf_network import HFModel, HFNetwork
 from ...runtime.hf.load import hf_vocabulary
 from ...runtime.hf.probe import RunPlan, find_way
-from .generate_call import GenerateCall, read_call
-from .generation_rows import GenerationRow, GenerationRows
-from .processors import Processed, for_row
+from .generation_rows import GenerateCall, GenerationRow, GenerationRows, read_call
 
+# These remember, from one call to the next, a text that only grows; the nodes of a tree are no such text.
+STATEFUL = ("UnbatchedClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor")
+# These keep the prompts of the whole batch, by row.
+BATCHED = ("EncoderNoRepeatNGramLogitsProcessor", "EncoderRepetitionPenaltyLogitsProcessor")
 LEAST, MOST = 2**12, 2**16  # tokens of a cache, unless told: with fewer nothing can be measured, for more rows wait
+
+
+@dataclass(frozen=True)
+class Processed(Warp):
+    """Scores go through `processors`, called with the row so far, [1, n], and its scores, [1, vocabulary].
+
+    `padding` is what stands before the prompt in a padded batch: transformers shows it to processors, so it is shown
+    here. Cost: one call of the list per law that somebody looks at.
+    """
+
+    processors: Any
+    padding: tuple[int, ...] = ()
+
+    def start(self, text: Sequence[int]) -> tuple[int, ...]:
+        return (*self.padding, *text)
+
+    def step(self, state: tuple[int, ...], token: int) -> tuple[int, ...]:
+        return (*state, token)
+
+    def __call__(self, state: tuple[int, ...], law: Law) -> Law:
+        """The law of the processed scores, in float32 as `generate` gives them."""
+        scores = law.scores.to(torch.float32, copy=True)[None]  # a copy: processors may write into it
+        row = torch.tensor([state], device=scores.device)
+        return Law(self.processors(row, scores)[0])
+
+
+def for_row(processors: Any, row: int, rows: int) -> list[Any]:
+    """The processors for one row of a batch; BadRequest for one that cannot be called row by row or out of order."""
+    return [_for_row(processor, row, rows) for processor in processors]
+
+
+def _for_row(processor: Any, row: int, rows: int) -> Any:
+    name = type(processor).__name__
+    if name in STATEFUL:
+        raise BadRequest(
+            f"{name} remembers the text from call to call, and drafted tokens are no such text. Leave it out "
+            "(guidance_scale, watermarking_config), or call generate without custom_generate."
+        )
+    if name in BATCHED and rows > 1:
+        raise BadRequest(f"{name} keeps all prompts of a batch; give one prompt at a time, or leave it out.")
+    if name == "PrefixConstrainedLogitsProcessor":  # it counts rows to know which one it is asked about
+        allowed = processor._prefix_allowed_tokens_fn
+        return type(processor)(lambda _, tokens: allowed(row, tokens), 1)
+    return processor
 
 
 def custom_generate(
@@ -129,7 +176,7 @@ class Generate:
 
     def _submitted(self, model: Any, call: GenerateCall, processors: Any, streamer: Any) -> GenerationRows:
         made = self.method
-        spare = SCRATCH + (made.texts if isinstance(made, Branching) else 1) * call.most
+        spare = SCRATCH + texts_of(made) * call.most
         longest = max(len(prompt.tokens) for prompt in call.prompts) + spare
         models = self._models(model, longest * len(call.prompts), longest)
         if isinstance(made, Fitting):

@@ -32,7 +32,7 @@ def likelihoods(model: Causal, pairs: Sequence[Pair], together: int = 8) -> list
     """The likelihood of every pair.
 
     Continuations of one context are the branches of one tree, so that a question and its choices are one forward;
-    `together` contexts share a forward. Longer ones are read in portions.
+    `together` contexts share a forward. Longer ones are read in chunks.
     """
     if not isinstance(model, Causal):
         raise BadRequest("this model only fills holes; texts are scored by models that read left to right.")
@@ -44,7 +44,7 @@ def likelihoods(model: Causal, pairs: Sequence[Pair], together: int = 8) -> list
     small = {context: _tree(group) for context, group in groups.items() if _nodes(group) <= NODES}
     for context, group in groups.items():
         if context not in small:
-            found |= {pair: _portioned(model, pair) for pair in group}
+            found |= {pair: _in_chunks(model, pair) for pair in group}
     for part in _batches(model, small, together):
         sessions = [model.open(context) for context in part]
         try:
@@ -94,7 +94,7 @@ def _along(tokens: Tokens, tree: Tree, leaf: Law, after: Sequence[Law]) -> Likel
     return Likelihood(total, greedy)
 
 
-def _portioned(model: Causal, pair: Pair) -> Likelihood:
+def _in_chunks(model: Causal, pair: Pair) -> Likelihood:
     """One long continuation, some tokens at a time."""
     session = model.open(pair.context)
     total, greedy = 0.0, True

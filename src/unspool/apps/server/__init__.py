@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import app as app
-    from . import clients as clients
-    from . import refusal as refusal
-    from . import running as running
-    from . import server_log as server_log
+    from . import app as app, clients as clients, refusal as refusal, running as running, server_log as server_log
     from . import server_replicas as server_replicas
     from .app import application as application
     from .config import ServerConfig as ServerConfig
     from .limits import Limits as Limits
     from .worker import Worker as Worker
 
-_MODULES = {"app": "application", "config": "ServerConfig", "limits": "Limits", "worker": "Worker"}
-_MODULES |= dict.fromkeys(["clients", "refusal", "running", "server_log", "server_replicas"], "")
-__getattr__, __dir__ = lazily(__name__, _MODULES)
+__getattr__, __dir__ = lazily(__name__)

@@ -1,4 +1,4 @@
-"""The application: every route of the server."""
+"""The application: every route of the server, and its OpenAPI document, which FastAPI makes of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
+from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -18,20 +19,75 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from . import window
-from .answers import ChatAnswer, CompletionAnswer, Model, Models, StreamEvent
+from .answers import ChatAnswer, CompletionAnswer, ErrorAnswer, Model, Models, StreamEvent
 from .asking import chat, completion
 from .authentication import Authentication
 from .bodies import ChatRequest, CompletionRequest
+from .clients import RateLimit
 from .completions import Completions
 from .config import ServerConfig
 from .counts import KIND, ServerMetrics
-from .description import WRITING, described, refusals
-from .handler import Handler
-from .rate_limit import RateLimit
+from .handler import HEADER, Handler, RequestIds
+from .limits import Limits
 from .refusal import Refusal
-from .request_id import HEADER, RequestIds
-from .shutdown import Shutdown
+from .running import Shutdown
 from .worker import Worker
+
+WORDS = {
+    400: "The request cannot be understood or not be done; the message says why.",
+    401: "The API key is missing or wrong.",
+    403: "The server does not go by this name.",
+    404: "There is no such model.",
+    408: "The body did not arrive in time.",
+    413: "The body is too large.",
+    415: "The body is not JSON.",
+    429: "Too many wait, or a key's limits are reached; Retry-After says when to try again.",
+    500: "The server failed.",
+    503: "The server is shutting down or full.",
+    504: "The answer was not complete in time.",
+}
+WRITING = (400, 404, 408, 413, 415, 429, 500, 503, 504)
+
+
+def refusals(house: ServerConfig, *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Responses that a route may give besides its own, those of the guard among them."""
+    refusals = ((401,) if house.guarded else ()) + ((403,) if house.hosts else ())
+    return {status: {"model": ErrorAnswer, "description": WORDS[status]} for status in sorted((*statuses, *refusals))}
+
+
+def described(app: FastAPI, house: ServerConfig, limits: Limits, size: int) -> dict[str, Any]:
+    """OpenAPI of all routes but those of the window, for a model of `size` tokens."""
+    about = f"OpenAI's interface over {house.model}."
+    whole = get_openapi(title=app.title, version="1", description=about, routes=app.routes)
+    for path in whole["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)  # FastAPI's own refusal, which none of our routes gives
+    schemas = whole["components"]["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    for kind in ("ChatRequest", "CompletionRequest"):
+        fields = schemas[kind]["properties"]
+        _only(fields["model"])["enum"] = [house.model]
+        _only(fields["n"])["maximum"] = limits.texts
+    _only(fields["best_of"])["maximum"] = limits.texts
+    _, texts, tokens, several = fields["prompt"]["anyOf"]
+    for listed in (texts, several):
+        listed["maxItems"] = limits.texts
+    for row in (tokens, several["items"]):
+        row["items"]["maximum"] = size - 1
+    if house.methods:
+        _only(schemas["Decoding"]["properties"]["method"])["enum"] = list(house.offered)
+    if house.guarded:
+        whole["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        whole["security"] = [{"key": []}]
+    return whole
+
+
+def _only(field: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field beside null."""
+    schema: dict[str, Any] = field["anyOf"][0]
+    return schema
+
 
 OPEN: dict[str, Any] = {"security": []}  # said of routes that ask for no key
 

@@ -1,4 +1,7 @@
-"""What a request asks for: the fields of a chat or a completion, put into what the engine needs."""
+"""What a request asks for: the fields of a chat or a completion, put into what the engine needs.
+
+What a client expects an answer to be, as OpenAI's predicted outputs, is used as a draft.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,27 @@ from typing import Any, TypeAlias
 
 from ...api.lm import Prompt
 from ...api.settings import Settings
-from ...core.claim import Method
+from ...core.asks import Decoding
+from ...core.chance import Chance
+from ...core.claim import SEED, Method
 from ...core.errors import BadRequest
-from ...models.dialogue import Dialogue
+from ...core.stop import Stop
+from ...core.warp.warp import Warp
+from ...loops.speculate import Speculate
+from ...models.chat import Dialogue
+from ...recipes.methods import entries
+from ...recipes.names import canonical
 from ...rules.constrain import Form
-from .bodies import ChatRequest, CompletionRequest, TextRequest
-from .fields import read, wrong
+from ...rules.draft.copy import Copy
+from .bodies import ChatRequest, CompletionRequest, TextRequest, form
+from .fields import as_templates_read, read, wrong
+from .json_body import refuse_large, refuse_surrogates
 from .limits import Limits
-from .messages import as_templates_read
-from .prediction import Predicted, copies, method_for
 from .refusal import Refusal
-from .response_format import form
-from .sizes import refuse_large
-from .surrogates import refuse_surrogates
 from .tools import Tools, tools
 
 LONG = 1024  # tokens of a chat's answer, unless told; all of them are held free in the cache, so not the whole context
+COPY = "copy"  # the method that drafts what was given
 SHORT = 16  # tokens of a completion, unless told: OpenAI's own default
 
 
@@ -122,7 +130,6 @@ def _asking(
 
 
 def _count(n: int, prompts: int, most: int) -> None:
-    """Refuse a request for too many texts."""
     if prompts > most:
         message = f"prompt is a list of {prompts}; expected at most {most} of them; send several requests."
         raise Refusal(400, message, param="prompt", code="array_above_max_length")
@@ -168,3 +175,41 @@ def _prompts(given: str | list[str] | list[int] | list[list[int]]) -> tuple[Prom
     if isinstance(given[0], int):
         return (tuple(given),)
     return tuple(part if isinstance(part, str) else tuple(part) for part in given)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The method `copy`, made to copy a predicted text instead of the prompt.
+
+    Claim: SEED, as with any draft under sample matching: the prediction decides how fast a text comes, never what it
+    is.
+    """
+
+    method: Method
+    text: str
+
+    def fit(self, vocabulary: Any) -> Method:
+        made = self.method
+        assert isinstance(made, Speculate)  # as `copy` is built
+        assert isinstance(made.draft, Copy)
+        lead = len(vocabulary.encode("", special=False))  # a beginning-of-text token is no part of an answer
+        return replace(made, draft=replace(made.draft, input=vocabulary.encode(self.text, special=False)[lead:]))
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        raise TypeError("a prediction has to be fitted to a vocabulary first")
+
+
+def method_for(predicted: str | None, named: str | None, usual: str) -> str:
+    """The method for a request with or without a prediction, by the one it names and the one for those that name none.
+
+    A prediction asks for `copy` where that gives the text that would come without it; else it is left unused.
+    """
+    if predicted is None or named is not None:
+        return usual if named is None else named
+    known = entries().get(canonical(usual).partition(":")[0])
+    return COPY if known is not None and known.claim is SEED else usual
+
+
+def copies(method: str) -> bool:
+    """Whether a method copies what it is given."""
+    return canonical(method).partition(":")[0] == COPY

@@ -1,4 +1,4 @@
-"""The guard at the door: API keys, compared in constant time, and the names that the server goes by."""
+"""Authentication: API keys, compared in constant time, and the names that the server goes by."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .clients import RateLimit
 from .counts import RATION, ServerMetrics
-from .rate_limit import RateLimit
 from .refusal import Refusal
 from .server_log import log
 

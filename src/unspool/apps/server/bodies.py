@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from .fields import COUNTED, FEW_MISTAKES, Body
-from .messages import Message
-from .prediction import Prediction
+from ...rules.constrain import Form, choices, grammar, json_schema, regex
+from .fields import COUNTED, FEW_MISTAKES, PARTS, Body, Message, Parts, text_of, wrong
 from .refusal import Refusal
-from .response_format import ResponseFormat, Text, Texts
 from .tools import CHOICES, MOST, FunctionTool, ToolChoice
 
+Text = Annotated[str, Field(min_length=1)]
+Texts = Annotated[list[Text], Field(fail_fast=True)]
+LONGEST = 1 << 16  # characters: the index of a longer one would keep others waiting
 ENDLESS = 2**31  # more than any number of tokens or texts
 MOST_TOP = 20  # alternatives of a token
 MOST_STOPS = 16  # each costs a little at every token
@@ -30,13 +31,101 @@ MISPLACED = {  # ours, where they would be ignored
     "grammar": 'give it as "response_format": {"type": "grammar", "grammar": …}',
     "choices": 'give them as "response_format": {"type": "choices", "choices": […]}',
 }
+MOST_PROMPTS, MOST_MESSAGES = 1024, 4096  # beyond what any server lets through, and read in no time
+
+
+class TextFormat(Body):
+    """Any text."""
+
+    type: Literal["text"]
+
+
+class JsonObjectFormat(Body):
+    """Any JSON object."""
+
+    type: Literal["json_object"]
+
+
+class NamedSchema(Body):
+    """A JSON Schema; OpenAI's clients give it a name too, which is not used."""
+
+    schema_: dict[str, Any] | bool | None = Field(None, alias="schema", description="an object, true or false")
+
+
+class JsonSchemaFormat(Body):
+    """JSON that meets a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: NamedSchema = Field(description="an object with a schema")
+
+
+class RegexFormat(Body):
+    """Text that a regular expression matches as a whole."""
+
+    type: Literal["regex"]
+    regex: Text = Field(description="a regular expression")
+
+
+class GrammarFormat(Body):
+    """Text of a language, by its grammar."""
+
+    type: Literal["grammar"]
+    grammar: Text = Field(description="a grammar")
+
+
+class ChoicesFormat(Body):
+    """One of several texts."""
+
+    type: Literal["choices"]
+    choices: Text | Texts = Field(description="a list of strings, none of them empty")
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonObjectFormat | JsonSchemaFormat | RegexFormat | GrammarFormat | ChoicesFormat,
+    Field(discriminator="type"),
+]
+
+
+def form(given: ResponseFormat | None) -> Form | None:
+    """The form that a text is to have; None for any."""
+    match given:
+        case JsonObjectFormat():
+            return json_schema({"type": "object"})
+        case JsonSchemaFormat(json_schema=NamedSchema(schema_=schema)):
+            return json_schema({} if schema is None else schema)
+        case RegexFormat(regex=pattern):
+            return regex(pattern)
+        case GrammarFormat(grammar=rules):
+            return grammar(rules)
+        case ChoicesFormat(choices=str(text)):
+            return choices(text)
+        case ChoicesFormat(choices=texts):
+            return choices(*texts)
+    return None
+
+
+class Prediction(Body):
+    """What a client expects the answer to be."""
+
+    type: Literal["content"]
+    content: Annotated[str, Field(max_length=LONGEST)] | Parts = Field(
+        description=f"{PARTS}; at most {LONGEST} characters"
+    )
+
+    def text(self) -> str:
+        """The predicted text."""
+        text = text_of(self.content)
+        if len(text) > LONGEST:  # of all parts together
+            wrong("prediction.content", text, f"at most {LONGEST} characters", "string_above_max_length")
+        return text
+
+
 Amount = Annotated[int, Field(ge=1, le=ENDLESS), COUNTED]
 Alternatives = Annotated[int, Field(ge=0, le=MOST_TOP), COUNTED]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 TokenName = Annotated[str, Field(pattern="^[0-9]{1,11}$")]
 Biases = Annotated[dict[TokenName, Bias | None], FEW_MISTAKES, Field(json_schema_extra={"additionalProperties": False})]
 Token = Annotated[int, Field(ge=0), COUNTED]
-MOST_PROMPTS, MOST_MESSAGES = 1024, 4096  # beyond what any server lets through, and read in no time
 Tokens = Annotated[list[Token], Field(min_length=1, fail_fast=True)]
 
 

@@ -1,17 +1,20 @@
-"""Clients: who may use a server, by key, with a name for the log and limits of their own."""
+"""Clients: who may use a server, by key, with a name for the log and limits of their own; and what is left of these."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from ...core.errors import BadRequest
 from ...core.warp.warp_limits import expect, whole
+from .refusal import Refusal
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -72,3 +75,42 @@ def _client(name: str, table: Any, path: Path) -> Client:
     if not isinstance(table, Mapping) or "key" not in table or table.keys() - known:
         raise BadRequest(f"{path}: [{name}] needs key, and may have parallel and tokens_per_minute; it has other parts")
     return Client(name, table["key"], table.get("parallel"), table.get("tokens_per_minute"))
+
+
+class RateLimit:
+    """Requests at a time, and tokens from a bucket that fills evenly and holds a minute's worth.
+
+    What was begun is finished, even beyond the limit; then the bucket has to fill up again before the next request may
+    begin. Used by the event loop's thread alone.
+    """
+
+    def __init__(self, client: Client, clock: Callable[[], float] = monotonic) -> None:
+        self.client, self._clock = client, clock
+        self.inside = self.requests = self.refused = self.tokens = 0
+        self._left, self._at = float(client.tokens_per_minute or 0), clock()
+
+    def enter(self) -> None:
+        """Begin a request, or refuse it and say when to come back."""
+        most, rate = self.client.parallel, self.client.tokens_per_minute
+        self.requests += 1
+        if most is not None and self.inside >= most:
+            self._refuse(f"{self.inside} requests of this key are being answered, which is as many as it may have", 1)
+        if rate is not None:
+            now = self._clock()
+            self._left, self._at = min(rate, self._left + (now - self._at) * rate / 60), now
+            if self._left <= 0:
+                self._refuse(f"this key has used its {rate} tokens a minute", math.ceil(-self._left * 60 / rate) or 1)
+        self.inside += 1
+
+    def leave(self) -> None:
+        """End a request."""
+        self.inside -= 1
+
+    def spend(self, tokens: int) -> None:
+        """Count tokens that a request read or wrote."""
+        self.tokens += tokens
+        self._left -= tokens
+
+    def _refuse(self, why: str, seconds: int) -> None:
+        self.refused += 1
+        raise Refusal(429, f"{why}; try again in {seconds} seconds", code="rate_limit_exceeded", retry=seconds)

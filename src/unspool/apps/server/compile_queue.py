@@ -11,8 +11,7 @@ from itertools import count
 
 from ...rules.constrain.trial import under
 from .grammar_process import Asker, Trials
-from .queue import Busy
-from .server_request import ServerRequest
+from .server_request import Busy, ServerRequest
 
 FITTERS = 3  # threads that compile
 SHARE = 2  # of them for one client at a time, so that there is always one for the others
@@ -23,7 +22,7 @@ STACK = 16 << 20  # bytes: more than a trial has, so that what did not crash the
 class Ticket:
     """One request whose form is to be fitted."""
 
-    errand: ServerRequest
+    request: ServerRequest
     fit: Callable[[], None]
     size: int
     number: int
@@ -53,25 +52,25 @@ class CompileQueue:
         with self._turn:
             return len(self._running) + sum(map(len, self._waiting.values()))
 
-    def submit(self, errand: ServerRequest, fit: Callable[[], None], size: int) -> Future[None]:
+    def submit(self, request: ServerRequest, fit: Callable[[], None], size: int) -> Future[None]:
         """Have `fit` called for a request in its turn; Busy if too many wait."""
         with self._turn:
             waiting = len(self._running) + sum(map(len, self._waiting.values()))
             if waiting >= self._most:
                 raise Busy(f"the forms of {waiting} requests wait to be compiled, and no more may; try again later")
-            ticket = Ticket(errand, fit, size, next(self._numbers))
-            self._waiting.setdefault(errand.client, []).append(ticket)
+            ticket = Ticket(request, fit, size, next(self._numbers))
+            self._waiting.setdefault(request.client, []).append(ticket)
             self._hire()
             self._turn.notify_all()
         return ticket.done
 
-    def drop(self, errand: ServerRequest) -> None:
+    def drop(self, request: ServerRequest) -> None:
         """Nobody wants this request any more."""
         with self._turn:
-            left = [ticket for ticket in self._waiting.get(errand.client, ()) if ticket.errand is errand]
+            left = [ticket for ticket in self._waiting.get(request.client, ()) if ticket.request is request]
             for ticket in left:
                 self._remove(ticket)
-            running = [ticket for ticket in self._running if ticket.errand is errand]
+            running = [ticket for ticket in self._running if ticket.request is request]
         for ticket in left:
             ticket.done.cancel()
         for ticket in running:
@@ -129,7 +128,7 @@ class CompileQueue:
         with self._turn:
             while not self._closed:
                 for client, tickets in self._waiting.items():
-                    if sum(ticket.errand.client == client for ticket in self._running) < SHARE:
+                    if sum(ticket.request.client == client for ticket in self._running) < SHARE:
                         ticket = min(tickets, key=lambda one: (one.size, one.number))
                         self._remove(ticket)
                         if client in self._waiting:
@@ -140,7 +139,7 @@ class CompileQueue:
             return None
 
     def _remove(self, ticket: Ticket) -> None:
-        tickets = self._waiting[ticket.errand.client]
+        tickets = self._waiting[ticket.request.client]
         tickets.remove(ticket)
         if not tickets:
-            del self._waiting[ticket.errand.client]
+            del self._waiting[ticket.request.client]

@@ -99,7 +99,6 @@ def _bound(seconds: float, memory: int) -> None:
 
 
 def _read(size: int) -> bytes:
-    """So many bytes of stdin."""
     data = b""
     while len(data) < size:
         more = os.read(0, min(size - len(data), 1 << 20))

@@ -11,13 +11,12 @@ from starlette.types import Receive, Scope
 
 from .asking import Asking, Understand
 from .counts import client
-from .handler import Handler
+from .handler import Handler, TrackedResponse
 from .refusal import Refusal
 from .replies import DONE, Reply, ReplyChoice, line
 from .response_stream import ResponseStream
+from .server_request import Began, Ended, Wrote
 from .tool_calls import ToolCallParser
-from .tracked_response import TrackedResponse
-from .worker_events import Began, Ended, Wrote
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Completions(Handler):
         self, feed: ResponseStream, call: TrackedResponse, reply: Reply, asking: Asking
     ) -> list[ReplyChoice]:
         """Every text until it ends; of a stream, each piece is sent on as it comes."""
-        choices = [ReplyChoice(calls=ToolCallParser() if asking.calls else None) for _ in range(feed.errand.texts)]
+        choices = [ReplyChoice(calls=ToolCallParser() if asking.calls else None) for _ in range(feed.request.texts)]
         silent: dict[str, Any] = {"usage": None} if asking.usage else {}
 
         async def pass_on(chunk: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from starlette.types import Scope
 
 from ...core.asks import TARGET
-from .rate_limit import RateLimit
+from .clients import RateLimit
 from .server_log import Sparing
 from .worker import Worker
 

@@ -21,7 +21,7 @@ from ...core.errors import BadRequest
 from ...rules.constrain.matcher import LIMITS
 from . import compiler
 from .compiler import FINE, HEAD, NO_MEMORY, TAIL
-from .queue import Busy
+from .server_request import Busy
 
 MEMORY = 1 << 29  # bytes that compiling one grammar may take
 PASSED = 4096  # grammars remembered as harmless
@@ -92,7 +92,6 @@ class Trials:
                 _pipe(process.stdin).close()  # then it ends its forks, and itself
 
     def _tried(self, data: bytes, asker: Asker) -> int:
-        """The exit code of a trial."""
         ended: Future[int] = Future()
         with self._lock:
             process, number = self._started(), next(self._numbers)

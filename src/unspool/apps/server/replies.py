@@ -1,4 +1,7 @@
-"""Replies: what was written, in the shapes of OpenAI's two interfaces, whole or chunk by chunk."""
+"""Replies: what was written, in the shapes of OpenAI's two interfaces, whole or chunk by chunk.
+
+Logprobs are those of the model's own law, before temperature and truncation.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,42 @@ from ...core.trace import Trace
 from ...core.version import VERSION
 from ...models.vocabulary import Vocabulary
 from .asking import Asking
-from .logprobs import of_chat, of_completion
 from .tool_calls import ToolCallParser
 
+LEAST = -9999.0  # what OpenAI writes for next to never; JSON has no infinity
 FINISH = {"token": "stop", "string": "stop"}  # all else is a limit: of tokens or of time
+
+
+def of_chat(events: Sequence[Event], vocabulary: Vocabulary) -> dict[str, Any]:
+    """Token by token, each with its bytes and its alternatives."""
+    content = [
+        {**_token(e.token, e.raw_logprob, vocabulary), "top_logprobs": [_token(*pair, vocabulary) for pair in e.top]}
+        for e in events
+    ]
+    return {"content": content, "refusal": None}
+
+
+def of_completion(events: Sequence[Event], vocabulary: Vocabulary, offset: int) -> dict[str, Any]:
+    """Four lists of the same length; the text is `offset` characters long before the first token."""
+    offsets: list[int] = []
+    for event in events:
+        offsets.append(offset)
+        offset += len(event.text)
+    return {
+        "tokens": [vocabulary.name(event.token) for event in events],
+        "token_logprobs": [_finite(event.raw_logprob) for event in events],
+        "top_logprobs": [{vocabulary.name(x): _finite(p) for x, p in event.top} for event in events],
+        "text_offset": offsets,
+    }
+
+
+def _token(token: int, logprob: float | None, vocabulary: Vocabulary) -> dict[str, Any]:
+    piece = vocabulary.piece(token)
+    return {"token": vocabulary.name(token), "logprob": _finite(logprob), "bytes": list(piece)}
+
+
+def _finite(logprob: float | None) -> float:
+    return LEAST if logprob is None else max(float(logprob), LEAST)
 
 
 @dataclass
@@ -151,12 +186,7 @@ class Reply:
 
     def _choice(self, index: int, choice: ReplyChoice) -> dict[str, Any]:
         said: dict[str, Any] = {"message": choice.message()} if self.chat else {"text": choice.text}
-        return {
-            "index": index,
-            **said,
-            "logprobs": self._logprobs(choice.events, 0),
-            "finish_reason": choice.finish,
-        }
+        return {"index": index, **said, "logprobs": self._logprobs(choice.events, 0), "finish_reason": choice.finish}
 
     def _logprobs(self, events: Sequence[Event], offset: int) -> dict[str, Any] | None:
         if not self.logprobs:

@@ -12,11 +12,9 @@ from starlette.types import Receive
 from ...core.claim import Method
 from ...core.errors import BadRequest, UnspoolError
 from .asking import Asking
-from .queue import Busy
 from .refusal import Refusal
-from .server_request import ServerRequest
+from .server_request import Began, Busy, Failed, News, ServerRequest, Wrote
 from .worker import ShuttingDown, Worker
-from .worker_events import Began, Failed, News, Wrote
 
 
 class Left(UnspoolError):
@@ -45,14 +43,14 @@ class ResponseStream:
         self._loop = asyncio.get_running_loop()
         self._news: asyncio.Queue[News] = asyncio.Queue()
         self._handing: asyncio.Task[None] | None = None  # while its form is being fitted
-        self.errand = ServerRequest(asking.prompts, asking.settings, method, self._tell, client=client)
+        self.request = ServerRequest(asking.prompts, asking.settings, method, self._tell, client=client)
 
     async def __aenter__(self) -> ResponseStream:
         if (wait := self._worker.waiting.wait) > self._seconds:
             raise Busy(f"those who wait already will take about {wait:.0f} seconds, more than a request has", wait)
-        fitted = self._worker.fit(self.errand) if self.errand.bound else None
+        fitted = self._worker.fit(self.request) if self.request.bound else None
         if fitted is None:
-            self._worker.submit(self.errand)
+            self._worker.submit(self.request)
         else:
             self._handing = self._loop.create_task(self._hand_over(fitted))
         late = Refusal(504, f"the answer was not complete after {self._seconds:g} seconds", code="timeout")
@@ -76,7 +74,7 @@ class ResponseStream:
         """Give the request to the worker once its form has been fitted."""
         try:
             await asyncio.wrap_future(fitted)
-            self._worker.submit(self.errand)
+            self._worker.submit(self.request)
         except BadRequest as error:
             self._news.put_nowait(Failed(BadRequest(str(error), error.param or self._form)))
         except Exception as error:
@@ -99,7 +97,7 @@ class ResponseStream:
     def _leave(self) -> None:
         if self._handing is not None:
             self._handing.cancel()
-        self._worker.drop(self.errand)
+        self._worker.drop(self.request)
 
     def _tell(self, news: list[News]) -> None:
         with suppress(RuntimeError):  # the loop may have closed by now, with all who listened

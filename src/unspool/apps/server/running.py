@@ -8,29 +8,43 @@ import os
 import signal
 import socket
 import threading
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 import uvicorn
 
-from .door import door
+from .connection_limits import limited_connections
 from .limits import Limits
 from .server_log import log
-from .shutdown import Shutdown
+from .worker import Worker
 
+JOIN = 2.0  # seconds beyond its grace in which the worker's thread has to end
 DONE, FAILED, STUCK, INTERRUPTED = 0, 1, 70, 130
 KEPT = 20  # seconds for the next request of a connection; clients that keep theirs for 5 never ask one that just closes
 # Seconds after the grace: who still waits is told by the event loop, connections are cut, the process is ended.
 TELL, CUT, LAST = 1.0, 2.0, 4.5
 
 
+@dataclass(frozen=True)
+class Shutdown:
+    """The worker behind an application, and the seconds that its requests have left when the server shuts down."""
+
+    worker: Worker
+    grace: float
+
+    def join(self, grace: float | None = None) -> bool:
+        """End the worker and wait for that, but not for ever; whether it has ended."""
+        return self.worker.stop(self.grace if grace is None else grace, JOIN)
+
+
 def configured(app: Any, limits: Limits, grace: float, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Config:
-    """How uvicorn is to run an application: behind our door, which counts connections, and quiet."""
+    """How uvicorn is to run an application: with limits of connections, and quiet."""
     return uvicorn.Config(
         app,
         host=host,
         port=port,
-        http=door(limits),
+        http=limited_connections(limits),
         ws="none",
         log_config=None,
         access_log=False,

@@ -1,4 +1,4 @@
-"""The journal: one line of JSON on stderr for whatever happens, never with a prompt or an answer in it."""
+"""The log: one line of JSON on stderr for whatever happens, never with a prompt or an answer in it."""
 
 from __future__ import annotations
 

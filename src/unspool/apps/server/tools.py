@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ...core.errors import BadRequest
-from ...models.dialogue import CALL, CALLED
+from ...models.chat import CALL, CALLED
 from ...rules.constrain import Constraint, Form, JsonSchema, Unless, Woven, json_schema
 from ...rules.constrain.form import FormVocabulary
 from ...rules.constrain.within import in_time
@@ -91,7 +91,6 @@ class Calling(Form):
     rule: str
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The calls over these tokens."""
         heads = [json.dumps(f'\n{{"name": "{function.name}", "arguments": ') for function in self.functions]
         tail = json.dumps(f"}}\n{CALLED}")
         calls = "\n    | ".join(f"{head} @f{i} {tail}" for i, head in enumerate(heads))
@@ -110,7 +109,6 @@ class TimelyCall(Form):
     most: int
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The call over these tokens, in time."""
         fitted = self.call.fit(words)
         if (found := in_time(fitted, self.most, min(self.most, REACH), words)) is not None:
             return found

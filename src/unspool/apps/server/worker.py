@@ -18,10 +18,8 @@ from ...rules.constrain.matcher import tongue
 from ...runtime.engine.engine import Engine
 from .compile_queue import CompileQueue
 from .limits import Limits
-from .queue import Queue
 from .server_log import places
-from .server_request import ServerRequest
-from .worker_events import Failed
+from .server_request import Failed, Queue, ServerRequest
 
 BEGUN = 4  # requests that are read before the next step, so that those who write wait for a few of them at most
 PATIENCE = 60.0  # seconds beyond its grace in which a thread may finish the forward it is in
@@ -33,9 +31,9 @@ class ShuttingDown(UnspoolError):
 
 
 class Worker:
-    """Runs errands, as many at a time as `limits.parallel` texts and the cache allow; small ones may pass large ones.
+    """Runs requests, as many at a time as `limits.parallel` texts and the cache allow; small ones may pass large ones.
 
-    Every errand is handed to the engine as soon as it has come, and waits there to be let in (see `Shares`).
+    Every request is handed to the engine as soon as it has come, and waits there to be let in (see `Shares`).
     `submit` and `drop` may be called from any thread and never wait for a forward. Grammars are compiled beside it (see
     `CompileQueue`), so that nobody's text waits for another's schema; all else about the model happens in the
     worker's own thread: tokens, masks, forwards. What goes wrong with a request is told to that request alone;
@@ -94,30 +92,30 @@ class Worker:
         """Begin to take requests."""
         self._thread.start()
 
-    def submit(self, errand: ServerRequest) -> None:
+    def submit(self, request: ServerRequest) -> None:
         """Hand over a request; Busy if too many wait already."""
         with self._turn:
             self._refuse_unready()
-            self.waiting.add(errand)
-            self._new.append(errand)
+            self.waiting.add(request)
+            self._new.append(request)
             self._turn.notify()
 
-    def fit(self, errand: ServerRequest) -> Future[None]:
+    def fit(self, request: ServerRequest) -> Future[None]:
         """Fit the form of a request that is to be handed over; Busy if too many wait for that."""
         with self._turn:
             self._refuse_unready()
-        return self.fitting.submit(errand, partial(errand.fit, self.lm), errand.size)
+        return self.fitting.submit(request, partial(request.fit, self.lm), request.size)
 
     def prepare(self) -> None:
         """Have ready what the first grammar would need, in the background: else everybody would wait for that."""
         Thread(target=self._prepare, name="unspool-prepare", daemon=True).start()
 
-    def drop(self, errand: ServerRequest) -> None:
+    def drop(self, request: ServerRequest) -> None:
         """Nobody wants this request any more: free all it holds, before the next forward. Dropping twice is fine."""
-        self.fitting.drop(errand)
+        self.fitting.drop(request)
         with self._turn:
-            self.waiting.remove(errand)
-            self._dropped.append(errand)
+            self.waiting.remove(request)
+            self._dropped.append(request)
             self._turn.notify()
 
     def close(self, grace: float) -> None:
@@ -130,8 +128,8 @@ class Worker:
 
     def abandon(self) -> None:
         """Tell all who still wait that nothing more will come, where the thread has not come round to it."""
-        for errand in [*self.live, *self.waiting]:
-            errand.tell([Failed(ShuttingDown(GIVEN_UP))])
+        for request in [*self.live, *self.waiting]:
+            request.tell([Failed(ShuttingDown(GIVEN_UP))])
 
     def stop(self, grace: float, patience: float = PATIENCE) -> bool:
         """Close, end what is left after `grace` seconds, and end the thread; False if it hangs for `patience` more.
@@ -171,9 +169,9 @@ class Worker:
     def _run(self) -> None:
         while True:
             came = self._heard()
-            for errand in came:
+            for request in came:
                 self._beat = monotonic()
-                self._begin(errand)
+                self._begin(request)
             self._beat = monotonic()
             if self._until is not None and (monotonic() >= self._until or not (self.live or self.waiting)):
                 break
@@ -182,8 +180,8 @@ class Worker:
                 self._step()
         with self._turn:
             left = [*self.live, *self.waiting.clear()]
-        for errand in left:
-            self._leave(errand, ShuttingDown(GIVEN_UP))
+        for request in left:
+            self._leave(request, ShuttingDown(GIVEN_UP))
 
     def _heard(self) -> list[ServerRequest]:
         """Wait for something to do; forget what was dropped, and return who comes next."""
@@ -193,21 +191,21 @@ class Worker:
                 self._turn.wait()
             self._idle, self._beat = False, monotonic()
             dropped, self._dropped = self._dropped, []
-        for errand in dropped:
-            if errand in self.live or errand in self._begun:
-                self._leave(errand, None)
+        for request in dropped:
+            if request in self.live or request in self._begun:
+                self._leave(request, None)
         with self._turn:
             there = set(self.waiting) if self._new else set()
-            new = [errand for errand in self._new if errand in there]
+            new = [request for request in self._new if request in there]
             self._new = new[BEGUN:]
             return new[:BEGUN]
 
-    def _begin(self, errand: ServerRequest) -> None:
-        self._begun[errand] = None
+    def _begin(self, request: ServerRequest) -> None:
+        self._begun[request] = None
         try:
-            errand.begin(self.lm, self.engine)
+            request.begin(self.lm, self.engine)
         except Exception as error:
-            self._leave(errand, error)
+            self._leave(request, error)
 
     def _let_in(self) -> None:
         """Let the engine choose who goes on living in it, before anybody writes: a client first hears that it began."""
@@ -215,52 +213,52 @@ class Worker:
             self.engine.admit()
         except Exception as error:
             self._renew(error)
-        for errand in [errand for errand in self._begun if errand.entered]:
-            del self._begun[errand]
-            self.live[errand] = None
+        for request in [request for request in self._begun if request.entered]:
+            del self._begun[request]
+            self.live[request] = None
             with self._turn:
-                self.waiting.take(errand)
-            errand.enter()
+                self.waiting.take(request)
+            request.enter()
 
     def _step(self) -> None:
         try:
             self.engine.step()
         except Exception as error:  # not of one request: those end by themselves
             self._renew(error)
-        for errand in list(self.live):
-            errand.look(self.engine)
-            if not errand.open:
-                self._leave(errand, None)
+        for request in list(self.live):
+            request.look(self.engine)
+            if not request.open:
+                self._leave(request, None)
 
-    def _leave(self, errand: ServerRequest, error: Exception | None) -> None:
+    def _leave(self, request: ServerRequest, error: Exception | None) -> None:
         """Let a request go, with an error if it is told one."""
-        errand.drop(self.engine)
-        for writer in errand.writers:
+        request.drop(self.engine)
+        for writer in request.writers:
             self.total += _counted(writer.job.trace)
             if isinstance(writer.job.error, RankLost):
                 self.lost = str(writer.job.error)
-        self.live.pop(errand, None)
-        self._begun.pop(errand, None)
+        self.live.pop(request, None)
+        self._begun.pop(request, None)
         with self._turn:
-            self.waiting.remove(errand)
+            self.waiting.remove(request)
         if error is not None:
-            errand.tell([Failed(error)])
+            request.tell([Failed(error)])
 
     def _renew(self, error: Exception) -> None:
         """Start again with an empty engine; everybody who was let into the old one is told why."""
         old, self.engine = self.engine, self._made()
         with self._turn:
             self._new = [*self._begun, *self._new]
-        for errand in self._begun:
-            errand.return_to_queue(old)
+        for request in self._begun:
+            request.return_to_queue(old)
         self._begun.clear()
-        for errand in list(self.live):
-            for writer in errand.writers:
+        for request in list(self.live):
+            for writer in request.writers:
                 with suppress(Exception):  # it may stand neither in the queue nor among the living
                     old.cancel(writer.job)
                 for session in writer.job.sessions.values():
                     session.close()
-            self._leave(errand, error)
+            self._leave(request, error)
 
 
 def _counted(trace: Trace) -> Trace:

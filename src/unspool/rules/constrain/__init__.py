@@ -8,76 +8,27 @@ from ...core.lazy import lazily
 
 if TYPE_CHECKING:
     from .asap import Asap as Asap
-    from .awrs import AdaptiveRejection as AdaptiveRejection
-    from .awrs import Awrs as Awrs
-    from .awrs import FullMask as FullMask
-    from .awrs import Geometric as Geometric
-    from .awrs import Propose as Propose
-    from .awrs import Recursive as Recursive
+    from .awrs import AdaptiveRejection as AdaptiveRejection, Awrs as Awrs, FullMask as FullMask, Geometric as Geometric
+    from .awrs import Propose as Propose, Recursive as Recursive
     from .cars import Cars as Cars
-    from .combine import AllOf as AllOf
-    from .combine import AnyOf as AnyOf
-    from .combine import Followed as Followed
-    from .constraint import Constrained as Constrained
-    from .constraint import Constraint as Constraint
-    from .constraint import State as State
-    from .context_free import Cfg as Cfg
-    from .context_free import cfg as cfg
+    from .combine import AllOf as AllOf, AnyOf as AnyOf, Followed as Followed
+    from .constraint import Constrained as Constrained, Constraint as Constraint, State as State
+    from .context_free import Cfg as Cfg, cfg as cfg
     from .form import Form as Form
     from .futures import Futures as Futures
-    from .grammars import Grammar as Grammar
-    from .grammars import Regex as Regex
-    from .grammars import grammar as grammar
-    from .grammars import regex as regex
+    from .grammars import Grammar as Grammar, Regex as Regex, grammar as grammar, regex as regex
     from .itemset import ItemSet as ItemSet
-    from .lexical import Keywords as Keywords
-    from .lexical import keywords as keywords
-    from .potential import Potential as Potential
-    from .potential import UnboundPotential as UnboundPotential
-    from .predicates import Predicate as Predicate
-    from .predicates import predicate as predicate
-    from .schema import JsonSchema as JsonSchema
-    from .schema import Report as Report
-    from .schema import json_schema as json_schema
-    from .sentinel_form import Sentinels as Sentinels
-    from .sentinel_form import sentinels as sentinels
-    from .static import Shelf as Shelf
-    from .static import Static as Static
-    from .trie import Choices as Choices
-    from .trie import choices as choices
-    from .unless_form import Unless as Unless
-    from .unless_form import unless as unless
-    from .until_form import Until as Until
-    from .until_form import until as until
+    from .lexical import Keywords as Keywords, keywords as keywords
+    from .potential import Potential as Potential, UnboundPotential as UnboundPotential
+    from .predicates import Predicate as Predicate, predicate as predicate
+    from .schema import JsonSchema as JsonSchema, Report as Report, json_schema as json_schema
+    from .sentinel_form import Sentinels as Sentinels, sentinels as sentinels
+    from .static import Shelf as Shelf, Static as Static
+    from .trie import Choices as Choices, choices as choices
+    from .unless_form import Unless as Unless, unless as unless
+    from .until_form import Until as Until, until as until
     from .within import Within as Within
-    from .woven import Woven as Woven
-    from .xgrammar import XGrammarSchema as XGrammarSchema
-    from .xgrammar import xgrammar_schema as xgrammar_schema
+    from .schema import Woven as Woven
+    from .xgrammar import XGrammarSchema as XGrammarSchema, xgrammar_schema as xgrammar_schema
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "asap": "Asap",
-        "awrs": "AdaptiveRejection Awrs FullMask Geometric Propose Recursive",
-        "cars": "Cars",
-        "combine": "AllOf AnyOf Followed",
-        "constraint": "Constrained Constraint State",
-        "context_free": "Cfg cfg",
-        "form": "Form",
-        "futures": "Futures",
-        "grammars": "Grammar Regex grammar regex",
-        "itemset": "ItemSet",
-        "lexical": "Keywords keywords",
-        "potential": "Potential UnboundPotential",
-        "predicates": "Predicate predicate",
-        "schema": "JsonSchema Report json_schema",
-        "sentinel_form": "Sentinels sentinels",
-        "static": "Shelf Static",
-        "trie": "Choices choices",
-        "unless_form": "Unless unless",
-        "until_form": "Until until",
-        "within": "Within",
-        "woven": "Woven",
-        "xgrammar": "XGrammarSchema xgrammar_schema",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

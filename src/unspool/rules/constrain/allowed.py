@@ -16,8 +16,7 @@ from ...core.law import NEVER, Drawn, Law
 from ...core.warp.temperature import Temperature
 from ...core.warp.truncate import MinP, TopK
 from ...core.warp.warp import Warp
-from .constraint import State
-from .still import mask_of
+from .constraint import State, mask_of
 
 PATIENCE = 512  # checks of one token's place after which the whole mask is asked for: then it is hardly dearer
 

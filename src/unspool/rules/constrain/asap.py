@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...core.asks import Decoding
-from ...core.chance import Chance
 from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
-from ...core.stop import Stop
-from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, whole
-from .futures import FutureNode, Futures
-from .trying import trying
+from .futures import FutureNode
+from .trying import Trying, fresh
 
 
-def _fresh(text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-    """ASAp with nothing learnt yet, so that every branch of a proof begins alike."""
-    return Asap()(text, chance, warp, stop)
-
-
-@claims(
-    HEURISTIC,
-    trials=lambda rule: [_fresh],
-    paper="2405.21047",
-    systems=("ASAp (grammar-aligned decoding)",),
-)
+@claims(HEURISTIC, trials=lambda rule: [fresh(rule)], paper="2405.21047", systems=("ASAp (grammar-aligned decoding)",))
 @dataclass(frozen=True)
-class Asap:
+class Asap(Trying):
     """Draw x ∝ p(x|u)·θ(ux) among what the constraint allows, θ the share of futures not yet seen to break it.
 
     θ begins at 1, where this is local masking, and only falls: after each text it is summed up anew along its path. A
@@ -41,22 +26,5 @@ class Asap:
     Cost: one forward and one mask per token; a try that fails is lost.
     """
 
-    futures: Futures = field(default_factory=Futures)
-    tries: int = 64
-    rows: int = 0
-
-    def __post_init__(self) -> None:
-        expect(whole(self.tries, 1), "asap:tries", self.tries, "a whole number of texts from 1 on")
-
-    @property
-    def texts(self) -> int:
-        """The prompt and the text being tried."""
-        return 2
-
-    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Draw after `text` until `stop`."""
-        return trying(_weighed, self.futures, self.tries, self.rows, text, chance, warp, stop)
-
-
-def _weighed(law: Law, mask: Tensor, node: FutureNode | None) -> Law:
-    return (node or FutureNode(1.0)).weigh(law, mask)
+    def shaped(self, law: Law, mask: Tensor, node: FutureNode | None) -> Law:
+        return (node or FutureNode(1.0)).weigh(law, mask)

@@ -36,7 +36,6 @@ class Propose(Protocol):
 
     def __call__(self, law: Law, state: State | None, chance: Chance, at: At) -> Weighed:
         """A properly weighted token of `law` under the constraint; its k-th random number is at round k."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,6 @@ class Recursive:
         expect(whole(self.checks, 0), "checks", self.checks, "a whole number of checks, 0 for no limit")
 
     def __call__(self, law: Law, state: State | None, chance: Chance, at: At) -> Weighed:
-        """The first token that is allowed, with the weight of the walk to it."""
         rest, weight = law, 1.0
         for check in count(1):
             if rest.is_empty():
@@ -98,7 +96,6 @@ class Geometric:
         expect(whole(self.refusals, 1), "refusals", self.refusals, "a whole number from 1 on")
 
     def __call__(self, law: Law, state: State | None, chance: Chance, at: At) -> Weighed:
-        """The first token that is allowed, weighed by how many trials the others took."""
         rest, first = law, None
         known: set[int] = set()  # tokens that are allowed
         good = bad = checks = 0
@@ -130,7 +127,6 @@ class AdaptiveRejection:
     geometric: Geometric = Geometric()
 
     def __call__(self, law: Law, state: State | None, chance: Chance, at: At) -> Weighed:
-        """As the law alone decides, so that both stay proper."""
         propose = self.recursive if law.is_empty() or law[law.best] < 2 / 3 else self.geometric
         return propose(law, state, chance, at)
 
@@ -151,7 +147,6 @@ class FullMask:
         expect(0 < self.power < math.inf, "power", self.power, "a finite number above 0; 1 is the law itself")
 
     def __call__(self, law: Law, state: State | None, chance: Chance, at: At) -> Weighed:
-        """A token that is allowed, and how much is."""
         sharp = law if self.power == 1 else Law(law.scores * self.power)
         some = sharp if state is None else sharp.only(state.mask().to(sharp.scores.device))
         if some.is_empty():
@@ -160,12 +155,7 @@ class FullMask:
         return Weighed(some.draw(chance, at).token, weight, 1)
 
 
-@claims(
-    LAW,
-    trials=lambda rule: [rule()],
-    paper="2504.05410",
-    systems=("AWRS (one token, unweighted)",),
-)
+@claims(LAW, trials=lambda rule: [rule()], paper="2504.05410", systems=("AWRS (one token, unweighted)",))
 @dataclass(frozen=True)
 class Awrs:
     """Draw tokens without replacement until the request's constraint allows one: local masking without the mask.
@@ -186,7 +176,6 @@ class Awrs:
     """
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode after `text` until `stop`."""
         tail = stop.start()
         found = order(warp)
         ranks = Ranks.of(found.after)

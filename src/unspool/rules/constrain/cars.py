@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...core.asks import Decoding
-from ...core.chance import Chance
 from ...core.claim import LAW, About, claims
 from ...core.law import Law
-from ...core.stop import Stop
-from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, whole
-from .futures import FutureNode, Futures
-from .trying import trying
-
-
-def _fresh(text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-    """CARS with nothing learnt yet, so that every branch of a proof begins alike."""
-    return Cars()(text, chance, warp, stop)
+from .futures import FutureNode
+from .trying import Trying, fresh
 
 
 @claims(
     LAW,
-    trials=lambda rule: [_fresh],
+    trials=lambda rule: [fresh(rule)],
     about=About(conditioned=True),
     note="of the model given that the whole text meets the constraint",
     paper="2510.01902",
     systems=("CARS (constrained adaptive rejection sampling)",),
 )
 @dataclass(frozen=True)
-class Cars:
+class Cars(Trying):
     """Draw from p itself where nothing is known and from p·θ where something is; begin anew if the text is not allowed.
 
     Where a beginning was tried before, x ∝ p(x|u)·θ(ux). The θ along a path cancel, so a whole text that meets the
@@ -44,22 +34,7 @@ class Cars:
     the last tries of a request have read is not read again.
     """
 
-    futures: Futures = field(default_factory=Futures)
     tries: int = 256
-    rows: int = 0
 
-    def __post_init__(self) -> None:
-        expect(whole(self.tries, 1), "cars:tries", self.tries, "a whole number of texts from 1 on")
-
-    @property
-    def texts(self) -> int:
-        """The prompt and the text being tried."""
-        return 2
-
-    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Draw after `text` until `stop`."""
-        return trying(_free, self.futures, self.tries, self.rows, text, chance, warp, stop)
-
-
-def _free(law: Law, mask: Tensor, node: FutureNode | None) -> Law:
-    return law if node is None else node.weigh(law, mask)
+    def shaped(self, law: Law, mask: Tensor, node: FutureNode | None) -> Law:
+        return law if node is None else node.weigh(law, mask)

@@ -8,9 +8,8 @@ from functools import cached_property
 
 from torch import Tensor
 
-from .constraint import Constraint, State
+from .constraint import Constraint, State, dead, over
 from .form import FormVocabulary
-from .still import dead, over
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,6 @@ class CheckedConstraint:
     words: FormVocabulary
 
     def start(self) -> State:
-        """Nothing written yet."""
         return _Checked(self.constraint.start(), b"", self)
 
 

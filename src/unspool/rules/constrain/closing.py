@@ -87,7 +87,6 @@ class WantsTexts(Protocol):
 
     def wants(self) -> Sequence[bytes]:
         """What may be written from here on to come nearer to an end; one of them, or one after the other."""
-        ...
 
 
 def wanted(*states: State) -> list[bytes]:

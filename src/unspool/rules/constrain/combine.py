@@ -10,9 +10,8 @@ from operator import or_
 from torch import Tensor
 
 from .closing import wanted
-from .constraint import Constraint, State
+from .constraint import Constraint, State, dead, mask_of, over
 from .form import Form, FormVocabulary
-from .still import dead, mask_of, over
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,6 @@ class AllOf(Form):
     second: Form
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """Both over these tokens."""
         return And(self.first.fit(words), self.second.fit(words))
 
 
@@ -39,7 +37,6 @@ class AnyOf(Form):
     second: Form
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """Either over these tokens."""
         return Or((self.first.fit(words), self.second.fit(words)), words)
 
 
@@ -51,7 +48,6 @@ class Followed(Form):
     second: Form
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """One after the other over these tokens."""
         return Then(self.first.fit(words), self.second.fit(words), words)
 
 
@@ -63,7 +59,6 @@ class And:
     second: Constraint
 
     def start(self) -> State:
-        """Both at their beginning."""
         return _And(self.first.start(), self.second.start())
 
 
@@ -82,7 +77,6 @@ class _And:
         return self.first.allows(token) and self.second.allows(token)
 
     def forced(self) -> tuple[int, ...]:
-        """What one of them forces, as far as the other allows it."""
         for one, other in ((self.first, self.second), (self.second, self.first)):
             if tokens := one.forced():
                 states = _along(other, tokens)
@@ -105,7 +99,6 @@ class Or:
     words: FormVocabulary
 
     def start(self) -> State:
-        """All at their beginning."""
         return _Or(tuple(part.start() for part in self.parts), self.words)
 
 
@@ -125,7 +118,6 @@ class _Or:
         return any(state.allows(token) for state in self.live)
 
     def forced(self) -> tuple[int, ...]:
-        """What all that are left force alike."""
         each = [state.forced() for state in self.live]
         return tuple(tokens[0] for tokens in takewhile(lambda t: len(set(t)) == 1, zip(*each, strict=False)))
 
@@ -145,7 +137,6 @@ class Then:
     words: FormVocabulary
 
     def start(self) -> State:
-        """The first at its beginning; and the second too, if the first may be empty."""
         return _then(self.first.start(), (), self)
 
 
@@ -178,7 +169,6 @@ class _Then:
         return first or any(state.allows(token) for state in self.seconds)
 
     def forced(self) -> tuple[int, ...]:
-        """What the only one that is left forces."""
         states = [self.first] if self.first is not None else []
         states += self.seconds
         eos = self.whole.words.eos
@@ -198,7 +188,6 @@ def _then(first: State | None, seconds: tuple[State, ...], whole: Then) -> _Then
 
 
 def _along(state: State, tokens: tuple[int, ...]) -> list[State]:
-    """The states before each of these tokens."""
     states = [state]
     for token in tokens[:-1]:
         states.append(states[-1].step(token))

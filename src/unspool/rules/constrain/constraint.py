@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from ...core.canvas import Canvas
+from ...core.canvas import Binding, Canvas
 from ...core.errors import EmptyLaw
 from ...core.law import NEVER, Law
 from ...core.stop import Stop
@@ -19,6 +19,7 @@ from .. import unmask
 
 if TYPE_CHECKING:
     from ...loops.guard import Guard
+    from .form import FormVocabulary
 
 
 NOTHING_FITS = (
@@ -32,23 +33,18 @@ class State(Protocol):
 
     def step(self, token: int) -> State:
         """The state after one more token; after one that is not allowed, a state that allows none."""
-        ...
 
     def mask(self) -> Tensor:
         """Which tokens may follow, bool [vocab] on the CPU; an end-of-text token only where the text may end."""
-        ...
 
     def allows(self, token: int) -> bool:
         """True if this token may follow; cheaper than the mask."""
-        ...
 
     def forced(self) -> tuple[int, ...]:
         """Tokens that must follow in this very spelling, as far as that is known; () if there is a choice."""
-        ...
 
     def complete(self) -> bool:
         """True if the text may end here."""
-        ...
 
 
 class Binds(ABC):
@@ -70,7 +66,6 @@ class Constraint(Protocol):
 
     def start(self) -> State:
         """The state before the first token."""
-        ...
 
 
 @runtime_checkable
@@ -79,11 +74,10 @@ class CanvasConstraint(Protocol):
 
     def filled(self, text: Sequence[int]) -> tuple[int, ...] | None:
         """The text with its holes filled so that it meets the constraint; None if there is no way."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
-class Constrained(Mask):
+class Constrained(Mask, Binding):
     """The law given that the next token leaves the constraint a way to be met: local masking.
 
     Every text that comes out meets the constraint; how likely each is differs from the model's own law given that it is
@@ -97,11 +91,9 @@ class Constrained(Mask):
         return self.constraint.start()
 
     def step(self, state: Any, token: int) -> Any:
-        """The constraint's state after one more token."""
         return state.step(token)
 
     def __call__(self, state: Any, law: Law) -> Law:
-        """The law given that the token is allowed."""
         scores = law.scores
         if isinstance(state, Binds) and scores.device.type == "cpu":
             return Bound(state.bind(scores))
@@ -116,7 +108,6 @@ class Constrained(Mask):
         return EmptyLaw(NOTHING_FITS)
 
     def guard(self, canvas: Canvas, stop: Stop) -> Guard:
-        """What keeps a canvas to the constraint, by looking for a whole text that still meets it."""
         return unmask.Lave.of(self.constraint, canvas, stop)
 
 
@@ -130,10 +121,49 @@ class Bound(Law):
     """What a constraint leaves of a law; where that is nothing, whoever asks for a token is told why."""
 
     def temper(self, temperature: float) -> Law:
-        """Still bound, so that the reason is not lost."""
         return super().temper(temperature) if temperature == 0 else Bound(self.scores / temperature)
 
     def _refuse_unusable(self, value: float) -> None:
         if value == NEVER:
             raise EmptyLaw(NOTHING_FITS)
         super()._refuse_unusable(value)
+
+
+@dataclass(frozen=True)
+class Still:
+    """After the end: only `tokens` may follow, and change nothing. Without any, the text can no longer be met."""
+
+    size: int
+    tokens: frozenset[int] = frozenset()
+
+    def step(self, token: int) -> Still:
+        return self if token in self.tokens else Still(self.size)
+
+    def mask(self) -> Tensor:
+        return mask_of(self.size, self.tokens)
+
+    def allows(self, token: int) -> bool:
+        return token in self.tokens
+
+    def forced(self) -> tuple[int, ...]:
+        return tuple(self.tokens) if len(self.tokens) == 1 else ()
+
+    def complete(self) -> bool:
+        return bool(self.tokens)
+
+
+def over(words: FormVocabulary) -> Still:
+    """The state of a text that has ended."""
+    return Still(words.size, words.eos)
+
+
+def dead(words: FormVocabulary) -> Still:
+    """The state of a text that breaks its constraint."""
+    return Still(words.size)
+
+
+def mask_of(size: int, tokens: frozenset[int] | tuple[int, ...]) -> Tensor:
+    """The mask that allows these tokens and no other."""
+    mask = torch.zeros(size, dtype=torch.bool)
+    mask[list(tokens)] = True
+    return mask

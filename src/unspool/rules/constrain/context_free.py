@@ -12,10 +12,9 @@ from torch import Tensor
 from ...core.canvas import HOLE
 from ...core.errors import BadRequest
 from ...core.warp.warp_limits import expect
-from .constraint import Constraint, State
+from .constraint import Constraint, State, dead, over
 from .form import Form, FormVocabulary
 from .holes import LetterEdge, Rules, normal
-from .still import dead, over
 
 MOST = 4096  # bytes of all tokens together: a hole is an automaton of about this many states
 
@@ -34,7 +33,6 @@ class Cfg(Form):
     rules: tuple[tuple[str, tuple[str, ...]], ...]
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The grammar over these tokens."""
         size = sum(len(words.piece(token)) for token in range(words.size))
         if size > MOST:
             raise BadRequest(
@@ -73,7 +71,6 @@ class BoundGrammar:
     words: FormVocabulary
 
     def start(self) -> State:
-        """Nothing written yet."""
         return GrammarPrefix(self, ())
 
     def filled(self, text: Sequence[int], open_end: bool = False) -> tuple[int, ...] | None:
@@ -124,29 +121,24 @@ class GrammarPrefix:
     tokens: tuple[int, ...]
 
     def step(self, token: int) -> State:
-        """One token more."""
         words = self.of.words
         if not self.allows(token):
             return dead(words)
         return over(words) if token in words.eos else GrammarPrefix(self.of, (*self.tokens, token))
 
     def mask(self) -> Tensor:
-        """Every token is tried."""
         return self._mask
 
     def allows(self, token: int) -> bool:
-        """True if some text of the language begins like this."""
         if token in self.of.words.eos:
             return self.complete()
         return bool(self.of.words.piece(token)) and self.of.filled((*self.tokens, token), open_end=True) is not None
 
     def forced(self) -> tuple[int, ...]:
-        """The only token that may follow, if it is the only one."""
         allowed: list[int] = self._mask.nonzero().flatten().tolist()
         return tuple(allowed) if len(allowed) == 1 else ()
 
     def complete(self) -> bool:
-        """True if this is a text of the language."""
         return self.of.filled(self.tokens) is not None
 
     @cached_property

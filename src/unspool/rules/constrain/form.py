@@ -15,20 +15,16 @@ class FormVocabulary(Protocol):
     @property
     def size(self) -> int:
         """How many tokens there are."""
-        ...
 
     @property
     def eos(self) -> frozenset[int]:
         """The tokens that end a text."""
-        ...
 
     def piece(self, token: int) -> bytes:
         """The bytes of a token, b"" for control tokens."""
-        ...
 
     def encode(self, text: str, special: bool = True) -> tuple[int, ...]:
         """The tokens of a text."""
-        ...
 
     def __hash__(self) -> int: ...
 
@@ -43,7 +39,6 @@ class Form(Protocol):
 
     def fit(self, words: FormVocabulary) -> Constraint:
         """The constraint over these tokens; BadRequest if nothing can meet it or it cannot be enforced."""
-        ...
 
     def __and__(self, other: Form) -> Form:
         return constrain.AllOf(self, other)

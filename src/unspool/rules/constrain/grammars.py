@@ -27,7 +27,6 @@ class Regex(Form):
         refuse_half_characters("regex", self.pattern)
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The expression over these tokens."""
         grammar = engine().LLMatcher.grammar_from_regex(self.pattern)
         return tongue(words).compile(grammar, f"the regular expression {_short(self.pattern)!r}")
 
@@ -47,7 +46,6 @@ class Grammar(Form):
         refuse_half_characters("grammar", self.source)
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The grammar over these tokens."""
         llguidance = engine()
         from llguidance.gbnf_to_lark import any_to_lark
 

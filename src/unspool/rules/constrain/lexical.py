@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from ...core.warp.warp_limits import expect
-from .constraint import State
+from .constraint import State, dead, over
 from .form import Form, FormVocabulary
-from .still import dead, over
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,6 @@ class Keywords(Form):
         object.__setattr__(self, "clauses", clauses)
 
     def fit(self, words: FormVocabulary) -> Lexical:
-        """The clauses over these tokens."""
         return Lexical(tuple(tuple(phrase.encode() for phrase in clause) for clause in self.clauses), words)
 
 
@@ -56,7 +54,6 @@ class Lexical:
         self.all = (1 << len(clauses)) - 1
 
     def start(self) -> State:
-        """Nothing found yet."""
         return ClauseState(self, 0, 0)
 
     def read(self, node: int, have: int, data: bytes) -> tuple[int, int]:
@@ -126,30 +123,24 @@ class ClauseState:
     have: int
 
     def step(self, token: int) -> State:
-        """After the bytes of one more token."""
         words = self.of.words
         if token in words.eos:
             return over(words) if self.complete() else dead(words)
         return ClauseState(self.of, *self.of.read(self.node, self.have, words.piece(token)))
 
     def mask(self) -> Tensor:
-        """Everything; an end only if all clauses hold."""
         return self.of.free if self.complete() else self.of.unfinished
 
     def allows(self, token: int) -> bool:
-        """True but for an end that comes too soon."""
         return token not in self.of.words.eos or self.complete()
 
     def forced(self) -> tuple[int, ...]:
-        """Nothing ever is."""
         return ()
 
     def wants(self) -> Sequence[bytes]:
-        """What is missing of every phrase of a clause that does not hold yet."""
         return [phrase[self.of.under_way(self.node, phrase) :] for phrase in self.of.unmet(self.have)]
 
     def complete(self) -> bool:
-        """True if all clauses hold."""
         return self.have == self.of.all
 
 

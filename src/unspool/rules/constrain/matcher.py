@@ -11,9 +11,8 @@ from torch import Tensor
 
 from ...core.errors import BadRequest, MissingExtra
 from .bits import Bits, MaskCache
-from .constraint import Binds, State
+from .constraint import Binds, State, dead, over
 from .form import FormVocabulary, spelt
-from .still import dead, over
 from .trial import try_first
 
 if TYPE_CHECKING:
@@ -50,11 +49,9 @@ class VocabularyReader(Protocol):
     @property
     def words(self) -> FormVocabulary:
         """The vocabulary."""
-        ...
 
     def bits(self, matcher: Any) -> Bits:
         """Which tokens may follow where this matcher stands."""
-        ...
 
 
 class Tongue:
@@ -72,7 +69,6 @@ class Tongue:
         self._masks = MaskCache(words.size)
 
     def bits(self, matcher: LLMatcher) -> Bits:
-        """Which tokens may follow where this matcher stands."""
         return self._masks.read(lambda bits: matcher.unsafe_compute_mask_ptr(bits.data_ptr(), bits.nbytes))
 
     def compile(self, grammar: str, named: str) -> Compiled:
@@ -111,7 +107,6 @@ class Compiled:
         self.spent = False  # a text went beyond the limits, which leaves every copy of its matcher unusable
 
     def start(self) -> State:
-        """The state before the first token, with a matcher of its own."""
         if self.spent:
             self._matcher, self.spent = self._fresh(), False
         return Cursor(self._tongue, self._matcher.deep_copy(), self).path[0]
@@ -145,18 +140,15 @@ class MatcherState(Binds):
         self.ahead: tuple[int, ...] | None = None  # what must follow, once it is known
 
     def step(self, token: int) -> State:
-        """The prefix with one more token."""
         words = self.cursor.tongue.words
         if token in words.eos:
             return over(words) if self.complete() else dead(words)
         return MatcherState(self.cursor, self, token)
 
     def mask(self) -> Tensor:
-        """Which tokens may follow."""
         return self.cursor.bits(self).mask()
 
     def bind(self, scores: Tensor) -> Tensor:
-        """The same, applied to scores on a CPU: −∞ for what may not follow."""
         return self.cursor.bits(self).bind(scores)
 
     def octets(self) -> Tensor:
@@ -164,17 +156,14 @@ class MatcherState(Binds):
         return self.cursor.bits(self).octets
 
     def allows(self, token: int) -> bool:
-        """True if this token may follow."""
         if token in self.cursor.tongue.words.eos:
             return self.complete()
         return self.cursor.move(self) and self.cursor.can_read(token)
 
     def forced(self) -> tuple[int, ...]:
-        """Tokens that must follow."""
         return self.cursor.forced(self)
 
     def complete(self) -> bool:
-        """True if the text may end here."""
         return self.cursor.move(self) and bool(self.cursor.matcher.is_accepting())
 
 

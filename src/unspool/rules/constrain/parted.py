@@ -15,8 +15,7 @@ from ...core.warp.penalise import Generated, LogitBias, Repetition
 from ...core.warp.temperature import Temperature
 from ...core.warp.warp import Both, Same, Warp
 from .combine import And
-from .constraint import Constrained, Constraint, State
-from .still import mask_of
+from .constraint import Constrained, Constraint, State, mask_of
 
 COMMUTING = (Same, LogitBias, Repetition, Generated, NoRepeatNgram, BadWords, MinTokens, Forbid)
 """Warps that change the score of each token by itself: the same, whether other tokens were masked before or are after.
@@ -104,7 +103,6 @@ class Timely:
     most: int
 
     def start(self) -> State:
-        """The state before the first token."""
         return _Timely(self.constraint.start(), self.ends, self.most)
 
 

@@ -24,7 +24,6 @@ class UnboundPotential(Protocol):
 
     def over(self, stop: Stop) -> Potential:
         """The potential of texts that end where this stop says."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from ...core.errors import BadRequest
 from ...core.warp.warp_limits import expect
-from .constraint import Constraint, State
+from .constraint import Constraint, State, dead, over
 from .form import Form, FormVocabulary
-from .still import dead, over
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,6 @@ class Predicate(Form):
         expect(called, "ends", self.ends, "None, or a function from a text to True or False")
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The condition over these tokens."""
         return BoundPredicate(self, words)
 
     def ask(self, question: Callable[[str], bool], text: str) -> bool:
@@ -60,7 +58,6 @@ class BoundPredicate:
     words: FormVocabulary
 
     def start(self) -> State:
-        """The empty text."""
         return Said(self, b"")
 
 
@@ -72,18 +69,15 @@ class Said:
     data: bytes
 
     def step(self, token: int) -> State:
-        """The text with one more token."""
         words = self.of.words
         if not self.allows(token):
             return dead(words)
         return over(words) if token in words.eos else Said(self.of, self.data + words.piece(token))
 
     def mask(self) -> Tensor:
-        """Every token is tried."""
         return self._mask
 
     def allows(self, token: int) -> bool:
-        """True if the text holds with this token."""
         if token in self.of.words.eos:
             return self.complete()
         piece = self.of.words.piece(token)
@@ -91,7 +85,6 @@ class Said:
         return text is not None and self.of.predicate.ask(self.of.predicate.holds, text)
 
     def forced(self) -> tuple[int, ...]:
-        """Not known."""
         return ()
 
     def complete(self) -> bool:

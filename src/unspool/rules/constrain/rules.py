@@ -87,7 +87,6 @@ class _Reader:
         self._body, self._nodes, self._graph, self._at = body, nodes, graph, 0
 
     def whole(self) -> int:
-        """All of it."""
         node = self._alternatives()
         if self._at < len(self._body):
             raise _Unknown

@@ -16,8 +16,7 @@ from .finite import endless
 from .form import Form, FormVocabulary
 from .keyword import ENFORCED, FORMATS, KNOWN_FORMATS, SILENT, UNENFORCED, idle, inside, pointless, reference_alone
 from .matcher import engine, tongue
-from .relaxing import COUNTED, Use, relax
-from .schema_formats import checker, spell_out
+from .schema_formats import COUNTED, Use, checker, relax, spell_out
 from .trial import try_first
 
 UNTOLD = ("format",)  # what no check at the end could tell either: jsonschema lets most formats pass
@@ -59,7 +58,6 @@ class JsonSchema(Form):
     space: str = SPACE
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The schema over these tokens."""
         checked = self.report.checked
         compiled = tongue(words).compile(self.enforceable(), "the JSON schema")
         return CheckedConstraint(compiled, validator(self.source, words, checked), words) if checked else compiled
@@ -227,3 +225,22 @@ def validator(source: str, words: FormVocabulary, checked: Sequence[Use] = ()) -
             return False
 
     return valid
+
+
+@dataclass(frozen=True)
+class Woven(Form):
+    """The whole text is derived from rules in Lark's notation; `@name` is JSON that the schema of that name accepts.
+
+    As one grammar, so that a token may reach from the rules into the JSON, and references inside a schema mean that
+    schema. Cost: milliseconds to compile for each schema, tens of microseconds per mask.
+    """
+
+    source: str
+    schemas: tuple[tuple[str, JsonSchema], ...]
+
+    def fit(self, words: FormVocabulary) -> Constraint:
+        grammars = [{"name": "rules", "lark_grammar": self.source}]
+        for name, schema in self.schemas:
+            (part,) = json.loads(schema.enforceable())["grammars"]
+            grammars.append({**part, "name": name})
+        return tongue(words).compile(json.dumps({"grammars": grammars}), "the grammar with its schemas")

@@ -34,7 +34,6 @@ class Sentinels(Form):
         return f"TL;DR:{self.mark.format(0)}{gaps}" + (f" | {document}" if document else "")
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The order of the sentinels over these tokens."""
         marks = [self.mark.format(i) for i in range(len(self.words) + 2)]
         parts: list[Form] = [choices(marks[0]), *(until(mark) for mark in marks[1:])]
         return reduce(lambda one, other: one.then(other), parts).fit(words)

@@ -89,11 +89,9 @@ class Static(Form):
         expect(device == "cpu", "the item set", f"on {device}", "one on the CPU; a copy elsewhere is for whole batches")
 
     def start(self) -> State:
-        """The root."""
         return ItemPlace(self.items, ROOT)
 
     def fit(self, words: FormVocabulary) -> Static:
-        """The same, if it was made for this vocabulary."""
         stops = frozenset(self.items.stops.tolist())
         fits = (words.size, words.eos) == (self.items.vocab, stops)
         given = f"over {self.items.vocab} tokens with ends {sorted(stops)}"
@@ -110,11 +108,9 @@ class ItemPlace:
     node: int
 
     def step(self, token: int) -> State:
-        """The node below, or nowhere."""
         return ItemPlace(self.items, self._after(token))
 
     def mask(self) -> Tensor:
-        """The tokens below this node, and an end where an item ends."""
         mask = torch.zeros(self.items.vocab, dtype=torch.bool)
         mask[self._below().long()] = True
         if self.complete():
@@ -122,7 +118,6 @@ class ItemPlace:
         return mask
 
     def allows(self, token: int) -> bool:
-        """True if some item goes on with this token."""
         return self._after(token) != DEAD
 
     def forced(self) -> tuple[int, ...]:
@@ -139,7 +134,6 @@ class ItemPlace:
         return tuple(tokens)
 
     def complete(self) -> bool:
-        """True if an item ends here, or has ended."""
         return self.items.may_end(self.node)
 
     def _below(self) -> Tensor:
@@ -179,5 +173,4 @@ class Shelf(Form):
         return old
 
     def fit(self, words: FormVocabulary) -> Static:
-        """The set that is there now."""
         return self._static.fit(words)

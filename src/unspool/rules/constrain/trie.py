@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...core.warp.warp_limits import expect
-from .constraint import Constraint, State
+from .constraint import Constraint, State, dead, mask_of, over
 from .form import Form, FormVocabulary, refuse_half_characters, spelt
-from .still import dead, mask_of, over
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class Choices(Form):
         object.__setattr__(self, "texts", tuple(given))
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The choice over these tokens."""
         return Trie({spelt(text, words) for text in self.texts}, words)
 
 
@@ -56,7 +54,6 @@ class Trie:
             self.ends.add(node)
 
     def start(self) -> State:
-        """The root."""
         return TrieNode(self, 0)
 
 
@@ -68,7 +65,6 @@ class TrieNode:
     at: int
 
     def step(self, token: int) -> State:
-        """The node below, or nowhere."""
         words = self.trie.words
         if token in words.eos and self.complete():
             return over(words)
@@ -76,16 +72,13 @@ class TrieNode:
         return dead(words) if below is None else TrieNode(self.trie, below)
 
     def mask(self) -> Tensor:
-        """The tokens below this node, and an end where a sequence ends."""
         ends = self.trie.words.eos if self.complete() else ()
         return mask_of(self.trie.words.size, (*self.trie.next[self.at], *ends))
 
     def allows(self, token: int) -> bool:
-        """True if some sequence goes on with this token."""
         return token in self.trie.next[self.at] or (token in self.trie.words.eos and self.complete())
 
     def forced(self) -> tuple[int, ...]:
-        """All tokens up to where sequences part, or where one ends."""
         tokens: list[int] = []
         node = self.at
         while len(self.trie.next[node]) == 1 and node not in self.trie.ends:
@@ -94,7 +87,6 @@ class TrieNode:
         return tuple(tokens)
 
     def complete(self) -> bool:
-        """True if a sequence ends here."""
         return self.at in self.trie.ends
 
 

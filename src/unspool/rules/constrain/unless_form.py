@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from ...core.warp.warp_limits import expect
-from .constraint import Constraint, State
+from .constraint import Constraint, State, dead, over
 from .form import Form, FormVocabulary
-from .still import dead, over
 from .until_form import PAST, Waiting
 
 
@@ -30,7 +29,6 @@ class Unless(Form):
         expect(isinstance(self.trigger, str) and self.trigger != "", "unless", self.trigger, "a text that is not empty")
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The trigger and the form over these tokens."""
         return TriggerState(watch(self.trigger.encode(), words), self.form.fit(words))
 
 
@@ -67,7 +65,6 @@ class TriggerState:
     behind: Constraint
 
     def start(self) -> State:
-        """Nothing of the trigger yet."""
         return _Free(self, 0)
 
 

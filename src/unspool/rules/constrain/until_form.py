@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from ...core.warp.warp_limits import expect
-from .constraint import Constraint, State
+from .constraint import Constraint, State, dead, over
 from .form import Form, FormVocabulary
-from .still import dead, over
 
 PAST = -1  # the trigger stands inside a token and not at its end
 
@@ -30,7 +29,6 @@ class Until(Form):
         expect(isinstance(self.trigger, str) and self.trigger != "", "until", self.trigger, "a text that is not empty")
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The trigger over these tokens."""
         return Waiting(self.trigger.encode(), words)
 
 
@@ -51,7 +49,6 @@ class Waiting:
             self._back.append(k + (trigger[k] == trigger[i]))
 
     def start(self) -> State:
-        """Nothing of it yet."""
         return Matched(self, 0)
 
     def read(self, have: int, data: bytes) -> int:
@@ -81,33 +78,27 @@ class Matched:
     have: int
 
     def step(self, token: int) -> State:
-        """After the bytes of one more token."""
         words = self.of.words
         if not self.allows(token):
             return dead(words)
         return over(words) if token in words.eos else Matched(self.of, self.of.read(self.have, words.piece(token)))
 
     def mask(self) -> Tensor:
-        """Whatever does not write past the trigger; behind it, only an end."""
         return over(self.of.words).mask() if self.complete() else self.of.mask(self.have)
 
     def allows(self, token: int) -> bool:
-        """True if it does not write past the trigger, or ends a text that stands at it."""
         words = self.of.words
         if self.complete() or token in words.eos:
             return self.complete() and token in words.eos
         return self.of.read(self.have, words.piece(token)) != PAST
 
     def forced(self) -> tuple[int, ...]:
-        """Nothing ever is."""
         return ()
 
     def wants(self) -> Sequence[bytes]:
-        """The rest of the trigger."""
         return [self.of.trigger[self.have :]]
 
     def complete(self) -> bool:
-        """True if the text stands at the end of the trigger."""
         return self.have == len(self.of.trigger)
 
 

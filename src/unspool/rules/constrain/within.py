@@ -11,9 +11,8 @@ from torch import Tensor
 from ...core.errors import BadRequest
 from ...core.warp.warp_limits import expect, whole
 from .closing import FREE, Closing
-from .constraint import Constraint, State
+from .constraint import Constraint, State, dead, mask_of
 from .form import Form, FormVocabulary
-from .still import dead, mask_of
 
 SLACK = 8  # spare tokens at which a text must be closed
 CAREFUL = 40  # spare tokens from which on nothing new is begun: one bracket can make the way to an end much longer
@@ -39,7 +38,6 @@ class Within(Form):
         expect(whole(self.tokens, 1), "within", self.tokens, "a whole number of tokens from 1 on")
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The form over these tokens, in time."""
         found = in_time(self.form.fit(words), self.tokens, self.tokens, words)
         if found is None:
             raise BadRequest(
@@ -68,7 +66,6 @@ class InTime:
     words: FormVocabulary
 
     def start(self) -> State:
-        """The state before the first token."""
         return _UntilShort(self.constraint.start(), self.most, self.most, self)
 
 

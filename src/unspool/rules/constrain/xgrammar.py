@@ -35,7 +35,6 @@ class XGrammarSchema(Form):
     source: str
 
     def fit(self, words: FormVocabulary) -> Constraint:
-        """The schema over these tokens."""
         return CheckedConstraint(compiled(self.source, words), validator(self.source, words), words)
 
 
@@ -70,7 +69,6 @@ class XgrammarVocabulary:
         self._masks = MaskCache(words.size)
 
     def bits(self, matcher: Any) -> Bits:
-        """Which tokens may follow where this matcher stands."""
         return self._masks.read(matcher.fill)
 
 

@@ -9,18 +9,10 @@ from ...core.lazy import lazily
 if TYPE_CHECKING:
     from ...loops.denoise import Denoise as Denoise
     from ...loops.speculate import Speculate as Speculate
-    from .anyorder import Alike as Alike
-    from .anyorder import AnyOrder as AnyOrder
-    from .anyorder import Copied as Copied
-    from .anyorder import HoleDrafter as HoleDrafter
-    from .anyorder import HoleOrder as HoleOrder
-    from .anyorder import left as left
-    from .anyorder import mixed as mixed
+    from .anyorder import Alike as Alike, AnyOrder as AnyOrder, Copied as Copied, HoleDrafter as HoleDrafter
+    from .anyorder import HoleOrder as HoleOrder, left as left, mixed as mixed
     from .autoregressive import plain as plain
-    from .deliberate import Chunks as Chunks
-    from .deliberate import Deliberate as Deliberate
-    from .deliberate import Doubt as Doubt
-    from .deliberate import Least as Least
+    from .deliberate import Chunks as Chunks, Deliberate as Deliberate, Doubt as Doubt, Least as Least
     from .deliberate import Scattered as Scattered
     from .fragments import Fragments as Fragments
     from .insert import Insert as Insert
@@ -30,20 +22,4 @@ if TYPE_CHECKING:
     from .steps import Steps as Steps
     from .template import Template as Template
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "..loops.denoise": "Denoise",
-        "..loops.speculate": "Speculate",
-        "anyorder": "Alike AnyOrder Copied HoleDrafter HoleOrder left mixed",
-        "autoregressive": "plain",
-        "deliberate": "Chunks Deliberate Doubt Least Scattered",
-        "fragments": "Fragments",
-        "insert": "Insert",
-        "judge": "Judge",
-        "refill": "GivenText",
-        "slots": "Slots",
-        "steps": "Steps",
-        "template": "Template",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import torch
 
 from ...core.asks import Ask, Decoding, Done, Emit, Look
-from ...core.canvas import HOLE, Canvas, Status
+from ...core.canvas import HOLE, Canvas, Field, Status
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, Method, claims
-from ...core.field import Field
 from ...core.law import Drawn, Law, Point
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
@@ -35,11 +34,9 @@ class HoleDrafter(Protocol):
     @property
     def exact(self) -> int:
         """How many need not be verified."""
-        ...
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Guessing:
         """Guess these holes."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,6 @@ class Alike:
     exact: int = 1
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Guessing:
-        """The model's own laws."""
         field: Field = yield Look(canvas, tuple(places))
         return field
 
@@ -61,7 +57,6 @@ class Copied:
     exact: int = 0
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Guessing:
-        """Point laws, up to the first hole that nothing is known for."""
         yield from ()
         tokens, guesses = list(canvas.tokens), dict[int, Law]()
         for place in places:
@@ -122,7 +117,6 @@ class AnyOrder:
         expect(whole(self.depth, 1), "anyorder:depth", self.depth, "a whole number of holes from 1 on")
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Fill a canvas after `text`, a few holes per round."""
         tail, warp = stop.start(), unguarded(warp, "anyorder")
         canvas = Canvas.blank(text, self.size or room(stop.left(tail)))
         order = self.order(canvas.holes, chance)

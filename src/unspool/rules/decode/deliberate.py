@@ -8,17 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from ...core.asks import Ask, Decoding, Done, Emit, Look, OutOfTime
-from ...core.canvas import Canvas
+from ...core.canvas import Canvas, Field
 from ...core.chance import Chance, Role
 from ...core.claim import HEURISTIC, Method, claims, fit
-from ...core.field import Field
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.guard import unguarded
-from ...loops.unmasker import Unmask, suited
-from ...loops.view import View, look
+from ...loops.unmasker import Unmask, View, look, suited
 from ..unmask.confident import Confident
 from ..unmask.unmask_trials import Brief
 from .anyorder import mixed
@@ -32,7 +30,6 @@ class Doubt(Protocol):
 
     def __call__(self, canvas: Canvas, chance: Chance) -> Passes:
         """The places of each pass, after a look if it takes one."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,6 @@ class Least:
         expect(real(self.share, 0, 1), "deliberate:share", self.share, "a share from 0 to 1")
 
     def __call__(self, canvas: Canvas, chance: Chance) -> Passes:
-        """One look at nothing but holes, and the tokens that it expects least."""
         places = range(canvas.prompt, len(canvas))
         count = _share(self.share, len(places))
         if count == 0:
@@ -64,7 +60,6 @@ class Scattered:
         expect(real(self.share, 0, 1), "deliberate:share", self.share, "a share from 0 to 1")
 
     def __call__(self, canvas: Canvas, chance: Chance) -> Passes:
-        """A random set, all of its size equally likely."""
         yield from ()
         places = range(canvas.prompt, len(canvas))
         lots = mixed(places, chance, Role.ACCEPT, canvas.step)
@@ -81,7 +76,6 @@ class Chunks:
         expect(whole(self.count, 1), "deliberate:chunks", self.count, "a whole number of pieces from 1 on")
 
     def __call__(self, canvas: Canvas, chance: Chance) -> Passes:
-        """Piece after piece."""
         yield from ()
         places = range(canvas.prompt, len(canvas))
         size = max(1, math.ceil(len(places) / self.count))
@@ -123,13 +117,11 @@ class Deliberate:
     view: View = look
 
     def fit(self, vocabulary: Any) -> Deliberate:
-        """With every part made to fit this vocabulary."""
         first, unmask = fit(self.first, vocabulary), suited(self.unmask, vocabulary)
         view = suited(self.view, vocabulary)
         return replace(self, first=first, unmask=unmask, view=view)
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Write after `text`, and again; all of it is emitted at the end."""
         tail, warp = stop.start(), unguarded(warp, "deliberate")
         hypothesis = yield from overheard(self.first(text, chance, warp, stop))
         canvas = hypothesis.canvas(text)

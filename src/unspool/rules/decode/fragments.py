@@ -20,8 +20,7 @@ from ...core.warp.warp import Warp
 from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
 from ...loops.guard import unguarded
-from ...loops.unmasker import Unmask, suited
-from ...loops.view import View, look
+from ...loops.unmasker import Unmask, View, look, suited
 from ..unmask.confident import Confident
 from ..unmask.cooling import Cooling
 from ..unmask.unmask_trials import Brief
@@ -42,13 +41,7 @@ def _trials(rule: type[Fragments]) -> list[Method]:
     return [Brief(lambda size: rule(Denoise(one, size), (0,), rounds=1, least=1, most=1, unmask=one))]
 
 
-@claims(
-    HEURISTIC,
-    shaped=False,
-    trials=_trials,
-    paper="2501.06158",
-    systems=("GenMol (fragment remasking)",),
-)
+@claims(HEURISTIC, shaped=False, trials=_trials, paper="2501.06158", systems=("GenMol (fragment remasking)",))
 @dataclass(frozen=True)
 class Fragments:
     """Write a text by `first`; then replace a random fragment by holes, fill them, keep the better text, and again.
@@ -78,14 +71,12 @@ class Fragments:
         expect(whole(self.most, self.least), "fragments:most", self.most, "a whole number of holes, at least `least`")
 
     def fit(self, vocabulary: Any) -> Fragments:
-        """With every part made to fit this vocabulary, and its separators, unless some were given."""
         signs = [token for sign in self.signs if (token := vocabulary.token(sign)) is not None]
         first, unmask = fit(self.first, vocabulary), suited(self.unmask, vocabulary)
         view = suited(self.view, vocabulary)
         return replace(self, first=first, unmask=unmask, view=view, separators=self.separators or tuple(signs))
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Write after `text`, and improve it while there is time; all of it is emitted at the end."""
         if self.rounds and not self.separators:
             raise BadRequest(
                 "fragments need to know the tokens that lie between them: run the method through a loaded model, which "

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...core.asks import Decoding, Done, Emit, Look, OutOfTime
-from ...core.canvas import HOLE, Canvas, Status
+from ...core.canvas import HOLE, Canvas, Field, Status
 from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, claims
 from ...core.errors import BadRequest
-from ...core.field import Field
 from ...core.law import NEVER, Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
@@ -64,7 +63,6 @@ class Insert:
         return self
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Grow a text after `text`; all of it is emitted at the end."""
         tail, warp = stop.start(), unguarded(warp, "insert")
         row = [Placed(x, Law.point(x), Law.point(x), n in self.joined) for n, x in enumerate(self.words)]
         for turn in range(self.rounds):

@@ -21,15 +21,12 @@ class Chatting(Protocol):
 
     def chat(self, messages: Sequence[Mapping[str, str]], reply: bool = True) -> str:
         """Messages as the text the model was tuned on."""
-        ...
 
     def encode(self, text: str, special: bool = True) -> tuple[int, ...]:
         """The tokens of a text."""
-        ...
 
     def token(self, text: str) -> int | None:
         """The one token that is this text."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ...core.asks import Ask, Decoding, Done, Emit, OutOfTime
-from ...core.canvas import Canvas, Status
+from ...core.canvas import Canvas, Field, Status
 from ...core.chance import Chance
-from ...core.field import Field
 from ...core.law import Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Unmask, begun
-from ...loops.view import View
+from ...loops.unmasker import Unmask, View, begun
 
 
 class Hypothesis(NamedTuple):
@@ -40,7 +38,6 @@ class GivenText:
     tokens: tuple[int, ...]
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Write them, cut where `stop` says."""
         kept, reason, _, trim = stop.cut(stop.start(), self.tokens)
         points = [Law.point(x) for x in kept]
         yield Emit(kept, points, points, rounds=0)

@@ -9,10 +9,9 @@ from operator import or_
 from typing import Any, NamedTuple
 
 from ...core.asks import Ask, Decoding, Done, Emit, Look, OutOfTime
-from ...core.canvas import Canvas
+from ...core.canvas import Canvas, Field
 from ...core.chance import Chance
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Field
 from ...core.law import Law
 from ...core.stop import Stop
 from ...core.warp.temperature import Temperature
@@ -36,13 +35,7 @@ class SlotBeam(NamedTuple):
     laws: dict[int, tuple[Law, Law]]
 
 
-@claims(
-    HEURISTIC,
-    shaped=False,
-    trials=lambda rule: [rule(3, beam=2)],
-    paper="2601.19501",
-    systems=("MDGR",),
-)
+@claims(HEURISTIC, shaped=False, trials=lambda rule: [rule(3, beam=2)], paper="2601.19501", systems=("MDGR",))
 @dataclass(frozen=True)
 class Slots:
     """Keep the `beam` likeliest fillings; `warm` steps fill the surest slot, every later one the `together` surest.
@@ -69,7 +62,6 @@ class Slots:
         expect(whole(self.together, 1), "slots:together", self.together, "a whole number of slots from 1 on")
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Write the best filling after `text`."""
         tail, warp = stop.start(), _chanceless(unguarded(warp, "slots"))
         blank = Canvas.blank(text, self.size or room(stop.left(tail)))
         beams = yield from self.ranked(blank, chance, warp)

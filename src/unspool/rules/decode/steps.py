@@ -8,10 +8,9 @@ from typing import Any
 
 from ...core.asks import Ask, Decoding, Done, Emit, Keep, Score, Scores
 from ...core.chance import At, Chance, Role
-from ...core.chosen import chosen
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
-from ...core.law import Law
+from ...core.law import Law, chosen
 from ...core.stop import Stop, Tail
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix, Warp
@@ -26,13 +25,7 @@ def _trials(rule: type[Steps]) -> list[Method]:
     return [rule(judge, 0.5, longest=2, end="b"), rule(judge, 0.5, longest=1, first=1, end="b")]
 
 
-@claims(
-    HEURISTIC,
-    trials=_trials,
-    paper="2504.07891",
-    systems=("SpecReason",),
-    needs=(DRAFT,),
-)
+@claims(HEURISTIC, trials=_trials, paper="2504.07891", systems=("SpecReason",), needs=(DRAFT,))
 @dataclass(frozen=True)
 class Steps:
     """Keep a step that a draft model wrote if the base model marks it with at least `threshold`, else write it anew.
@@ -62,11 +55,9 @@ class Steps:
         expect(self.end != "", "steps:end", self.end, "the string that ends a step, as a blank line")
 
     def fit(self, vocabulary: Chatting) -> Steps:
-        """With the ready-made judge for this vocabulary, unless it has one."""
         return self if self.judge is not None else replace(self, judge=Judge.of(vocabulary))
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode after `text` until `stop`, step by step."""
         if self.judge is None or stop.piece is None:
             lacks = "judge=, or is run by name" if self.judge is None else "a stop that knows the bytes of tokens"
             raise BadRequest(f"steps needs {lacks}")
@@ -138,5 +129,4 @@ class Steps:
         return prefix, reason, tail, trim
 
     def _border(self, stop: Stop) -> Stop:
-        """Where a step ends."""
         return Stop(strings=(self.end,), most=self.longest, piece=stop.piece)

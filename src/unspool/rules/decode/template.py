@@ -55,12 +55,10 @@ class Template:
         expect(whole(self.longest, 1), "template:longest", self.longest, "a whole number of tokens from 1 on")
 
     def fit(self, vocabulary: FormVocabulary) -> Template:
-        """With its words in the tokens of this vocabulary."""
         words = tuple(word if isinstance(word, Word) else _word(word, vocabulary) for word in self.words)
         return replace(self, words=words)
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode after `text` until `stop`."""
         if self.words:
             unbound(warp, "template")
         tail = stop.start()

@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from ...loops.drafter import Draft as Draft
-    from ...loops.drafter import Memoryless as Memoryless
-    from ...loops.drafter import Proposing as Proposing
-    from ...loops.drafter import Source as Source
-    from ...loops.drafter import possible as possible
-    from ...loops.no_draft import Nothing as Nothing
+    from ...loops.drafter import Draft as Draft, Memoryless as Memoryless, Nothing as Nothing, Proposing as Proposing
+    from ...loops.drafter import Source as Source, possible as possible
     from .aligned import Aligned as Aligned
     from .auto import Auto as Auto
     from .bigram_recycling import BigramRecycling as BigramRecycling
@@ -25,12 +21,10 @@ if TYPE_CHECKING:
     from .denoised import Denoised as Denoised
     from .dyspec import DySpec as DySpec
     from .either import Either as Either
-    from .escalate import Escalate as Escalate
-    from .escalate import Surest as Surest
+    from .escalate import Escalate as Escalate, Surest as Surest
     from .forced import Forced as Forced
     from .heads import Heads as Heads
-    from .jacobi import Jacobi as Jacobi
-    from .jacobi import Slide as Slide
+    from .jacobi import Jacobi as Jacobi, Slide as Slide
     from .likeliest import Likeliest as Likeliest
     from .lookahead import Lookahead as Lookahead
     from .lookup import Lookup as Lookup
@@ -42,8 +36,7 @@ if TYPE_CHECKING:
     from .phrase import Phrase as Phrase
     from .prefilled import Prefilled as Prefilled
     from .raced import Raced as Raced
-    from .recycle import Recycle as Recycle
-    from .recycle import Successors as Successors
+    from .recycle import Recycle as Recycle, Successors as Successors
     from .retrieve import Retrieve as Retrieve
     from .rsd_c import RSDC as RSDC
     from .rsd_s import RSDS as RSDS
@@ -51,60 +44,10 @@ if TYPE_CHECKING:
     from .slem import SLEM as SLEM
     from .slrs import SLRS as SLRS
     from .specinfer import SpecInfer as SpecInfer
-    from .stand import NgramLaws as NgramLaws
-    from .stand import Stand as Stand
-    from .store import Store as Store
-    from .suffix import Corpus as Corpus
-    from .suffix import Suffix as Suffix
-    from .suffixtree import SuffixTree as SuffixTree
-    from .suffixtree import SuffixTreeMemory as SuffixTreeMemory
-    from .trigram import Trigram as Trigram
-    from .trigram import trigrams as trigrams
+    from .stand import NgramLaws as NgramLaws, Stand as Stand
+    from .retrieve import Store as Store
+    from .suffix import Corpus as Corpus, Suffix as Suffix
+    from .suffixtree import SuffixTree as SuffixTree, SuffixTreeMemory as SuffixTreeMemory
+    from .trigram import Trigram as Trigram, trigrams as trigrams
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "..loops.drafter": "Draft Memoryless Proposing Source possible",
-        "..loops.no_draft": "Nothing",
-        "aligned": "Aligned",
-        "auto": "Auto",
-        "bigram_recycling": "BigramRecycling",
-        "bild": "BiLD",
-        "blocks": "JacobiBlocks",
-        "cascade": "Cascade",
-        "chain": "Chain",
-        "copy": "Copy",
-        "coupled": "Coupled",
-        "denoised": "Denoised",
-        "dyspec": "DySpec",
-        "either": "Either",
-        "escalate": "Escalate Surest",
-        "forced": "Forced",
-        "heads": "Heads",
-        "jacobi": "Jacobi Slide",
-        "likeliest": "Likeliest",
-        "lookahead": "Lookahead",
-        "lookup": "Lookup",
-        "masks": "Masks",
-        "merge": "Merge",
-        "ngram_pool": "NgramPool",
-        "on_device": "OnDevice",
-        "paced": "Paced",
-        "phrase": "Phrase",
-        "prefilled": "Prefilled",
-        "raced": "Raced",
-        "recycle": "Recycle Successors",
-        "retrieve": "Retrieve",
-        "rsd_c": "RSDC",
-        "rsd_s": "RSDS",
-        "sequoia": "Sequoia",
-        "slem": "SLEM",
-        "slrs": "SLRS",
-        "specinfer": "SpecInfer",
-        "stand": "NgramLaws Stand",
-        "store": "Store",
-        "suffix": "Corpus Suffix",
-        "suffixtree": "SuffixTree SuffixTreeMemory",
-        "trigram": "Trigram trigrams",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from ...core.asks import Score, Scores, Tops
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
+from ...core.law import chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -41,7 +41,6 @@ class Aligned(Draft):
             raise BadRequest(f"aligned:beside={self.beside} cannot be used; expected 0 (lookup alone) or more tokens")
 
     def begin(self, prefix: Prefix) -> Source:
-        """An index of this request's n-grams, and no opinions yet."""
         return Opinions(self.beside, self.lookup.depth, Places(self.lookup))
 
 
@@ -56,7 +55,6 @@ class Opinions(Source):
     asked: bool = False
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The copy first, then others beside its tokens, from the first on, while the budget lasts."""
         if not self.asked and self.beside:
             scores: Scores = yield Score(want=(f"prompt:{self.beside + 1}",))
             self.tops = scores.tops

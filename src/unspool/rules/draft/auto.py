@@ -7,10 +7,9 @@ from time import perf_counter
 
 from ...core.asks import Price, Score, Scores, Tops
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
 from ...core.cost import FREE, Cost
-from ...core.law import Drawn
+from ...core.law import Drawn, chosen
 from ...core.tree import NOTHING, Tree
 from ...core.warp.plan import plan_of
 from ...core.warp.warp import Prefix
@@ -21,9 +20,8 @@ from .bigram_recycling import BigramRecycling
 from .chain import DRAFT
 from .composite import CompositeSource
 from .guide import Planted
-from .merge import Merged
+from .merge import Merged, Rate
 from .prefilled import WIDTH
-from .rates import Rate
 from .suffix import Suffix
 
 WIDE = 64
@@ -56,7 +54,6 @@ class Auto(Draft):
     width: int = 8
 
     def begin(self, prefix: Prefix) -> Source:
-        """Fresh sources, and no record yet."""
         return Paying(Merged([begun(draft, prefix) for draft in (Suffix(), BigramRecycling(self.width))], FREE))
 
 
@@ -74,20 +71,16 @@ class Paying(CompositeSource):
 
     @property
     def want(self) -> tuple[str, ...]:
-        """The laws of the prompt, where they come cheap."""
         return (f"prompt:{WIDTH}",) if self.untold else ()
 
     @property
     def ahead(self) -> int:
-        """What was found when it last looked."""
         return self.on_device
 
     def rest(self, prefix: Prefix) -> int:
-        """For how many tokens drafting would cost more than it brings."""
         return max(0, self.until - len(prefix))
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """What pays."""
         cost: Cost = yield Price()
         other: Cost | None = yield Price(DRAFT)
         if cost.speculates and other is None and plan_of(prefix.warp) is not None:
@@ -144,7 +137,6 @@ class Paying(CompositeSource):
         return Tree.chain(drawn, sure)
 
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
-        """Remember the laws of the prompt."""
         self.untold = False
         super().told(text, tops)
 

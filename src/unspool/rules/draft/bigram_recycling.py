@@ -4,44 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from threading import Lock
 from typing import TypeAlias
 
 from ...core.asks import Scores, Tops
 from ...core.chance import Chance
 from ...core.claim import SEED, claims
-from ...core.errors import BadRequest
 from ...core.tree import Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
 from ...loops.speculate import Speculate
 from ..grow.best_first import best_first, planted
 from .guide import Guide, Kids
+from .recycle import Row, RowMemory
 
 ORDER = 2  # tokens of context that a law is remembered by; the last one alone is the fallback
 TRUST = (0.5, 0.8)  # what a law remembered by one token, or by two, is believed to be worth before the text has told
 
-Row: TypeAlias = Sequence[tuple[int, float]]
 Context: TypeAlias = tuple[int, ...]
 
 
-class BigramLaws:
-    """The `width` likeliest next tokens after each context, as last scored; of at most `most` contexts.
-
-    Give one to `BigramRecycling` to let requests learn from each other; without one, each request has its own. If there
-    are too many contexts, the eighth that was met first goes.
-    """
-
-    def __init__(self, width: int = 8, most: int = 1 << 18) -> None:
-        if width < 1 or most < 1:
-            raise BadRequest(f"Laws(width={width}, most={most}) cannot be used; expected both from 1 on")
-        self.width, self.most = width, most
-        self._rows: dict[Context | int, Row] = {}  # by two tokens, and by the last of them alone
-        self._lock = Lock()
-
-    def __len__(self) -> int:
-        return len(self._rows)
+class BigramLaws(RowMemory[Context | int]):
+    """The likeliest next tokens after two tokens, and after the last of them alone."""
 
     def after(self, context: Context) -> tuple[int, Row]:
         """The likeliest next tokens with their weight among them, best first, and how many tokens they are known by."""
@@ -52,12 +35,7 @@ class BigramLaws:
 
     def put(self, contexts: Sequence[Context], rows: Sequence[Row]) -> None:
         """Take note of the likeliest next tokens after these contexts; the last of several stands."""
-        with self._lock:
-            self._rows.update(zip(contexts, rows, strict=True))
-            self._rows.update(zip([context[-1] for context in contexts], rows, strict=True))
-            if len(self._rows) > self.most:
-                for old in [*islice(self._rows, len(self._rows) - self.most + self.most // 8)]:
-                    del self._rows[old]
+        self._note([*contexts, *(context[-1] for context in contexts)], [*rows, *rows])
 
 
 @claims(
@@ -82,20 +60,19 @@ class BigramRecycling(Draft):
     shared: BigramLaws | None = None
 
     def begin(self, prefix: Prefix) -> Source:
-        """Laws of this request's own, unless they are shared."""
         return Recalled(BigramLaws(self.width) if self.shared is None else self.shared, prefix.text[-ORDER:])
 
 
 class Recalled(Source, Guide):
     """The laws of one request, and the end of its text."""
 
+    listens = True
     voices = TRUST
 
     def __init__(self, laws: BigramLaws, end: Context) -> None:
         self.laws, self.end = laws, end
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The best paths."""
         yield from ()
         twigs = best_first(self._trusted, budget, start=self.start(prefix), then=self.then)
         tree = planted(twigs)
@@ -103,17 +80,14 @@ class Recalled(Source, Guide):
         return Tree(tree.drawn, tree.parent, sure)
 
     def start(self, prefix: Prefix) -> Context:
-        """The last tokens of the text."""
         self.end = prefix.text[-ORDER:]  # a text may have gone on by itself since it was learnt from
         return self.end
 
     def below(self, place: Context) -> tuple[int, Kids]:
-        """What the target said there; one voice for each length of context."""
         size, row = self.laws.after(place)
         return size - 1, row
 
     def then(self, place: Context, token: int) -> Context:
-        """The last tokens one token further."""
         return place[-1], token
 
     def _trusted(self, place: Context) -> Iterator[tuple[int, float]]:
@@ -121,20 +95,13 @@ class Recalled(Source, Guide):
         trust = TRUST[size - 1]
         return ((token, trust * p) for token, p in row)
 
-    @property
-    def listens(self) -> bool:
-        """It remembers what it is told."""
-        return True
-
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
-        """Remember the laws at the places of the prompt."""
         known = sorted(tops.items())
         totals = [sum(p for _, p in best) for _, best in known]
         rows = [[(x, p / total) for x, p in best] for (_, best), total in zip(known, totals, strict=True)]
         self.laws.put([text[max(0, place - ORDER) : place] for place, _ in known], rows)
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Remember every law that was scored."""
         best = scores.best(self.laws.width)  # the one sync
         tokens = [token for token, _ in tree.drawn]
         above = [*tokens, self.end[-1]]  # the root is -1, so that the last one is above what has no parent

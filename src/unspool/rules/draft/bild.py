@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ...core.asks import Score, Scores
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
+from ...core.law import chosen
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
 from ...core.warp.warp_limits import expect, real, whole
@@ -42,7 +42,6 @@ class BiLD(Memoryless):
         expect(whole(self.steps, 1), "little:steps", self.steps, "a whole number from 1 on; usual is 10")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The greedy chain up to the first unsure token."""
         tree, node = NOTHING, ROOT
         for _ in range(prefix.ahead(min(self.steps, budget))):
             scores: Scores = yield Score(tree, by=DRAFT)

@@ -11,8 +11,8 @@ from ...core.chance import At, Chance
 from ...core.claim import LAW, Method, claims
 from ...core.errors import BadRequest, EmptyLaw
 from ...core.law import Drawn, Law
-from ...core.sample_match import sample_match
 from ...core.tree import ROOT, Tree
+from ...core.verifier import sample_match
 from ...core.warp.warp import Prefix, Scored
 from ...loops.drafter import Draft, Memoryless, Proposing, begun, check_drafter
 from ...loops.speculate import Speculate
@@ -73,7 +73,6 @@ class Cascade(Memoryless):
             raise BadRequest(f"cascade:depth={self.depth} cannot be used; expected a depth from 1 on")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The chain that the draft model writes, each token with that model's law."""
         written: list[Drawn] = []
         inner, here = begun(self.draft, prefix), prefix
         while len(written) < prefix.ahead(min(self.depth, budget)):

@@ -38,7 +38,6 @@ class Chain(Memoryless):
             raise BadRequest(f"chain:depth={self.depth} cannot be used; expected a depth from 1 on")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The drawn chain, each token with the law it was drawn from."""
         start, depth = len(prefix), min(self.depth, budget)
         return (yield from drawn_chain(prefix, depth, chance, At(start, Role.DRAFT, round=start)))
 

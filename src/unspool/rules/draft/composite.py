@@ -22,7 +22,6 @@ class CompositeDraft(Draft):
 
     @property
     def reuses_noise(self) -> bool:
-        """If one of them does."""
         return any(part.reuses_noise for part in self.parts)
 
     def sources(self, prefix: Prefix) -> tuple[Source, ...]:
@@ -41,7 +40,6 @@ class CompositeSource(Source):
 
     @property
     def want(self) -> tuple[str, ...]:
-        """All that any of them wants, in order and each once: a check answers all of it in one forward."""
         return tuple(dict.fromkeys(name for source in self.sources for name in source.want))
 
     @property
@@ -55,7 +53,6 @@ class CompositeSource(Source):
 
     @property
     def listens(self) -> bool:
-        """If one of them does."""
         return any(source.listens for source in self.sources)
 
     def rest(self, prefix: Prefix) -> int:
@@ -63,12 +60,10 @@ class CompositeSource(Source):
         return min((source.rest(prefix) for source in self.sources), default=0)
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """All of them hear of every round."""
         for source in self.sources:
             source.learn(prefix, tree, scores)
 
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
-        """All of them are told."""
         for source in self.sources:
             source.told(text, tops)
 

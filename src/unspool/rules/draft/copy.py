@@ -7,9 +7,9 @@ from functools import cached_property
 
 from ...core.asks import Scores
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, Method, claims
 from ...core.errors import BadRequest
+from ...core.law import chosen
 from ...core.tree import NOTHING, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -22,12 +22,7 @@ def _trials(_: type[Copy]) -> list[Method]:
     return [Speculate(Copy(2, 1), budget=2), Speculate(Copy(3, 2), budget=3), Speculate(Copy(2, 1, input=(0, 1, 1, 0)))]
 
 
-@claims(
-    SEED,
-    trials=_trials,
-    paper="2205.10350",
-    systems=("Input-guided aggressive decoding (IAD)",),
-)
+@claims(SEED, trials=_trials, paper="2205.10350", systems=("Input-guided aggressive decoding (IAD)",))
 @dataclass(frozen=True)
 class Copy(Draft):
     """Draft the input from where the text last agreed with it, up to `depth` tokens at a time.
@@ -52,7 +47,6 @@ class Copy(Draft):
             )
 
     def begin(self, prefix: Prefix) -> Source:
-        """At the start of the input, or nowhere yet if the input is the prompt."""
         if self.input is None:
             return Pointer(self, prefix.text, len(prefix), None, _ends(prefix.text, self.ngram))
         return Pointer(self, self.input, len(prefix), 0, self._index)
@@ -73,7 +67,6 @@ class Pointer(Source):
         self._ends = ends
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """What follows in the input."""
         yield from ()
         if self.at is None:
             self.at = self._found(prefix.text[self.prompt :])
@@ -83,7 +76,6 @@ class Pointer(Source):
         return Tree.chain([chosen(x) for x in copied])
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Move on if the new text is still the input's, else be nowhere."""
         new = prefix.text[self.seen :]
         self.seen = len(prefix)
         if self.at is not None:

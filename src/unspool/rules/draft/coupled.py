@@ -42,5 +42,4 @@ class Coupled(Memoryless):
             raise BadRequest(f"coupled:depth={self.depth} cannot be used; expected a depth from 1 on")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The chain that the draft model would decode with this seed."""
         return (yield from drawn_chain(prefix, min(self.depth, budget), chance, At(len(prefix), Role.PICK)))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.asks import TARGET, Look
-from ...core.canvas import Canvas
+from ...core.canvas import Canvas, Field
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, claims
 from ...core.errors import BadRequest
-from ...core.field import Field
 from ...core.law import Drawn
 from ...core.tree import NOTHING, Tree
 from ...core.warp.warp import Prefix
@@ -43,7 +42,6 @@ class Denoised(Memoryless):
             raise BadRequest(f"denoised:depth={self.depth} cannot be used; expected a depth from 1 on")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The chain of drawn tokens; where warps leave a hole no token, it ends."""
         start, depth = len(prefix), min(self.depth, budget)
         return (yield from drawn_block(prefix, depth, chance, At(start, Role.DRAFT, round=start)))
 

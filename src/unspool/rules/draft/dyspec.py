@@ -44,7 +44,6 @@ class DySpec(Memoryless):
             raise BadRequest(f"dyspec:least={self.least} cannot be used; expected a value from 0 up to 1")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The tree, slot by slot, until the budget is spent or no slot is worth it."""
         tree, start = NOTHING, len(prefix)
         scores: Scores = yield Score(tree, by=DRAFT)
         prefixes: dict[int, Prefix] = {ROOT: prefix}

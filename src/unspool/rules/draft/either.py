@@ -47,11 +47,9 @@ class Either(CompositeDraft):
 
     @property
     def parts(self) -> tuple[Draft, ...]:
-        """All that may be asked."""
         return self.drafts
 
     def begin(self, prefix: Prefix) -> Source:
-        """A fresh source of each drafter."""
         return _First(self.sources(prefix))
 
 

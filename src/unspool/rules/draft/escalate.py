@@ -8,9 +8,8 @@ from typing import TypeAlias
 
 from ...core.asks import Score, Scores
 from ...core.chance import At, Chance, Role
-from ...core.chosen import chosen
 from ...core.claim import LAW, SEED, claims
-from ...core.law import Drawn, Law
+from ...core.law import Drawn, Law, chosen
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
 from ...core.warp.warp_limits import expect, real, whole
@@ -55,7 +54,6 @@ class Escalate(Memoryless):
         _check("escalate", self.sure, self.depth, self.models)
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The drawn chain, each token with the law of the model that gave it."""
 
         def draw(law: Law, at: At) -> Drawn:
             return law.draw(chance, at)
@@ -87,8 +85,6 @@ class Surest(Memoryless):
         _check("surest", self.sure, self.depth, self.models)
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The chosen chain."""
-
         def choose(law: Law, at: At) -> Drawn:
             return chosen(law.best)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, Method, claims
+from ...core.law import chosen
 from ...core.tree import Tree
 from ...core.warp.warp import Both, Prefix, Warp
 from ...loops.drafter import Draft, Proposing, Source
@@ -51,19 +51,15 @@ class ForcedSource(Source, Guide):
     voices = (1.0,)
 
     def start(self, prefix: Prefix) -> State | None:
-        """The state of the constraint where the text ends."""
         return _state(prefix.warp, prefix.state)
 
     def below(self, place: State | None) -> tuple[int, Kids]:
-        """The token that is forced there, if one is."""
         return 0, [(token, 1.0) for token in (() if place is None else place.forced()[:1])]
 
     def then(self, place: State | None, token: int) -> State | None:
-        """The state one token further."""
         return None if place is None or not place.allows(token) else place.step(token)
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """All that is forced in a row, as a chain."""
         yield from ()
         state = self.start(prefix)
         forced = () if state is None else state.forced()

@@ -48,16 +48,13 @@ class Planted(Guide):
     voices: tuple[float, ...] = (1.0,)
 
     def start(self, prefix: Prefix) -> int:
-        """The root."""
         return ROOT
 
     def below(self, place: int) -> tuple[int, Kids]:
-        """The nodes below."""
         tree, named = self.tree, dict[int, float]()
         for k, kid in enumerate(tree.kids(place)):
             named.setdefault(tree.drawn[kid].token, tree.sure[kid] if tree.sure else 1 / (2 + k))  # of equals the first
         return 0, sorted(named.items(), key=itemgetter(1), reverse=True) if len(named) > 1 else named.items()
 
     def then(self, place: int, token: int) -> int | None:
-        """The first node below with this token."""
         return self.tree.child(place, token)

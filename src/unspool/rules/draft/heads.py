@@ -43,7 +43,6 @@ class Heads(Draft):
     width: int = 8
 
     def begin(self, prefix: Prefix) -> Source:
-        """Nothing is known before the prompt is read."""
         return HeadsSource(self.width, len(prefix))
 
 
@@ -56,11 +55,9 @@ class HeadsSource(Source):
 
     @property
     def want(self) -> tuple[str, ...]:
-        """The best guesses of each head, in every round."""
         return (f"{HEADS}:{self.width}",)
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The likeliest paths through the guesses."""
         yield from ()
         guesses = self.guesses
         twigs = best_first(lambda d: guesses[d] if d < len(guesses) else (), budget, start=0, then=lambda d, _: d + 1)

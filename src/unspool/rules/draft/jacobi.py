@@ -2,21 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ...core.asks import Scores
 from ...core.chance import Chance, Role
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
+from ...core.law import chosen
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix, Scored
 from ...loops.drafter import Draft, Proposing, Source
 from ...loops.speculate import Speculate
-from .settling import Settling
+
+
+class SettledAt(NamedTuple):
+    """The first round that began with the token in its place for good, and the round that made it certain, from 0.
+
+    A token in place before its predecessors were certain did not need them all. If `stood` is `certain + 1`, nobody had
+    guessed it.
+    """
+
+    stood: int
+    certain: int
+
+
+@dataclass
+class Settling:
+    """The guesses of every round of one request, each with the number of tokens that were certain before it."""
+
+    rounds: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+
+    def note(self, done: int, guesses: tuple[int, ...]) -> None:
+        """Take note of the guesses that the round after `done` tokens begins with."""
+        if self.rounds and self.rounds[-1][0] == done:
+            self.rounds.pop()
+        self.rounds.append((done, guesses))
+
+    def settled(self, tokens: Sequence[int]) -> list[SettledAt]:
+        """For each token of the finished text, the round in which it stood for good and the one that made it certain.
+
+        This is the dependency picture of Santilli et al. 2023 (DDGviz), as data.
+        """
+        return [self._settled(position, token) for position, token in enumerate(tokens)]
+
+    def _settled(self, position: int, token: int) -> SettledAt:
+        certain = max(i for i, (done, _) in enumerate(self.rounds) if done <= position)
+        stood = certain + 1
+        for i in range(certain, -1, -1):
+            done, guesses = self.rounds[i]
+            at = position - done
+            if not (at < len(guesses) and guesses[at] == token):
+                break
+            stood = i
+        return SettledAt(stood, certain)
+
 
 Fill: TypeAlias = Callable[[tuple[int, ...], int], tuple[int, ...]]
 
@@ -41,7 +83,6 @@ class Frame(Protocol):
 
     def ahead(self, done: int) -> int:
         """The number of guesses to draft when `done` tokens have been written since the prompt."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -55,7 +96,6 @@ class Slide:
             raise BadRequest(f"jacobi:window={self.window} cannot be used; expected 0 (plain decoding) or more guesses")
 
     def ahead(self, done: int) -> int:
-        """The same everywhere."""
         return self.window
 
 
@@ -85,7 +125,6 @@ class Jacobi(Draft):
     watch: Callable[[Settling], None] | None = None
 
     def begin(self, prefix: Prefix) -> Source:
-        """A window with nothing in it yet."""
         source = JacobiSource(self, len(prefix), prefix)
         if self.watch is not None:
             self.watch(source.settling)
@@ -104,7 +143,6 @@ class JacobiSource(Source):
     chance: Chance | None = None
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The window as a chain: guesses of the last round first, then filling."""
         yield from ()
         self.chance, done = chance, len(prefix) - self.prompt
         size = prefix.ahead(min(self.jacobi.frame.ahead(done), budget))

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from ...core.asks import Score, Scores
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
 from ...core.cost import FREE, Cost
 from ...core.errors import BadRequest
-from ...core.law import Law
+from ...core.law import Law, chosen
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Memoryless, Proposing, possible
@@ -52,7 +51,6 @@ class Likeliest(Memoryless):
             )
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The best paths of what the draft model was asked about."""
         known: dict[tuple[int, ...], list[tuple[int, float]]] = {}
         tree, level, best = NOTHING, [(ROOT, 1.0, prefix)], list[Twig]()
         for depth in range(prefix.ahead(min(self.depth, budget))):

@@ -12,8 +12,7 @@ from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
 from ...loops.speculate import Speculate
-from .ngram_pool import NgramPool
-from .tree_builder import TreeBuilder
+from .ngram_pool import NgramPool, TreeBuilder
 
 
 @claims(
@@ -59,7 +58,6 @@ class Lookahead(Draft):
         return filling + self.guesses * (self.ngram - 1)
 
     def begin(self, prefix: Prefix) -> Source:
-        """A window that starts with the last tokens of the prompt, and a pool of the prompt's n-grams."""
         columns = self.window + self.ngram - 2
         start = (prefix.text * (columns // len(prefix) + 1))[-columns:]
         pool = NgramPool(self.ngram - 1, self.guesses)
@@ -109,7 +107,6 @@ class Trajectories(Source):
         self.columns = [column[1:] for column in grown]
 
     def _ends(self, tree: Tree) -> list[int]:
-        """The node that ends each column."""
         ends, row = [], ROOT
         for first, *rest in self.columns:
             node = below = tree.child(row, first)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
+from ...core.law import chosen
 from ...core.tree import NOTHING, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -46,7 +46,6 @@ class Lookup(Draft):
             )
 
     def begin(self, prefix: Prefix) -> Source:
-        """An index of this request's n-grams."""
         return Places(self)
 
 
@@ -58,7 +57,6 @@ class Places(Source):
         self.ends: list[dict[tuple[int, ...], int]] = [{} for _ in range(rule.least, rule.ngram + 1)]
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The continuation of the latest match, as a chain."""
         yield from ()
         self.read(prefix.text)
         copied = self.copied(prefix.text, min(self.rule.depth, budget))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from ...core.asks import Scores
 from ...core.canvas import HOLE
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
 from ...core.cost import FREE
 from ...core.errors import BadRequest
+from ...core.law import chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source, check_drafter
@@ -54,11 +54,9 @@ class Masks(CompositeDraft):
 
     @property
     def parts(self) -> tuple[Draft, ...]:
-        """What drafts beside the masks."""
         return self.beside
 
     def begin(self, prefix: Prefix) -> Source:
-        """No guesses yet."""
         guesses = MaskGuide()
         return MasksSource(self, guesses, Merged([*self.sources(prefix), guesses], FREE), len(prefix))
 
@@ -72,16 +70,13 @@ class MaskGuide(Source, Guide):
         self.rows: list[list[tuple[int, float]]] = []
 
     def start(self, prefix: Prefix) -> int:
-        """Right behind the text."""
         return 0
 
     def below(self, place: int) -> tuple[int, Kids]:
-        """What was guessed there, whatever comes before it."""
         voice = min(place, len(self.voices) - 1)
         return voice, self.rows[place] if place < len(self.rows) else ()
 
     def then(self, place: int, token: int) -> int | None:
-        """One place further."""
         return place + 1 if place + 1 < len(self.rows) else None
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
@@ -101,7 +96,6 @@ class MasksSource(CompositeSource):
         self.masks, self.guesses, self.free, self.seen = masks, guesses, free, seen
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The best guesses, each with masks of its own, as far as the budget goes."""
         ahead = self.masks.ahead
         real: Tree = yield from self.free.propose(prefix, max(0, (budget - ahead) // (1 + ahead)), chance)
         drawn, parent = list(real.drawn), list(real.parent)

@@ -25,9 +25,35 @@ from .composite import CompositeDraft, CompositeSource, proposed
 from .guide import Guide, Kids, Planted
 from .lookup import Lookup
 from .prefilled import Prefilled
-from .rates import Rate
 from .rsd_c import RSDC
 from .suffix import Suffix
+
+FADE = 0.98  # what a mark is worth when the next one is made, so that a text that changes its ways is followed
+
+
+class Rate:
+    """How likely a token of one kind is to stand: r = (hits + w·r') / (tries + w), with r' believed before any try.
+
+    Old marks fade. The calibration is ours.
+
+    Cost: three numbers per kind.
+    """
+
+    __slots__ = ("believed", "hits", "tries", "value", "weight")
+
+    def __init__(self, believed: float, weight: float = 4.0) -> None:
+        self.believed, self.weight = believed, weight
+        self.hits = self.tries = 0.0
+        self.value = believed
+
+    def mark(self, hit: bool) -> None:
+        """Take note that a token of this kind was tried."""
+        self.hits, self.tries = FADE * self.hits + hit, FADE * self.tries + 1
+        self.value = self.given(self.believed)
+
+    def given(self, believed: float) -> float:
+        """The rate, had this been believed."""
+        return (self.hits + self.weight * believed) / (self.tries + self.weight)
 
 
 def _trials() -> Iterator[Method]:
@@ -69,11 +95,9 @@ class Merge(CompositeDraft):
 
     @property
     def parts(self) -> tuple[Draft, ...]:
-        """All that are asked."""
         return self.drafts
 
     def begin(self, prefix: Prefix) -> Source:
-        """A fresh source of each drafter, and no record yet."""
         return Merged(self.sources(prefix), self.cost)
 
 
@@ -98,7 +122,6 @@ class Merged(CompositeSource):
         self._agreed: dict[tuple[Rate, ...], Rate] = {}
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The best nodes of all trees."""
         yield from self.gather(prefix, budget, chance)
         return planted(self.best(budget, self.cost))
 
@@ -145,7 +168,6 @@ class Merged(CompositeSource):
         super().learn(prefix, tree, scores)
 
     def _together(self, heard: list[Heard]) -> Kids:
-        """What several say, likeliest first."""
         said = _said(heard).items()
         rated = [(token, rates[0].value if len(rates) == 1 else self._believed(rates)) for token, rates in said]
         return sorted(rated, key=itemgetter(1), reverse=True)
@@ -158,12 +180,10 @@ class Merged(CompositeSource):
 
 
 def _then(stand: Stand, token: int) -> Stand:
-    """Where everybody stands one token further."""
     return [(guide, record, there) for guide, record, here in stand if (there := guide.then(here, token)) is not None]
 
 
 def _heard(stand: Stand) -> list[Heard]:
-    """What everybody says there."""
     heard: list[Heard] = []
     for guide, record, place in stand:
         voice, kids = guide.below(place)

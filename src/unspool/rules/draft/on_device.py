@@ -43,7 +43,6 @@ class OnDevice(Draft):
             raise BadRequest(f"on_device:nodes={self.nodes} cannot be used; expected 3 to 63 nodes")
 
     def begin(self, prefix: Prefix) -> Source:
-        """A source that always rests."""
         return _Resting(self.nodes)
 
 

@@ -43,7 +43,6 @@ class Paced(Draft):
     length: Length = Heuristic()  # noqa: RUF009  (frozen)
 
     def begin(self, prefix: Prefix) -> Source:
-        """A source with the rule's first state."""
         return _Pacing(self.length)
 
 

@@ -8,30 +8,22 @@ from ...core.asks import Scores
 from ...core.chance import Chance
 from ...core.claim import LAW, Method, claims
 from ...core.errors import BadRequest
-from ...core.sample_match import sample_match
 from ...core.tree import ROOT, Tree
+from ...core.verifier import sample_match
 from ...core.warp.warp import Prefix
-from ...loops.drafter import Draft, Proposing, Source, check_drafter
-from ...loops.no_draft import Nothing
+from ...loops.drafter import Draft, Nothing, Proposing, Source, check_drafter
 from ...loops.speculate import Speculate
 from ..verify.rejection import rejection
 from .chain import DRAFT, Chain
 from .composite import CompositeDraft, CompositeSource, proposed
-from .ngram_pool import NgramPool
-from .tree_builder import TreeBuilder
+from .ngram_pool import NgramPool, TreeBuilder
 
 
 def _trials(_: type[Phrase]) -> list[Method]:
     return [Speculate(Phrase(Chain(1), 2, 1), rejection, budget=3), Speculate(Phrase(Nothing(), 2, 2), sample_match)]
 
 
-@claims(
-    LAW,
-    trials=_trials,
-    paper="2402.13720",
-    systems=("Ouroboros (phrase pool)",),
-    needs=(DRAFT,),
-)
+@claims(LAW, trials=_trials, paper="2402.13720", systems=("Ouroboros (phrase pool)",), needs=(DRAFT,))
 @dataclass(frozen=True)
 class Phrase(CompositeDraft):
     """Hang up to `phrases` phrases of `length` tokens that followed the draft's last token below its deepest node.
@@ -60,11 +52,9 @@ class Phrase(CompositeDraft):
 
     @property
     def parts(self) -> tuple[Draft, ...]:
-        """The one whose drafts are made longer."""
         return (self.draft,)
 
     def begin(self, prefix: Prefix) -> Source:
-        """A source of the inner drafter, and the pool with the prompt's phrases."""
         pool = NgramPool(self.length, self.phrases) if self.pool is None else self.pool
         pool.read(prefix.text)
         return Phrases(self, self.sources(prefix), pool, len(prefix))
@@ -82,7 +72,6 @@ class Phrases(CompositeSource):
         return 0
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The inner draft, then phrases in what is left of the budget."""
         (inner,) = self.sources
         tree: Tree = yield from proposed(inner, prefix, budget, chance)
         end = max(range(len(tree)), key=tree.depth, default=ROOT)
@@ -93,7 +82,6 @@ class Phrases(CompositeSource):
         return trie.tree()
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """A phrase from every node, and those of the new text."""
         for node, drawn in enumerate(tree.drawn):
             self.pool.add(drawn.token, self._run(node, tree, scores))
         self.pool.read(prefix.text, self.seen)

@@ -42,11 +42,9 @@ class Prefilled(CompositeDraft):
 
     @property
     def parts(self) -> tuple[Draft, ...]:
-        """The one that is told."""
         return (self.draft,)
 
     def begin(self, prefix: Prefix) -> Source:
-        """A source that is still to be told."""
         telling = _Telling(self.sources(prefix))
         if not telling.listens:
             raise BadRequest(

@@ -41,6 +41,5 @@ class Raced(Memoryless):
             raise BadRequest(f"raced:depth={self.depth} cannot be used; expected a depth from 1 on")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The chain that the draft model would write in races with this seed."""
         first = At(len(prefix), Role.PICK)
         return (yield from drawn_chain(prefix, min(self.depth, budget), Racing(chance), first))

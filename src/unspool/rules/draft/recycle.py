@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from ...core.asks import Scores, Tops
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
-from ...core.law import Drawn
+from ...core.law import Drawn, chosen
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -59,24 +58,37 @@ def steps(paths: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, int], ...]:
 
 
 Row: TypeAlias = Sequence[tuple[int, float]]
+Key = TypeVar("Key")
 
 
-class Successors:
-    """For each token the `width` likeliest next ones when it was last scored; of at most `most` tokens.
+class RowMemory(Generic[Key]):
+    """The `width` likeliest next tokens after each of at most `most` keys, as last scored.
 
-    Give one to `Recycle` to let requests learn from each other; without one, each request has its own. If there are too
-    many tokens, the eighth that was met first goes.
+    Give one to a drafter to let requests learn from each other; without one, each request has its own. If there are too
+    many keys, the eighth that was met first goes.
     """
 
     def __init__(self, width: int = 8, most: int = 1 << 18) -> None:
         if width < 1 or most < 1:
-            raise BadRequest(f"Successors(width={width}, most={most}) cannot be used; expected both from 1 on")
+            name = type(self).__name__
+            raise BadRequest(f"{name}(width={width}, most={most}) cannot be used; expected both from 1 on")
         self.width, self.most = width, most
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[Key, Row] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def _note(self, keys: Sequence[Key], rows: Sequence[Row]) -> None:
+        with self._lock:
+            self._rows.update(zip(keys, rows, strict=True))
+            if len(self._rows) > self.most:
+                for old in [*islice(self._rows, len(self._rows) - self.most + self.most // 8)]:
+                    del self._rows[old]
+
+
+class Successors(RowMemory[int]):
+    """For each token the likeliest next ones when it was last scored."""
 
     def after(self, token: int) -> tuple[int, ...]:
         """The likeliest next tokens, best first; none if the token was never scored."""
@@ -88,11 +100,7 @@ class Successors:
 
     def put(self, tokens: Sequence[int], rows: Sequence[Row]) -> None:
         """Take note of the likeliest next tokens after each of these; of several for one token the last one stands."""
-        with self._lock:
-            self._rows.update(zip(tokens, rows, strict=True))
-            if len(self._rows) > self.most:
-                for old in [*islice(self._rows, len(self._rows) - self.most + self.most // 8)]:
-                    del self._rows[old]
+        self._note(tokens, rows)
 
 
 @claims(
@@ -118,7 +126,6 @@ class Recycle(Draft):
     shared: Successors | None = None
 
     def begin(self, prefix: Prefix) -> Source:
-        """Rows of this request's own, unless they are shared."""
         rows = Successors(self.width) if self.shared is None else self.shared
         return Recycled(steps(self.paths), rows, prefix.text[-1])
 
@@ -126,11 +133,12 @@ class Recycle(Draft):
 class Recycled(Source):
     """The rows of one request, and the last token of its text."""
 
+    listens = True
+
     def __init__(self, steps: tuple[tuple[int, int], ...], rows: Successors, last: int) -> None:
         self.steps, self.rows, self.last = steps, rows, last
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The template, filled as far as rows are known."""
         yield from ()
         rows = self.rows
         filled: list[tuple[int, Row] | None] = []
@@ -150,17 +158,10 @@ class Recycled(Source):
             parent.append(place[0])
         return Tree(tuple(drawn), tuple(parent))
 
-    @property
-    def listens(self) -> bool:
-        """It remembers what it is told."""
-        return True
-
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
-        """Note the rows of the prompt's tokens."""
         known = sorted(tops.items())
         self.rows.put([text[place - 1] for place, _ in known], [best[: self.rows.width] for _, best in known])
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
-        """Renew the row of every token that was scored."""
         self.rows.put([self.last, *(x for x, _ in tree.drawn)], scores.best(self.rows.width))  # the one sync
         self.last = prefix.text[-1]

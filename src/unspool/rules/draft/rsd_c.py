@@ -41,7 +41,6 @@ class RSDC(Memoryless):
             raise BadRequest(f"rsd_c:widths={shown} cannot be used; expected a width from 1 on per level, as 3+2+1")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The tree, level by level, until the budget is spent."""
         tree, start = NOTHING, len(prefix)
         level = {ROOT: prefix}
         for depth, width in enumerate(self.widths[: prefix.ahead(len(self.widths))]):

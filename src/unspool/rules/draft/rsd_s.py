@@ -50,7 +50,6 @@ class RSDS(Memoryless):
             )
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The tree, level by level, until the budget is spent."""
         tree, start = NOTHING, len(prefix)
         level = [_Beam(ROOT, 1.0, prefix)]
         for depth in range(prefix.ahead(self.depth)):

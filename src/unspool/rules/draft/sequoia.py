@@ -20,13 +20,7 @@ def _trial(*paths: Ranks) -> Method:
     return Speculate(Sequoia(TreeShape.of(paths)), rejection)
 
 
-@claims(
-    LAW,
-    trials=lambda _: [_trial((0,), (1,), (1, 0))],
-    paper="2402.12374",
-    systems=("Sequoia",),
-    needs=(DRAFT,),
-)
+@claims(LAW, trials=lambda _: [_trial((0,), (1,), (1, 0))], paper="2402.12374", systems=("Sequoia",), needs=(DRAFT,))
 @dataclass(frozen=True)
 class Sequoia(Memoryless):
     """Below every node draw as many different tokens as the shape has children there, without replacement.
@@ -40,7 +34,6 @@ class Sequoia(Memoryless):
     shape: TreeShape
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The filled shape, level by level, until the budget is spent."""
         tree, start = NOTHING, len(prefix)
         level: list[tuple[int, Ranks, Prefix]] = [(ROOT, (), prefix)]
         for depth in range(prefix.ahead(self.shape.depth)):

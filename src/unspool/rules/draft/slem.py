@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ...core.asks import Score, Scores
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
+from ...core.law import chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...core.warp.warp_limits import expect, whole
@@ -43,7 +43,6 @@ class SLEM(Memoryless):
         expect(whole(self.depth, 1), "slem:depth", self.depth, "a whole number of the draft's tokens from 1 on")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The text, as a chain of the target's tokens."""
         tree, node, most = NOTHING, ROOT, prefix.ahead(budget)
         said: tuple[int, ...] = ()
         while len(tree) < self.depth and len(said) < most:

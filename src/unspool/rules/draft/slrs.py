@@ -44,6 +44,5 @@ class SLRS(Memoryless):
         expect(whole(self.depth, 1), "slrs:depth", self.depth, "a whole number of tokens from 1 on")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The drawn chain, each token with ψ as it was when it was drawn."""
         start, depth = len(prefix), min(self.depth, budget)
         return (yield from drawn_chain(prefix, depth, chance, At(start, Role.DRAFT, round=start), by=STRINGS))

@@ -2,24 +2,78 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 
 import torch
+from torch import Tensor
 
 from ...core.asks import Scores, Tops
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, claims
 from ...core.errors import BadRequest
-from ...core.law import Drawn, Law
+from ...core.law import NEVER, Drawn, Law
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
 from ...loops.speculate import Speculate
 from ..verify.rejection import rejection
-from .few import Few
+
+
+class Few(Law):
+    """The law proportional to a few positive weights; every other token is impossible.
+
+    Cost: of the few tokens, not of the vocabulary. `like` tells the vocabulary and device, where they are known.
+    """
+
+    def __init__(self, weights: Mapping[int, float], like: Law | None = None) -> None:
+        self.weights = {x: weights[x] for x in sorted(weights) if weights[x] > 0}
+        self._like, self._total = like, sum(self.weights.values())
+
+    @property
+    def scores(self) -> Tensor:
+        """Log-weights over the whole vocabulary, made only if somebody insists on seeing them."""
+        if self._like is None:
+            raise TypeError("this law does not know its vocabulary; use spread(like)")
+        return self.spread(self._like).log()
+
+    @property
+    def best(self) -> int:
+        return max(self.weights, key=self.weights.__getitem__)
+
+    def spread(self, like: Law) -> Tensor:
+        p = torch.zeros_like(like.scores)
+        p[list(self.weights)] = torch.tensor(list(self.weights.values()), dtype=p.dtype, device=p.device) / self._total
+        return p
+
+    def logprob(self, token: int) -> float:
+        weight = self.weights.get(token, 0.0)
+        return math.log(weight / self._total) if weight > 0 else NEVER
+
+    @cached_property
+    def steps(self) -> list[tuple[int, float]]:
+        ends = list(accumulate(self.weights.values()))
+        return [(x, end / ends[-1]) for x, end in zip(self.weights, ends, strict=True)]
+
+    def invert(self, uniform: float) -> int:
+        at = bisect_right(self.steps, uniform, key=lambda step: step[1])
+        return self.steps[min(at, len(self.steps) - 1)][0]
+
+    def without(self, *tokens: int) -> Law:
+        return Few({x: w for x, w in self.weights.items() if x not in tokens}, self._like)
+
+    def is_empty(self) -> bool:
+        return not self.weights
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{x}: {w / self._total:.3g}" for x, w in self.weights.items())
+        return f"Few({{{shown}}})"
 
 
 @dataclass
@@ -107,7 +161,6 @@ class Stand(Draft):
             raise BadRequest(f"stand:{shown} cannot be used; expected numbers from 1 on, as widths=3+2+1,orders=4+3+2")
 
     def begin(self, prefix: Prefix) -> Source:
-        """The prompt's n-grams, and those of others if they are shared."""
         grams = NgramLaws(self.orders) if self.shared is None else self.shared
         text, longest = prefix.text, grams.orders[0]
         for i in range(1, len(text)):
@@ -118,12 +171,13 @@ class Stand(Draft):
 class StandSource(Source):
     """The n-grams of one request, and its text as it was last seen."""
 
+    listens = True
+
     def __init__(self, widths: tuple[int, ...], grams: NgramLaws, prefix: Prefix) -> None:
         self.widths, self.grams, self.prefix = widths, grams, prefix
         self.like: Law | None = None  # the vocabulary, known once the target has spoken
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The tree, level by level, until the budget is spent."""
         yield from ()
         start, longest = len(prefix), self.grams.orders[0]
         drawn: list[Drawn] = []
@@ -144,13 +198,7 @@ class StandSource(Source):
             level = below
         return Tree(tuple(drawn), tuple(parent))
 
-    @property
-    def listens(self) -> bool:
-        """It remembers what it is told."""
-        return True
-
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
-        """See the laws at the places of the prompt."""
         longest = self.grams.orders[0]
         for place, best in sorted(tops.items()):
             self.grams.see(text[max(0, place - longest) : place], dict(best))

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, Method, claims
 from ...core.errors import BadRequest
+from ...core.law import chosen
 from ...core.tree import Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -66,7 +66,6 @@ class Suffix(Draft):
             )
 
     def begin(self, prefix: Prefix) -> Source:
-        """An automaton of this request's text."""
         return SuffixSource(self)
 
 
@@ -83,24 +82,20 @@ class SuffixSource(Source, Guide):
         self.size, self.copy = 0, list[int]()  # tokens of the last match, and what followed it
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The copy, as a chain."""
         yield from ()
         self.read(prefix.text)
         copied = self.copied(budget)
         return Tree.chain([chosen(x) for x in copied], [_belief(self.size + i) for i in range(len(copied))])
 
     def start(self, prefix: Prefix) -> int:
-        """The first token of the copy."""
         self.read(prefix.text)
         self.copy = self.copied(self.rule.depth)
         return 0
 
     def below(self, place: int) -> tuple[int, Kids]:
-        """The next token of the copy, if it goes on."""
         return 0, [(self.copy[place], _belief(self.size + place))] if place < len(self.copy) else []
 
     def then(self, place: int, token: int) -> int | None:
-        """One token further, as long as the copy is followed."""
         return place + 1 if place < len(self.copy) and self.copy[place] == token else None
 
     def read(self, text: tuple[int, ...]) -> None:

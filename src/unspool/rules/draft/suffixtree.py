@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from ...core.asks import Scores
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
-from ...core.law import Drawn
+from ...core.law import Drawn, chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -59,7 +58,6 @@ class SuffixTree(Draft):
             )
 
     def begin(self, prefix: Prefix) -> Source:
-        """Counts of this request's text."""
         return Counted(self, len(prefix))
 
     def best(self, counts: Automaton, state: int, size: int, budget: int) -> ScoredTree:
@@ -110,7 +108,6 @@ class Counted(Source):
         self.written, self.page = written, Page(self.counts, START)
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The tree with the best score."""
         yield from ()
         self.read(prefix.text)
         # the link of a whole text is its longest suffix that also stands elsewhere in it

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...core.chance import Chance
-from ...core.chosen import chosen
 from ...core.claim import SEED, Method, claims
 from ...core.errors import BadRequest
+from ...core.law import chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -62,7 +62,6 @@ class Trigram(Draft):
             raise BadRequest(f"trigram:depth={self.depth},rounds={self.rounds} cannot be used; expected both from 1 on")
 
     def begin(self, prefix: Prefix) -> Source:
-        """A table bent by this request's text alone."""
         return Bent(self)
 
 
@@ -92,7 +91,6 @@ class Bent(Source):
         self.shares: dict[Pair, list[tuple[int, float]]] = {}  # of one round; the weights change with the text
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The most visited moves."""
         yield from ()
         text = prefix.text
         self.read(text)

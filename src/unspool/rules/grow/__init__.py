@@ -7,32 +7,12 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from ...core.cost import FREE as FREE
-    from ...core.cost import Cost as Cost
-    from .best_first import Below as Below
-    from .best_first import Twig as Twig
-    from .best_first import best_first as best_first
-    from .best_first import planted as planted
-    from .best_first import worth as worth
-    from .draft_length import Best as Best
-    from .draft_length import ConfidentLength as ConfidentLength
-    from .draft_length import Ema as Ema
-    from .draft_length import FixedLength as FixedLength
-    from .draft_length import Heuristic as Heuristic
-    from .draft_length import Length as Length
-    from .draft_length import Threshold as Threshold
-    from .draft_length import best_length as best_length
-    from .draft_length import speed_up as speed_up
-    from .sequoia import sequoia as sequoia
+    from ...core.cost import FREE as FREE, Cost as Cost
+    from .best_first import Below as Below, Twig as Twig, best_first as best_first, planted as planted, worth as worth
+    from .draft_length import Best as Best, ConfidentLength as ConfidentLength, Ema as Ema, FixedLength as FixedLength
+    from .draft_length import Heuristic as Heuristic, Length as Length, Threshold as Threshold
+    from .draft_length import best_length as best_length, speed_up as speed_up
+    from .tree_shape import sequoia as sequoia
     from .tree_shape import TreeShape as TreeShape
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "..core.cost": "Cost FREE",
-        "best_first": "Below Twig best_first planted worth",
-        "draft_length": "Best ConfidentLength Ema FixedLength Heuristic Length Threshold best_length speed_up",
-        "sequoia": "sequoia",
-        "tree_shape": "TreeShape",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -14,8 +14,8 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
-from ...core.chosen import chosen
 from ...core.cost import FREE, Cost
+from ...core.law import chosen
 from ...core.tree import ROOT, Tree
 
 Below: TypeAlias = Callable[[Any], Iterable[tuple[int, float]]]

@@ -27,7 +27,6 @@ class Length(Protocol):
 
     def most(self, state: Any) -> int:
         """How many tokens to draft in the coming round, at most."""
-        ...
 
     def enough(self, state: Any, sure: Sequence[float]) -> bool:
         """Whether to stop after kept tokens that the draft gave these probabilities."""
@@ -44,7 +43,6 @@ class FixedLength(Length):
         _expect(self.tokens >= 0, f"fixed:tokens={self.tokens}", "0 or more tokens")
 
     def most(self, state: Any) -> int:
-        """That number."""
         return self.tokens
 
 
@@ -62,17 +60,14 @@ class Heuristic(Length):
         _expect(1 <= self.first <= self.longest, f"{self}", "1 ≤ first ≤ longest")
 
     def start(self) -> int:
-        """The first length."""
         return self.first
 
     def step(self, state: int, sure: Sequence[float], accepted: int) -> int:
-        """+2 or −1."""
         if not sure:
             return state
         return min(state + 2, self.longest) if accepted == len(sure) else max(state - 1, 1)
 
     def most(self, state: int) -> int:
-        """The length as it stands."""
         return state
 
 
@@ -96,11 +91,9 @@ class Ema(Length):
         )
 
     def start(self) -> tuple[float, int]:
-        """An average of half the longest, and no rounds yet."""
         return self.longest / 2, 0
 
     def step(self, state: tuple[float, int], sure: Sequence[float], accepted: int) -> tuple[float, int]:
-        """The moved average, and one more round."""
         mean, rounds = state
         if not sure:
             return mean, rounds + 1
@@ -108,7 +101,6 @@ class Ema(Length):
         return (1 - self.weight) * mean + self.weight * seen, rounds + 1
 
     def most(self, state: tuple[float, int]) -> int:
-        """The average and one more, or a probe."""
         mean, rounds = state
         if (rounds + 1) % self.probe == 0:
             return self.longest
@@ -132,11 +124,9 @@ class ConfidentLength(Length):
         _expect(0 <= self.doubt <= 1 and 1 <= self.least <= self.longest, f"{self}", "0 ≤ doubt ≤ 1 ≤ least ≤ longest")
 
     def most(self, state: Any) -> int:
-        """The longest."""
         return self.longest
 
     def enough(self, state: Any, sure: Sequence[float]) -> bool:
-        """Whether a rejection is already likely enough."""
         return len(sure) >= self.least and 1 - prod(sure) > self.doubt
 
 
@@ -169,22 +159,17 @@ class Best(Length):
 
     def __post_init__(self) -> None:
         _expect(
-            self.ratio >= 0 and self.longest >= 1 and self.probe >= 1,
-            f"{self}",
-            "ratio ≥ 0, longest ≥ 1 and probe ≥ 1",
+            self.ratio >= 0 and self.longest >= 1 and self.probe >= 1, f"{self}", "ratio ≥ 0, longest ≥ 1 and probe ≥ 1"
         )
 
     def start(self) -> tuple[int, int, int]:
-        """Accepted, tried, rounds."""
         return 0, 0, 0
 
     def step(self, state: tuple[int, int, int], sure: Sequence[float], accepted: int) -> tuple[int, int, int]:
-        """One more round counted."""
         hits, tries, rounds = state
         return hits + accepted, tries + min(accepted + 1, len(sure)), rounds + 1
 
     def most(self, state: tuple[int, int, int]) -> int:
-        """The best length for the rate so far."""
         hits, tries, rounds = state
         tokens = best_length((hits + 1) / (tries + 2), self.ratio, self.longest)
         return max(tokens, 1) if (rounds + 1) % self.probe == 0 else tokens
@@ -216,13 +201,11 @@ class Threshold(Length):
         )
 
     def start(self) -> tuple[float, tuple[Fate, ...]]:
-        """The first threshold, and no fates."""
         return self.first, ()
 
     def step(
         self, state: tuple[float, tuple[Fate, ...]], sure: Sequence[float], accepted: int
     ) -> tuple[float, tuple[Fate, ...]]:
-        """What stood and the first that did not, and the threshold that would have been best."""
         threshold, fates = state
         fates = (*fates, *((p, i < accepted) for i, p in enumerate(sure[: accepted + 1])))[-self.memory :]
         if len(fates) >= self.least and len({stood for _, stood in fates}) == 2:
@@ -230,11 +213,9 @@ class Threshold(Length):
         return threshold, fates
 
     def most(self, state: tuple[float, tuple[Fate, ...]]) -> int:
-        """The longest."""
         return self.longest
 
     def enough(self, state: tuple[float, tuple[Fate, ...]], sure: Sequence[float]) -> bool:
-        """Whether the last token was doubtful."""
         return bool(sure) and sure[-1] < state[0]
 
 

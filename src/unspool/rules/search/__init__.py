@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from .ahead import Ahead as Ahead
-    from .ahead import Beamed as Beamed
-    from .ahead import Greedy as Greedy
-    from .ahead import Sampled as Sampled
+    from .ahead import Ahead as Ahead, Beamed as Beamed, Greedy as Greedy, Sampled as Sampled
     from .astar import AStar as AStar
     from .beam import Beam as Beam
     from .branch import Branch as Branch
@@ -19,49 +16,16 @@ if TYPE_CHECKING:
     from .cut_short import CutShort as CutShort
     from .diverse import Diverse as Diverse
     from .foresight import Foresight as Foresight
-    from .length_norm import LENGTH as LENGTH
-    from .length_norm import PATIENCE as PATIENCE
-    from .length_norm import Power as Power
-    from .mark import Judged as Judged
-    from .mark import Leaning as Leaning
-    from .mark import Likely as Likely
+    from .length_norm import LENGTH as LENGTH, PATIENCE as PATIENCE, Power as Power
+    from .mark import Judged as Judged, Leaning as Leaning, Likely as Likely
     from .mcts import Mcts as Mcts
     from .neurologic import Neurologic as Neurologic
-    from .resampling import RESAMPLE as RESAMPLE
+    from .smc import RESAMPLE as RESAMPLE
     from .reward import reward_of as reward_of
     from .rewarded import Rewarded as Rewarded
     from .rollout import Border as Border
-    from .several import FOREVER as FOREVER
-    from .several import Several as Several
-    from .smc import Smc as Smc
+    from .several import FOREVER as FOREVER, Several as Several
+    from .smc import LookaheadTwist as LookaheadTwist, PrefixTwist as PrefixTwist, Smc as Smc, Twist as Twist
     from .stochastic import Stochastic as Stochastic
-    from .twist import LookaheadTwist as LookaheadTwist
-    from .twist import PrefixTwist as PrefixTwist
-    from .twist import Twist as Twist
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "ahead": "Ahead Beamed Greedy Sampled",
-        "astar": "AStar",
-        "beam": "Beam",
-        "branch": "Branch",
-        "cautious": "Cautious",
-        "chaotic": "Chaotic",
-        "cut_short": "CutShort",
-        "diverse": "Diverse",
-        "foresight": "Foresight",
-        "length_norm": "LENGTH PATIENCE Power",
-        "mark": "Judged Leaning Likely",
-        "mcts": "Mcts",
-        "neurologic": "Neurologic",
-        "resampling": "RESAMPLE",
-        "reward": "reward_of",
-        "rewarded": "Rewarded",
-        "rollout": "Border",
-        "several": "FOREVER Several",
-        "smc": "Smc",
-        "stochastic": "Stochastic",
-        "twist": "LookaheadTwist PrefixTwist Twist",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

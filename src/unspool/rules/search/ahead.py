@@ -13,8 +13,7 @@ from ...core.law import NEVER, Law
 from ...core.stop import Stop
 from ...core.warp.warp_limits import expect, whole
 from .beam_cache import BeamCache
-from .leading import leading, values
-from .search_text import Text
+from .search_text import Text, leading, values
 
 Chain: TypeAlias = tuple[int, ...]
 """The tokens of a phrase, or of what is missing of it."""
@@ -26,16 +25,13 @@ class Ahead(Protocol):
     @property
     def steps(self) -> int:
         """How many tokens it looks at; with 1, what may come next and nothing more."""
-        ...
 
     @property
     def width(self) -> int:
         """How many ways it goes at the same time."""
-        ...
 
     def on(self, ways: Sequence[Text], laws: Sequence[Law], chance: Chance, at: At) -> list[tuple[int, int]]:
         """Which tokens follow which ways of one beginning; its k-th random number is at at.k + k."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -49,11 +45,9 @@ class Greedy:
 
     @property
     def width(self) -> int:
-        """One way."""
         return 1
 
     def on(self, ways: Sequence[Text], laws: Sequence[Law], chance: Chance, at: At) -> list[tuple[int, int]]:
-        """The best token after the one way."""
         return [(i, law.best) for i, law in enumerate(laws)]
 
 
@@ -68,7 +62,6 @@ class Beamed:
         _refuse(self.steps, self.width)
 
     def on(self, ways: Sequence[Text], laws: Sequence[Law], chance: Chance, at: At) -> list[tuple[int, int]]:
-        """The likeliest of all continuations."""
         best = leading(values(laws, [way.logp for way in ways]), self.width)
         return [(one.row, one.token) for one in best]
 
@@ -86,7 +79,6 @@ class Sampled:
         expect(whole(self.top, 1), "top", self.top, "a whole number of tokens from 1 on")
 
     def on(self, ways: Sequence[Text], laws: Sequence[Law], chance: Chance, at: At) -> list[tuple[int, int]]:
-        """One token more for each; at first all of them from the one beginning."""
         rows = [0] * self.width if len(ways) == 1 else range(len(ways))
         drawn = []
         for k, row in enumerate(rows):

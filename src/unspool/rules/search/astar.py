@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from ...core.asks import Decoding
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, claims
+from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ...core.warp.warp_limits import expect, whole
@@ -14,7 +14,7 @@ from ..decode.judge import Chatting
 from .beam_cache import BeamCache
 from .mark import Likely, Mark, fit_mark
 from .rollout import Border, drawing, rolled
-from .search_text import Text, Watch, told, unwatched
+from .search_text import Text, told
 
 
 @claims(
@@ -25,7 +25,7 @@ from .search_text import Text, Watch, told, unwatched
     shaped=False,
 )
 @dataclass(frozen=True)
-class AStar:
+class AStar(Branching, Watchable):
     """Take the beginning with the least g + h from one frontier and draw `kids` next steps, until it is a whole text.
 
     With r the mark of a step, from 0 to 1: h = 1 − r, and g = Σ (1 − r) over its steps. Of equals the oldest goes
@@ -40,7 +40,6 @@ class AStar:
     mark: Mark = Likely()  # noqa: RUF009  (frozen)
     border: Border = Border()  # noqa: RUF009
     rows: int = 4000
-    watch: Watch = unwatched
 
     def __post_init__(self) -> None:
         expect(whole(self.kids, 1), "astar:kids", self.kids, "a whole number of steps from 1 on")
@@ -48,15 +47,12 @@ class AStar:
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time, about: those of the frontier share their beginnings."""
         return 4 * self.kids
 
     def fit(self, vocabulary: Chatting) -> AStar:
-        """With a mark that knows this vocabulary."""
         return replace(self, mark=fit_mark(self.mark, vocabulary))
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Search after `text` until `stop`."""
         grove, border = BeamCache(self.rows), self.border.stop(stop)
         frontier = [_Open(1.0, 0, 0.0, Text.begin(text, warp, stop))]
         came, shown = 0, list[Text]()

@@ -8,25 +8,19 @@ from dataclasses import dataclass, field
 
 from ...core.asks import Decoding
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, claims
+from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.law import Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ...core.warp.warp_limits import expect, whole
 from .beam_cache import BeamCache
-from .leading import leading, values
 from .length_norm import LengthNorm, Patience, Power, SearchOutlook, likely
-from .search_text import Text, Watch, told, unwatched
-from .without_greedy import without_greedy
+from .search_text import Text, Watch, leading, told, values, without_greedy
 
 
-@claims(
-    HEURISTIC,
-    trials=lambda rule: [rule(4), rule(2)],
-    systems=("Beam search", "GNMT length penalty"),
-)
+@claims(HEURISTIC, trials=lambda rule: [rule(4), rule(2)], systems=("Beam search", "GNMT length penalty"))
 @dataclass(frozen=True)
-class Beam:
+class Beam(Branching, Watchable):
     """Of all one-token continuations of `width` texts keep the `width` best by Σ log p; the best finished text wins.
 
     Finished texts are compared by Σ log p / length(tokens). A continuation that ends counts only if it is among the
@@ -44,7 +38,6 @@ class Beam:
     length: LengthNorm = Power(1.0)  # noqa: RUF009  (frozen)
     patience: Patience = likely
     rows: int = 0
-    watch: Watch = unwatched
 
     def __post_init__(self) -> None:
         expect(whole(self.width, 1), "beam:width", self.width, "a whole number of texts from 1 on")
@@ -52,11 +45,9 @@ class Beam:
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time."""
         return self.width
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Search after `text` until `stop`."""
         pool = BeamPool(self.width, self.length, self.patience)
         return beams([pool], 0.0, text, warp, stop, self.rows, self.watch)
 

@@ -7,8 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from ...core.asks import Ask, Keep, Score, Scores
-from ...core.chosen import chosen
-from ...core.law import Law
+from ...core.law import Law, chosen
 from ...core.tree import NOTHING, Tree
 from ...core.warp.warp_limits import expect, whole
 from .search_text import Text
@@ -68,7 +67,6 @@ class BeamCache:
         return [[[scores.law(node) for node in way] for way in own] for own in nodes]
 
     def _keep(self, live: Sequence[Text], held: Iterable[tuple[int, ...]]) -> Keep:
-        """Make these the leaves, each once."""
         self.spent += self._cost(live)
         self.forwards += 1
         self._known = self._known or {(): 0}

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ...core.asks import Decoding, Done
 from ...core.chance import At, Chance, Role
+from ...core.claim import Watchable
 from ...core.law import Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
@@ -14,7 +15,7 @@ from ..decode.judge import Chatting
 from .beam_cache import BeamCache
 from .mark import Likely, Mark, fit_mark
 from .rollout import Border, Follow, rolled
-from .search_text import ROWS, Text, Watch, said, unwatched
+from .search_text import ROWS, Text, said
 
 
 class Fork(Protocol):
@@ -22,19 +23,16 @@ class Fork(Protocol):
 
     def view(self, warp: Warp) -> Warp:
         """The warps under which it looks at laws."""
-        ...
 
     def ways(self, law: Law, chance: Chance, position: int) -> list[int]:
         """The tokens to go on with; a single one is no branch."""
-        ...
 
     def follow(self, law: Law, chance: Chance, at: At) -> int:
         """The next token of a branch."""
-        ...
 
 
 @dataclass(frozen=True)
-class Branch:
+class Branch(Watchable):
     """Write token by token; where `fork` names several, write each on to the `border` and keep the best by `mark`.
 
     All of the best branch is kept, or its first `commit` tokens. Of equal marks the first wins. `texts` says how many
@@ -49,14 +47,11 @@ class Branch:
     commit: int = 0
     rows: int = 0
     texts: int = 16
-    watch: Watch = unwatched
 
     def fit(self, vocabulary: Chatting) -> Branch:
-        """With a mark that knows this vocabulary."""
         return replace(self, mark=fit_mark(self.mark, vocabulary))
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode after `text` until `stop`."""
         grove, here = BeamCache(self.rows), Text.begin(text, self.fork.view(warp), stop)
         border = self.border.stop(stop)
         shown: list[Text] = []

@@ -41,11 +41,9 @@ class Cautious:
         expect(real(self.high) and self.high > self.low, "cautious:high", self.high, "an entropy above `low`")
 
     def view(self, warp: Warp) -> Warp:
-        """As they are."""
         return warp
 
     def ways(self, law: Law, chance: Chance, position: int) -> list[int]:
-        """More of them the less the model is sure."""
         share = min(1.0, max(0.0, (entropy(law, law.log_z - law.scores) - self.low) / (self.high - self.low)))
         count = int(1 + (self.trials - 1) * share)
         if count == 1:
@@ -53,5 +51,4 @@ class Cautious:
         return [law.draw(chance, At(position, Role.DRAFT, i, position)).token for i in range(count)]
 
     def follow(self, law: Law, chance: Chance, at: At) -> int:
-        """Drawn."""
         return law.draw(chance, at).token

@@ -13,7 +13,7 @@ from ...core.warp.warp_limits import expect, whole
 from .branch import Branch
 from .mark import Leaning, Likely
 from .rollout import Border
-from .without_greedy import without_greedy
+from .search_text import without_greedy
 
 
 @claims(
@@ -48,12 +48,10 @@ class Chaotic:
         return without_greedy(warp)
 
     def ways(self, law: Law, chance: Chance, position: int) -> list[int]:
-        """The best token, or the best few."""
         few = [law.best, *(x for x in law.top(self.top + 1) if x != law.best)][: max(2, self.top)]
         few = [x for x in few if law[x] > 0]
         close = len(few) > 1 and law[few[1]] / law[few[0]] > self.ratio
         return few[: self.top] if close or nats(law, law.log_z - law.scores) > self.entropy else few[:1]
 
     def follow(self, law: Law, chance: Chance, at: At) -> int:
-        """The best."""
         return law.best

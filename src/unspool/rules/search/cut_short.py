@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from ...core.asks import Decoding, Done, Emit, OutOfTime
 from ...core.chance import Chance
-from ...core.claim import Method
+from ...core.claim import Method, overheard
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...loops.overheard import overheard
 from .search_text import Text, said
 
 
@@ -23,7 +22,6 @@ class CutShort:
     method: Method
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode after `text` until `stop`."""
         found: list[Text] = []
         decoding = overheard(self.method, found.extend)(text, chance, warp, stop)
         written, reply = False, None

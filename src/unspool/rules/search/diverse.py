@@ -6,24 +6,18 @@ from dataclasses import dataclass
 
 from ...core.asks import Decoding
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, claims
+from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ...core.warp.warp_limits import expect, real, whole
 from .beam import BeamPool, beams
 from .beam_cache import BeamCache
 from .length_norm import LengthNorm, Patience, Power, likely
-from .search_text import Watch, unwatched
 
 
-@claims(
-    HEURISTIC,
-    trials=lambda rule: [rule(4), rule(2, 2, 1.0)],
-    paper="1610.02424",
-    systems=("Diverse Beam Search",),
-)
+@claims(HEURISTIC, trials=lambda rule: [rule(4), rule(2, 2, 1.0)], paper="1610.02424", systems=("Diverse Beam Search",))
 @dataclass(frozen=True)
-class Diverse:
+class Diverse(Branching, Watchable):
     """`groups` beam searches side by side; each sees log p(x) − `apart`·(how often earlier groups just wrote x).
 
     The fine is the Hamming one and stays in a beam's score; finished texts are ranked by their own log p. A group that
@@ -40,7 +34,6 @@ class Diverse:
     length: LengthNorm = Power(1.0)  # noqa: RUF009  (frozen)
     patience: Patience = likely
     rows: int = 0
-    watch: Watch = unwatched
 
     def __post_init__(self) -> None:
         expect(whole(self.groups, 1), "diverse:groups", self.groups, "a whole number of groups from 1 on")
@@ -50,10 +43,8 @@ class Diverse:
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time."""
         return self.groups * self.width
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Search after `text` until `stop`."""
         pools = [BeamPool(self.width, self.length, self.patience) for _ in range(self.groups)]
         return beams(pools, self.apart, text, warp, stop, self.rows, self.watch)

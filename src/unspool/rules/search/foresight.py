@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...core.asks import Decoding, Done
 from ...core.chance import At, Chance, Role
-from ...core.claim import HEURISTIC, claims
+from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.law import Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
@@ -17,7 +17,7 @@ from ..decode.judge import Chatting
 from .beam_cache import BeamCache
 from .mark import Likely, Mark, fit_mark
 from .rollout import Border, Rollout, drawing, rolled
-from .search_text import ROWS, Text, Watch, said, unwatched
+from .search_text import ROWS, Text, said
 
 
 @claims(
@@ -28,7 +28,7 @@ from .search_text import ROWS, Text, Watch, said, unwatched
     shaped=False,
 )
 @dataclass(frozen=True)
-class Foresight:
+class Foresight(Branching, Watchable):
     """Draw `rollouts` texts of `steps` steps from here; take a first step with probability ∝ Σ exp(mark/`tau`).
 
     The sum is over all rollouts that begin with it, those of earlier rounds that still fit included; equal steps merge.
@@ -46,7 +46,6 @@ class Foresight:
     mark: Mark = Likely()  # noqa: RUF009  (frozen)
     border: Border = Border()  # noqa: RUF009
     rows: int = 0
-    watch: Watch = unwatched
 
     def __post_init__(self) -> None:
         expect(whole(self.rollouts, 1), "foresight:rollouts", self.rollouts, "a whole number of texts from 1 on")
@@ -56,15 +55,12 @@ class Foresight:
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time, about: what is remembered shares its beginnings."""
         return 2 * self.rollouts
 
     def fit(self, vocabulary: Chatting) -> Foresight:
-        """With a mark that knows this vocabulary."""
         return replace(self, mark=fit_mark(self.mark, vocabulary))
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode after `text` until `stop`, step by step."""
         grove, here = BeamCache(self.rows), Text.begin(text, warp, stop)
         border = self.border.stop(stop)
         pool: list[tuple[Rollout, float]] = []
@@ -85,7 +81,6 @@ class Foresight:
         return Done(here.tokens, here.reason or ROWS, here.trim)
 
     def _chosen(self, here: Text, pool: Sequence[tuple[Rollout, float]], chance: Chance, position: int) -> Text:
-        """The end of the next step."""
         options: dict[tuple[int, ...], Text] = {}
         weights: dict[tuple[int, ...], float] = {}
         best = max(mark for _, mark in pool)

@@ -14,7 +14,6 @@ class LengthNorm(Protocol):
 
     def __call__(self, tokens: float) -> float:
         """The divisor for a text of so many tokens."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,6 @@ class Power:
         expect(real(self.alpha), "alpha", self.alpha, "a finite number; 0 leaves lengths alone, 1 is the mean")
 
     def __call__(self, tokens: float) -> float:
-        """The divisor."""
         return float(tokens**self.alpha)
 
 
@@ -41,7 +39,6 @@ class Gnmt:
         expect(real(self.alpha), "alpha", self.alpha, "a finite number; 0 leaves lengths alone, usual is 0.65")
 
     def __call__(self, tokens: float) -> float:
-        """The divisor."""
         return float(((5 + tokens) / 6) ** self.alpha)
 
 

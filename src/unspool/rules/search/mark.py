@@ -20,7 +20,6 @@ class Mark(Protocol):
 
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
         """One mark for each."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,6 @@ class Likely:
     """exp(mean log p) of what was written, the inverse of its perplexity: between 0 and 1."""
 
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
-        """Known already."""
         yield from ()
         return [math.exp(rollout.mean) for rollout in rollouts]
 
@@ -40,7 +38,6 @@ class RewardMark:
     worth: Worth
 
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
-        """One call for each."""
         yield from ()
         return [weighed(self.worth, "the mark", rollout.text.tokens) for rollout in rollouts]
 
@@ -56,11 +53,9 @@ class Judged:
     question: str = QUESTION
 
     def fit(self, vocabulary: Chatting) -> Judged:
-        """With the ready-made judge for this vocabulary, unless it has one."""
         return self if self.judge is not None else Judged(Judge.of(vocabulary, self.question), self.question)
 
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
-        """One forward for all."""
         if self.judge is None:
             raise BadRequest(
                 "a judge has to know the tokens: run the method by name, or give Judged(Judge(ask, marks))"
@@ -81,11 +76,9 @@ class Leaning:
     weight: float = 1.0
 
     def fit(self, vocabulary: Chatting) -> Leaning:
-        """With a mark that knows this vocabulary."""
         return Leaning(fit_mark(self.mark, vocabulary), self.weight)
 
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
-        """Those of the mark, moved."""
         marks = yield from self.mark(grove, rollouts)
         return [rollout.first + self.weight * mark for rollout, mark in zip(rollouts, marks, strict=True)]
 

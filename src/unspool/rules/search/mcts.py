@@ -9,30 +9,23 @@ from typing import Any
 
 from ...core.asks import Ask, Decoding
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, claims
+from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.law import NEVER, Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ...core.warp.warp_limits import expect, real, whole
 from .beam import BeamPool
 from .beam_cache import BeamCache
-from .leading import leading, values
 from .length_norm import Power, likely
 from .reward import Grader, Reward, likelihood
-from .search_text import Text, Watch, told, unwatched
-from .without_greedy import without_greedy
+from .search_text import Text, leading, told, values, without_greedy
 
 HELD = 8  # beginnings that stay in the cache: those that were visited most
 
 
-@claims(
-    HEURISTIC,
-    trials=lambda rule: [rule(kids=2, rollouts=4)],
-    paper="2303.05510",
-    systems=("PG-TD",),
-)
+@claims(HEURISTIC, trials=lambda rule: [rule(kids=2, rollouts=4)], paper="2303.05510", systems=("PG-TD",))
 @dataclass(frozen=True)
-class Mcts:
+class Mcts(Branching, Watchable):
     """Grow a tree of beginnings by P-UCB, write each new one on to its end, and hand out the text of most reward.
 
     A rollout goes down from the prompt, at every beginning s to the token a among its `kids` best with the highest
@@ -59,7 +52,6 @@ class Mcts:
     explore: float = 4.0
     enough: float = math.inf
     rows: int = 4000
-    watch: Watch = unwatched
 
     def __post_init__(self) -> None:
         called = self.reward is None or callable(self.reward)
@@ -73,11 +65,9 @@ class Mcts:
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time."""
         return HELD + self.width
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Search after `text` until `stop`."""
         plan = SearchTree(BeamCache(self.rows), stop, self.width)
         grade = likelihood if self.reward is None else Grader(self.reward, stop)
         root = SearchNode(Text.begin(text, without_greedy(warp), stop))

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.asks import Ask, Decoding
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, claims
+from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.errors import BadRequest
 from ...core.law import Law
 from ...core.stop import Stop
@@ -16,17 +16,92 @@ from ...core.warp.warp import Warp
 from ...core.warp.warp_limits import expect, real, whole
 from ..constrain.combine import And
 from ..constrain.constraint import Constrained, Constraint
-from ..constrain.form import FormVocabulary
-from ..constrain.lexical import Keywords, Lexical
+from ..constrain.form import FormVocabulary, spelt
+from ..constrain.lexical import ClauseState, Keywords, Lexical
 from ..constrain.parted import parted
-from .ahead import Ahead, Greedy, outlook
+from .ahead import Ahead, Chain, Greedy, WatchedChains, outlook
 from .beam import BeamPool
 from .beam_cache import BeamCache
-from .clauses import Clauses
-from .leading import leading, values
 from .length_norm import LengthNorm, Patience, Power, likely
-from .search_text import Text, Watch, told, unwatched
-from .without_greedy import without_greedy
+from .search_text import Text, leading, told, values, without_greedy
+
+
+class Clauses:
+    """Keeps account of all texts, each from what is known of its beginning."""
+
+    def __init__(self, lexical: Lexical | None) -> None:
+        self.lexical = lexical
+        self._known: dict[tuple[int, ...], ClauseState] = {}
+        self._chains: dict[bytes, tuple[Chain, ...]] = {}
+
+    def within(self, texts: list[Text], tolerance: int) -> list[Text]:
+        """Those that have said nearly as many clauses as any; a text that is cut off early only if none is whole."""
+        most = max((self.met(text) for text in texts), default=0)
+        whole_one = any(text.reason and not self.unsaid(text) for text in texts)
+        near = [text for text in texts if self.met(text) >= most - tolerance]
+        return [text for text in near if not (whole_one and text.reason and self.unsaid(text))]
+
+    def in_turn(self, texts: Sequence[Text], ranks: Sequence[float]) -> list[Text]:
+        """The best of every set of clauses, then the second best of each, and so on."""
+        groups: dict[int, list[int]] = {}
+        for i in sorted(range(len(texts)), key=lambda i: -ranks[i]):
+            groups.setdefault(self._have(texts[i]), []).append(i)
+        turns = range(max(map(len, groups.values()), default=0))
+        return [texts[group[turn]] for turn in turns for group in groups.values() if turn < len(group)]
+
+    def met(self, text: Text) -> int:
+        """How many clauses a text has said."""
+        return self._have(text).bit_count()
+
+    def unsaid(self, text: Text) -> bool:
+        """Whether there is something left to say."""
+        return self.lexical is not None and self._have(text) != self.lexical.all
+
+    def advances(self, text: Text, token: int) -> bool:
+        """Whether a token says a phrase that was not said, or all of it belongs to one that it begins or continues."""
+        state, lexical = self._state(text), self.lexical
+        if state is None or lexical is None or token in lexical.words.eos:
+            return False
+        piece = lexical.words.piece(token)
+        node, have = lexical.read(state.node, state.have, piece)
+        size = len(piece.lstrip())
+        return have != state.have or (
+            size > 0 and any(lexical.under_way(node, phrase) >= size for phrase in lexical.unmet(have))
+        )
+
+    def view(self, text: Text) -> WatchedChains:
+        """The phrases that a text has not said, and what is missing of those that it has begun."""
+        state, lexical = self._state(text), self.lexical
+        assert state is not None
+        assert lexical is not None  # there are clauses if something is unsaid
+        unmet = lexical.unmet(state.have)
+        begun = [(phrase, size) for phrase in unmet if (size := lexical.under_way(state.node, phrase))]
+        now = [chain for phrase, size in begun for chain in self._spelt(phrase[size:])[:1]]
+        return WatchedChains(text, now, [chain for phrase in unmet for chain in self._spelt(phrase)])
+
+    def _spelt(self, phrase: bytes) -> tuple[Chain, ...]:
+        """A phrase in tokens, as it stands and as a word of its own."""
+        if phrase not in self._chains:
+            assert self.lexical is not None
+            text = phrase.decode("utf-8", "ignore")
+            both = [spelt(written, self.lexical.words) for written in (text, f" {text}") if text]
+            self._chains[phrase] = tuple(dict.fromkeys(chain for chain in both if chain))
+        return self._chains[phrase]
+
+    def _have(self, text: Text) -> int:
+        state = self._state(text)
+        return 0 if state is None else state.have
+
+    def _state(self, text: Text) -> ClauseState | None:
+        """What was found in a text, from what was found in its beginning."""
+        if self.lexical is None:
+            return None
+        if text.tokens not in self._known:
+            here = self._known.get(text.tokens[:-1], ClauseState(self.lexical, 0, 0))
+            rest = text.tokens[-1:] if text.tokens[:-1] in self._known else text.tokens
+            data = b"".join(map(self.lexical.words.piece, rest))
+            self._known[text.tokens] = ClauseState(self.lexical, *self.lexical.read(here.node, here.have, data))
+        return self._known[text.tokens]
 
 
 @claims(
@@ -36,7 +111,7 @@ from .without_greedy import without_greedy
     systems=("NeuroLogic A*esque (greedy, beam and sampling lookahead)", "NeuroLogic decoding"),
 )
 @dataclass(frozen=True)
-class Neurologic:
+class Neurologic(Branching, Watchable):
     """Of the continuations of `width` texts keep the best of each set of clauses said, ranked by log p and by outlook.
 
     The clauses are the request's keywords, or those of `demand`. Candidates are the best continuations of all, and of
@@ -63,7 +138,6 @@ class Neurologic:
     patience: Patience = likely
     rows: int = 0
     demand: Keywords | Lexical | None = None
-    watch: Watch = unwatched
 
     def __post_init__(self) -> None:
         expect(whole(self.width, 1), "neurologic:width", self.width, "a whole number of texts from 1 on")
@@ -74,15 +148,12 @@ class Neurologic:
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time, about: a candidate has one token more than the beam it is from."""
         return 3 * self.width
 
     def fit(self, vocabulary: FormVocabulary) -> Neurologic:
-        """With its keywords in the tokens of this vocabulary."""
         return replace(self, demand=self.demand.fit(vocabulary)) if isinstance(self.demand, Keywords) else self
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Search after `text` until `stop`."""
         grove, pool = BeamCache(self.rows), BeamPool(self.width, self.length, self.patience)
         if self.demand is not None:
             if isinstance(self.demand, Keywords):
@@ -131,7 +202,6 @@ class Neurologic:
 
 
 def _clauses(constraint: Constraint | None) -> Clauses:
-    """What a request demands to be said."""
     found = _lexical(constraint)
     if constraint is not None and found is None:
         raise BadRequest(

@@ -76,7 +76,6 @@ class ParticleWriter:
         return cloud
 
     def _moved(self, one: Particle, raw: Law, number: int) -> Particle:
-        """The particle with one more token, or dead."""
         law = one.text.prefix.shape(raw)
         at = At(len(one.text.prefix), Role.PICK, number)
         token, weight, _ = self.propose(law, one.state, self.chance, at)

@@ -31,7 +31,6 @@ class Grader:
         self._known: dict[str, float] = {}
 
     def __call__(self, text: Text) -> float:
-        """The reward of a finished text."""
         return self.of(written(text.tokens, self._stop, text.trim))
 
     def of(self, text: str) -> float:

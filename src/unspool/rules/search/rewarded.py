@@ -8,9 +8,8 @@ from ...core.claim import HEURISTIC, claims
 from ...core.stop import Stop
 from ...core.warp.warp_limits import expect, real
 from ..constrain.potential import Potential
-from .resampling import systematic
 from .reward import Grader, Reward, written
-from .smc import Smc
+from .smc import Smc, systematic
 
 
 def _counted(text: str) -> float:
@@ -48,7 +47,6 @@ class Rewarded:
         expect(real(self.beta) and self.beta > 0, "beta", self.beta, "a finite number above 0")
 
     def over(self, stop: Stop) -> Potential:
-        """The potential over tokens."""
         whole = Grader(self.reward, stop)
 
         def complete(tokens: tuple[int, ...]) -> float:

@@ -8,12 +8,13 @@ from typing import Any, TypeAlias
 
 from ...core.asks import Ask
 from ...core.chance import At, Chance, Role
+from ...core.claim import unwatched
 from ...core.errors import BadRequest
 from ...core.law import Law
 from ...core.stop import Stop, Tail
 from ...core.warp.warp_limits import expect, whole
 from .beam_cache import BeamCache
-from .search_text import Text, Watch, unwatched
+from .search_text import Text, Watch
 
 Follow: TypeAlias = Callable[[int, Text, Law], int]
 """Which token follows in rollout i, given its text and the law."""

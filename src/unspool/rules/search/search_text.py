@@ -1,4 +1,7 @@
-"""A text of a search: what was written after the prompt, how likely it is, and whether it has ended."""
+"""A text of a search: what was written after the prompt, how likely it is, and whether it has ended.
+
+The best continuations of several are found at once; a temperature of 0 does not hide the second best from a search.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,15 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
+import torch
+from torch import Tensor
+
 from ...core.asks import Ask, Done, Emit
 from ...core.errors import EmptyLaw
-from ...core.law import Law
+from ...core.law import NEVER, Law
 from ...core.stop import Stop, Tail
-from ...core.warp.warp import Prefix, Warp
+from ...core.warp.temperature import Temperature
+from ...core.warp.warp import Both, Prefix, Same, Warp
 
 ROWS = "rows"  # the reason of a text that was still unfinished when the budget was spent
 
@@ -68,11 +75,7 @@ class Text:
 
 
 Watch: TypeAlias = Callable[[Sequence[Text]], None]
-"""Is told all texts that a search found, best first, however it ends: finished, out of budget or cancelled."""
-
-
-def unwatched(found: Sequence[Text]) -> None:
-    """Nobody looks at what else was found."""
+"""Is told texts of a search, best first."""
 
 
 def said(text: Text, since: int, rounds: int = 1) -> Emit:
@@ -92,3 +95,48 @@ def told(found: Sequence[Text], forwards: int) -> Generator[Ask, Any, Done]:
     best = found[0]
     yield said(best, 0, forwards)
     return Done(best.tokens, best.reason or ROWS, best.trim)
+
+
+def without_greedy(warp: Warp) -> Warp:
+    """The warps without a temperature of 0 at their end.
+
+    That one leaves a single token at every place, and so nothing to search: a search that draws nothing is as
+    deterministic without it.
+    """
+    if isinstance(warp, Temperature) and warp.t == 0:
+        return Same()
+    if not isinstance(warp, Both):
+        return warp
+    second = without_greedy(warp.second)
+    if second is warp.second:
+        return warp
+    return without_greedy(warp.first) if isinstance(second, Same) else Both(warp.first, second)
+
+
+class Candidate(NamedTuple):
+    """Token `token` after text `row`, worth `value`."""
+
+    row: int
+    token: int
+    value: float
+
+
+def values(laws: Sequence[Law], base: Sequence[float]) -> Tensor:
+    """base + log p for every text and token, [texts, vocab]; a text after which no token may follow has none."""
+    rows = []
+    for law, start in zip(laws, base, strict=True):
+        scores = law.scores.double()
+        rows.append(scores if law.is_empty() else scores + (start - law.log_z))
+    return torch.stack(rows)
+
+
+def leading(worth: Tensor, count: int) -> list[Candidate]:
+    """The `count` best, best first; of equals the earlier text, then the lower token, so that one text is greedy's."""
+    flat = worth.flatten()
+    least = flat.topk(min(count, flat.numel())).values[-1]
+    # topk breaks ties as it likes: take all that are as good as the last, then sort those
+    at = ((flat >= least) & (flat > NEVER)).nonzero().flatten()
+    best, order = flat[at].sort(descending=True, stable=True)
+    where: list[int] = at[order[:count]].tolist()
+    size = worth.shape[1]
+    return [Candidate(i // size, i % size, value) for i, value in zip(where, best[:count].tolist(), strict=True)]

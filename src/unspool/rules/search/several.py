@@ -16,11 +16,7 @@ from .rollout import Border
 FOREVER = 1 << 20  # tokens: no border but the end of the text
 
 
-@claims(
-    HEURISTIC,
-    trials=lambda rule: [Branch(rule(2), border=Border((), FOREVER))],
-    systems=("Best-of-N",),
-)
+@claims(HEURISTIC, trials=lambda rule: [Branch(rule(2), border=Border((), FOREVER))], systems=("Best-of-N",))
 @dataclass(frozen=True)
 class Several:
     """Draw `count` whole texts and keep the one with the best mark: best-of-N.
@@ -38,11 +34,9 @@ class Several:
         expect(whole(self.count, 1), "several:count", self.count, "a whole number of texts from 1 on")
 
     def view(self, warp: Warp) -> Warp:
-        """As they are."""
         return warp
 
     def ways(self, law: Law, chance: Chance, position: int) -> list[int]:
-        """Drawn; the first with plain decoding's own number."""
         return [law.draw(chance, At(position, Role.PICK, i)).token for i in range(self.count)]
 
     def follow(self, law: Law, chance: Chance, at: At) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from itertools import accumulate, pairwise
+from typing import Any, Protocol, TypeAlias
 
 from ...core.asks import Ask, Decoding
 from ...core.chance import At, Chance, Role
-from ...core.claim import HEURISTIC, claims
+from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.law import NEVER, Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
@@ -20,9 +21,144 @@ from ..constrain.potential import Potential, UnboundPotential
 from .beam_cache import BeamCache
 from .particle import Particle, ParticleWriter, end_of, log_mean, refuse_dead, shares
 from .particle import log_marginal as log_marginal
-from .resampling import Resampling, multinomial, stratified
-from .search_text import Text, Watch, told, unwatched
-from .twist import PrefixTwist, Twist
+from .search_text import Text, told
+
+ENDLESS = 1 << 20  # tokens: the end of the text comes first
+
+
+class Resampling(Protocol):
+    """Chooses who goes on: of n particles, the i-th on the average n·wᵢ/Σw times."""
+
+    def __call__(self, weights: Sequence[float], chance: Chance, position: int) -> list[int]:
+        """The particle that each place is given to; its random numbers are at this position."""
+
+
+def multinomial(weights: Sequence[float], chance: Chance, position: int) -> list[int]:
+    """Every place by a draw of its own. Cost: the most noise."""
+    law = Law.of(weights)
+    return [_drawn(law, chance, position, place) for place in range(len(weights))]
+
+
+def stratified(weights: Sequence[float], chance: Chance, position: int) -> list[int]:
+    """Place j by a draw from the j-th n-th of the cumulated weights."""
+    n, total = len(weights), sum(weights)
+    ends = [0.0, *accumulate(w / total for w in weights)]
+
+    def share(place: int) -> Law:
+        low, high = place / n, (place + 1) / n
+        return Law.of([max(0.0, min(end, high) - max(start, low)) for start, end in pairwise(ends)])
+
+    return [_drawn(share(place), chance, position, place) for place in range(n)]
+
+
+def systematic(weights: Sequence[float], chance: Chance, position: int) -> list[int]:
+    """All places by one number u in [0, 1/n): place j takes who holds u + j/n. Cost: the least noise."""
+    n, total = len(weights), sum(weights)
+    ends = list(accumulate(w / total for w in weights))
+    ends[-1] = 1.0
+    # between two of these u the answer is the same, so it is enough to draw which stretch u is in
+    cuts = sorted({0.0, 1.0, *((end * n) % 1.0 for end in ends)})
+    stretches = [(low + high) / 2 for low, high in pairwise(cuts)]
+    which = Law.of([high - low for low, high in pairwise(cuts)])
+    u = stretches[_drawn(which, chance, position, 0)]
+    return [next(i for i, end in enumerate(ends) if end * n > u + place) for place in range(n)]
+
+
+def residual(weights: Sequence[float], chance: Chance, position: int) -> list[int]:
+    """⌊n·w⌋ places for certain, the others by draws from what that leaves over."""
+    n, total = len(weights), sum(weights)
+    wanted = [n * w / total for w in weights]
+    sure = [i for i, share in enumerate(wanted) for _ in range(int(share))]
+    if len(sure) == n:
+        return sure
+    rest = Law.of([share - int(share) for share in wanted])
+    return [*sure, *(_drawn(rest, chance, position, place) for place in range(len(sure), n))]
+
+
+RESAMPLE: dict[str, Resampling] = {
+    "multinomial": multinomial,
+    "residual": residual,
+    "stratified": stratified,
+    "systematic": systematic,
+}
+
+
+def _drawn(law: Law, chance: Chance, position: int, place: int) -> int:
+    return law.draw(chance, At(position, Role.ORDER, place)).token
+
+
+class Twist(Protocol):
+    """Puts a guess into the weights of live particles, in place of the one that is there.
+
+    A guess is taken back before the end, so it may be anything but −∞ and the weights stay proper.
+    """
+
+    def __call__(
+        self, pen: ParticleWriter, cloud: Sequence[Particle], held: Sequence[Text]
+    ) -> Generator[Ask, Any, Sequence[Particle]]:
+        """The particles with new guesses; what is held stays forkable."""
+
+    @property
+    def texts(self) -> int:
+        """How many texts it writes for each particle."""
+
+
+@dataclass(frozen=True)
+class PrefixTwist:
+    """The guess is what the potential says of the beginning: the prefix variant."""
+
+    texts: int = 0
+
+    def __call__(
+        self, pen: ParticleWriter, cloud: Sequence[Particle], held: Sequence[Text]
+    ) -> Generator[Ask, Any, Sequence[Particle]]:
+        yield from ()
+        return cloud
+
+
+@dataclass(frozen=True)
+class LookaheadTwist:
+    """The guess is V̂ = 1/m·Σ weight·potential over `rollouts` texts that are written on from each particle.
+
+    They go on for `steps` tokens, or to their end if that is 0; one that has not ended then counts as what the
+    potential's prefix says. V̂ estimates E[what it will be worth | the beginning] without bias, and the weights are
+    proper for any m, because a guess is taken back; `floor` is added to it, since a beginning whose few rollouts were
+    all worthless must not die of that.
+    """
+
+    rollouts: int = 4
+    steps: int = 0
+    floor: float = 1e-3
+
+    def __post_init__(self) -> None:
+        expect(whole(self.rollouts, 1), "lookahead:rollouts", self.rollouts, "a whole number of texts from 1 on")
+        expect(whole(self.steps, 0), "lookahead:steps", self.steps, "a whole number of tokens, 0 for all")
+        fits = real(self.floor) and self.floor > 0
+        expect(fits, "lookahead:floor", self.floor, "a finite weight above 0, so that no guess is final")
+
+    @property
+    def texts(self) -> int:
+        return self.rollouts
+
+    def __call__(
+        self, pen: ParticleWriter, cloud: Sequence[Particle], held: Sequence[Text]
+    ) -> Generator[Ask, Any, Sequence[Particle]]:
+        m = self.rollouts
+        # a copy of a dead or finished particle does not go on either, and keeps its place in the numbering
+        aside = [replace(one, weight=0.0 if one.live else NEVER, guess=0.0) for one in cloud for _ in range(m)]
+        here = [one.text for one in cloud if one.live]
+        aside = yield from pen.grown(aside, self.steps or ENDLESS, pen.turn(len(aside)), [*here, *held])
+        ahead = [log_mean([copy.weight for copy in aside[i * m : (i + 1) * m]]) for i in range(len(cloud))]
+        return [
+            one.heavier(0.0, _log_sum(log_v, math.log(self.floor))) if one.live else one
+            for one, log_v in zip(cloud, ahead, strict=True)
+        ]
+
+
+def _log_sum(a: float, b: float) -> float:
+    """log(eᵃ + eᵇ), b finite."""
+    return max(a, b) + math.log1p(math.exp(-abs(a - b)))
+
 
 Cloud: TypeAlias = Sequence[Particle]
 Past: TypeAlias = list[Cloud]  # the particles as they were when each of the last blocks began
@@ -36,7 +172,7 @@ Past: TypeAlias = list[Cloud]  # the particles as they were when each of the las
     shaped=False,
 )
 @dataclass(frozen=True)
-class Smc:
+class Smc(Branching, Watchable):
     """Write `particles` texts side by side, each with a weight; drop light ones for copies of heavy ones; draw one.
 
     Wanted are texts in proportion to p(text)·1[constraint met]·exp(potential(text)), p the law after all other warps.
@@ -66,8 +202,7 @@ class Smc:
     moves: int = 0
     rows: int = 0
     back: int = 1
-    twist: Twist = PrefixTwist()  # noqa: RUF009  (frozen)
-    watch: Watch = unwatched
+    twist: Twist = PrefixTwist()
 
     def __post_init__(self) -> None:
         expect(whole(self.particles, 1), "smc:particles", self.particles, "a whole number of texts from 1 on")
@@ -79,11 +214,9 @@ class Smc:
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time."""
         return self.particles * ((2 if self.moves else 1) + self.twist.texts)
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Draw after `text` until `stop`."""
         warp, constraint = parted(warp)
         pen = ParticleWriter(BeamCache(self.rows), self.propose, self.potential.over(stop), chance, stop)
         cloud: Cloud = [Particle(Text.begin(text, warp, stop), timely(constraint, stop))] * self.particles
@@ -150,7 +283,6 @@ class Smc:
         return kept, [*past[:cut], *newer]
 
     def _is_uneven(self, cloud: Cloud) -> bool:
-        """Whether too few particles carry the weight."""
         return 1 / sum(w * w for w in shares([one.weight for one in cloud])) < self.threshold * len(cloud)
 
 

@@ -9,24 +9,19 @@ from itertools import count as count_up
 
 from ...core.asks import Decoding
 from ...core.chance import At, Chance, Role
-from ...core.claim import SEED, claims
+from ...core.claim import SEED, Branching, Watchable, claims
 from ...core.law import Law
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ...core.warp.warp_limits import expect, whole
 from ...loops.drafter import possible
 from .beam_cache import BeamCache
-from .search_text import Text, Watch, told, unwatched
+from .search_text import Text, told
 
 
-@claims(
-    SEED,
-    trials=lambda rule: [rule(2)],
-    paper="1903.06059",
-    systems=("Stochastic Beam Search",),
-)
+@claims(SEED, trials=lambda rule: [rule(2)], paper="1903.06059", systems=("Stochastic Beam Search",))
 @dataclass(frozen=True)
-class Stochastic:
+class Stochastic(Branching, Watchable):
     """Draw `width` different texts one after the other, each from the law of what is left, but all level by level.
 
     Think of every whole text as arriving at an exponential time of rate p(text): the order of arrival is that of draws
@@ -45,7 +40,6 @@ class Stochastic:
 
     width: int = 4
     rows: int = 0
-    watch: Watch = unwatched
 
     def __post_init__(self) -> None:
         expect(whole(self.width, 1), "stochastic:width", self.width, "a whole number of texts from 1 on")
@@ -53,11 +47,9 @@ class Stochastic:
 
     @property
     def texts(self) -> int:
-        """How many texts are kept at the same time."""
         return self.width
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Draw after `text` until `stop`."""
         grove = BeamCache(self.rows)
         texts = [Text.begin(text, warp, stop)]
         try:

@@ -8,19 +8,14 @@ from ...core.lazy import lazily
 
 if TYPE_CHECKING:
     from ...loops.denoise_state import DenoiseState as DenoiseState
-    from ...loops.remask import Remask as Remask
-    from ...loops.unmask_blocks import Blocks as Blocks
-    from ...loops.unmask_blocks import FixedBlocks as FixedBlocks
-    from ...loops.unmasker import Unmask as Unmask
-    from ...loops.view import View as View
+    from ...loops.unmasker import Blocks as Blocks, FixedBlocks as FixedBlocks
+    from ...loops.unmasker import Remask as Remask, Unmask as Unmask, View as View
     from .adaptive import Adaptive as Adaptive
     from .ancestral import Ancestral as Ancestral
-    from .annealed import SCHEDULES as SCHEDULES
-    from .annealed import Annealed as Annealed
+    from .annealed import SCHEDULES as SCHEDULES, Annealed as Annealed
     from .cached_dual import CachedDual as CachedDual
     from .cached_prefix import CachedPrefix as CachedPrefix
-    from .certainty import CERTAINTIES as CERTAINTIES
-    from .certainty import Certainty as Certainty
+    from .certainty import CERTAINTIES as CERTAINTIES, Certainty as Certainty
     from .checked import CheckedUnmask as CheckedUnmask
     from .clocked import Clocked as Clocked
     from .confident import Confident as Confident
@@ -32,89 +27,28 @@ if TYPE_CHECKING:
     from .dynamic import Dynamic as Dynamic
     from .early import Early as Early
     from .edit import Edit as Edit
-    from .end_token import Endless as Endless
-    from .end_token import Late as Late
+    from .end_token import Endless as Endless, Late as Late
     from .entropy_bound import EntropyBound as EntropyBound
     from .explore import Explore as Explore
     from .factor import Factor as Factor
-    from .filtered import Filter as Filter
-    from .filtered import Filtered as Filtered
+    from .filtered import Filter as Filter, Filtered as Filtered
     from .foreseen import Foreseen as Foreseen
     from .guided import Guided as Guided
     from .hierarchy import Hierarchy as Hierarchy
     from .interval import Interval as Interval
     from .lave import Lave as Lave
     from .local import Local as Local
-    from .noise import Capped as Capped
-    from .noise import Even as Even
-    from .noise import Looped as Looped
-    from .noise import Noise as Noise
-    from .noise import Rescaled as Rescaled
+    from .renoise import Capped as Capped, Even as Even, Looped as Looped, Noise as Noise, Rescaled as Rescaled
     from .one_by_one import one as one
     from .peaked import Peaked as Peaked
     from .quota import Quota as Quota
     from .redundant import Redundant as Redundant
-    from .renoise import Doubtful as Doubtful
-    from .renoise import Renoise as Renoise
-    from .renoise import Reverse as Reverse
+    from .renoise import Doubtful as Doubtful, Renoise as Renoise, Reverse as Reverse, Unchanged as Unchanged
     from .resample import Resample as Resample
-    from .sliding import Near as Near
-    from .sliding import Sliding as Sliding
-    from .softened import Settled as Settled
-    from .softened import Softened as Softened
+    from .sliding import Near as Near, Sliding as Sliding
+    from .softened import Settled as Settled, Softened as Softened
     from .stable import Stable as Stable
     from .timed import Timed as Timed
-    from .unchanged import Unchanged as Unchanged
     from .windowed import Windowed as Windowed
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "..loops.denoise_state": "DenoiseState",
-        "..loops.remask": "Remask",
-        "..loops.unmask_blocks": "Blocks FixedBlocks",
-        "..loops.unmasker": "Unmask",
-        "..loops.view": "View",
-        "adaptive": "Adaptive",
-        "ancestral": "Ancestral",
-        "annealed": "Annealed SCHEDULES",
-        "cached_dual": "CachedDual",
-        "cached_prefix": "CachedPrefix",
-        "certainty": "CERTAINTIES Certainty",
-        "checked": "CheckedUnmask",
-        "clocked": "Clocked",
-        "confident": "Confident",
-        "context": "Context",
-        "cooling": "Cooling",
-        "credited": "Credited",
-        "cycle": "Cycle",
-        "delayed": "Delayed",
-        "dynamic": "Dynamic",
-        "early": "Early",
-        "edit": "Edit",
-        "end_token": "Endless Late",
-        "entropy_bound": "EntropyBound",
-        "explore": "Explore",
-        "factor": "Factor",
-        "filtered": "Filter Filtered",
-        "foreseen": "Foreseen",
-        "guided": "Guided",
-        "hierarchy": "Hierarchy",
-        "interval": "Interval",
-        "lave": "Lave",
-        "local": "Local",
-        "noise": "Capped Even Looped Noise Rescaled",
-        "one_by_one": "one",
-        "peaked": "Peaked",
-        "quota": "Quota",
-        "redundant": "Redundant",
-        "renoise": "Doubtful Renoise Reverse",
-        "resample": "Resample",
-        "sliding": "Near Sliding",
-        "softened": "Settled Softened",
-        "stable": "Stable",
-        "timed": "Timed",
-        "unchanged": "Unchanged",
-        "windowed": "Windowed",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

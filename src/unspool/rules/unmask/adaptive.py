@@ -13,8 +13,7 @@ from ...core.errors import BadRequest
 from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import Narrowing
-from ...loops.unmasker import Rule
+from ...loops.unmasker import Narrowing, StatefulRule
 from .confident import Confident
 
 
@@ -22,15 +21,9 @@ def _trials(rule: type[Adaptive]) -> list[Method]:
     return [Denoise(Confident(0.6), 3, rule(2, 0.3, ends=(0,), reach=1.0))]
 
 
-@claims(
-    HEURISTIC,
-    shaped=False,
-    trials=_trials,
-    paper="2509.26432",
-    systems=("AdaBlock-dLLM",),
-)
+@claims(HEURISTIC, shaped=False, trials=_trials, paper="2509.26432", systems=("AdaBlock-dLLM",))
 @dataclass(frozen=True)
-class Adaptive(Rule):
+class Adaptive(StatefulRule):
     """End a block with the surest delimiter nearby, if that has at least `threshold`, else after `size` places.
 
     The block begins at the first hole and the look that finds its end also fills its first holes:
@@ -54,18 +47,12 @@ class Adaptive(Rule):
         expect(0 < self.reach <= 1, "adaptive:reach", self.reach, "a share of the answer, above 0 and at most 1")
 
     def fit(self, vocabulary: Any) -> Adaptive:
-        """With the delimiters of this vocabulary, unless some were given."""
         if self.ends:
             return self
         signs = tuple(sign.encode() for sign in self.signs)
         return replace(self, ends=frozenset(i for i in range(vocabulary.size) if vocabulary.piece(i).endswith(signs)))
 
-    def __call__(self, canvas: Canvas) -> Canvas:
-        """What is looked at first."""
-        return self.begin()(canvas)
-
     def begin(self) -> _CurrentBlock:
-        """Nothing found yet."""
         if not self.ends and self.threshold <= 1:
             raise BadRequest(
                 "adaptive blocks need to know the tokens that end a line: run the method through a loaded model, which "
@@ -82,13 +69,11 @@ class _CurrentBlock(Narrowing):
     block: tuple[int, int] = (0, 0)
 
     def __call__(self, canvas: Canvas) -> Canvas:
-        """The block, or all that is left where a new one is to be found."""
         if not any(canvas.is_open(i) for i in range(*self.block)):
             self.block = (0, 0)
         return canvas.within(*(self.block if any(self.block) else (canvas.settled, len(canvas))))
 
     def saw(self, sight: DenoiseState) -> DenoiseState:
-        """The sight of the block; it is found now, if it was not before."""
         if not any(self.block):
             self.block = self._found(sight)
         return sight.within(*self.block)

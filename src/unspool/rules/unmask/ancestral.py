@@ -10,7 +10,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Rule
+from ...loops.unmasker import StatefulRule
 from .timed import LAST, Clock
 
 
@@ -22,7 +22,7 @@ from .timed import LAST, Clock
     systems=("Dream (origin)",),
 )
 @dataclass(frozen=True)
-class Ancestral(Rule):
+class Ancestral(StatefulRule):
     """At each step of time from t to s fill every hole with probability 1 − s/t, each by its own coin; at the last all.
 
     The times run from 1 to `last` in `steps` equal steps, anew for each block. A step at which no coin falls is passed
@@ -40,12 +40,7 @@ class Ancestral(Rule):
         expect(real(self.last, 0, 1), "ancestral:last", self.last, "a time from 0 to 1; usual is 0.001")
 
     def begin(self) -> Tossing:
-        """The same rule with a clock."""
         return Tossing(self)
-
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The choice at the first step."""
-        return self.begin()(sight)
 
 
 @dataclass
@@ -56,7 +51,6 @@ class Tossing:
     clock: Clock = field(default_factory=Clock)
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The holes whose coins fall, at the first step with any."""
         while True:
             share = self.clock.tick(sight, self.rule.steps, self.rule.last)
             if share >= 1:

@@ -28,11 +28,7 @@ SCHEDULES: Mapping[str, Schedule] = {
 
 
 @claims(
-    HEURISTIC,
-    shaped=False,
-    trials=lambda _: [Denoise(Annealed(2, 0), 3)],
-    paper="2202.04200",
-    systems=("MaskGIT",),
+    HEURISTIC, shaped=False, trials=lambda _: [Denoise(Annealed(2, 0), 3)], paper="2202.04200", systems=("MaskGIT",)
 )
 @dataclass(frozen=True)
 class Annealed:
@@ -55,7 +51,6 @@ class Annealed:
         expect(real(self.heat, 0), "annealed:heat", self.heat, "a number from 0 on; 0 keeps the surest")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The draws that are kept."""
         done, left = looks(sight.canvas) + 1, len(sight.holes)
         if done >= self.steps:
             return sight.holes

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...core.asks import Look
-from ...core.canvas import Canvas
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Field
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
-from ...loops.view import Viewing
+from ...loops.unmasker import FixedBlocks, StatefulRule
+from .cached_prefix import BlockCache
 from .confident import Confident
 
 
@@ -25,7 +20,7 @@ from .confident import Confident
     systems=("Fast-dLLM (dual cache)",),
 )
 @dataclass(frozen=True)
-class CachedDual(Rule):
+class CachedDual(StatefulRule):
     """Compute everything at the first look at a block, and then only the block itself.
 
     The holes behind the block, too, stay as they were when the block was blank.
@@ -35,24 +30,5 @@ class CachedDual(Rule):
     threshold: a table computes nothing, so nothing of it is old. Cost: rows for the block per look, but the first.
     """
 
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The first look."""
-        return self.begin()(canvas, places)
-
-    def begin(self) -> _Around:
-        """Nothing computed yet."""
-        return _Around()
-
-
-@dataclass
-class _Around:
-    """The block whose surroundings are in the cache."""
-
-    window: tuple[int, int] | None = None
-
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """One look, over the cache if it is this block's."""
-        fresh = frozenset(range(*canvas.window)) if canvas.window == self.window else None
-        self.window = canvas.window
-        field: Field = yield Look(canvas, tuple(places), fresh=fresh)
-        return field
+    def begin(self) -> BlockCache:
+        return BlockCache(lambda canvas: range(*canvas.window))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...core.asks import Look
-from ...core.canvas import Canvas
+from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Field
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
-from ...loops.view import Viewing
+from ...loops.unmasker import FixedBlocks, StatefulRule, Viewing
 from .confident import Confident
 
 
@@ -25,7 +22,7 @@ from .confident import Confident
     systems=("Fast-dLLM (prefix cache)",),
 )
 @dataclass(frozen=True)
-class CachedPrefix(Rule):
+class CachedPrefix(StatefulRule):
     """Compute everything at the first look at a block, and then only what stands from the block on.
 
     Keys of the text before the block, the prompt among it, stay as they were when the block was blank.
@@ -35,24 +32,19 @@ class CachedPrefix(Rule):
     computes nothing, so nothing of it is old. Cost: rows for the block and all behind it per look, but the first.
     """
 
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The first look."""
-        return self.begin()(canvas, places)
-
-    def begin(self) -> _Since:
-        """Nothing computed yet."""
-        return _Since()
+    def begin(self) -> BlockCache:
+        return BlockCache(lambda canvas: range(canvas.window[0], len(canvas)))
 
 
 @dataclass
-class _Since:
-    """The block whose prefix is in the cache."""
+class BlockCache:
+    """The block since whose first look only `fresh` places are computed."""
 
+    fresh: Callable[[Canvas], range]
     window: tuple[int, int] | None = None
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """One look, over the cache if it is this block's."""
-        fresh = frozenset(range(canvas.window[0], len(canvas))) if canvas.window == self.window else None
+        fresh = frozenset(self.fresh(canvas)) if canvas.window == self.window else None
         self.window = canvas.window
         field: Field = yield Look(canvas, tuple(places), fresh=fresh)
         return field

@@ -7,14 +7,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ...core.asks import Look
+from ...core.canvas import Field
 from ...core.chance import At, Role
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
-from ...core.field import Field
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.recheck import Checking
-from ...loops.unmask_blocks import FixedBlocks
+from ...loops.unmasker import Checking, FixedBlocks
 from .confident import Confident
 from .hierarchy import runs
 
@@ -25,12 +24,7 @@ def _trials() -> Iterator[Method]:
 
 
 @claims(
-    HEURISTIC,
-    name="checked",
-    shaped=False,
-    trials=lambda _: _trials(),
-    paper="2603.25702",
-    systems=("S2D2 (routed)",),
+    HEURISTIC, name="checked", shaped=False, trials=lambda _: _trials(), paper="2603.25702", systems=("S2D2 (routed)",)
 )
 @dataclass(frozen=True)
 class CheckedUnmask:
@@ -55,7 +49,6 @@ class CheckedUnmask:
             )
 
     def __call__(self, sight: DenoiseState, chosen: Collection[int]) -> Checking:
-        """The drafts that stood and the token after them, or the rule's own choice."""
         run = runs(sight.holes)[0]
         if len(run) < self.least or self._expected(sight, run) < self.cost:
             return chosen

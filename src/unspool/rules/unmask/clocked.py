@@ -46,7 +46,6 @@ class Clocked(Rule):
         expect(real(self.last, 0, 1), "clocked:last", self.last, "a time from 0 to 1; usual is 0.001")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The sure ones, or those that it is time for."""
         sure = [i for i in sight.holes if sight.peak(i).p > self.threshold]
         return sure or foremost(sight, self.certainty, self._due(len(sight.holes), writable(sight.canvas)))
 

@@ -9,8 +9,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, level
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
+from ...loops.unmasker import FixedBlocks, Rule
 from .certainty import Certainty, confidence, ranked
 
 
@@ -38,6 +37,5 @@ class Confident(Rule):
         expect(level(self.threshold), "confident:threshold", self.threshold, "a number; usual is 0.9")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The sure holes, or the surest."""
         sure = [i for i in sight.holes if self.certainty(sight, i) >= self.threshold]
         return sure or ranked(sight, self.certainty)[:1]

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.asks import Look
-from ...core.canvas import Canvas
+from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Field
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.view import Viewing, look
+from ...loops.unmasker import Viewing, look
 from .cooling import Cooling
 from .guided import further
 from .unmask_trials import Brief
@@ -43,7 +42,6 @@ class Context:
         expect(real(self.share, 0, 1), "context:share", self.share, "a share from 0 to 1")
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The guided laws."""
         rich = yield from look(canvas, places)
         count = round(self.share * canvas.prompt)
         if self.weight == 1 or count == 0:

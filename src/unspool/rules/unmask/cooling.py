@@ -38,7 +38,6 @@ class Cooling:
         expect(real(self.randomness, 0), "cooling:randomness", self.randomness, "a number from 0 on; usual is 0.5 to 3")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The draw that is kept."""
         n = writable(sight.canvas)
         heat = self.randomness * (1 - (n - len(sight.holes)) / max(1, n - 1))
         return foremost(sight, _log, 1, max(0.0, heat))

@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ...core.canvas import Canvas, Status
+from ...core.canvas import Canvas, Confidence, Field, Status
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Confidence, Field
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
-from ...loops.view import Viewing, look
+from ...loops.unmasker import FixedBlocks, StatefulRule, Viewing, look
 from .confident import Confident
 
 
@@ -27,7 +24,7 @@ from .confident import Confident
     systems=("CreditDecoding", "dInfer (credit)"),
 )
 @dataclass(frozen=True)
-class Credited(Rule):
+class Credited(StatefulRule):
     """Raise each hole's score of x by `weight`·ln(1 + credit(x)), where credit remembers the best guesses so far.
 
     At every look credit ← `decay`·credit, and then credit(v) += p(v)^`power` for the best guess v; it is forgotten when
@@ -50,12 +47,7 @@ class Credited(Rule):
         expect(real(self.power, 0), "credited:power", self.power, "a number from 0 on; usual is 0.2")
 
     def begin(self) -> Crediting:
-        """The same view with a memory."""
         return Crediting(self)
-
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """A first look."""
-        return self.begin()(canvas, places)
 
 
 @dataclass
@@ -66,7 +58,6 @@ class Crediting:
     credit: dict[int, dict[int, float]] = field(default_factory=dict)
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The laws with their credit."""
         seen = yield from look(canvas, places)
         # A final law knows better than any earlier guess at its place.
         holes = {i: seen.peaks[i] for i in seen if canvas.status[i] == Status.HOLE and i not in seen.final}
@@ -74,7 +65,6 @@ class Crediting:
         return raised(seen, self.credit, self.rule.weight)
 
     def _earned(self, place: int, peak: Confidence) -> dict[int, float]:
-        """The credit of one hole after one more look."""
         credit = {x: self.rule.decay * amount for x, amount in self.credit.get(place, {}).items()}
         credit[peak.token] = credit.get(peak.token, 0.0) + peak.p**self.rule.power
         return credit

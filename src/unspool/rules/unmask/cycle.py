@@ -10,8 +10,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import Narrowing, blocks_of
-from ...loops.unmasker import Rule
+from ...loops.unmasker import Narrowing, StatefulRule, blocks_of
 from .confident import Confident
 
 
@@ -23,7 +22,7 @@ from .confident import Confident
     systems=("SlowFast sampling",),
 )
 @dataclass(frozen=True)
-class Cycle(Rule):
+class Cycle(StatefulRule):
     """Look at the whole block until the last place with p ≥ `least` stays where it is; then only at what is before it.
 
     Slow: up to `looks` looks; the horizon e is the place after the last hole whose best token has at least `least`;
@@ -48,12 +47,7 @@ class Cycle(Rule):
         expect(whole(self.recent, 1), "cycle:recent", self.recent, "a whole number of horizons from 1 on")
         blocks_of(self.block)
 
-    def __call__(self, canvas: Canvas) -> Canvas:
-        """What is looked at first."""
-        return self.begin()(canvas)
-
     def begin(self) -> _Turn:
-        """The first cycle."""
         return _Turn(self)
 
 
@@ -66,7 +60,6 @@ class _Turn(Narrowing):
     end: int | None = None
 
     def __call__(self, canvas: Canvas) -> Canvas:
-        """The block from its first open place on, cut in the fast phase."""
         block = blocks_of(self.rule.block)(canvas)
         if self.end is not None and canvas.settled >= self.end:
             self.horizons, self.end = [], None

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.asks import Look
-from ...core.canvas import HOLE, Canvas
+from ...core.canvas import HOLE, Canvas, Field
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Field
 from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
-from ...loops.view import Viewing
+from ...loops.unmasker import FixedBlocks, StatefulRule, Viewing
 from .confident import Confident
 
 
@@ -25,7 +22,7 @@ from .confident import Confident
     systems=("dKV-Cache (decode)",),
 )
 @dataclass(frozen=True)
-class Delayed(Rule):
+class Delayed(StatefulRule):
     """Compute the holes and what was written by the last look; take all older tokens, and the prompt, from the cache.
 
     Keys change most when a hole becomes a token, so a token's keys are kept only from the look after that. Everything
@@ -44,12 +41,7 @@ class Delayed(Rule):
             whole(self.reload, 1), "delayed:reload", self.reload, "a whole number of looks from 1 on; usual is 4 to 16"
         )
 
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The first look."""
-        return self.begin()(canvas, places)
-
     def begin(self) -> _Settling:
-        """Nothing computed yet."""
         return _Settling(self)
 
 
@@ -63,7 +55,6 @@ class _Settling:
     looks: int = 0
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """One look, over what has come to rest."""
         if canvas.window != self.window or len(canvas) != len(self.tokens):
             self.window, self.looks = canvas.window, 0
         fresh = None

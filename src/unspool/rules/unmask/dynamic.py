@@ -9,7 +9,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
+from ...loops.unmasker import FixedBlocks
 from .certainty import confidence, foremost
 from .quota import quota
 
@@ -39,7 +39,6 @@ class Dynamic:
         expect(whole(self.steps, 1), "dynamic:steps", self.steps, "a whole number of looks per block from 1 on")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The sure ones if they are enough, else the surest."""
         least = quota(sight.canvas, self.steps)
         sure = [i for i in sight.holes if sight.peak(i).p >= self.threshold]
         return sure if len(sure) >= least else foremost(sight, confidence, least)

@@ -10,8 +10,7 @@ from ...core.claim import HEURISTIC, Method, claims
 from ...core.warp.warp_limits import expect, level
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import Blocks, FixedBlocks, whole, with_holes
-from ...loops.unmasker import Rule, Unmask
+from ...loops.unmasker import Blocks, FixedBlocks, Rule, Unmask, whole, with_holes
 from .confident import Confident
 
 ONE = Confident(math.inf)  # the surest hole alone
@@ -46,7 +45,6 @@ class Early(Rule):
             expect(level(gap), f"early:{name}", gap, "a number; usual is 7.5, then 5, then 2.5")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """All holes, or those of the rule."""
         canvas = sight.canvas
         done = canvas.step / max(1, len(canvas) - canvas.prompt)
         if self._gap(sight) >= self.gaps[min(2, int(3 * done))]:

@@ -10,8 +10,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
+from ...loops.unmasker import FixedBlocks, StatefulRule
 from .confident import Confident
 from .unmask_trials import Brief
 
@@ -24,7 +23,7 @@ from .unmask_trials import Brief
     systems=("LLaDA2.1 (token editing)",),
 )
 @dataclass(frozen=True)
-class Edit(Rule):
+class Edit(StatefulRule):
     """Replace each token of the block by argmax p where that is another token with more than `threshold`.
 
     Tokens are looked at again at every look; when no hole is left, in up to `passes` looks more, until one changes
@@ -45,19 +44,12 @@ class Edit(Rule):
 
     @property
     def looks(self) -> int:
-        """The passes."""
         return self.passes
 
     def asks(self, canvas: Canvas) -> Collection[int]:
-        """Every draft of the window."""
         return _Editing(self).asks(canvas)
 
-    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        """The canvas with its edits."""
-        return _Editing(self)(sight, canvas)
-
     def begin(self) -> _Editing:
-        """No pass made yet."""
         return _Editing(self)
 
 
@@ -80,7 +72,6 @@ class _Editing:
         return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
 
     def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        """The canvas with its edits."""
         old = [i for i in sight.raw if sight.canvas.status[i] == Status.DRAFT]
         rivals = {i: peak.token for i in old if (peak := sight.peak(i)).p > self.rule.threshold}
         edits = {i: x for i, x in rivals.items() if x != canvas.tokens[i] and sight.law(i)[x] > 0}

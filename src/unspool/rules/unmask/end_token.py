@@ -12,12 +12,10 @@ from typing import Protocol
 
 import torch
 
-from ...core.canvas import Canvas
-from ...core.field import Field
+from ...core.canvas import Canvas, Field
 from ...core.law import NEVER
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Rule, suited
-from ...loops.view import Viewing, look
+from ...loops.unmasker import Rule, Viewing, look, suited
 from .certainty import Certainty
 
 
@@ -27,7 +25,6 @@ class EndingVocabulary(Protocol):
     @property
     def eos(self) -> frozenset[int]:
         """The tokens that end a text."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -38,11 +35,9 @@ class Late(Rule):
     ends: frozenset[int] = frozenset()
 
     def fit(self, vocabulary: EndingVocabulary) -> Late:
-        """With the tokens that end a text."""
         return replace(self, certainty=suited(self.certainty, vocabulary), ends=vocabulary.eos)
 
     def __call__(self, sight: DenoiseState, place: int) -> float:
-        """The score, after a look at what was drawn."""
         return NEVER if sight.preview(place).token in self.ends else self.certainty(sight, place)
 
 
@@ -53,11 +48,9 @@ class Endless(Rule):
     ends: frozenset[int] = frozenset()
 
     def fit(self, vocabulary: EndingVocabulary) -> Endless:
-        """With the tokens that end a text."""
         return replace(self, ends=vocabulary.eos)
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The laws without these tokens."""
         field = yield from look(canvas, places)
         known = torch.tensor(sorted(self.ends), dtype=torch.int64, device=field.scores.device)
         return Field.of(list(field), field.scores.index_fill(1, known, NEVER), field.rows, field.final)

@@ -10,8 +10,7 @@ from ...core.claim import BOUND, claims
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
+from ...loops.unmasker import FixedBlocks, Rule
 from .certainty import Certainty, entropy, margin, ranked
 
 TRIED = 0.6
@@ -51,7 +50,6 @@ class EntropyBound(Rule):
         expect(real(self.budget, 0), "entropy_bound:budget", self.budget, "nats from 0 on; usual is 0.1 to 0.6")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The longest run within the budget."""
         order = ranked(sight, self.certainty)
         total = largest = 0.0
         for n, i in enumerate(order):

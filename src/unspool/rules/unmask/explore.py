@@ -9,8 +9,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks, with_holes
-from ...loops.unmasker import Rule
+from ...loops.unmasker import FixedBlocks, Rule, with_holes
 from .certainty import Certainty
 
 
@@ -47,7 +46,6 @@ class Explore(Rule):
         expect(whole(self.block, 1), "explore:block", self.block, "a block of at least 1")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The sure holes, and one more where there is none."""
         sure = [i for i in sight.holes if sight.peak(i).p >= self.threshold]
         _, high = with_holes(FixedBlocks(self.block), sight.canvas)
         near = [i for i in sight.holes if i < high] or sight.holes  # the view may not have shown the block

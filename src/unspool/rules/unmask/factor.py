@@ -9,7 +9,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
+from ...loops.unmasker import FixedBlocks
 from .certainty import confidence, ranked
 
 
@@ -37,7 +37,6 @@ class Factor:
         expect(real(self.factor, 0), "factor:factor", self.factor, "a number from 0 on; usual is 1")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The longest run of the surest that passes."""
         order = ranked(sight, confidence)
         fails = (n for n, i in enumerate(order[1:], 2) if sight.peak(i).p < 1 - self.factor / (n + 1))
         return order[: next(fails, len(order) + 1) - 1]

@@ -61,13 +61,7 @@ def _trials(rule: type[Filtered]) -> list[Method]:
     return [Denoise(rule(torch.logit, 3, 0.6), 3)]
 
 
-@claims(
-    HEURISTIC,
-    shaped=False,
-    trials=_trials,
-    paper="2509.25188",
-    systems=("Learn2PD (filter)",),
-)
+@claims(HEURISTIC, shaped=False, trials=_trials, paper="2509.25188", systems=("Learn2PD (filter)",))
 @dataclass(frozen=True)
 class Filtered:
     """Fill every hole whose token a small net calls final, σ(f(c))ᵢ > `threshold`, and the surest in any case.
@@ -90,7 +84,6 @@ class Filtered:
 
     @torch.no_grad()
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """What the filter lets pass, and the surest."""
         low = sight.canvas.window[0]
         sure = torch.tensor(certainties(sight.canvas, {i: sight.peak(i).p for i in sight.holes}, self.size))
         final = self.net(sure).sigmoid().tolist()

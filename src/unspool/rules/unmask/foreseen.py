@@ -12,8 +12,7 @@ from ...core.errors import BadRequest
 from ...core.warp.warp_limits import expect, level, real
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import Narrowing, blocks_of, with_holes
-from ...loops.unmasker import Rule
+from ...loops.unmasker import Narrowing, StatefulRule, blocks_of, with_holes
 from .confident import Confident
 
 
@@ -21,15 +20,9 @@ def _trials(rule: type[Foreseen]) -> list[Method]:
     return [Denoise(Confident(0.6), 3, rule(3, 0.9, 0.5, ends=(1,)))]
 
 
-@claims(
-    HEURISTIC,
-    shaped=False,
-    trials=_trials,
-    paper="2509.25188",
-    systems=("Learn2PD (end-of-text prediction)",),
-)
+@claims(HEURISTIC, shaped=False, trials=_trials, paper="2509.25188", systems=("Learn2PD (end-of-text prediction)",))
 @dataclass(frozen=True)
-class Foreseen(Rule):
+class Foreseen(StatefulRule):
     """Cut the canvas behind the hole that most surely ends the text, and work on blocks of what is left.
 
     Where a hole of the block has an end as its best token with at least `sure`, the first of these counts; else the
@@ -52,15 +45,9 @@ class Foreseen(Rule):
         blocks_of(self.block)
 
     def fit(self, vocabulary: Any) -> Foreseen:
-        """With the ends of this vocabulary, unless some were given."""
         return self if self.ends else replace(self, ends=frozenset(vocabulary.eos))
 
-    def __call__(self, canvas: Canvas) -> Canvas:
-        """What is looked at first."""
-        return self.begin()(canvas)
-
     def begin(self) -> _Ending:
-        """No end in sight."""
         if not self.ends:
             raise BadRequest(
                 "foreseen needs to know the tokens that end a text: run the method through a loaded model, which gives "
@@ -77,14 +64,12 @@ class _Ending(Narrowing):
     end: int | None = None
 
     def __call__(self, canvas: Canvas) -> Canvas:
-        """All that is open before the end."""
         if self.end is not None and canvas.settled >= self.end:
             self.end = None
         sheet = canvas if self.end is None else canvas.cut(self.end)
         return sheet.within(blocks_of(self.rule.block)(sheet).window[0], len(sheet))
 
     def saw(self, sight: DenoiseState) -> DenoiseState:
-        """The sight of the block, up to the end if one was seen."""
         low, high = with_holes(blocks_of(self.rule.block), sight.canvas)
         filled = max((i for i, x in enumerate(sight.canvas.tokens) if x != HOLE), default=-1)
         found = {i: peak.p for i in sight.holes if i > filled and (peak := sight.peak(i)).token in self.rule.ends}

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 import torch
 
 from ...core.asks import Look
-from ...core.canvas import Canvas
+from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Field
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.view import Viewing, look
+from ...loops.unmasker import FixedBlocks, Viewing, look
 from .quota import Quota
 
 
@@ -42,7 +40,6 @@ class Guided:
         expect(real(self.scale, 0), "guided:scale", self.scale, "a number from 0 on; 0 turns guidance off")
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The guided laws."""
         led = yield from look(canvas, places)
         if self.scale == 0 or canvas.prompt == 0:
             return led

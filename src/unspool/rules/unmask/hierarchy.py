@@ -9,7 +9,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
+from ...loops.unmasker import FixedBlocks
 from .certainty import confidence, ranked
 
 
@@ -39,7 +39,6 @@ class Hierarchy:
         expect(real(self.low), "hierarchy:low", self.low, "a probability; usual is 0.4")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The sure ones, one of each run, or the surest."""
         sure = {i: sight.peak(i).p for i in sight.holes}
         tops = [max(run, key=lambda i: sure[i]) for run in runs(sight.holes)]
         chosen = {i for i, p in sure.items() if p >= self.threshold} | {i for i in tops if sure[i] >= self.low}

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.asks import Look
-from ...core.canvas import Canvas
+from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Field
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
-from ...loops.view import Viewing
+from ...loops.unmasker import FixedBlocks, StatefulRule, Viewing
 from .confident import Confident
 
 
@@ -25,7 +22,7 @@ from .confident import Confident
     systems=("dLLM-Cache",),
 )
 @dataclass(frozen=True)
-class Interval(Rule):
+class Interval(StatefulRule):
     """Compute the prompt at every `prompt`-th look, the answer at every `answer`-th, and in between a share of it.
 
     Places that are looked at are always computed; of the rest of the answer the share `renew` is, where values have
@@ -46,12 +43,7 @@ class Interval(Rule):
         expect(whole(self.answer, 1), "interval:answer", self.answer, "a whole number of looks from 1 on; usual is 7")
         expect(real(self.renew, 0, 1), "interval:renew", self.renew, "a share from 0 to 1; usual is 0.25")
 
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The first look."""
-        return self.begin()(canvas, places)
-
     def begin(self) -> _Looks:
-        """Nothing computed yet."""
         return _Looks(self)
 
 
@@ -63,7 +55,6 @@ class _Looks:
     looks: int = 0
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """One look, over what is not due."""
         prompt, answer = (self.looks % every == 0 for every in (self.rule.prompt, self.rule.answer))
         self.looks += 1
         start, end = canvas.prompt, len(canvas)

@@ -9,7 +9,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
+from ...loops.unmasker import FixedBlocks
 from .certainty import confidence, ranked
 
 
@@ -43,7 +43,6 @@ class Local:
         expect(whole(self.radius, 0), "local:radius", self.radius, "a whole number of places from 0 on")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The anchors and what is sure enough near them, or the surest."""
         sure = {i: sight.peak(i).p for i in sight.holes}
         anchors = [i for i, p in sure.items() if p >= self.threshold]
         near = {i for a in anchors for i in range(a - self.radius, a + self.radius + 1)}

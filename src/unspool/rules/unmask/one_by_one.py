@@ -11,7 +11,7 @@ from ...core.claim import LAW, claims
 from ...core.law import Law
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
+from ...loops.unmasker import FixedBlocks
 
 
 @claims(

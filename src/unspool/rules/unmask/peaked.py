@@ -10,7 +10,7 @@ from ...core.claim import BOUND, claims
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
+from ...loops.unmasker import FixedBlocks
 from .certainty import entropy, ranked
 
 TRIED = 0.68
@@ -42,5 +42,4 @@ class Peaked:
         expect(real(self.nats, 0), "peaked:nats", self.nats, "an entropy from 0 on; usual is 0.5")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The calm holes, or the calmest."""
         return [i for i in sight.holes if sight.peak(i).entropy <= self.nats] or ranked(sight, entropy)[:1]

@@ -10,8 +10,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
+from ...loops.unmasker import FixedBlocks, Rule
 from .certainty import Certainty, confidence, foremost, random
 
 
@@ -41,7 +40,6 @@ class Quota(Rule):
         expect(whole(self.steps, 1), "quota:steps", self.steps, "a whole number of looks per block from 1 on")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The surest, as many as it is their turn."""
         return foremost(sight, self.certainty, quota(sight.canvas, self.steps))
 
 

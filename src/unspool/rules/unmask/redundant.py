@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from ...core.canvas import Confidence
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Confidence
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
+from ...loops.unmasker import FixedBlocks, StatefulRule
 from .confident import Confident
 from .hierarchy import runs
 
@@ -24,7 +23,7 @@ from .hierarchy import runs
     systems=("R²-dLLM (decoding rules)",),
 )
 @dataclass(frozen=True)
-class Redundant(Rule):
+class Redundant(StatefulRule):
     """Fill as `confident` does, and then by the same look what is sure together, shared by neighbours, or steady.
 
     Together: in every `span` places of the block of which at most `known` are filled by then, all holes if their mean p
@@ -52,12 +51,7 @@ class Redundant(Rule):
         expect(whole(self.streak, 1), "redundant:streak", self.streak, "a whole number of looks from 1 on; usual is 3")
 
     def begin(self) -> Remembering:
-        """The same rule with a memory."""
         return Remembering(self)
-
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The choice at a first look."""
-        return self.begin()(sight)
 
 
 @dataclass
@@ -68,7 +62,6 @@ class Remembering:
     streaks: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The sure holes, and the redundant ones."""
         rule, peaks = self.rule, {i: sight.peak(i) for i in sight.holes}
         self._watch(peaks)
         chosen = set(Confident(rule.threshold)(sight))
@@ -78,7 +71,6 @@ class Remembering:
         return chosen.union(steady)
 
     def _watch(self, peaks: Mapping[int, Confidence]) -> None:
-        """Count for how long each hole has said the same."""
         last = self.streaks
         self.streaks = {
             i: (peak.token, last[i][1] + 1 if i in last and last[i][0] == peak.token else 1)

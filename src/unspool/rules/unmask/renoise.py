@@ -1,20 +1,154 @@
-"""The reverse process of masked diffusion, and tokens that are masked again on its way."""
+"""The reverse process of masked diffusion, and tokens that are masked again on its way: how many are at which step."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
-from ...core.canvas import Canvas, Status
+from ...core.canvas import Canvas, Field, Status
 from ...core.chance import At, Role
 from ...core.claim import HEURISTIC, Method, claims
+from ...core.errors import BadRequest
+from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Rule
-from .noise import Noise, Rescaled
-from .unchanged import Unchanged
+from ...loops.unmasker import Rule, StatefulRule, View, Viewing, begun, look
 from .unmask_trials import Brief
+
+
+class Moment(NamedTuple):
+    """One step of the reverse process: the filled share before and after it, and the chance of a token to be masked."""
+
+    before: float
+    after: float
+    mask: float = 0.0
+
+    @property
+    def fill(self) -> float:
+        """The chance of a hole to be filled, so that the share comes out: (αₛ − (1 − σ)·αₜ) / (1 − αₜ)."""
+        return (self.after - (1 - self.mask) * self.before) / (1 - self.before) if self.before < 1 else 1.0
+
+    @property
+    def most(self) -> float:
+        """The highest σ that can be made good: min(1, (1 − αₛ) / αₜ)."""
+        return min(1.0, (1 - self.after) / self.before) if self.before > 0 else 1.0
+
+
+class Noise(Protocol):
+    """A schedule of so many steps."""
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are; after the last everything is filled."""
+
+    def __call__(self, step: int) -> Moment:
+        """What this step does."""
+
+
+@dataclass(frozen=True)
+class Even:
+    """The same share is filled at every step, and nothing is masked again."""
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        expect(whole(self.steps, 1), "renoise:steps", self.steps, "a whole number of steps from 1 on")
+
+    def __call__(self, step: int) -> Moment:
+        return Moment(step / self.steps, (step + 1) / self.steps)
+
+
+@dataclass(frozen=True)
+class Capped:
+    """σ = min(η, σ_max)."""
+
+    steps: int
+    eta: float = 0.008
+
+    def __post_init__(self) -> None:
+        expect(real(self.eta, 0, 1), "renoise:eta", self.eta, "a probability")
+
+    def __call__(self, step: int) -> Moment:
+        moment = Even(self.steps)(step)
+        return moment._replace(mask=min(self.eta, moment.most))
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """σ = η·σ_max."""
+
+    steps: int
+    eta: float = 0.015
+
+    def __post_init__(self) -> None:
+        expect(real(self.eta, 0, 1), "renoise:eta", self.eta, "a probability")
+
+    def __call__(self, step: int) -> Moment:
+        moment = Even(self.steps)(step)
+        return moment._replace(mask=self.eta * moment.most)
+
+
+@dataclass(frozen=True)
+class Looped:
+    """Fill up to the share `level`, stay there with σ = η from time `on` to time `off`, then fill the rest.
+
+    Time runs from 1 to 0. In between as many holes are filled as tokens are masked, in expectation.
+    """
+
+    steps: int
+    eta: float = 0.02
+    on: float = 0.55
+    off: float = 0.05
+    level: float = 0.9
+
+    def __post_init__(self) -> None:
+        expect(whole(self.steps, 1), "renoise:steps", self.steps, "a whole number of steps from 1 on")
+        if not 0 < self.off < self.on < 1 or not 0 < self.level < 1:
+            raise BadRequest(
+                f"a loop from time {self.on} to {self.off} at level {self.level} cannot be; expected 1 > on > off > 0 "
+                "and a level between 0 and 1"
+            )
+        expect(real(self.eta, 0, (1 - self.level) / self.level), "renoise:eta", self.eta, "at most (1 − level) / level")
+
+    def __call__(self, step: int) -> Moment:
+        before, after = self._filled(step), self._filled(step + 1)
+        return Moment(before, after, self.eta if before == after else 0.0)
+
+    def _filled(self, step: int) -> float:
+        time = 1 - step / self.steps
+        if time > self.on:
+            return (1 - time) * self.level / (1 - self.on)
+        return self.level if time > self.off else 1 - time * (1 - self.level) / self.off
+
+
+@dataclass(frozen=True)
+class Unchanged(Rule):
+    """What `view` shows, asked for only if the canvas or the places are others than last time."""
+
+    view: View = look
+
+    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
+        return self.view(canvas, places)
+
+    def begin(self) -> _Last:
+        return _Last(begun(self.view))
+
+
+@dataclass
+class _Last:
+    """The last look, and the tokens it was at."""
+
+    view: View
+    tokens: tuple[int, ...] = ()
+    field: Field = field(default_factory=lambda: Field({}))
+
+    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
+        if canvas.tokens == self.tokens and all(i in self.field for i in places):
+            return Field({i: self.field[i] for i in places}, final=self.field.final & set(places))
+        self.field, self.tokens = (yield from self.view(canvas, places)), canvas.tokens
+        return self.field
 
 
 def _trial(size: int) -> Method:
@@ -46,7 +180,6 @@ class Renoise:
 
     @property
     def looks(self) -> int:
-        """The steps."""
         return self.noise.steps
 
     def asks(self, canvas: Canvas) -> Collection[int]:
@@ -54,7 +187,6 @@ class Renoise:
         return _waiting(canvas) if any(self.noise(n).mask for n in range(canvas.step, self.noise.steps)) else ()
 
     def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        """Some of the tokens that stood before this step are holes again."""
         step = sight.canvas.step
         if step >= self.noise.steps:
             return canvas
@@ -69,14 +201,13 @@ class Reverse:
     noise: Noise
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The holes whose coin says so."""
         step = sight.canvas.step
         fill = self.noise(step).fill if step < self.noise.steps else 1.0
         return [i for i in sight.holes if sight.chance.coin(fill, At(i, Role.ORDER, round=step))]
 
 
 @dataclass(frozen=True)
-class Doubtful(Rule):
+class Doubtful(StatefulRule):
     """Mask a token again with the chance softmaxᵢ(−cᵢ)·σ_max, c its probability when it was filled: ReMDM-conf.
 
     As in the paper holes are filled as if σ were 0, so that less than αₛ is filled until the last step.
@@ -86,19 +217,12 @@ class Doubtful(Rule):
 
     @property
     def looks(self) -> int:
-        """The steps."""
         return self.noise.steps
 
     def asks(self, canvas: Canvas) -> Collection[int]:
-        """A draft, when all is filled before all steps are made."""
         return _waiting(canvas) if canvas.step < self.noise.steps else ()
 
-    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        """What is masked at the first step: nothing."""
-        return self.begin()(sight, canvas)
-
     def begin(self) -> _Doubts:
-        """Nothing filled yet."""
         return _Doubts(self.noise, self)
 
 
@@ -112,15 +236,12 @@ class _Doubts:
 
     @property
     def looks(self) -> int:
-        """The steps."""
         return self.noise.steps
 
     def asks(self, canvas: Canvas) -> Collection[int]:
-        """As the rule says."""
         return self.rule.asks(canvas)
 
     def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        """Some tokens are holes again, the doubtful sooner."""
         step, old = sight.canvas.step, _drafts(sight.canvas)
         self.sure |= {i: sight.raw[i][canvas.tokens[i]] for i in sight.holes if canvas.tokens[i] >= 0}
         if step >= self.noise.steps or not old:

@@ -10,7 +10,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Rule
+from ...loops.unmasker import StatefulRule
 from .confident import Confident
 from .unmask_trials import Brief
 
@@ -23,7 +23,7 @@ from .unmask_trials import Brief
     systems=("AR2Diff (parallel resampling)",),
 )
 @dataclass(frozen=True)
-class Resample(Rule):
+class Resample(StatefulRule):
     """Draw every token of the window anew, given all the others, up to `looks` times or until none changes.
 
     The canvas has no holes after the first look. The paper begins with random tokens; here they are the first look's.
@@ -40,15 +40,9 @@ class Resample(Rule):
         expect(whole(self.looks, 0), "resample:looks", self.looks, "a whole number of looks from 0 on")
 
     def asks(self, canvas: Canvas) -> Collection[int]:
-        """Every draft of the window."""
         return _Resampling(self).asks(canvas)
 
-    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        """The canvas with new draws."""
-        return _Resampling(self)(sight, canvas)
-
     def begin(self) -> _Resampling:
-        """No look made yet."""
         return _Resampling(self)
 
 
@@ -70,7 +64,6 @@ class _Resampling:
         return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
 
     def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        """The canvas with new draws."""
         old = [i for i in sight.raw if sight.canvas.status[i] == Status.DRAFT]
         new = {i: token for i in old if (token := sight.draw(i).token) != canvas.tokens[i]}
         self.looks += not sight.holes

@@ -12,12 +12,7 @@ from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 
 
-@claims(
-    HEURISTIC,
-    shaped=False,
-    trials=lambda _: [Denoise(Near(0.8, 0.1), 3, Sliding(2))],
-    systems=("WeDLM",),
-)
+@claims(HEURISTIC, shaped=False, trials=lambda _: [Denoise(Near(0.8, 0.1), 3, Sliding(2))], systems=("WeDLM",))
 @dataclass(frozen=True)
 class Sliding:
     """The `size` places from the first open one on; nothing beyond them is looked at, nor seen.
@@ -35,7 +30,6 @@ class Sliding:
         expect(whole(self.size, 1), "sliding:window", self.size, "a window of at least 1")
 
     def __call__(self, canvas: Canvas) -> Canvas:
-        """The canvas up to the end of the window."""
         low = canvas.settled
         high = min(low + self.size, len(canvas))
         return canvas.cut(high).within(low, high)
@@ -53,7 +47,6 @@ class Near:
         expect(real(self.slope, 0), "sliding:slope", self.slope, "a number from 0 on")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The sure and near holes, or the surest and nearest."""
         first = sight.holes[0]
         cost = {i: sight.peak(i).entropy + self.slope * (i - first) for i in sight.holes}
         return [i for i, c in cost.items() if c < self.threshold] or [min(cost, key=lambda i: cost[i])]

@@ -7,16 +7,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ...core.asks import Look, Soft
-from ...core.canvas import Canvas, Status
+from ...core.canvas import Canvas, Field, Status
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Field
 from ...core.warp import TopP
 from ...core.warp.warp_limits import expect, level, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
-from ...loops.view import Viewing, look
+from ...loops.unmasker import FixedBlocks, StatefulRule, Viewing, look
 from .certainty import entropy, foremost
 from .stable import LookLaws
 from .unmask_trials import Brief
@@ -30,7 +27,7 @@ from .unmask_trials import Brief
     systems=("LRD (latent refinement decoding)",),
 )
 @dataclass(frozen=True)
-class Softened(Rule):
+class Softened(StatefulRule):
     """Show the model each hole as a mixture of the mask and of what it said of that hole at its last look.
 
     (1 − α)·mask + α·Σ p̄(x)·embedding(x), with α = `weight`·(1 − H / ln |V|) and p̄ the law's nucleus of mass `nucleus`.
@@ -53,12 +50,7 @@ class Softened(Rule):
         expect(real(self.nucleus, 0, 1), "softened:nucleus", self.nucleus, "a share from 0 to 1; usual is 0.9")
         expect(whole(self.looks, 0), "softened:looks", self.looks, "a whole number of looks from 0 on")
 
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The first look."""
-        return self.begin()(canvas, places)
-
     def begin(self) -> _Latent:
-        """Nothing said yet."""
         return _Latent(self)
 
     def soft(self, seen: Field) -> dict[int, Soft]:
@@ -78,7 +70,6 @@ class _Latent:
     window: tuple[int, int] | None = None
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """One soft look, and at a new window as many as it takes."""
         if self.rule.weight == 0:
             return (yield from look(canvas, places))
         rows, more = 0, 0
@@ -94,7 +85,7 @@ class _Latent:
 
 
 @dataclass(frozen=True)
-class Settled(Rule):
+class Settled(StatefulRule):
     """Fill the calmest hole, or all once the mean KL(now ‖ at the look before) of the holes is below `threshold`.
 
     The paper fills the rest by argmax; at a temperature above 0 it is drawn here.
@@ -105,12 +96,7 @@ class Settled(Rule):
     def __post_init__(self) -> None:
         expect(level(self.threshold), "softened:settle", self.threshold, "a number of nats; usual is 0.1")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The calmest."""
-        return self.begin()(sight)
-
     def begin(self) -> _Calming:
-        """Nothing seen yet."""
         return _Calming(self)
 
 
@@ -123,7 +109,6 @@ class _Calming:
     window: tuple[int, int] | None = None
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """All holes at rest, else the calmest."""
         before, self.seen = self.seen if sight.canvas.window == self.window else Field({}), sight.raw
         self.window = sight.canvas.window
         if before and drift(sight.raw, before) < self.rule.threshold:

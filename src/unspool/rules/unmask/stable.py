@@ -14,8 +14,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmask_blocks import FixedBlocks
-from ...loops.unmasker import Rule
+from ...loops.unmasker import FixedBlocks, StatefulRule
 from .certainty import confidence, foremost
 from .quota import quota
 
@@ -28,7 +27,7 @@ from .quota import quota
     systems=("KLASS",),
 )
 @dataclass(frozen=True)
-class Stable(Rule):
+class Stable(StatefulRule):
     """Fill every hole with p ≥ `threshold` whose last `history` KL(now ‖ before) were all below `drift`; else a quota.
 
     A law has to be seen twice before it can be called stable, so the first looks at a block go by the quota: the
@@ -54,12 +53,7 @@ class Stable(Rule):
         expect(whole(self.steps, 1), "stable:steps", self.steps, "a whole number of looks per block from 1 on")
 
     def begin(self) -> StableState:
-        """The same rule with a memory."""
         return StableState(self)
-
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The choice at a first look."""
-        return self.begin()(sight)
 
 
 @dataclass
@@ -71,7 +65,6 @@ class StableState:
     calm: dict[int, int] = field(default_factory=dict)
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The sure and stable holes, or the surest up to the quota."""
         now = LookLaws.of(sight)
         moved = {} if self.before is None else now.moved(self.before)
         self.calm = {i: self.calm.get(i, 0) + 1 for i, nats in moved.items() if nats < self.rule.drift}

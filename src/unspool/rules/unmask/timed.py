@@ -10,7 +10,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Rule
+from ...loops.unmasker import StatefulRule
 from .certainty import Certainty, entropy, foremost
 
 LAST = 1e-3  # the time at which a diffusion ends
@@ -25,7 +25,7 @@ ROUNDING = 1e-9  # a share that is a whole number of holes must not be floored t
     systems=("Dream (maskgit_plus, topk_margin, entropy)",),
 )
 @dataclass(frozen=True)
-class Timed(Rule):
+class Timed(StatefulRule):
     """At each step of time from t to s fill ⌊|M|·(1 − s/t)⌋ of the |M| holes, the surest first; at the last step all.
 
     The times run from 1 to `last` in `steps` equal steps, anew for each block. With `heat` the holes are drawn without
@@ -49,12 +49,7 @@ class Timed(Rule):
         expect(real(self.last, 0, 1), "timed:last", self.last, "a time from 0 to 1; usual is 0.001")
 
     def begin(self) -> Timing:
-        """The same rule with a clock."""
         return Timing(super().begin())
-
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The choice at the first step."""
-        return self.begin()(sight)
 
 
 @dataclass
@@ -82,7 +77,6 @@ class Timing:
     clock: Clock = field(default_factory=Clock)
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
-        """The surest, at the first step that fills any."""
         rule, count = self.rule, 0
         while count == 0:
             share = self.clock.tick(sight, rule.steps, rule.last)

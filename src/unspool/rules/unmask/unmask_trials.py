@@ -20,7 +20,6 @@ class Brief:
     most: int = 2
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        """Decode, or ask for a shorter case."""
         if stop.most is None or stop.most > self.most:
             raise TooManyBranches(self.most)
         return self.make(stop.most)(text, chance, warp, stop)

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.asks import Look
-from ...core.canvas import HOLE, Canvas, Status
+from ...core.canvas import HOLE, Canvas, Field, Status
 from ...core.claim import HEURISTIC, claims
-from ...core.field import Field
 from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
-from ...loops.unmasker import Rule
-from ...loops.view import Viewing
+from ...loops.unmasker import StatefulRule, Viewing
 from .confident import Confident
 
 
@@ -23,7 +21,7 @@ from .confident import Confident
     systems=("Window-Diffusion",),
 )
 @dataclass(frozen=True)
-class Windowed(Rule):
+class Windowed(StatefulRule):
     """Compute the `near` leftmost holes and what was written since everything was computed last, every `cycle` looks.
 
     They see all tokens and the `far` leftmost holes, as those were computed last; holes beyond are not seen. Only near
@@ -44,12 +42,7 @@ class Windowed(Rule):
         expect(whole(self.far, self.near), "windowed:far", self.far, f"at least as many as near ({self.near})")
         expect(whole(self.cycle, 1), "windowed:cycle", self.cycle, "a whole number of looks from 1 on; usual is 32")
 
-    def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """The first look."""
-        return self.begin()(canvas, places)
-
     def begin(self) -> _Phase:
-        """Nothing computed yet."""
         return _Phase(self)
 
 
@@ -62,7 +55,6 @@ class _Phase:
     looks: int = 0
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        """One look, at everything or at what is near."""
         if self.looks % self.rule.cycle == 0 or len(canvas) != len(self.tokens):
             self.tokens, self.looks = canvas.tokens, 1
             everything: Field = yield Look(canvas, tuple(places))

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from .blended import Blended as Blended
-    from .blended import RacedBlock as RacedBlock
+    from .blended import Blended as Blended, RacedBlock as RacedBlock
     from .block import block as block
     from .conditional import Conditional as Conditional
     from .greedy import greedy as greedy
@@ -25,24 +24,4 @@ if TYPE_CHECKING:
     from .typical import TypicalAcceptance as TypicalAcceptance
     from .zeroing import zeroing as zeroing
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "blended": "Blended RacedBlock",
-        "block": "block",
-        "conditional": "Conditional",
-        "greedy": "greedy",
-        "kseq": "kseq",
-        "lenient": "Lenient",
-        "mixture": "Mixture",
-        "multipath": "multipath",
-        "race": "race",
-        "rejection": "rejection",
-        "rollback": "Rollback",
-        "sample_match": "sample_match",
-        "top_beta": "TopBeta",
-        "traversal": "traversal",
-        "typical": "TypicalAcceptance",
-        "zeroing": "zeroing",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -41,7 +41,6 @@ class Blended:
         expect(real(self.weight, 0, 1), "blended:weight", self.weight, "a number from 0 (reading) to 1 (filling)")
 
     def __call__(self, scored: Scored, chance: Chance) -> Verdict:
-        """The last token that stands is given as the one that follows the path."""
         tree, path = scored.tree, list[int]()
         node = ROOT
         while kids := tree.kids(node):
@@ -73,6 +72,5 @@ class RacedBlock(Memoryless):
             raise BadRequest(f"blended:depth={self.depth} cannot be used; expected a depth from 1 on")
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        """The raced block."""
         first = At(len(prefix), Role.PICK)
         return (yield from drawn_block(prefix, min(self.depth, budget), Racing(chance), first, self.by))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from ...core.asks import Verdict
 from ...core.chance import Chance, Role
 from ...core.claim import LAW, claims
 from ...core.law import Law
 from ...core.tree import ROOT
 from ...core.warp.warp import Scored
-from .residual import residual
 from .verify_trials import chained
 
 
@@ -54,3 +55,15 @@ def longest(scored: Scored, path: Sequence[int], laws: Sequence[Law], chance: Ch
         rest, stands = residual(scored.law(stops[i]), laws[i], weights[i])
     law = scored.law(stops[i]) if rest is None else rest
     return Verdict(stops[i], law.draw(chance, scored.at(Role.RESIDUAL, stops[i])).token)
+
+
+def residual(p: Law, q: Law, weight: float) -> tuple[Law, float]:
+    """norm[weight·p − q]₊, and the probability S/(S + 1 − weight) that the draft ends here, S = Σ[weight·p − q]₊.
+
+    `weight` is the probability that this prefix may be emitted at all. At weight 1 something must be, so the second
+    is 1; where nothing is left (p = q up to rounding), the law is p itself.
+    """
+    rest = (weight * p.p - q.spread(p)).clamp_min(0)
+    left = float(rest.sum(dtype=torch.float64))
+    short = left + 1 - weight
+    return (Law(rest.log()) if left > 0 else p), (left / short if short > 0 else 1.0)

@@ -17,10 +17,7 @@ from .verify_trials import chained
 
 
 @claims(
-    HEURISTIC,
-    trials=lambda rule: chained(rule()),
-    paper="2505.13204",
-    systems=("AASD (conditional verification)",),
+    HEURISTIC, trials=lambda rule: chained(rule()), paper="2505.13204", systems=("AASD (conditional verification)",)
 )
 @token_by_token
 @dataclass(frozen=True)
@@ -42,7 +39,6 @@ class Conditional:
         expect(real(self.slope, 0), "conditional:slope", self.slope, "a number from 0 on; usual is 0.1")
 
     def __call__(self, scored: Scored, chance: Chance) -> Verdict:
-        """As far as the bar is cleared or plain decoding's own draw was drafted."""
         tree, node = scored.tree, ROOT
         while True:
             law = scored.law(node)

@@ -11,12 +11,7 @@ from ...core.warp.warp import Scored
 from .verify_trials import drafted
 
 
-@claims(
-    ARGMAX,
-    trials=drafted,
-    paper="1811.03115",
-    systems=("Blockwise parallel decoding (exact)",),
-)
+@claims(ARGMAX, trials=drafted, paper="1811.03115", systems=("Blockwise parallel decoding (exact)",))
 @on_device(Kernel.GREEDY)
 @token_by_token
 def greedy(scored: Scored, chance: Chance) -> Verdict:

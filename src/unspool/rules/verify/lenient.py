@@ -46,7 +46,6 @@ class Lenient:
         )
 
     def __call__(self, scored: Scored, chance: Chance) -> Verdict:
-        """As rejection, but with a handicap for the target at the eldest sibling."""
         tree, node, law = scored.tree, ROOT, scored.law(ROOT)
         while kids := tree.kids(node):
             for k, kid in enumerate(kids):

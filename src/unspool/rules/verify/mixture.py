@@ -40,7 +40,6 @@ class Mixture:
         expect(real(self.weight, 0, 1), "mixture:weight", self.weight, "a number from 0 (exact) to 1 (the draft alone)")
 
     def __call__(self, scored: Scored, chance: Chance) -> Verdict:
-        """As rejection, for the mixed law."""
         tree, node, law = scored.tree, ROOT, self._mixed(scored, ROOT)
         while kids := tree.kids(node):
             for k, kid in enumerate(kids):

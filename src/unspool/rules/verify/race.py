@@ -6,8 +6,7 @@ from ...core.asks import Verdict, Verify
 from ...core.chance import Chance
 from ...core.claim import LAW, Method, claims
 from ...core.race import Racing
-from ...core.sample_match import sample_match
-from ...core.verifier import token_by_token
+from ...core.verifier import sample_match, token_by_token
 from ...core.warp.warp import Scored
 from ...loops.speculate import Speculate
 from .. import draft

@@ -46,7 +46,6 @@ class Rollback:
         )
 
     def __call__(self, scored: Scored, chance: Chance) -> Verdict:
-        """As far as the big model is not too surprised, then its own choice."""
         tree, node = scored.tree, ROOT
         while True:
             law, kids = scored.law(node), scored.tree.kids(node)

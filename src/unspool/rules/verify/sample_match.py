@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...core.claim import SEED, claims
-from ...core.sample_match import sample_match as sample_match
+from ...core.verifier import sample_match as sample_match
 from .verify_trials import drafted
 
 claims(SEED, trials=drafted, systems=("sampler match (llama.cpp, mlx-lm)",), family="verify")(sample_match)

@@ -42,7 +42,6 @@ class TopBeta:
         expect(self.tau == float("inf") or real(self.tau, 0), "top_beta:tau", self.tau, "nats from 0 on; usual is 1")
 
     def __call__(self, scored: Scored, chance: Chance) -> Verdict:
-        """As far as good enough tokens go, the best of siblings first; then the greedy token."""
         tree, node = scored.tree, ROOT
         while True:
             law = scored.law(node)

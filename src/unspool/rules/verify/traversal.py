@@ -7,7 +7,7 @@ from ...core.chance import Chance, Role
 from ...core.claim import LAW, claims
 from ...core.tree import ROOT
 from ...core.warp.warp import Scored
-from .residual import residual
+from .block import residual
 from .verify_trials import branched
 
 

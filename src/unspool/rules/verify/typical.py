@@ -44,7 +44,6 @@ class TypicalAcceptance:
         expect(real(self.alpha, 0, 1) and self.alpha < 1, "typical:alpha", self.alpha, "from 0, below 1; usual is 0.3")
 
     def __call__(self, scored: Scored, chance: Chance) -> Verdict:
-        """The end of the longest typical path, and a typical token after it."""
         tree, bars, likelihood = scored.tree, {ROOT: self._bar(scored.law(ROOT))}, {ROOT: 0.0}
         for node, (above, (x, _)) in enumerate(zip(tree.parent, tree.drawn, strict=True)):
             if above in likelihood and (p := scored.law(above)[x]) > bars[above]:

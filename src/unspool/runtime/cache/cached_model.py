@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ...core.asks import Scores
 from ...core.errors import BadRequest, OutOfRoom
+from .. import network as networks
 from ..engine.contracts import (
     ScoreRequest,
     Session,
@@ -19,14 +20,13 @@ from ..engine.contracts import (
     layers_of,
     tops_of,
 )
-from ..network.head_guesses import looking
-from ..network.lookahead_heads import MedusaHeads
 from ..network.network import Network
 from .cached_session import CachedSession, scores_of, unlink
-from .executor import EagerExecutor, Executor
-from .forward_request import ForwardRequest, grown
-from .prefix_index import PrefixIndex
-from .sequence import CachedSequence
+from .forward_request import EagerExecutor, Executor, ForwardRequest, grown
+from .sequence import CachedSequence, PrefixIndex
+
+if TYPE_CHECKING:
+    from ..network.lookahead_heads import MedusaHeads
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class CachedModel:
         self.network, self.slots = network, network.slots
         self.vocab, self.context, self.room = network.vocab, network.context, network.slots.room
         self.executor: Executor = EagerExecutor(network) if executor is None else executor
-        self.portion = self.executor.chunk
+        self.chunk = self.executor.chunk
         self.device: SupportsDeviceDecoding | None = None
         self.drafting: SupportsDeviceDrafting | None = None
         self.prefix_cache = prefix_cache
@@ -59,7 +59,6 @@ class CachedModel:
         return None if self.load_heads is None else self.load_heads()
 
     def open(self, text: Sequence[int]) -> CachedSession:
-        """A session at `text`, with every slot that can be shared."""
         tokens = list(text)
         if not tokens:
             raise BadRequest("a text needs at least one token to go on from")
@@ -72,7 +71,6 @@ class CachedModel:
         return CachedSession(self, [CachedSequence(tokens, shared)])
 
     def forget(self) -> None:
-        """Empty the prefix cache."""
         while self._finished:
             self.release(self._finished.popleft())
 
@@ -90,10 +88,10 @@ class CachedModel:
         slots = {slot for leaf in session.leaves for slot in leaf.slots}
         return len(slots.union(node.slot for leaf in session.leaves for node in leaf.drafts))
 
-    def read(self, portions: Sequence[tuple[Session, int]]) -> None:
+    def read(self, chunks: Sequence[tuple[Session, int]]) -> None:
         """Read so many of them now, from the first on, and answer nothing; nothing is changed if it cannot be done."""
         requests: list[ForwardRequest] = []
-        for session, count in portions:
+        for session, count in chunks:
             assert isinstance(session, CachedSession)
             (leaf,) = session.leaves
             requests.append(ForwardRequest(leaf, leaf.owed[:count]))
@@ -141,7 +139,7 @@ class CachedModel:
         scores, count = scores_of(ask, requests), guesses_of(ask.want)
         if not count or self.heads is None:
             return scores
-        return replace(scores, ahead=looking(self.heads, requests, count))
+        return replace(scores, ahead=networks.head_guesses.looking(self.heads, requests, count))
 
     def requests(self, asked: Sequence[ScoreRequest]) -> list[list[ForwardRequest]]:
         """What a forward has to add to every leaf of every session that is asked about."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
-from ...core.asks import Scores
+from ...core.asks import Scores, best_of, unpacked
 from ...core.tree import Tree
 from ..engine.contracts import ScoreRequest, hidden_of, layer_of
 from .forward_request import ForwardRequest
-from .logits_block import LogitsBlock
 from .sequence import CachedSequence, DraftNode
 
 if TYPE_CHECKING:
@@ -71,14 +72,12 @@ class CachedSession:
         return new
 
     def fork(self) -> CachedSession:
-        """The same leaves again; only counts change."""
         leaves = [CachedSequence(list(x.tokens), list(x.slots), x.law, x.hidden) for x in self.leaves]
         for leaf in leaves:
             self._model.slots.share(leaf.slots)
         return CachedSession(self._model, leaves)
 
     def close(self) -> None:
-        """Give all slots back."""
         if not self._closed:
             self._closed = True
             self._model.closed(self)
@@ -110,3 +109,20 @@ def unlink(leaf: CachedSequence) -> None:
     """Clear links from parent to child, so that drafted nodes and their logits are freed by reference counts."""
     for node in leaf.drafts:
         node.kids = {}
+
+
+@dataclass(frozen=True)
+class LogitsBlock(Scores):
+    """Scores of one leaf and its tree, whose logits are the rows of `logits` [1 + nodes, vocab] in this order.
+
+    `ready` [1 + nodes, 2k], where a device has made them by the way, are the weights of each row's k best tokens among
+    these, and then the tokens.
+    """
+
+    logits: Tensor = torch.empty(0)  # noqa: RUF009  (always given)
+    ready: Tensor | None = None
+
+    def best(self, k: int) -> list[list[tuple[int, float]]]:
+        if self.ready is not None and self.ready.shape[1] == 2 * k:
+            return unpacked(self.ready.tolist())
+        return best_of(self.logits, k)

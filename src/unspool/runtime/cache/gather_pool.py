@@ -31,7 +31,6 @@ class GatherPool(KVPool):
         self._users = [1] * room  # a free slot waits with its first user counted, so that taking it is taking it off
 
     def take(self, count: int, after: int | None = None) -> list[int]:
-        """`count` free slots; all or none."""
         if count > self._free:
             raise OutOfRoom(self._full(count))
         at = len(self._stack) - count
@@ -42,7 +41,6 @@ class GatherPool(KVPool):
         return taken
 
     def drop(self, slots: Sequence[int]) -> None:
-        """Count one user less of each; slots without users are free again."""
         users, free = self._users, self._stack
         for slot in slots:
             if users[slot] == 1:
@@ -52,11 +50,9 @@ class GatherPool(KVPool):
         self._free = len(free)
 
     def write(self, layer: int, slots: Sequence[int] | slice | Tensor, keys: Tensor, values: Tensor) -> None:
-        """Store keys and values, each [heads, tokens, width], in these slots."""
         at = slots if isinstance(slots, (slice, Tensor)) else self.where(slots, keys.device)
         self.keys[layer][:, at], self.values[layer][:, at] = keys, values
 
     def read(self, layer: int, slots: Sequence[int] | slice | Tensor) -> tuple[Tensor, Tensor]:
-        """The keys and values of these slots, each [heads, tokens, width]."""
         at = slots if isinstance(slots, (slice, Tensor)) else self.where(slots, self.keys[layer].device)
         return self.keys[layer][:, at], self.values[layer][:, at]

@@ -17,5 +17,4 @@ class LogitsAtTemperature(Law):
 
     @cached_property
     def scores(self) -> Tensor:
-        """The log-weights, in float32."""
         return self.logits[self.number].float() / self.temperature

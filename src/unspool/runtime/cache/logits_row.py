@@ -18,5 +18,4 @@ class LogitsRow(Law):
 
     @property
     def scores(self) -> Tensor:
-        """The log-weights, in float32."""
         return self._logits[self._number].float()

@@ -1,8 +1,12 @@
-"""What a session remembers of one text: its tokens, the slots of those already computed, and drafts below its end."""
+"""What a session remembers of one text: its tokens, the slots of those already computed, and drafts below its end.
+
+An index of beginnings finds the computed text that begins like a new one, without a search.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -48,3 +52,40 @@ class CachedSequence:
                 return
             yield kids[token]
             kids = kids[token].kids
+
+
+class PrefixIndex:
+    """For every beginning of a noted text, the text that was last noted to begin so.
+
+    Texts are held weakly, and only what is still computed of them is given out.
+
+    Cost: one entry per token of a noted text, one look-up per token of a new one.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[int, weakref.ref[CachedSequence]] = {}
+        self._swept = 1024  # entries at which those of texts that are gone are swept out
+
+    def note(self, leaf: CachedSequence) -> None:
+        """Take note of a text as far as it is computed."""
+        key, here, texts = 0, weakref.ref(leaf), self._texts
+        for token in leaf.tokens[: len(leaf.slots)]:
+            key = hash((key, token))
+            texts[key] = here
+        if len(texts) > self._swept:
+            self._texts = {key: text for key, text in texts.items() if text() is not None}
+            self._swept = max(1024, 2 * len(self._texts))
+
+    def longest(self, tokens: Sequence[int], most: int) -> list[int]:
+        """The slots of the longest beginning of `tokens`, of at most `most`, that some text has computed."""
+        key, found, length = 0, None, 0
+        for end, token in enumerate(tokens[:most], 1):
+            key = hash((key, token))
+            noted = self._texts.get(key)
+            leaf = None if noted is None else noted()
+            if leaf is None or len(leaf.slots) < end:
+                break
+            found, length = leaf, end
+        if found is None or found.tokens[:length] != list(tokens[:length]):  # different texts may have equal keys
+            return []
+        return found.slots[:length]

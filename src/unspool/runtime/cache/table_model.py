@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ...core.asks import Look, Scores
-from ...core.canvas import HOLE, Canvas
-from ...core.field import Field
+from ...core.canvas import HOLE, Canvas, Field
 from ...core.law import Law
 from ...core.tree import Tree
 from ..engine.contracts import LookRequest, ScoreRequest, Session, guesses_of, tops_of
@@ -33,19 +32,16 @@ class Table:
         return self._laws[text]
 
     def open(self, text: Sequence[int]) -> TableSession:
-        """A session that remembers its leaves as texts."""
         return TableSession([tuple(text)])
 
     def forget(self) -> None:
         """Nothing is kept."""
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
-        """One law per node and per leaf, read from the table."""
         self.forwards += 1
         return [self._score(ask.session, ask.tree, tops_of(ask.want), guesses_of(ask.want)) for ask in asked]
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
-        """The conditional laws under the joint law that the table defines."""
         self.forwards += 1
         return [self._joint(ask.look.canvas).field(ask.look) for ask in asked]
 
@@ -89,12 +85,10 @@ class TableSession:
         return self.leaves[tree.leaf(node)] + tree.tokens(tree.path(node))
 
     def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
-        """Make these texts the leaves."""
         ends = [() if token is None else (token,) for token in extra]
         self.leaves = [self.text(tree, node) + end for node, end in zip(nodes, ends, strict=True)]
 
     def fork(self) -> TableSession:
-        """The same leaves again."""
         return TableSession(list(self.leaves))
 
     def close(self) -> None:
@@ -109,7 +103,6 @@ class Joint:
         self._seen: dict[tuple[tuple[int, ...], int], Law] = {}
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
-        """The conditional law of every place, given all other filled positions."""
         return [self.field(ask.look) for ask in asked]
 
     def field(self, look: Look) -> Field:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...core.asks import Scores
 from ...core.errors import BadRequest, OutOfRoom
 from ...core.law import Law
-from ..engine.contracts import ScoreRequest, hidden_of, layer_of, named
+from ..engine.contracts import Reader, ScoreRequest, hidden_of, layer_of, named
 from ..network.network import NetworkOutputs
 from .table_model import TableSession
 
@@ -19,22 +19,11 @@ Text = tuple[int, ...]
 _TOGETHER = 16  # texts of one length in one forward: a bound on memory, not on what can be asked
 
 
-class FullTextModel(Protocol):
+class FullTextModel(Reader, Protocol):
     """A model that reads whole texts."""
-
-    @property
-    def vocab(self) -> int:
-        """Number of logits."""
-        ...
-
-    @property
-    def context(self) -> int | None:
-        """The longest text it can read."""
-        ...
 
     def read(self, texts: Tensor, at: Tensor, want: tuple[int, ...]) -> NetworkOutputs:
         """Read texts of one length, int64 [b, n]; the outputs after the tokens `at` of each, the first text's first."""
-        ...
 
 
 class UncachedModel:
@@ -51,7 +40,6 @@ class UncachedModel:
         self.vocab, self.context = reader.vocab, reader.context
 
     def open(self, text: Sequence[int]) -> TableSession:
-        """A session that remembers its leaves as texts."""
         if not text:
             raise BadRequest("a text needs at least one token to go on from")
         return TableSession([tuple(text)])
@@ -60,7 +48,6 @@ class UncachedModel:
         """Nothing is cached."""
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
-        """Read every distinct path once; one law per node and per leaf."""
         layers = named(asked)
         needed = [_needed(ask) for ask in asked]
         wholes = [maximal(texts) for texts in needed]

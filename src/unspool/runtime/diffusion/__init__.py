@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import block_diffusion as block_diffusion
-    from . import full_diffusion as full_diffusion
-    from . import graph_denoiser as graph_denoiser
+    from . import block_diffusion as block_diffusion, full_diffusion as full_diffusion, graph_denoiser as graph_denoiser
 
-_MODULES = "block_diffusion full_diffusion graph_denoiser"
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))
+__getattr__, __dir__ = lazily(__name__)

@@ -7,19 +7,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ...core.canvas import Field
 from ...core.errors import BadRequest
-from ...core.field import Field
 from ...core.law import Law
-from ...models.diffusion_spec import DiffusionSpec
+from ...models.shape import DiffusionSpec
 from ..cache.cached_model import CachedModel
 from ..cache.cached_session import CachedSession
-from ..cache.executor import Executor
-from ..cache.forward_request import ForwardRequest
+from ..cache.forward_request import Executor, ForwardRequest
 from ..cache.sequence import CachedSequence
 from ..engine.contracts import LookRequest, ScoreRequest, Session
 from ..network.network import Network
-from .denoise_batch import DenoiseBatch, sheet_of, waves
-from .denoiser import Denoiser, EagerDenoiser
+from .denoise_batch import DenoiseBatch, Denoiser, EagerDenoiser, sheet_of, waves
 
 
 class BlockDiffusionModel(CachedModel):
@@ -49,7 +47,6 @@ class BlockDiffusionModel(CachedModel):
         self._pages: dict[CachedSession, CachedSequence] = {}
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
-        """Answer all these with one forward; two looks of one session take one each."""
         fields: dict[int, Field] = {}
         for wave in waves(asked):
             sheets = {n: self._sheet(asked[n]) for n in wave if asked[n].look.places}
@@ -162,7 +159,6 @@ class BlockDiffusionModel(CachedModel):
         return torch.stack([page.law.scores if is_text else next(own) for is_text in at_text])
 
     def owed(self, session: Session) -> int:
-        """How many tokens of a session's text must still be read from left to right before it can be answered."""
         return super().owed(session) if self.filling.reads else 0
 
     def requests(self, asked: Sequence[ScoreRequest]) -> list[list[ForwardRequest]]:

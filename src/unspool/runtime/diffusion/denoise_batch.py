@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ...core.asks import Look, Soft
 from ...core.canvas import HOLE
-from ...models.diffusion_spec import DiffusionSpec
+from ...models.shape import DiffusionSpec
 from ..cache.sequence import CachedSequence
 from ..engine.contracts import LookRequest
-from ..network.network import Row, SoftTokens
+from ..network.network import Batch, Network, Row, SoftTokens
 
 
 @dataclass(frozen=True)
@@ -184,3 +185,36 @@ def waves(asked: Sequence[LookRequest]) -> Iterator[list[int]]:
             wave.setdefault(n if session is None else session, n)
         yield list(wave.values())
         left = [n for n in left if n not in wave.values()]
+
+
+class Denoiser(Protocol):
+    """One forward over what several looks add to their texts, in slots that were taken for it."""
+
+    def logits(self, sheets: list[DenoiseBatch]) -> list[Tensor]:
+        """For every sheet the logits that it reads."""
+
+
+class EagerDenoiser:
+    """Looks by a network that takes any batch."""
+
+    def __init__(self, network: Network, spec: DiffusionSpec) -> None:
+        self._network, self._spec = network, spec
+
+    def logits(self, sheets: list[DenoiseBatch]) -> list[Tensor]:
+        tokens, places, slots = list[int](), list[int](), list[int]()
+        rows, read, soft, counts = list[Row](), list[int](), list[tuple[int, Soft]](), list[int]()
+        for sheet in sheets:
+            first = len(tokens)
+            own_tokens, own_places, own_rows = sheet.packed(first, self._spec)
+            tokens += own_tokens
+            places += own_places
+            slots += sheet.slots
+            rows += own_rows
+            soft += sheet.mixtures(first)
+            reads = sheet.reads(self._spec)
+            read += (first + number for number in reads)
+            counts.append(len(reads))
+        if not tokens:  # all is known
+            return [torch.empty(0)] * len(sheets)
+        batch = Batch(torch.tensor(tokens), torch.tensor(places), slots, rows, torch.tensor(read), (), mixed(soft))
+        return list(torch.split(self._network.forward(batch).logits, counts))

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from ...core.asks import Look, Scores, Soft
-from ...core.canvas import HOLE, Status
+from ...core.canvas import HOLE, Field, Status
 from ...core.errors import BadRequest
-from ...core.field import Field
 from ...core.tree import Tree
-from ...models.diffusion_spec import DiffusionSpec
+from ...models.shape import DiffusionSpec
 from ..engine.contracts import LookRequest, ScoreRequest, Session
-from ..network.network import Batch, Network, Row
-from .cache_refresh import CacheRefresh
+from ..network.network import Batch, CacheRefresh, Network, Row
 from .denoise_batch import mixed, waves
 
 
@@ -39,18 +37,15 @@ class FullDiffusionModel:
         self.vocab, self.context, self.room = network.vocab, network.context, network.slots.room
 
     def open(self, text: Sequence[int]) -> FullDiffusionSession:
-        """A session, in which nothing is computed yet."""
         return FullDiffusionSession(self)
 
     def forget(self) -> None:
         """Nothing is kept of closed sessions."""
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
-        """Refuse."""
         raise BadRequest("the method reads left to right, but this model only fills holes; choose one that does too")
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
-        """Answer all these with one forward; two looks of one session take one each."""
         fields: dict[int, Field] = {}
         for wave in waves(asked):
             plain = [n for n in wave if asked[n].look.places and not asked[n].look.along]
@@ -181,10 +176,8 @@ class FullDiffusionSession:
         """Nothing: what stands is on the canvas."""
 
     def fork(self) -> Session:
-        """Another session, in which nothing is computed yet."""
         return FullDiffusionSession(self._model)
 
     def close(self) -> None:
-        """Give all slots back."""
         self._model.slots.drop(list(self.slots.values()))
         self.slots = {}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest
-from ...models.diffusion_spec import DiffusionSpec
+from ...models.shape import DiffusionSpec
 from ..cache.forward_request import ForwardRequest
 from ..cuda.cuda_graph_executor import CudaGraphExecutor
 from ..cuda.footprint import LANES, WIDEST
@@ -39,7 +39,6 @@ class GraphDenoiser:
         self._graphs, self._spec = graphs, spec
 
     def logits(self, sheets: list[DenoiseBatch]) -> list[Tensor]:
-        """One replay of a graph over all sheets."""
         if any(sheet.soft for sheet in sheets):
             raise BadRequest("holes that show mixtures are not computed by kernels; load the model with dtype='fp32'")
         graphs = self._graphs

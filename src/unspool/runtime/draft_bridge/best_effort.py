@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import torch
 
 from ...core.asks import Draw, Drew, Scores
-from ...core.chosen import chosen
+from ...core.canvas import Field
 from ...core.errors import OutOfRoom
-from ...core.field import Field
-from ...core.law import NEVER, Law
+from ...core.law import NEVER, Law, chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ..engine.contracts import (
     Causal,
-    HasDevice,
     Infill,
     LookRequest,
     ScoreRequest,
@@ -22,6 +20,7 @@ from ..engine.contracts import (
     SupportsChunkedPrefill,
     SupportsDeviceDecoding,
     SupportsDeviceDrafting,
+    drafting_of,
 )
 
 
@@ -30,7 +29,7 @@ class BestEffortDraft:
 
     Whoever drafts with it ends the draft at an empty law, and the target goes on alone; so a request is neither refused
     nor cut for the sake of a draft model's context or cache. A request that never asks it costs nothing. It reads long
-    texts in portions if the inner model does.
+    texts in chunks if the inner model does.
     """
 
     context = None
@@ -39,7 +38,7 @@ class BestEffortDraft:
 
     def __init__(self, model: Causal) -> None:
         self.model, self.vocab = model, model.vocab
-        self.portion = model.portion if isinstance(model, SupportsChunkedPrefill) else 1
+        self.chunk = model.chunk if isinstance(model, SupportsChunkedPrefill) else 1
         self._nothing = Law(torch.full((model.vocab,), NEVER))
 
     def open(self, text: Sequence[int]) -> BestEffortSession:
@@ -47,11 +46,9 @@ class BestEffortDraft:
         return BestEffortSession(self.model, tuple(text), [list(text)])
 
     def forget(self) -> None:
-        """Whatever the inner model keeps."""
         self.model.forget()
 
     def owed(self, session: Session) -> int:
-        """What the inner model must still read of a text."""
         assert isinstance(session, BestEffortSession)
         return (
             0
@@ -59,10 +56,10 @@ class BestEffortDraft:
             else self.model.owed(session.opened())
         )
 
-    def read(self, portions: Sequence[tuple[Session, int]]) -> None:
+    def read(self, chunks: Sequence[tuple[Session, int]]) -> None:
         """Read so much of each, or say nothing from now on of those that there is no room for."""
         assert isinstance(self.model, SupportsChunkedPrefill)  # nobody owes anything to another
-        quiet = [(session, count) for session, count in portions if isinstance(session, BestEffortSession)]
+        quiet = [(session, count) for session, count in chunks if isinstance(session, BestEffortSession)]
         try:
             self.model.read([(session.opened(), count) for session, count in quiet])
         except OutOfRoom:
@@ -74,16 +71,10 @@ class BestEffortDraft:
 
     @property
     def drafting(self) -> SupportsDeviceDrafting | None:
-        """Draws on the inner model's device, if that does."""
-        return None if self._inner_drafting is None else self
-
-    @property
-    def _inner_drafting(self) -> SupportsDeviceDrafting | None:
-        return self.model.drafting if isinstance(self.model, HasDevice) else None
+        return None if drafting_of(self.model) is None else self
 
     def draw(self, asked: Sequence[ScoreRequest], draws: Sequence[Draw]) -> Sequence[Drew | None] | None:
-        """Chains by the inner model, if it has room for all."""
-        drafting = self._inner_drafting
+        drafting = drafting_of(self.model)
         if drafting is None or any(_quiet(ask).silent for ask in asked):
             return None
         try:
@@ -111,7 +102,6 @@ class BestEffortInfill(BestEffortDraft):
     """A quiet model that also fills holes, as its inner model does."""
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
-        """Answer all these in one forward, or each alone if there is no room for all."""
         assert isinstance(self.model, Infill)
         heard = [ask for ask in asked if not self._is_silent(ask)]
         looks = [ask if ask.session is None else LookRequest(_quiet(ask).opened(), ask.look) for ask in heard]
@@ -172,7 +162,6 @@ class BestEffortSession:
         self.silent = True
 
     def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
-        """Make these texts the leaves."""
         ends = [() if token is None else (token,) for token in extra]
         new = [(tree.leaf(n), (*tree.tokens(tree.path(n)), *end)) for n, end in zip(nodes, ends, strict=True)]
         if len(new) == len(self.leaves) == 1:
@@ -183,13 +172,11 @@ class BestEffortSession:
             self._inner.keep(tree, nodes, extra)
 
     def fork(self) -> BestEffortSession:
-        """The same texts again."""
         copy = BestEffortSession(self._model, self._prompt, [list(leaf) for leaf in self.leaves])
         copy._inner, copy.silent = self._inner and self._inner.fork(), self.silent
         return copy
 
     def close(self) -> None:
-        """Free what the inner model holds."""
         if self._inner is not None:
             self._inner.close()
             self._inner = None

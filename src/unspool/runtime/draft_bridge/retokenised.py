@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ...core.asks import Scores
-from ...core.chosen import chosen
 from ...core.errors import BadRequest
+from ...core.law import chosen
 from ...core.tree import ROOT, Tree
 from ..engine.contracts import Causal, ScoreRequest, Session
 
@@ -23,19 +23,15 @@ class Retokeniser(Protocol):
     @property
     def size(self) -> int:
         """Number of outer tokens."""
-        ...
 
     def read(self, text: Sequence[int]) -> tuple[int, ...]:
         """The inner tokens of a whole prompt; at least one."""
-        ...
 
     def follow(self, inner: Sequence[int], new: Sequence[int]) -> tuple[int, ...]:
         """The inner tokens of a text that goes on with outer ones; its last few may be cut anew."""
-        ...
 
     def retell(self, text: Sequence[int], written: Sequence[int]) -> tuple[int, ...]:
         """The outer tokens of what was written in inner ones after an outer text."""
-        ...
 
 
 class RetokenisedDraft:
@@ -51,15 +47,12 @@ class RetokenisedDraft:
         self.vocab, self.context, self.room = telling.size, model.context, model.room
 
     def open(self, text: Sequence[int]) -> RetokenisedSession:
-        """A session at this outer text."""
         return RetokenisedSession(self.model, self.telling, [list(text)])
 
     def forget(self) -> None:
-        """Whatever the inner model keeps."""
         self.model.forget()
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
-        """Answer all these in one forward of the inner model."""
         inner = [ScoreRequest(_session(ask).caught_up(), ask.tree, _others(ask.want)) for ask in asked]
         return [self._told(ask, scores) for ask, scores in zip(asked, self.model.score(inner), strict=True)]
 
@@ -104,7 +97,6 @@ class RetokenisedSession:
         return self._inner
 
     def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
-        """Make these outer texts the leaves."""
         ends = [() if token is None else (token,) for token in extra]
         new = [(tree.leaf(n), (*tree.tokens(tree.path(n)), *end)) for n, end in zip(nodes, ends, strict=True)]
         if len(new) == len(self.leaves) == 1:
@@ -115,11 +107,9 @@ class RetokenisedSession:
         self._tokens, self._told = (), 0
 
     def fork(self) -> RetokenisedSession:
-        """The same texts again."""
         return RetokenisedSession(self._model, self._telling, [list(leaf) for leaf in self.leaves])
 
     def close(self) -> None:
-        """Free what the inner model holds."""
         if self._inner is not None:
             self._inner.close()
             self._inner = None

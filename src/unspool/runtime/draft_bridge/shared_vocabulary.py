@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ...core.asks import Scores
-from ...core.chosen import chosen
-from ...core.law import NEVER, Drawn, Law
+from ...core.law import NEVER, Drawn, Law, chosen
 from ...core.tree import Tree
 from ..engine.contracts import Causal, ScoreRequest, Session
 
@@ -21,20 +20,16 @@ class Spelling(Protocol):
     @property
     def size(self) -> int:
         """Number of outer tokens."""
-        ...
 
     @property
     def shared(self) -> Mapping[int, int]:
         """Outer tokens that are one inner token, with that token."""
-        ...
 
     def spell(self, token: int) -> tuple[int, ...]:
         """The inner tokens of an outer one; may be none."""
-        ...
 
     def read(self, text: Sequence[int]) -> tuple[int, ...]:
         """The inner tokens of a whole prompt; at least one."""
-        ...
 
 
 class SharedVocabularyDraft:
@@ -52,15 +47,12 @@ class SharedVocabularyDraft:
         self._inner = torch.tensor(list(spelling.shared.values()))
 
     def open(self, text: Sequence[int]) -> SharedVocabularySession:
-        """A session of the inner model at the same text, in its own tokens."""
         return SharedVocabularySession(self.model.open(self.spelling.read(text)), self.spelling)
 
     def forget(self) -> None:
-        """Whatever the inner model keeps."""
         self.model.forget()
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
-        """Answer all these in one forward of the inner model."""
         inner: list[ScoreRequest] = []
         ends: list[list[int]] = []
         for ask in asked:
@@ -109,7 +101,6 @@ class SharedVocabularySession:
         self.inner, self.spelling = inner, spelling
 
     def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
-        """Keep the same texts, spelt with inner tokens."""
         inner, ends = spelt(tree, self.spelling)
         kept: list[int] = []
         for node, token in zip(nodes, extra, strict=True):
@@ -120,11 +111,9 @@ class SharedVocabularySession:
         self.inner.keep(inner, kept, [None] * len(kept))
 
     def fork(self) -> SharedVocabularySession:
-        """The same texts again."""
         return SharedVocabularySession(self.inner.fork(), self.spelling)
 
     def close(self) -> None:
-        """Free what the inner model holds."""
         self.inner.close()
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from ...core.asks import Check, Checked, Draw, Drew, Look, Scores, Write, Written
+from ...core.canvas import Field
 from ...core.errors import BadRequest, UnspoolError
-from ...core.field import Field
 from ...core.tree import Tree
 
 LAST = -1  # the number of what leaves the last norm, which heads read
@@ -23,15 +23,12 @@ class Session(Protocol):
 
     def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
         """Make the texts that end in these nodes (each with its extra token, if any) the new leaves."""
-        ...
 
     def fork(self) -> Session:
         """Another session with the same leaves, sharing whatever is stored."""
-        ...
 
     def close(self) -> None:
         """Free everything that no other session uses. Closing twice is fine."""
-        ...
 
 
 class ScoreRequest(NamedTuple):
@@ -84,54 +81,49 @@ def _number(want: tuple[str, ...], kind: str) -> int:
     return max((int(number) for number in found if number.isdigit()), default=0)
 
 
-@runtime_checkable
-class Causal(Protocol):
-    """A model that reads left to right."""
+class Reader(Protocol):
+    """Whatever reads texts and scores what may follow."""
 
     @property
     def vocab(self) -> int:
         """Number of tokens it gives scores to."""
-        ...
 
     @property
     def context(self) -> int | None:
         """The longest text it can read; None if there is no limit."""
-        ...
+
+
+@runtime_checkable
+class Causal(Reader, Protocol):
+    """A model that reads left to right."""
 
     @property
     def room(self) -> int | None:
         """How many tokens can be stored for all sessions together; None if there is no limit."""
-        ...
 
     def open(self, text: Sequence[int]) -> Session:
         """A session whose only leaf is `text`, which must not be empty. Nothing is computed before it is scored."""
-        ...
 
     def forget(self) -> None:
         """Drop whatever is still cached of closed sessions."""
-        ...
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
         """Answer all these in one forward: the law after every node and every leaf of each."""
-        ...
 
 
 @runtime_checkable
 class SupportsChunkedPrefill(Causal, Protocol):
-    """A causal model that can read a long text in portions, so that others need not wait for all of it."""
+    """A causal model that can read a long text in chunks, so that others need not wait for all of it."""
 
     @property
-    def portion(self) -> int:
+    def chunk(self) -> int:
         """How many tokens it reads at a time without waste."""
-        ...
 
     def owed(self, session: Session) -> int:
         """How many tokens of a session's text must still be read before it can be answered."""
-        ...
 
-    def read(self, portions: Sequence[tuple[Session, int]]) -> None:
+    def read(self, chunks: Sequence[tuple[Session, int]]) -> None:
         """Read so many of them now, from the first on, and answer nothing: fewer than are owed, at least one."""
-        ...
 
 
 @runtime_checkable
@@ -140,7 +132,6 @@ class CountsSlots(Causal, Protocol):
 
     def holds(self, session: Session) -> int:
         """For how many tokens it has stored something; what several of its texts share counts once."""
-        ...
 
 
 class SupportsDeviceDecoding(Protocol):
@@ -153,12 +144,10 @@ class SupportsDeviceDecoding(Protocol):
     @property
     def max_sequences(self) -> int:
         """How many texts it can go on with at the same time."""
-        ...
 
     @property
     def speculates(self) -> bool:
         """Whether it drafts for itself when a `Write` lets it."""
-        ...
 
     def reach(self, write: Write) -> int:
         """How many tokens it can write before anybody must look; 0 if it does not know how these are drawn."""
@@ -166,7 +155,6 @@ class SupportsDeviceDecoding(Protocol):
 
     def check(self, asked: Sequence[ScoreRequest], checks: Sequence[Check]) -> Sequence[Checked | UnspoolError] | None:
         """Answer all these in one forward: the verdict on every tree."""
-        ...
 
     def write(
         self, asked: Sequence[ScoreRequest], writes: Sequence[Write], turns: int, logprobs: int | None = None
@@ -183,7 +171,6 @@ class SupportsDeviceDrafting(Protocol):
 
     def draw(self, asked: Sequence[ScoreRequest], draws: Sequence[Draw]) -> Sequence[Drew | None] | None:
         """Draw all these; None where it cannot, and then they are drawn from scores."""
-        ...
 
 
 @runtime_checkable
@@ -193,12 +180,20 @@ class HasDevice(Causal, Protocol):
     @property
     def device(self) -> SupportsDeviceDecoding | None:
         """Verifies and writes on there; None where only the host can."""
-        ...
 
     @property
     def drafting(self) -> SupportsDeviceDrafting | None:
         """Draws drafts there; None where only the host can."""
-        ...
+
+
+def device_of(model: object) -> SupportsDeviceDecoding | None:
+    """What verifies and writes on by itself for a model, if something does."""
+    return model.device if isinstance(model, HasDevice) else None
+
+
+def drafting_of(model: object) -> SupportsDeviceDrafting | None:
+    """What draws chains of drafts by itself for a model, if something does."""
+    return model.drafting if isinstance(model, HasDevice) else None
 
 
 class LookRequest(NamedTuple):
@@ -215,11 +210,9 @@ class Infill(Protocol):
     @property
     def vocab(self) -> int:
         """Number of tokens it gives scores to."""
-        ...
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
         """Answer all these in one forward: the law at every place that each asks about."""
-        ...
 
 
 Model = Causal | Infill

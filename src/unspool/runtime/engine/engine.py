@@ -25,7 +25,7 @@ from ...core.stop import Stop
 from ...core.trace import Trace
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Same, Warp
-from .bounds import TURN, refuse_endless, refuse_large
+from .admission import TURN, refuse_endless, refuse_large
 from .contracts import Model
 from .job import ENDED, Account, Job, forwards_of, rows_of
 from .model_runner import ModelRunner
@@ -214,7 +214,6 @@ class Engine:
     # ---- run
 
     def _read(self, name: str, chunks: dict[Job, int]) -> None:
-        """Read chunks of prompts."""
         began = perf_counter()
         try:
             if chunks:

@@ -24,14 +24,14 @@ from ...core.asks import (
     Write,
     Written,
 )
+from ...core.canvas import Field
 from ...core.errors import UnspoolError
-from ...core.field import Field
 from ...core.law import Law
 from ...core.reported_law import Reports, reported
-from ...core.sample_match import sample_match
 from ...core.stop import Stop
 from ...core.trace import Trace
 from ...core.tree import NOTHING, Tree
+from ...core.verifier import sample_match
 from .contracts import Session
 
 WAITING, LIVE, ENDED = "waiting", "live", "ended"

@@ -1,4 +1,7 @@
-"""The models of an engine: what each of them can do, and one forward for all that is asked of it together."""
+"""The models of an engine: what each of them can do, and one forward for all that is asked of it together.
+
+Multi-step decoding, how many tokens a device writes before anybody looks, is decided here and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,63 @@ from ...core.asks import TARGET, Check, Draw, Look, Score, Write, Written
 from ...core.cost import Cost
 from ...core.errors import BadRequest
 from ...core.tree import NOTHING
-from .contracts import Causal, CountsSlots, HasDevice, Infill, LookRequest, Model, ScoreRequest, SupportsChunkedPrefill
+from .contracts import (
+    Causal,
+    CountsSlots,
+    Infill,
+    LookRequest,
+    Model,
+    ScoreRequest,
+    SupportsChunkedPrefill,
+    SupportsDeviceDecoding,
+    device_of,
+    drafting_of,
+)
 from .job import Job
-from .multi_step import MultiStep
+
+LONGEST = 32  # tokens that a device may write before anybody looks
+BRIEF = 4  # and while others wait for a forward of their own
+
+
+class MultiStep:
+    """Lets requests go on writing where nobody looks at the laws and their model has a device that can.
+
+    A device writes up to `LONGEST` tokens at a time; `BRIEF` where others ask the same model for something else or
+    read their prompts, and one where somebody waits for a prompt that is just being read. Nobody who looks on is kept
+    waiting for longer than the patience it was submitted with, by the pace of the last tokens that were written.
+    """
+
+    def __init__(self, devices: Mapping[str, SupportsDeviceDecoding]) -> None:
+        self._devices = devices
+        self._longest = LONGEST
+        self._pace = math.inf  # seconds per token of what was written last
+
+    def reach(self, job: Job, name: str) -> int:
+        """How many tokens the model may write for a request in one go; 0 if its device cannot write for it."""
+        device = self._devices.get(name)
+        if device is None or not job.writes or not isinstance(job.ask, Write):
+            return 0
+        return device.reach(job.ask)
+
+    def forwards(self, name: str, asking: Sequence[Job], held: bool) -> int:
+        """How many forwards of a model go by before the next step, for those who read their prompts in between."""
+        return BRIEF if name in self._devices and not held and any(job.writes for job in asking) else 1
+
+    def plan(self, held: bool, mixed: bool) -> None:
+        """Take note of a step: whether somebody is held back in it, and whether its requests ask for several things."""
+        self._longest = 1 if held else BRIEF if mixed else LONGEST
+
+    def tokens(self, jobs: Sequence[Job]) -> int:
+        """How many tokens to write now; just one where somebody who looks on still waits for the first."""
+        patience = min(job.patience for job in jobs)
+        if patience == math.inf:
+            return self._longest
+        fresh = any(job.trace.seconds_first is None and job.patience < math.inf for job in jobs)
+        return 1 if fresh else int(max(1, min(self._longest, patience / self._pace)))
+
+    def took(self, seconds: float, tokens: int) -> None:
+        """Take note of how long the last ones took."""
+        self._pace = seconds / tokens
 
 
 class ModelRunner:
@@ -25,9 +82,8 @@ class ModelRunner:
         self.causal = {name: model for name, model in models.items() if isinstance(model, Causal)}
         self.prefilling = {name: model for name, model in models.items() if isinstance(model, SupportsChunkedPrefill)}
         self._counting = {name: model for name, model in models.items() if isinstance(model, CountsSlots)}
-        with_device = {name: model for name, model in models.items() if isinstance(model, HasDevice)}
-        self._devices = {name: model.device for name, model in with_device.items() if model.device is not None}
-        self._drafting = {name: model.drafting for name, model in with_device.items() if model.drafting is not None}
+        self._devices = {name: device for name, model in models.items() if (device := device_of(model)) is not None}
+        self._drafting = {name: chain for name, model in models.items() if (chain := drafting_of(model)) is not None}
         self.multi_step = MultiStep(self._devices)
         self._price = price
         self._prices: dict[tuple[str, int, bool], Cost] = {}

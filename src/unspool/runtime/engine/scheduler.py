@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 
 from ...core.asks import Draw, Look
 from ...core.errors import BadRequest, UnspoolError
-from .admission import admitted, refuse_impossible
-from .bounds import refuse_outgrown, rows_asked
-from .chunked_prefill import chunks
+from .admission import Shares, admitted, refuse_impossible, refuse_outgrown, rows_asked
+from .contracts import SupportsChunkedPrefill
 from .job import LIVE, Account, Job, rows_of
 from .model_runner import ModelRunner
-from .shares import Shares
 from .turns import AllAtOnce, StepTimes, Turns
 
 
@@ -194,3 +192,23 @@ class Scheduler:
         name = job.asks or ""
         free = name not in self._runner.models or self._multi_step.reach(job, name) > 0
         return 0.0 if free else self._times[name].each * rows_asked(job.ask, job.texts)
+
+
+def chunks(
+    model: SupportsChunkedPrefill, name: str, jobs: Sequence[Job], writing: int, forwards: int
+) -> dict[Job, int]:
+    """Which of these who ask a model must read before they can be answered, and how many tokens each reads now.
+
+    While somebody writes with it (`writing` requests), `forwards` at a time, no more than the model's chunk per
+    forward is read of all new prompts together, or a token for each who writes, if those are more: the oldest request
+    first. Whose prompt ends within that is answered. Where nobody writes, nobody is held up, and all is read at once.
+    """
+    left = max(model.chunk, writing) * forwards
+    found: dict[Job, int] = {}
+    for job in jobs if writing else ():
+        owed = 0 if job.trace.forwards[name] else model.owed(job.sessions[name])
+        if owed > left:
+            found[job], left = left, 0
+        else:
+            left -= owed
+    return found

@@ -70,7 +70,6 @@ class AllAtOnce:
         return asking
 
     def over(self, account: Account) -> bool:
-        """Nobody has had too much."""
         return False
 
     def charge(self, job: Job, seconds: float) -> None:

@@ -9,5 +9,4 @@ from ...core.lazy import lazily
 if TYPE_CHECKING:
     from . import load as load
 
-_MODULES = "load"
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))
+__getattr__, __dir__ = lazily(__name__)

@@ -19,7 +19,6 @@ class TreeMask(Protocol):
 
     def __call__(self, seen: Tensor, queries: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor | dict[str, Tensor]:
         """What goes in as `attention_mask`, from bool [queries, keys] and the positions of both."""
-        ...
 
 
 class HFModel:
@@ -55,14 +54,12 @@ class HFModel:
         return name in self._takes
 
     def read(self, texts: Tensor, at: Tensor, want: tuple[int, ...] = ()) -> NetworkOutputs:
-        """Read whole texts of one length, [b, n]; outputs after the tokens `at` of each, the first text's first."""
         return self(texts, at, want, {"use_cache": False} if self.takes("use_cache") else {})
 
     @torch.no_grad()  # not inference mode: what it stores is moved and overwritten outside
     def __call__(
         self, tokens: Tensor, at: Tensor, want: tuple[int, ...], given: Mapping[str, object]
     ) -> NetworkOutputs:
-        """Run [b, n] tokens with the `given` arguments of its forward."""
         self._refuse_unknown(want)
         at = at.to(self.device)
         extra: dict[str, object] = dict(given)
@@ -106,7 +103,6 @@ class HFNetwork:
         self.context = _longest_cached(model.config)
 
     def forward(self, batch: Batch) -> NetworkOutputs:
-        """Run every row; the outputs of the wanted tokens in the order they were asked for."""
         read: list[int] = batch.read.tolist()
         order: list[int] = []  # the wanted tokens as rows give them
         outputs: list[NetworkOutputs] = []
@@ -214,7 +210,6 @@ def row_cache(slots: KVPool, row: Row, layers: int) -> Any:
 
 
 def _longest(config: Any) -> int | None:
-    """The longest text the model can read."""
     longest = getattr(config, "max_position_embeddings", None)
     return longest if isinstance(longest, int) and longest > 0 else None
 

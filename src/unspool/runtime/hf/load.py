@@ -1,4 +1,4 @@
-"""Models of the transformers library, by folder, GGUF file, Hub id or loaded object: the front door of that runtime."""
+"""Models of the transformers library, by folder, GGUF file, Hub id or loaded object, read for this runtime."""
 
 from __future__ import annotations
 
@@ -96,7 +96,6 @@ class _LoadArguments(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """What the user gave."""
         return self.name if self.gguf is None else str(Path(self.name) / self.gguf)
 
 

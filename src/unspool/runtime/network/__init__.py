@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import batch_invariant as batch_invariant
+    from . import batch_invariant as batch_invariant, experts as experts, head_guesses as head_guesses
     from . import lookahead_heads as lookahead_heads
-    from . import precision as precision
 
-_MODULES = "batch_invariant lookahead_heads precision"
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))
+__getattr__, __dir__ = lazily(__name__)

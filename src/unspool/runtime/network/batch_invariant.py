@@ -20,9 +20,8 @@ from torch import Tensor
 
 from ...core.asks import Look, Scores
 from ...core.canvas import Canvas
-from ...core.chosen import chosen
 from ...core.errors import BadRequest
-from ...core.law import Law
+from ...core.law import Law, chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ..cache.kv_pool import Where
 from ..engine.contracts import Causal, Infill, LookRequest, ScoreRequest
@@ -41,11 +40,10 @@ class FixedRowsLinear:
     rows: int
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply it, in as many portions as there are."""
         count = x.shape[0]
         whole = F.pad(x, (0, 0, 0, -count % self.rows))
-        portions = [self.linear(whole[at : at + self.rows]) for at in range(0, whole.shape[0], self.rows)]
-        return torch.cat(portions)[:count]
+        chunks = [self.linear(whole[at : at + self.rows]) for at in range(0, whole.shape[0], self.rows)]
+        return torch.cat(chunks)[:count]
 
 
 def padded(make: MakeLinear, rows: int) -> MakeLinear:
@@ -107,11 +105,11 @@ def _refuse(kept: bool) -> None:
         )
 
 
-def _laws(model: Causal, start: list[int], portions: list[list[int]]) -> list[Law]:
-    """The law after every token, the rest being drafted portion by portion."""
+def _laws(model: Causal, start: list[int], chunks: list[list[int]]) -> list[Law]:
+    """The law after every token, the rest being drafted chunk by chunk."""
     session, laws = model.open(start), list[Law]()
-    for portion in portions:
-        tree = Tree.chain([chosen(x) for x in portion])
+    for chunk in chunks:
+        tree = Tree.chain([chosen(x) for x in chunk])
         scores: Scores = model.score([ScoreRequest(session, tree)])[0]
         laws += [scores.leaf[0], *scores.after[:-1]]
         session.keep(tree, (len(tree) - 1,), (None,))

@@ -21,7 +21,6 @@ class GatedMLP:
     bend: Callable[[Tensor], Tensor]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply it to tokens [n, dim]."""
         both = self.gate_up(x)
         width = both.shape[1] // 2
         return self.down(self.bend(both[:, :width]).mul_(both[:, width:]))

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ...models.shape import Shape
 from ...models.weights import Checkpoint
-from .expert_dispatch import crowd_of
-from .experts import Experts
+from .. import network as networks
 from .gated_mlp import GatedMLP, bend_of
 from .linear import Linear, MakeLinear, dense
+
+if TYPE_CHECKING:
+    from .experts import Experts  # of a few models alone
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,8 @@ class Loader:
         bias = self.checkpoint.tensor(f"{at}.gate.expert_bias", wide).to(self.device) if mixture.biased else None
         experts = [self._perceptron(f"{at}.experts.{number}") for number in range(mixture.count)]
         shared = self._perceptron(f"{at}.shared_experts") if mixture.shared else None
-        return Experts(mixture, self.router(gate, None), bias, crowd_of(experts), shared)
+        crowd = networks.experts.crowd_of(experts)
+        return networks.experts.Experts(mixture, self.router(gate, None), bias, crowd, shared)
 
     @cached_property
     def _sizes(self) -> dict[str, tuple[int, ...]]:

@@ -1,8 +1,13 @@
-"""A matrix applied to packed tokens, by whichever public kernel reads the weights fastest for that many tokens."""
+"""What layers apply to packed tokens: matrices, by whichever public kernel is fastest for so many, and norms.
+
+Which precision a CPU decodes faster in is told by the clock: some have units for bfloat16, some only read it faster.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from time import perf_counter
 from typing import Protocol
 
 import torch
@@ -13,6 +18,9 @@ from ..process_setting import ProcessSetting
 
 PAIR = 2  # tokens up to which float32 products are faster the other way round on one thread
 NARROW = frozenset((*range(1, 9), *range(16, 65)))  # and numbers of tokens for which they are on more (measured)
+SIZE = 2048  # numbers on a side: more than a cache holds, as the matrices of a model are
+TURNS = 7
+MARGIN = 0.9  # of the time of float32: a tie goes to the more precise
 
 
 class Linear(Protocol):
@@ -20,7 +28,6 @@ class Linear(Protocol):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply it."""
-        ...
 
 
 MakeLinear = Callable[[Tensor, Tensor | None], Linear]
@@ -43,7 +50,6 @@ class DenseLinear:
         self.weight, self.bias = weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return F.linear(x, self.weight, self.bias)
 
 
@@ -57,7 +63,6 @@ class Float32Linear:
         self.weight, self.bias = weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply it."""
         count = x.shape[0]
         if count == 1:
             y = torch.mm(self.weight, torch.cat((x, x)).t()).t()[:1]
@@ -86,8 +91,38 @@ class Bfloat16Linear:
         self.weight, self.bias = weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply it."""
         if x.shape[0] > 2:
             return F.linear(x, self.weight, self.bias)
         with ONEDNN.set_to(False):
             return F.linear(x, self.weight, self.bias)
+
+
+def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Normalise the last dimension of x.
+
+    A weight of a wider type than x asks for the product in that type and one rounding after it, as Gemma has it.
+    A weight of several dimensions gives each head its own factors.
+    """
+    if weight.dim() == 1 and weight.dtype == x.dtype:
+        return F.rms_norm(x, weight.shape, weight, eps)
+    return (F.rms_norm(x.to(weight.dtype), weight.shape[-1:], None, eps) * weight).to(x.dtype)
+
+
+@lru_cache
+def fastest() -> torch.dtype:
+    """bfloat16 if a matrix times a vector, what plain decoding mostly is, takes clearly less time in it; else float32.
+
+    Cost: some 30 ms, once per process.
+    """
+    least = {dtype: min(_timed(dtype)) for dtype in (torch.float32, torch.bfloat16)}
+    return torch.bfloat16 if least[torch.bfloat16] < MARGIN * least[torch.float32] else torch.float32
+
+
+def _timed(dtype: torch.dtype) -> list[float]:
+    matrix, vector = torch.ones(SIZE, SIZE, dtype=dtype), torch.ones(1, SIZE, dtype=dtype)
+    times = []
+    for _ in range(TURNS):
+        began = perf_counter()
+        torch.nn.functional.linear(vector, matrix)
+        times.append(perf_counter() - began)
+    return times[1:]

@@ -16,13 +16,10 @@ from ...models.rope_scaling import rope_frequencies
 from ...models.shape import Shape
 from ...models.weights import Checkpoint
 from ..cache.kv_pool import KVPool, Where
-from ..diffusion.cache_refresh import narrowed, staying
-from .attention import Planner, QuerySpan, attend
+from .attention import Planner, QuerySpan, Rotary, attend, turn
 from .layer import Layer, Loader
-from .linear import Linear, MakeLinear, dense
-from .network import Batch, NetworkOutputs
-from .norm import rms
-from .rope import Rotary, turn
+from .linear import Linear, MakeLinear, dense, rms
+from .network import Batch, NetworkOutputs, narrowed, staying
 
 MOST_ROOM = 8192  # tokens by default; memory is laid out for all of them, though only touched where written
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -120,7 +117,6 @@ class Llama:
 
     @property
     def vocab(self) -> int:
-        """Number of logits."""
         return self.shape.vocab
 
     @property
@@ -131,21 +127,17 @@ class Llama:
 
     @property
     def layers(self) -> int:
-        """Number of layers."""
         return self.shape.layers
 
     @property
     def slots(self) -> KVPool:
-        """Where keys and values live."""
         return self._slots
 
     def _pool(self, room: int) -> KVPool:
-        """Make the place for keys and values."""
         return KVPool(room)
 
     @torch.no_grad()
     def forward(self, batch: Batch) -> NetworkOutputs:
-        """Run all tokens, store their keys and values in their slots, and read out the wanted ones."""
         furthest, device = self._check(batch), self.ends.embedding.device
         x = self._embedded(batch.tokens.to(device), batch)
         work = self._work(batch, furthest)
@@ -187,7 +179,6 @@ class Llama:
         return now, self._slots.read(index, at)[1].transpose(0, 1).reshape(now.shape)
 
     def _embedded(self, tokens: Tensor, batch: Batch) -> Tensor:
-        """What enters the first layer."""
         mask = self.ends.mask
         if mask is None:
             x = F.embedding(tokens, self.ends.embedding)

@@ -39,7 +39,6 @@ class Int8Linear:
         return cls((weight / step).round().clamp(-127, 127).to(torch.int8), scale, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply it."""
         y = F.linear(x, self.weight.to(x.dtype)) * self.scale.to(x.dtype)
         return y if self.bias is None else y + self.bias
 
@@ -77,7 +76,6 @@ class Int4Linear:
         return cls(packed.contiguous(), scale.contiguous(), least.contiguous(), group, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply it."""
         return F.linear(x, self.whole(x.dtype), self.bias)
 
     def whole(self, dtype: torch.dtype) -> Tensor:

@@ -9,5 +9,4 @@ from ...core.lazy import lazily
 if TYPE_CHECKING:
     from . import ranks as ranks
 
-_MODULES = "ranks"
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))
+__getattr__, __dir__ = lazily(__name__)

@@ -53,7 +53,6 @@ class ParallelNetwork:
         return [process.pid for process in self._lead.followers.processes]
 
     def forward(self, batch: Batch) -> NetworkOutputs:
-        """Run a batch on all ranks."""
         self._lead.shard.check(batch)
         outputs = self._lead.do(portable(batch))
         assert outputs is not None
@@ -68,7 +67,6 @@ class ParallelPool(KVPool):
         self._do = do
 
     def move(self, old: Sequence[int], new: Sequence[int]) -> None:
-        """Copy on every rank."""
         self._do(SlotMove(list(old), list(new)))
 
 
@@ -170,12 +168,7 @@ def _joined(checkpoint: Checkpoint, dtype: torch.dtype, kind: str, room: int | N
 
 
 def _led(
-    team: Team,
-    checkpoint: Checkpoint,
-    dtype: torch.dtype,
-    device: torch.device,
-    room: int | None,
-    followers: Followers,
+    team: Team, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, room: int | None, followers: Followers
 ) -> ParallelNetwork:
     shard = Sharded.of(checkpoint, team.mesh, dtype, device, room)
     try:

@@ -17,8 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ...models.share import Share
 from ..network.network import Batch, NetworkOutputs, SoftTokens
-from .collectives import MeshCollectives
-from .sharded import Sharded
+from .sharded import MeshCollectives, Sharded
 
 PATIENCE = timedelta(minutes=5)  # that a rank waits for another within a forward; one that dies is noticed at once
 FOREVER = timedelta(days=365)  # that it waits for weights to be read, and for rank 0 to be asked for something

@@ -11,15 +11,13 @@ from starlette.types import Receive, Scope
 
 from ..asking import Asking, chat, completion
 from ..counts import client
-from ..handler import Handler
+from ..handler import Handler, TrackedResponse
 from ..limits import Limits
 from ..refusal import Refusal
 from ..replies import DONE, line
 from ..response_stream import ResponseStream
-from ..tracked_response import TrackedResponse
-from ..worker_events import Began, Ended, Showed
-from .rounds import Rounds
-from .shown import Shown
+from ..server_request import Began, Ended, Showed
+from .rounds import Rounds, Shown
 
 
 def understood(values: Mapping[str, Any], limits: Limits, method: str) -> Asking:
@@ -61,14 +59,14 @@ class Decode(Handler):
 
     def _watched(self, feed: ResponseStream, asking: Asking) -> Rounds:
         """Have somebody look at the method of a feed that has not begun."""
-        errand = feed.errand
+        request = feed.request
 
         def tell(record: dict[str, Any]) -> None:
-            errand.tell([Showed(record)])
+            request.tell([Showed(record)])
 
         words, stops = self.worker.lm.vocabulary, asking.settings.stop
-        rounds = Rounds(words, stops, lambda: errand.writers[0].job, tell)
-        errand.method = Shown(errand.method, rounds.look)
+        rounds = Rounds(words, stops, lambda: request.writers[0].job, tell)
+        request.method = Shown(request.method, rounds.look)
         return rounds
 
 

@@ -4,23 +4,70 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
-from ....core.asks import Ask, Checked, Done, Emit
+from ....core.asks import Ask, Checked, Decoding, Done, Emit
 from ....core.canvas import HOLE, Canvas, Status
+from ....core.chance import Chance
+from ....core.claim import Branching, Method, fit, texts_of
 from ....core.law import Law, Point
+from ....core.stop import Stop
 from ....core.tree import Tree
 from ....core.warp.warp import Warp
 from ....loops.guard import parts
 from ....models.vocabulary import Vocabulary
 from ....rules.constrain.constraint import Constrained, State
 from ....runtime.engine.job import Job
-from .shown import TextObserver
 
 TOP = 8  # tokens of a law that are told
 NODES = 128  # of a tree that are told; a parent stands before its kids, so that the first ones are a tree too
 PAUSE = 0.25  # seconds after which one is told that a method still works, if it writes nothing
+
+
+@dataclass(frozen=True)
+class TextObserver:
+    """Who looks at one text: `begun` is told what it goes on from, `asked` every ask before it is answered, `heard`
+    every answer, `ended` the end."""
+
+    begun: Callable[[tuple[int, ...], Warp], None]
+    asked: Callable[[Ask], None]
+    heard: Callable[[Ask, Any], None]
+    ended: Callable[[Done], None]
+
+
+@dataclass(frozen=True)
+class Shown(Branching):
+    """A method with one who looks; for one text, as whoever looks keeps its place in it."""
+
+    method: Method
+    look: TextObserver
+
+    def fit(self, vocabulary: Any) -> Shown:
+        made = self.method
+        return replace(self, method=fit(made, vocabulary))
+
+    @property
+    def texts(self) -> int:
+        return texts_of(self.method)
+
+    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
+        decoding = self.method(text, chance, warp, stop)
+        self.look.begun(text, warp)
+        try:
+            reply: Any = None
+            while True:
+                ask = decoding.send(reply)
+                self.look.asked(ask)
+                reply = yield ask
+                self.look.heard(ask, reply)
+        except StopIteration as end:
+            done: Done = end.value
+            self.look.ended(done)
+            return done
+        finally:
+            decoding.close()
 
 
 class Rounds:
@@ -167,5 +214,4 @@ class Rounds:
 
 
 def _short(p: float) -> float:
-    """A probability in few digits."""
     return float(f"{p:.4g}") if math.isfinite(p) else 0.0

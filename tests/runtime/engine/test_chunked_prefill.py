@@ -1,4 +1,4 @@
-"""A long prompt is read in portions while others write, who go on in between; its text is what it is alone."""
+"""A long prompt is read in chunks while others write, who go on in between; its text is what it is alone."""
 
 import interpreted  # noqa: F401  (Triton, before anything imports kernels)
 import pytest
@@ -31,10 +31,10 @@ class Watched(Toy):
         return super().forward(batch)
 
 
-def watched(portion, **options):
+def watched(chunk, **options):
     network = Watched(vocab=4, room=400, **options)
     model = CachedModel(network)
-    model.portion = portion
+    model.chunk = chunk
     return network, model
 
 
@@ -62,7 +62,7 @@ def test_who_writes_gets_a_token_between_the_portions(method):
         engine.step()
         if not second.emitted:
             grew.append(tokens(first) - before)
-            assert sum(network.widths[already:]) <= 8 + 5  # the portion, and the other's token with its draft
+            assert sum(network.widths[already:]) <= 8 + 5  # the chunk, and the other's token with its draft
     assert len(grew) >= 50 // 8
     assert all(n >= 1 for n in grew[1:])
     assert second.trace.rows["target"] >= 50
@@ -77,7 +77,7 @@ def test_a_draft_model_reads_in_portions_too_and_falls_silent_where_it_has_no_ro
     network, model = watched(8)
     drafting = Watched(vocab=4, room=room)
     draft = CachedModel(drafting)
-    draft.portion = 8
+    draft.chunk = 8
     engine, method = (
         Engine({"target": model, "draft": BestEffortDraft(draft)}),
         Speculate(Chain(2), rejection, budget=2),
@@ -174,7 +174,7 @@ def test_a_prompt_that_cannot_be_read_is_its_requests_own_failure():
 
     network = Fragile(vocab=4, room=400)
     model = CachedModel(network)
-    model.portion = 8
+    model.chunk = 8
     engine = Engine({"target": model})
     calm = Philox(1)
     writer = engine.submit(Speculate(Lookup(2, 1, 1), budget=1), (1, 2), calm, stop=Stop(most=4))
@@ -210,7 +210,7 @@ def test_on_a_device_the_others_write_between_the_portions_and_nothing_is_left()
     engine.step()
     assert reader.reading
     assert gone.reading
-    assert model.owed(reader.sessions["target"]) == 3000 - 4 * model.portion  # four tokens were written meanwhile
+    assert model.owed(reader.sessions["target"]) == 3000 - 4 * model.chunk  # four tokens were written meanwhile
     assert [tokens(job) for job in writers] == [32] * 6  # handed out when the decoder goes on
     engine.step()
     assert [tokens(job) for job in writers] == [36] * 6

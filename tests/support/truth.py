@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from ..core.asks import Done
-from ..core.stop import Stop, Tail
-from ..core.warp.warp import Warp
-from ..runtime.cache.table_model import Table
+from unspool.core.asks import Done
+from unspool.core.stop import Stop, Tail
+from unspool.core.warp.warp import Warp
+from unspool.runtime.cache.table_model import Table
 
 
 def law_of_text(table: Table, prompt: tuple[int, ...], warp: Warp, stop: Stop) -> dict[Done, float]:
