@@ -160,7 +160,7 @@ class Failing(CudaGraphExecutor):
         found = super().bucket(kind, *size)
         self.wrote = getattr(self, "wrote", 0) + (kind is Kind.WRITE)
         if self.wrote > 1:
-            found.run = lambda *_: 1 / 0
+            found.run = lambda *_, **__: 1 / 0
         return found
 
 

@@ -18,7 +18,6 @@ from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.rules.decode import plain
 from unspool.runtime.cache.cached_model import CachedModel
-from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.engine.job import Account
 from unspool.runtime.engine.turns import PAUSES, StepTimes, Turns
@@ -140,14 +139,11 @@ def test_others_have_three_seconds_for_each_of_one_who_takes_long(clock, seconds
     assert others / own == pytest.approx(3, rel=0.15)
 
 
-@pytest.mark.parametrize(
-    "model", [CachedModel(Toy(vocab=4, room=400)), Table(4, lambda text: (1, 2, 3, 4))], ids=["cached", "table"]
-)
-def test_a_prompt_counts_in_the_first_forward_alone(monkeypatch, model):
+def test_a_prompt_counts_in_the_first_forward_alone(monkeypatch):
     """What a row takes is learnt from forwards; one that reads no prompt has only the rows that are asked for."""
     rows: list[int] = []
     monkeypatch.setattr(StepTimes, "add", lambda times, count, seconds: rows.append(count))
-    engine = Engine({"target": model})
+    engine = Engine({"target": CachedModel(Toy(vocab=4, room=400))})
     engine.submit(plain(), (1, 2, 3) * 10, Philox(0), stop=Stop(most=6), account=Account())
     engine.run()
     assert rows[0] >= 30
