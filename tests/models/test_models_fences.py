@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -9,6 +13,7 @@ from test_models_vocabulary import SPECIAL, byte_metadata, cached, piece_metadat
 
 from unspool.core.errors import BadRequest
 from unspool.models.chat import Dialogue
+from unspool.models.fences import read_long
 from unspool.models.gguf_vocabulary import read_vocabulary
 from unspool.models.weights import open_checkpoint
 
@@ -129,3 +134,21 @@ def test_the_default_models_chats_have_the_tokens_of_transformers():
         messages = [{"role": "user", "content": content}, {"role": "assistant", "content": content[::-1]}]
         expected = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
         assert ours.encode_chat(Dialogue(messages)) == tuple(expected)
+
+
+def test_long_texts_are_read_one_at_a_time():
+    """Each takes a core for a second: three at once would leave nothing for those whose texts are being written."""
+    at_once, most = 0, 0
+
+    class Slow:
+        def encode_batch(self, texts, add_special_tokens):
+            nonlocal at_once, most
+            at_once += 1
+            most = max(most, at_once)
+            sleep(0.02)
+            at_once -= 1
+            return [SimpleNamespace(ids=[len(texts[0])])]
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda size: read_long(Slow(), "a" * size), range(6))) == [[size] for size in range(6)]
+    assert most == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Collection, Mapping
+from threading import Lock
 from typing import TypeVar
 
 from tokenizers import AddedToken, Tokenizer
@@ -12,6 +13,16 @@ from tokenizers import AddedToken, Tokenizer
 from ..core.errors import BadRequest
 
 Value = TypeVar("Value")
+
+
+_ONE_AT_A_TIME = Lock()
+
+
+def read_long(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The tokens of a long text, while other threads go on; one text at a time, or a few would take all cores."""
+    with _ONE_AT_A_TIME:
+        ids: list[int] = tokenizer.encode_batch([text], add_special_tokens=False)[0].ids
+    return ids
 
 
 class Fences:
@@ -51,7 +62,7 @@ class Fences:
         fenced = self._each_name(rendered, self._fence)
         for name, token in self._names.items():
             fenced = fenced.replace(self._hidden(token), name)
-        found = self._literal.encode_batch([fenced], add_special_tokens=False)[0].ids  # other threads go on meanwhile
+        found = read_long(self._literal, fenced)
         forged = [token for token in found if token in self._names.values()]
         if forged:
             raise BadRequest(

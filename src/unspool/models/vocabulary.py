@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from ..core.errors import BadRequest
 from .chat import Dialogue, knows_tools, refuse_unreadable, render_chat, spelt_out
-from .fences import Fences
+from .fences import Fences, read_long
 
 LONG = 10_000  # characters that take milliseconds to read
 ENDINGS = frozenset(
@@ -76,8 +76,8 @@ class Vocabulary:
             )
         _refuse_surrogates(text)
         tokenizer = self._tokenizer if special else self._literal
-        if len(text) > LONG:  # other threads go on meanwhile
-            return self._begun(tuple(tokenizer.encode_batch([text], add_special_tokens=False)[0].ids))
+        if len(text) > LONG:
+            return self._begun(tuple(read_long(tokenizer, text)))
         return self._begun(tuple(tokenizer.encode(text, add_special_tokens=False).ids))
 
     def decode(self, tokens: Iterable[int]) -> str:
