@@ -1,0 +1,56 @@
+"""Compiles kernels for an H100 or H200 without having one: what Triton's interpreter lets pass shows here.
+
+Run as a program, without TRITON_INTERPRET: the kernels of warps, each as a step launches it.
+"""
+
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+
+from unspool.kernels import advance, edit, pick, report, truncate, verify
+
+HOPPER = GPUTarget("cuda", 90, 32)
+REAL, WHOLE, DOUBLE, HALF, BYTE = "*fp32", "*i32", "*fp64", "*bf16", "*u8"
+
+
+def made(kernel, pointers, constants, warps, **options):
+    """Compile a kernel whose other arguments are whole numbers."""
+    names = kernel.arg_names
+    types = {name: "constexpr" if name in constants else pointers.get(name, "i32") for name in names}
+    given = {(names.index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=types, constexprs=given)
+    compile(source, target=HOPPER, options={"num_warps": warps, **options})
+    print(kernel.__name__)
+
+
+def main():
+    step = {"chained": True}
+    weighed = dict.fromkeys(("tops", "temperature", "bars", "logprobs"), REAL) | {"raw": DOUBLE, "warm": DOUBLE}
+    for scores in (HALF, REAL):
+        rows = {"scores": scores, "temperature": REAL, "cuts": DOUBLE, "count": WHOLE, "bars": REAL}
+        made(
+            truncate._truncate,
+            rows,
+            step | {"wide": truncate.CUTS, "block": truncate.BLOCK},
+            32,
+            enable_fp_fusion=False,
+        )
+        own = weighed | {"logits": scores, "count": WHOLE, "bests": WHOLE, "uniforms": DOUBLE, "picks": WHOLE}
+        made(pick._weigh, own, step | {"barred": True, "block": pick.CHUNK}, 8)
+        made(pick._pick, own, step | {"barred": True, "block": pick.CHUNK, "lanes": 16}, 8)
+    listed = dict.fromkeys(edit._edit.arg_names, WHOLE) | {"logits": HALF, "out": REAL, "penalties": REAL}
+    numbers = dict.fromkeys(("tokens", "vocab", "length", "stride", "octets"), "i32")
+    shape = {"wide": edit.SCOPE, "masks": True, "block": edit.CHUNK, "span": edit.SPAN}
+    for tree in (False, True):
+        pointers = listed | {"biases": REAL, "bits": BYTE} | numbers
+        made(edit._edit, pointers, step | shape | {"tree": tree}, 8, enable_fp_fusion=False)
+    noted = weighed | dict.fromkeys(("picked", "best", "turn", "tokens"), WHOLE)
+    told = noted | {"logits": HALF, "after": REAL, "values": REAL}
+    made(report._report, told, step | {"k": 5, "wide": 8, "lanes": 16}, 1)
+    drafts = dict.fromkeys(("picks", "drafted", "parents", "roots", "count", "packed"), WHOLE)
+    made(verify._follow, drafts | {"logprobs": REAL, "floats": REAL}, step | {"block": 8}, 1)
+    moving = dict.fromkeys(advance._advance.arg_names, WHOLE) | {"logprobs_in": REAL, "logprobs": REAL, "steps": "i32"}
+    made(advance._advance, moving, step | {"rows": 32, "block": 32}, 1)
+
+
+if __name__ == "__main__":
+    main()
