@@ -100,3 +100,15 @@ def test_a_prompt_that_is_too_long_says_what_it_is(lm):
         with pytest.raises(ContextExceeded, match=f"maximum context length is 4096 tokens.* in the {name}") as caught:
             lm.generate(prompt, FEW)
         assert caught.value.param == name
+
+
+def test_a_prompt_that_cannot_fit_is_refused_before_it_is_read(lm, monkeypatch):
+    """Reading a megabyte takes a core for a second."""
+
+    def read(*_):
+        raise AssertionError("it was read")
+
+    monkeypatch.setattr("unspool.models.vocabulary.read_long", read)
+    for prompt in ("a" * 20_000, [{"role": "user", "content": "a" * 20_000}]):
+        with pytest.raises(ContextExceeded, match=r"you requested at least 50\d\d tokens in the"):
+            lm.generate(prompt, FEW)

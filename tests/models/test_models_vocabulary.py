@@ -7,10 +7,13 @@ import itertools
 import json
 import random
 import unicodedata
+from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
+from tokenizers import models as tokenizer_models
 
 from unspool.core.errors import BadModel, BadRequest
 from unspool.models.address import model_folder
@@ -19,7 +22,7 @@ from unspool.models.catalog import CATALOG
 from unspool.models.chat import render_chat
 from unspool.models.gguf_vocabulary import read_vocabulary
 from unspool.models.json_vocabulary import read_vocabulary as read_folder
-from unspool.models.vocabulary import BYTE_LETTERS, TextStream, byte_level
+from unspool.models.vocabulary import BYTE_LETTERS, TextStream, Vocabulary, byte_level
 from unspool.models.weights import open_checkpoint
 
 LETTERS = {byte: letter for letter, byte in BYTE_LETTERS.items()}
@@ -509,3 +512,33 @@ def test_odd_metadata_is_read_or_refused(metadata, data):
     key = data.draw(st.sampled_from(sorted(metadata)))
     with contextlib.suppress(BadModel):
         read_vocabulary({**metadata, key: data.draw(ODD)}, 400, "tiny").encode("hello é")
+
+
+@cache
+def opened(path):
+    return open_checkpoint(path).vocabulary()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(max_size=200) | st.text(alphabet="a \n\x04", max_size=400) | st.just("<|im_start|>" * 9))
+def test_a_text_never_has_fewer_tokens_than_its_size_tells(smollm2_path, text):
+    vocabulary = opened(smollm2_path)
+    assert vocabulary.at_least(text) <= len(vocabulary.encode(text))
+
+
+def test_the_size_of_a_long_text_tells_nearly_as_much_as_its_tokens_where_they_are_bytes():
+    bytewise = Vocabulary(byte_tokenizer(), [bytes([i]) for i in range(256)], special=(), eos=())
+    assert bytewise.at_least("word " * 100) == len(bytewise.encode("word " * 100)) == 500
+
+
+def test_where_a_text_may_shrink_before_it_is_read_nobody_can_tell():
+    shrinking = byte_tokenizer()
+    shrinking.normalizer = normalizers.NFKC()
+    assert Vocabulary(shrinking, [bytes([i]) for i in range(256)], special=(), eos=()).at_least("ab" * 99) == 0
+
+
+def byte_tokenizer():
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(tokenizer_models.BPE({letter: i for i, letter in enumerate(letters)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return made

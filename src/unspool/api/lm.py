@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import api, rules, runtime
@@ -154,9 +155,11 @@ class LM:
         """The tokens of a prompt."""
         match understood(prompt):
             case str(text):
+                self._refuse_far_too_long(text, "prompt")
                 tokens = self.vocabulary.encode(text)
             case Dialogue() as dialogue:
-                tokens = self.vocabulary.encode_chat(dialogue)
+                look = partial(self._refuse_far_too_long, given="messages")
+                tokens = self.vocabulary.encode_chat(dialogue, look=look)
             case tokens:
                 self._refuse_unknown(tokens)
         if not tokens:
@@ -223,12 +226,26 @@ class LM:
             )  # Python prints no number of thousands of digits
             raise BadRequest(f"{told} of the prompt is none of the model's, which are 0 to {known - 1}", "prompt")
 
+    def _refuse_far_too_long(self, text: str, given: str) -> None:
+        """Refuse a text that cannot fit, however it is spelt, before it is read: that takes a second per megabyte."""
+        least = self.vocabulary.at_least(text)
+        if least > self._longest:
+            raise ContextExceeded(
+                f"This model's maximum context length is {self._longest:.0f} tokens. However, you requested at least "
+                f"{least} tokens in the {given}. Please reduce the length of the {given}.",
+                given,
+            )
+
+    @property
+    def _longest(self) -> float:
+        return min((limit for limit in (self.model.context, self.model.room) if limit is not None), default=math.inf)
+
     def _most(self, tokens: tuple[int, ...], most: int, texts: int, given: str, held: float) -> tuple[int, int]:
         """How many tokens may follow these, and how many slots that may take with so many texts at a time.
 
         `given` is what the prompt is called in a request, `held` how much of the cache one request may hold.
         """
-        longest = min((limit for limit in (self.model.context, self.model.room) if limit is not None), default=math.inf)
+        longest = self._longest
         if len(tokens) >= min(longest, held):
             raise ContextExceeded(_overlong(self.model.context, longest, held, len(tokens), most, given), given)
         most = int(min(most, longest - len(tokens), held - len(tokens)))

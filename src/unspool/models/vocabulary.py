@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from ..core.errors import BadRequest
 from .chat import Dialogue, knows_tools, refuse_unreadable, render_chat, spelt_out
 from .fences import Fences, read_long
+from .token_bound import TokenBound
 
 LONG = 10_000  # characters that take milliseconds to read
 ENDINGS = frozenset(
@@ -122,14 +123,23 @@ class Vocabulary:
         """Write messages of {role, content} as the text the model was tuned on; `reply` opens the model's answer."""
         return self._rendered(Dialogue(messages), reply)
 
-    def encode_chat(self, dialogue: Dialogue, reply: bool = True) -> tuple[int, ...]:
+    def at_least(self, text: str) -> int:
+        """Return how many tokens a text has at the least, without reading it; 0 if nobody can tell."""
+        return self._bound.at_least(text)
+
+    def encode_chat(
+        self, dialogue: Dialogue, reply: bool = True, look: Callable[[str], None] = lambda text: None
+    ) -> tuple[int, ...]:
         """Return the tokens of `chat`, with tools if there are any; no message can put a control token there.
 
-        A control token stands only where the template names it. The same name inside a message is plain text.
+        A control token stands only where the template names it. The same name inside a message is plain text. `look`
+        may refuse a text before it is read, but for one that spells such names.
         """
         parts = (list(dialogue.messages), list(dialogue.tools))
         if not self._fences.suspects(parts):
-            return self.encode(self._rendered(dialogue, reply))
+            text = self._rendered(dialogue, reply)
+            look(text)
+            return self.encode(text)
         rendered = self._rendered(Dialogue(*self._fences.hide(parts)), reply)
         _refuse_surrogates(rendered)
         return self._begun(self._fences.encode(rendered))
@@ -148,6 +158,10 @@ class Vocabulary:
         if self.add_bos and self.bos is not None and found[:1] != (self.bos,):
             return (self.bos, *found)
         return found
+
+    @cached_property
+    def _bound(self) -> TokenBound:
+        return TokenBound(self._tokenizer, self._pieces, self.special)
 
     @cached_property
     def _fences(self) -> Fences:
