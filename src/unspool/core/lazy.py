@@ -9,26 +9,20 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from importlib.abc import InspectLoader
 from types import ModuleType
 from typing import Any
 
 
-def lazily(
-    package: str, homes: Mapping[str, str] | None = None
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package that has what it imports for type checkers, each name from its module.
 
     These modules can be had too; where one of them is called as one of the names, the name goes first, though the
-    import system would put the module there. `homes` says the same as those imports, as names by their modules.
+    import system would put the module there.
     """
-    if homes is None:
-        home, modules = _told_to_type_checkers(package)
-    else:
-        home = {name: f".{module}" for module, names in homes.items() for name in names.split()}
-        modules = {*homes}
+    home, modules = _told_to_type_checkers(package)
 
     class Package(ModuleType):
         def __setattr__(self, name: str, value: Any) -> None:

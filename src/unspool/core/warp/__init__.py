@@ -29,13 +29,4 @@ if TYPE_CHECKING:
     from .warp import Scored as Scored
     from .warp import Warp as Warp
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "forbid": "BadWords Forbid MinTokens NoRepeatNgram",
-        "penalise": "Frequency LogitBias Presence Repetition",
-        "temperature": "Temperature",
-        "truncate": "Epsilon Eta MinP TopK TopNSigma TopP Typical",
-        "warp": "Both Prefix Same Scored Warp",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

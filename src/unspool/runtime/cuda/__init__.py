@@ -12,5 +12,4 @@ if TYPE_CHECKING:
     from . import fusible as fusible
     from . import graph_model as graph_model
 
-_MODULES = "batch_invariant_fused fused fusible graph_model"
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(_MODULES.split(), ""))
+__getattr__, __dir__ = lazily(__name__)
