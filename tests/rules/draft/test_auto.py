@@ -186,8 +186,8 @@ def simulated(spec, requests, monkeypatch, most=256):
     model = standin(1021, context=1024)  # a prime: no text repeats itself
     write, check = model.device.write, model.device.check
 
-    def written(asked, writes, turns):
-        replies = write(asked, writes, turns)
+    def written(asked, writes, turns, logprobs=None):
+        replies = write(asked, writes, turns, logprobs)
         clock.tick(0 if replies is None else max(len(reply.tokens) for reply in replies) * SHARED.among(len(asked))(1))
         return replies
 

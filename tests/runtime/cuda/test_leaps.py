@@ -6,11 +6,10 @@ import interpreted  # noqa: F401  (Triton, before anything imports kernels)
 import pytest
 import torch
 from test_rows import Blank, left
-from unspool.core.chosen import chosen
 
 from unspool.core.asks import Write
 from unspool.core.chance import At, Philox, Role
-from unspool.core.law import Law
+from unspool.core.law import Law, chosen
 from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.core.warp import Prefix, Temperature
 from unspool.kernels.match import match
