@@ -1,5 +1,7 @@
 """Tree builders against brute force, length rules by their sequences, joined drafters by their texts."""
 
+import math
+from fractions import Fraction
 from itertools import combinations, count, pairwise
 
 import pytest
@@ -83,7 +85,8 @@ def test_a_cost_that_makes_no_sense_is_refused(rows, times):
         Cost(rows, times)
 
 
-def test_measured_cost_has_a_time_for_every_size_and_leaves_nothing_behind():
+def test_measured_cost_has_a_time_for_every_size_and_leaves_nothing_behind(monkeypatch):
+    monkeypatch.setattr("unspool.runtime.engine.price.WIDE", math.inf)  # no size is hopeless, however busy the machine
     table = Table(3, lambda text: (1, 2, 3))
     cost = measure(table, rows=(4, 1, 2), repeats=1, behind=3)
     assert cost.rows == (1, 2, 4)
@@ -289,11 +292,17 @@ def test_the_best_threshold_costs_least_of_all(fates):
     def cost(threshold):
         fell = [p >= threshold for p, stood in fates if not stood]
         missed = [p < threshold for p, stood in fates if stood]
-        return sum(fell) / len(fell) + 3 * sum(missed) / len(missed)
+        return Fraction(sum(fell), len(fell)) + 3 * Fraction(sum(missed), len(missed))
 
     costs = {p: cost(p) for p, _ in fates}
-    least = min(costs.values())
-    assert best_threshold(fates) == max(p for p, c in costs.items() if c <= least + 1e-12)
+    assert best_threshold(fates) == max(p for p, c in costs.items() if c == min(costs.values()))
+
+
+def test_of_equally_good_thresholds_the_largest_is_taken_whatever_rounding_says():
+    """It costs 1 at 0.3 (3·2/6), at 0.2 (1/2 + 3·1/6) and at 0.1 (2/2); as floats the second is less than the first."""
+    fates = [*[(0.3, True)] * 4, (0.2, True), (0.2, False), (0.1, True), (0.1, False)]
+    assert 1 / 2 + 3 * (1 - 5 / 6) < 3 * (1 - 4 / 6)
+    assert best_threshold(fates) == 0.3
 
 
 def test_a_threshold_is_learned_once_enough_fates_of_both_kinds_are_known():

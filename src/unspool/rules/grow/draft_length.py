@@ -222,12 +222,13 @@ class Threshold(Length):
 def best_threshold(fates: Sequence[Fate]) -> float:
     """The probability t with the least FPR(t) + 3·FNR(t); of several the largest. Needs fates of both kinds."""
     stand = sum(stood for _, stood in fates)
-    fall, best, least = len(fates) - stand, 1.0, 3.0
+    fall, best = len(fates) - stand, 1.0
+    least = 3 * stand * fall  # costs times both numbers, so that those of two probabilities are equal without rounding
     hits = misses = 0  # tokens with p ≥ t that stood, and that fell
     ordered = sorted(fates, reverse=True)
     for i, (p, stood) in enumerate(ordered):
         hits, misses = hits + stood, misses + (not stood)
-        cost = misses / fall + 3 * (1 - hits / stand)
+        cost = misses * stand + 3 * (stand - hits) * fall
         if (i + 1 == len(ordered) or ordered[i + 1][0] < p) and cost < least:
             best, least = p, cost
     return best
