@@ -1,7 +1,9 @@
 """Warps on the device against those of the host, which are their definition: the same tokens stay, at every node."""
 
+import gc
 import math
 import random
+import weakref
 
 import interpreted
 import pytest
@@ -20,7 +22,7 @@ from unspool.core.warp.temperature import Temperature
 from unspool.core.warp.truncate import Epsilon, Eta, MinP, TopK, TopNSigma, TopP, Typical
 from unspool.core.warp.warp import Prefix, Same, Scored, Warp
 from unspool.kernels.pick import pick
-from unspool.rules.constrain.constraint import packed
+from unspool.rules.constrain.bits import packed
 from unspool.runtime.cuda.text_lines import TextLine
 from unspool.runtime.cuda.warp_stage import EACH, Shaping, WarpStage, fits
 
@@ -64,7 +66,7 @@ def shaped(warps, logits, prefixes, trees=None):
     rows, nodes = len(warps), logits.shape[0] // len(warps)
     plans = [plan_of(warp) for warp in warps]
     stage = WarpStage(rows, rows, torch.device(DEVICE), logits.shape[0], logits.shape[1])
-    assert stage.put(plans, [prefix.prompt for prefix in prefixes], [TextLine(r, r) for r in range(rows)])
+    stage.put(plans, [prefix.prompt for prefix in prefixes], [TextLine(r, r) for r in range(rows)])
     texts = torch.zeros(rows + 1, 64, dtype=torch.int32)
     for row, prefix in enumerate(prefixes):
         texts[row, : len(prefix)] = torch.tensor(prefix.text)
@@ -281,6 +283,28 @@ def test_every_warp_of_the_order_says_what_it_does():
     for warp in (*TRUNCATIONS.values(), *EDITS.values()):
         made.setdefault(type(warp), warp)
     assert {kind for kind in ORDER if plan_of(made[kind]) != WarpPlan()} == set(ORDER)
+
+
+def test_a_plan_goes_with_its_warp_and_is_made_once():
+    """A warp may hold a compiled grammar: nothing keeps it beyond its request."""
+    warp = Even() | Repetition(1.2)
+    assert plan_of(warp) is plan_of(warp)
+    gone, alone = weakref.ref(warp), Even()
+    assert plan_of(alone).mask is alone
+    alone_gone = weakref.ref(alone)
+    del warp, alone
+    gc.collect()
+    assert gone() is alone_gone() is None
+
+
+def test_a_warp_with_slots_has_a_plan_too():
+    class Slotted(Warp):
+        __slots__ = ()
+
+        def __call__(self, state, law):
+            return law
+
+    assert plan_of(Slotted()) is None
 
 
 def test_lists_that_are_too_long_are_the_hosts():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from torch import Tensor
@@ -20,6 +22,9 @@ ORDER: tuple[type[Warp], ...] = (
     Temperature, TopNSigma, TopK, TopP, MinP, Typical, Epsilon, Eta,
 )  # fmt: skip
 """The order of `Settings.warp`, behind a mask: each may stand in a plan once, and none before one listed earlier."""
+
+
+PLAN = "_plan"  # what a warp's plan is called among what it holds
 
 
 @dataclass(frozen=True)
@@ -45,23 +50,35 @@ class WarpPlan:
     epsilon: float = 0.0
     eta: float = 0.0
 
-    @property
+    @cached_property
     def remembers(self) -> bool:
         """Whether it looks at the text so far."""
         penalised = self.repetition != 1 or self.frequency != 0 or self.presence != 0
         return penalised or self.no_repeat_ngram > 0 or any(len(words) > 1 for words in self.bad_words)
 
-    @property
+    @cached_property
     def edits(self) -> bool:
         """Whether it changes scores before the temperature."""
         listed = self.logit_bias or self.bad_words or self.forbidden or (self.min_tokens and self.ends)
         return bool(listed) or self.mask is not None or self.remembers
 
-    @property
+    @cached_property
     def truncates(self) -> bool:
         """Whether it drops tokens after the temperature; from a point, which a temperature of 0 leaves, it cannot."""
         cuts = self.top_n_sigma is not None or self.top_k > 0 or self.top_p < 1 or self.min_p > 0
         return self.temperature > 0 and (cuts or self.typical < 1 or self.epsilon > 0 or self.eta > 0)
+
+    @cached_property
+    def longest_list(self) -> int:
+        """How many biases, prohibitions or tokens of bad words it has, whichever are most."""
+        strikes = len(self.bad_words) + len(self.forbidden) + len(self.ends)
+        return max(len(self.logit_bias), strikes, sum(map(len, self.bad_words)))
+
+    @cached_property
+    def highest_token(self) -> int:
+        """The highest token that it names, 0 if none."""
+        biased = (token for token, _ in self.logit_bias)
+        return max(chain(biased, self.forbidden, self.ends, *self.bad_words), default=0)
 
     @property
     def bare(self) -> bool:
@@ -69,18 +86,19 @@ class WarpPlan:
         return not (self.edits or self.truncates)
 
 
-_KNOWN: dict[int, tuple[Warp, WarpPlan | None]] = {}  # by id: a request asks with the same warp for every token
-MOST = 8192  # plans that are remembered
-
-
 def plan_of(warp: Warp) -> WarpPlan | None:
-    """The plan that does what these warps do; None if there is none: others are among them, or in another order."""
-    known = _KNOWN.get(id(warp))
-    if known is None:
-        if len(_KNOWN) >= MOST:
-            _KNOWN.clear()
-        known = _KNOWN[id(warp)] = warp, _planned(warp)  # which keeps the warp, so that its id stays its own
-    return known[1]
+    """The plan that does what these warps do; None if there is none: others are among them, or in another order.
+
+    It is kept with the warp, which a request asks with for every token, and goes with it.
+    """
+    try:
+        known = vars(warp)
+    except TypeError:  # it has slots, and no room for more
+        return _planned(warp)
+    if PLAN not in known:
+        known[PLAN] = _planned(warp)
+    plan: WarpPlan | None = known[PLAN]
+    return plan
 
 
 def _planned(warp: Warp) -> WarpPlan | None:
