@@ -19,6 +19,12 @@ _MASKS = _BYTES.view(torch.int64).flatten()  # eight booleans side by side are a
 _WEIGHTS = torch.where(_BYTES, 0.0, NEVER).to(torch.bfloat16).view(torch.complex128).flatten()  # and eight of these
 
 
+def packed(mask: Tensor) -> Tensor:
+    """Booleans as bits, eight to a byte, the first in the lowest."""
+    eights = torch.nn.functional.pad(mask.to(torch.uint8), (0, -len(mask) % 8)).view(-1, 8)
+    return (eights << torch.arange(8, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
+
+
 class Bits:
     """Which of `size` tokens may follow: bit i of byte j tells it of token 8·j + i."""
 

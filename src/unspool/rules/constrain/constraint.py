@@ -16,6 +16,7 @@ from ...core.law import NEVER, Law
 from ...core.stop import Stop
 from ...core.warp.mask import Mask
 from .. import unmask
+from .bits import packed
 
 if TYPE_CHECKING:
     from ...loops.guard import Guard
@@ -109,12 +110,6 @@ class Constrained(Mask, Binding):
 
     def guard(self, canvas: Canvas, stop: Stop) -> Guard:
         return unmask.Lave.of(self.constraint, canvas, stop)
-
-
-def packed(mask: Tensor) -> Tensor:
-    """Booleans as bits, eight to a byte, the first in the lowest."""
-    eights = torch.nn.functional.pad(mask.to(torch.uint8), (0, -len(mask) % 8)).view(-1, 8)
-    return (eights << torch.arange(8, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
 
 
 class Bound(Law):

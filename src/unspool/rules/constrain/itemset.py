@@ -17,6 +17,7 @@ from ...core.errors import BadRequest
 from ...core.law import NEVER
 from ...core.warp.warp_limits import expect, whole
 from ...kernels import follow
+from .bits import packed
 from .listing import Grown, Listing, grown
 
 ROOT, OVER, DEAD = 0, -1, -2  # before the first token; after the end; where no item can follow any more
@@ -266,14 +267,9 @@ def _widened(vocab: int, stops: tuple[int, ...], made: Grown) -> ItemSet:
         edge = (begin - (degree.cumsum(0) - degree))[row] + torch.arange(len(row))
         marks = torch.zeros(len(node), 32 * words, dtype=torch.bool)
         marks[row, made.tokens[edge].long()] = True
-        bits[at : at + some] = _packed(marks).view(len(node), words)
+        bits[at : at + some] = packed(marks.flatten()).view(torch.int32).view(len(node), words)
     ends, nodes = torch.tensor(stops, dtype=torch.int32), nodes.to(made.first.dtype)
     return ItemSet(vocab, ends, made.tokens, made.first, made.ends, made.levels, tuple(widths), nodes, bits)
-
-
-def _packed(marks: Tensor) -> Tensor:
-    """Booleans [32·n] as bits of int32 [n]."""
-    return (marks.view(-1, 8).byte() << torch.arange(8, dtype=torch.uint8)).sum(1, dtype=torch.uint8).view(torch.int32)
 
 
 def _unpacked(bits: Tensor, vocab: int) -> Tensor:
