@@ -22,7 +22,7 @@ from unspool.core.warp.penalise import Frequency, LogitBias, Presence, Repetitio
 from unspool.core.warp.temperature import Temperature
 from unspool.core.warp.truncate import Eta, MinP, TopK, TopNSigma, TopP, Typical
 from unspool.core.warp.warp import Prefix, Same, Warp
-from unspool.rules.constrain.constraint import packed
+from unspool.rules.constrain.bits import packed
 from unspool.rules.decode import Speculate, plain
 from unspool.rules.draft import Lookup
 from unspool.runtime.cuda.cuda_graph_executor import FEW

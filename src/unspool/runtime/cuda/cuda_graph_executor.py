@@ -92,11 +92,13 @@ class CudaGraphExecutor:
         bucket.fill(rows, self._lines(requests, rows))
         bucket.sampling(_sampling(checks), [request.leaf for request in requests[: len(checks)]])
         bucket.heads = heads
-        wide = bucket.size.tokens
-        masked = {i * wide + max(row.root, 0): each for i, (row, each) in enumerate(zip(rows, checks, strict=False))}
         bucket.run(
             want=wants if heads is None else tuple(sorted({*wants, LAST})),
-            masks=lambda: {i: mask_bits(each.check.prefix) for i, each in masked.items() if each.plan.mask is not None},
+            masks=lambda: {
+                i * bucket.size.tokens + rows[i].root: mask_bits(each.check.prefix)
+                for i, each in enumerate(checks)
+                if each.plan.mask is not None
+            },
         )
         self._attach(requests, rows, bucket, wants, heads is not None)
         verdicts: list[list[int]] = []

@@ -105,8 +105,7 @@ class DeviceDecoding:
         model, graphs = self._model, self._graphs
         longest = max(len(leaf.tokens) for leaf in leaves)
         wants = [write.most for write in writes]
-        masked = {i: write.prefix for i, write in enumerate(writes) if sampling.plans[i].mask is not None}
-        turns = min(turns, 1 if masked else STRIDE, max(wants), graphs.network.context - longest)
+        turns = min(turns, 1 if sampling.shaping.masks else STRIDE, max(wants), graphs.network.context - longest)
         if turns < 1 or (len(leaves) <= FEW and any(len(leaf.owed) > 1 for leaf in leaves)):
             return None
         read = model.read_ahead(leaves)
@@ -115,10 +114,12 @@ class DeviceDecoding:
             bucket = graphs.bucket(Kind.WRITE, len(leaves), 1, longest + turns)
             past = [len(leaf.slots) for leaf in leaves]
             bucket.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, graphs.block_table.lines(leaves))
-            if not bucket.sampling(sampling, leaves):
-                model.slots.drop([slot for slot in plan if slot != graphs.network.slots.trash])
-                return None
-            bucket.run(turns, masks=lambda: {i: mask_bits(prefix) for i, prefix in masked.items()})
+            bucket.sampling(sampling, leaves)
+            plans = sampling.plans
+            bucket.run(
+                turns,
+                masks=lambda: {i: mask_bits(writes[i].prefix) for i, own in enumerate(plans) if own.mask is not None},
+            )
             written: list[list[int]] = bucket.written[: len(leaves), :turns].tolist()
             reports = bucket.reported(len(leaves), turns) if sampling.logprobs is not None else None
         except BaseException:

@@ -96,9 +96,7 @@ class DeviceSpeculation:
             bucket = self._bucket(len(leaves), width, longest + MOST + width)
             own = [taken[i : i + each] for i in range(0, len(taken), each)]
             bucket.set_out(leaves, wants, own, graphs.block_table.lines(leaves))
-            if not bucket.sampling(sampling, leaves):
-                model.slots.drop(taken)
-                return None
+            bucket.sampling(sampling, leaves)
             bucket.run(min(ROUNDS if self.gate.sure(leaves) else TRIAL, turns))
             runs = bucket.told(len(leaves))
         except BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -166,8 +166,8 @@ class Bucket:
         self.staging.put("at", at, self.block_table.nowhere)
         self.staging.put("slot", slots)
 
-    def sampling(self, sampling: Sampling, leaves: list[CachedSequence]) -> bool:
-        """Write how each row is drawn: warps, and the key of its random numbers; False if the warps are too much."""
+    def sampling(self, sampling: Sampling, leaves: list[CachedSequence]) -> None:
+        """Write how each row is drawn: warps, and the key of its random numbers."""
         self.staging.put("temperature", sampling.temperatures)
         self.staging.put("seed", sampling.seeds)
         self.staging.put("stream", sampling.streams)
@@ -175,7 +175,7 @@ class Bucket:
         if self.shaping.reports and self.shaping.reports not in self.reports:
             self.reports[self.shaping.reports] = self._report_buffers(self.shaping.reports)
         if not (self.shaping.edits or self.shaping.truncates):
-            return True
+            return
         if self._warps is None:
             nodes = self.size.rows * self.size.tokens
             self._warps = WarpStage(self.size.rows, self.lines.padding, self.network.device, nodes, self.network.vocab)
@@ -183,7 +183,7 @@ class Bucket:
             self._warps.make_masks()
         known = zip(sampling.plans, leaves, strict=True)
         lines = [self.lines.line(leaf) if plan.remembers else None for plan, leaf in known]
-        return self._warps.put(sampling.plans, sampling.prompts, lines)
+        self._warps.put(sampling.plans, sampling.prompts, lines)
 
     @property
     def lines(self) -> TextLines:
@@ -196,24 +196,19 @@ class Bucket:
         Where rows have masks, they are asked for while the forward runs.
         """
         self.staging.send()
-        if self.network.device.type != "cuda":
-            for _ in range(turns):
-                for part in self._parts:
-                    if part == self._decide and masks is not None and self._warps is not None:
-                        self._warps.put_masks(masks())
-                    part(want)
-            return
-        key = want, self.heads is not None, self.shaping
-        if key not in self.graphs:
-            self.graphs[key] = self._captured(want)
-            self.staging.send()  # running it to capture it has moved its counters on
-        graphs, self.verdicts, self.best, self.hidden, self.ahead = self.graphs[key]
+        parts: list[Callable[[], None]] = [partial(part, want) for part in self._parts]
+        if self.network.device.type == "cuda":
+            key = want, self.heads is not None, self.shaping
+            if key not in self.graphs:
+                self.graphs[key] = self._captured(want)
+                self.staging.send()  # running it to capture it has moved its counters on
+            graphs, self.verdicts, self.best, self.hidden, self.ahead = self.graphs[key]
+            parts = [graph.replay for graph in graphs]
         for _ in range(turns):
-            graphs[0].replay()
-            for graph in graphs[1:]:
-                if masks is not None and self._warps is not None:
+            for number, part in enumerate(parts):
+                if number and masks is not None and self._warps is not None:
                     self._warps.put_masks(masks())
-                graph.replay()
+                part()
 
     @property
     def _parts(self) -> tuple[Callable[[tuple[int, ...]], None], ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -17,7 +16,6 @@ from .staging_buffer import StagingBuffer
 from .text_lines import TextLine
 
 EACH = 512  # biases, prohibitions and tokens of bad words that a row may have, of each kind
-MOST = 65536  # and all rows together
 
 
 class Shaping(NamedTuple):
@@ -34,10 +32,7 @@ BARE = Shaping()
 
 def fits(plan: WarpPlan) -> bool:
     """Whether the lists of a plan are short enough for a row."""
-    strikes = len(plan.bad_words) + len(plan.forbidden) + len(plan.ends)
-    named = (token for token, _ in plan.logit_bias), plan.forbidden, plan.ends, *plan.bad_words
-    short = max(len(plan.logit_bias), strikes, sum(map(len, plan.bad_words))) <= EACH
-    return short and max(chain.from_iterable(named), default=0) < ALWAYS
+    return plan.longest_list <= EACH and plan.highest_token < ALWAYS
 
 
 class WarpStage:
@@ -46,7 +41,7 @@ class WarpStage:
     def __init__(self, rows: int, padding: int, device: torch.device, nodes: int = 0, vocab: int = 0) -> None:
         self._nodes, self._octets, self._device = nodes or rows, -(-vocab // 8), device
         self._bits: tuple[Tensor, Tensor] | None = None  # masks on the host and on the device, made when first needed
-        self._room, self._padding = min(MOST, EACH * rows), padding
+        self._room, self._padding = EACH * rows, padding
         whole, real = torch.int32, torch.float32
         self._staging = StagingBuffer(
             {
@@ -65,12 +60,12 @@ class WarpStage:
         self._last: list[tuple[int, int, int]] = []  # what was put last: plans, prompts and lines
         self._kept: Sequence[WarpPlan] = ()  # which stay while their ids stand for them
 
-    def put(self, plans: Sequence[WarpPlan], prompts: Sequence[int], lines: Sequence[TextLine | None]) -> bool:
-        """Write what each row's plan is, if that is new; False if all lists together are too long."""
+    def put(self, plans: Sequence[WarpPlan], prompts: Sequence[int], lines: Sequence[TextLine | None]) -> None:
+        """Write what each row's plan is, if that is new; every plan fits."""
         numbers = [self._padding if line is None else line.number for line in lines]
         now = [(id(plan), prompt, number) for plan, prompt, number in zip(plans, prompts, numbers, strict=True)]
         if now == self._last:
-            return True
+            return
         penalties: list[float] = []
         cuts: list[float] = []
         scope: list[int] = []
@@ -79,8 +74,6 @@ class WarpStage:
             penalties += (plan.repetition, plan.frequency, plan.presence)
             cuts += _cuts(plan) if plan.truncates else NONE
             scope += (prompt, min(plan.no_repeat_ngram, ALWAYS), *lists.add(plan, prompt), plan.mask is not None)
-        if max(len(lists.biased), len(lists.struck), len(lists.heads)) > self._room:
-            return False
         spare = self._rows - len(plans)
         staging = self._staging
         staging.wait()
@@ -92,7 +85,6 @@ class WarpStage:
             staging.begin(name, numbers_)
         staging.send()
         self._last, self._kept = now, plans
-        return True
 
     def make_masks(self) -> None:
         """Make room for the masks of all nodes."""
