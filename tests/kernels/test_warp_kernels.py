@@ -77,7 +77,8 @@ def shaped(warps, logits, prefixes, trees=None):
         tokens = [x for tree in trees for x in (0, *(drawn.token for drawn in tree.drawn))]
         parents = [x for tree in trees for x in (-1, *(above + 1 for above in tree.parent))]
         tree = on_device(*tokens), on_device(*parents), on_device(*[0] * rows)
-    masked = {row: mask_bits(prefix) for row, prefix in enumerate(prefixes) if plans[row].mask is not None}
+    rows = [row for row, plan in enumerate(plans) if plan.mask is not None]
+    masked = dict(zip(rows, mask_bits([prefixes[row] for row in rows]), strict=True))
     if masked:
         stage.make_masks()
         stage.put_masks(masked)

@@ -192,6 +192,7 @@ class Written(NamedTuple):
     after: Sequence[Law] = ()
     rows: int = 0  # token rows that were computed for them
     rounds: tuple[DeviceRound, ...] = ()  # the steps they came in, if the runner drafted; else every token was one
+    forwards: int = 0  # how many it took, if some of them brought nothing
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import gzip
 import itertools
 import json
 import math
+import random
 import re
 
 import pytest
@@ -38,8 +39,9 @@ from unspool.rules.constrain import (
     regex,
     until,
 )
-from unspool.rules.constrain.bits import MaskCache
+from unspool.rules.constrain.bits import MaskCache, packed
 from unspool.rules.constrain.constraint import Binds
+from unspool.rules.constrain.cursor import MatcherState
 from unspool.rules.constrain.trie import Trie
 from unspool.rules.decode import Speculate
 from unspool.rules.draft import Forced
@@ -515,6 +517,38 @@ def test_a_mask_binds_scores_alike_every_time_and_is_kept_by_its_bits(share, siz
     assert masks.read(lambda out: out.copy_(words)) is bits
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_how_far_tokens_may_follow_is_what_the_masks_say_one_by_one(name):
+    """Also of texts that break the form, end early, or were looked at before from elsewhere."""
+    fitted = FORMS[name][0].fit(AB)
+    warp, shared = Constrained(fitted), fitted.start()
+    rng = random.Random(0)
+    for _ in range(60):
+        tokens = [rng.randrange(AB.size) for _ in range(rng.randrange(1, 7))]
+        ended = next((i for i, token in enumerate(tokens) if token in AB.eos), len(tokens))
+        state, after, count = fitted.start(), shared, 0
+        for token in tokens[: ended + 1]:
+            if not state.mask()[token]:
+                break
+            state, count = state.step(token), count + 1
+        assert warp.follows(shared, tokens[: ended + 1]) == count
+        for token in tokens[:count]:
+            after = after.step(token)
+        assert torch.equal(after.mask(), state.mask())
+
+
+def test_masks_of_many_texts_are_each_ones_own():
+    fitted, other = (FORMS[name][0].fit(AB) for name in ("regex", "GBNF"))
+    states = [fitted.start().step(0), fitted.start(), other.start(), fitted.start().step(4), other.start().step(0)]
+    states += [states[0].step(1), FORMS["choices"][0].fit(AB).start()]  # two prefixes of one text, and another kind
+    warp = Constrained(fitted)
+    expected = [packed(state.mask()) for state in states]
+    fresh = [fitted.start().step(0), fitted.start(), other.start(), fitted.start().step(4), other.start().step(0)]
+    fresh += [fresh[0].step(1), FORMS["choices"][0].fit(AB).start()]
+    found = Constrained.bits_of([(warp, state) for state in fresh])
+    assert all(torch.equal(ours[: len(own)], own) for ours, own in zip(found, expected, strict=True))
+
+
 def test_a_state_that_binds_is_not_asked_for_its_mask():
     """Which takes longer; those of compiled grammars are such states."""
 
@@ -528,6 +562,9 @@ def test_a_state_that_binds_is_not_asked_for_its_mask():
         def octets(self):
             return torch.tensor([0b01], dtype=torch.uint8)
 
+        def follows(self, tokens):
+            return 0
+
     warp = Constrained(Quick())
     assert warp(warp.start(()), Law.of([1.0, 1.0])).p.tolist() == [1, 0]
-    assert issubclass(matcher.MatcherState, Binds)
+    assert issubclass(MatcherState, Binds)

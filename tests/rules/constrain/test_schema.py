@@ -5,7 +5,7 @@ import json
 import pytest
 
 from unspool.core.errors import BadRequest
-from unspool.rules.constrain import json_schema, matcher
+from unspool.rules.constrain import cursor, json_schema, matcher
 
 pytest.importorskip("llguidance")
 pytest.importorskip("jsonschema")
@@ -55,7 +55,7 @@ def test_a_long_text_that_is_followed_without_masks_is_read_to_its_end(words):
 
 def test_running_out_of_fuel_is_an_error_and_harms_no_other_text(words, monkeypatch):
     """Without masks in between the lexer gives up; that must not look like a text that breaks the grammar."""
-    monkeypatch.setattr(matcher, "STRETCH", 10**9)
+    monkeypatch.setattr(cursor, "STRETCH", 10**9)
     monkeypatch.setattr(matcher, "limits", lambda: matcher.engine().LLParserLimits(step_lexer_fuel=100_000))
     constraint = json_schema(WORDY).fit(words)
     whole = int(constraint.start().mask().sum())

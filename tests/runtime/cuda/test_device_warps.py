@@ -24,7 +24,8 @@ from unspool.core.warp.truncate import Eta, MinP, TopK, TopNSigma, TopP, Typical
 from unspool.core.warp.warp import Prefix, Same, Warp
 from unspool.rules.constrain.bits import packed
 from unspool.rules.decode import Speculate, plain
-from unspool.rules.draft import Lookup
+from unspool.rules.draft import Lookup, OnDevice
+from unspool.rules.verify import greedy, sample_match
 from unspool.runtime.cuda.cuda_graph_executor import FEW
 from unspool.runtime.cuda.graph_model import graph_model
 from unspool.runtime.engine.contracts import ScoreRequest
@@ -162,6 +163,69 @@ def test_masks_of_the_host_are_applied_by_the_device_a_token_at_a_time(rows):
         assert job.result().tokens == on_host([i % 3, 0], i, warp, 5)
         assert sorted(job.tokens) == job.tokens
     assert free.result().tokens == on_host([3, 1], 9, WARPS[0], 5)
+    assert left(model) == (0, 0)
+
+
+class Fewer(Mask):
+    """Any token but the three that the sum of all before it points at."""
+
+    def start(self, text):
+        return sum(text)
+
+    def step(self, state, token):
+        return state + token
+
+    def _allowed(self, state):
+        return (torch.arange(VOCAB) - state) % VOCAB >= 3
+
+    def bits(self, state):
+        return packed(self._allowed(state))
+
+    def __call__(self, state, law):
+        return law.only(self._allowed(state))
+
+
+GREEDY = [Fewer() | Temperature(0), Fewer() | Repetition(1.3) | Temperature(0), Rising() | Temperature(0)]
+
+
+def test_greedy_texts_under_masks_are_written_on_unasked_and_cut_where_the_mask_says_no():
+    _, model = reading()
+    engine = Engine({"target": model})
+    jobs = [submitted(engine, plain(), [i, 2], i, warp, 12) for i, warp in enumerate(GREEDY)]
+    free = submitted(engine, plain(), [3, 1], 9, WARPS[0], 12)
+    engine.run()
+    for i, (job, warp) in enumerate(zip(jobs, GREEDY, strict=True)):
+        assert job.result().tokens == on_host([i, 2], i, warp, 12)
+    assert free.result().tokens == on_host([3, 1], 9, WARPS[0], 12)
+    steps = [job.trace.forwards["target"] for job in jobs]
+    assert all(count >= 12 for count in steps)
+    assert steps[0] > 12
+    assert len(jobs[0].emitted) < 12  # but more than one token came at a time
+    assert left(model) == (0, 0)
+
+
+@pytest.mark.parametrize(("warp", "verify"), [(GREEDY[0], greedy), (GREEDY[1], sample_match)])
+def test_drafts_under_a_mask_are_verified_without_it_and_cut_where_it_says_no(warp, verify):
+    _, model = reading()
+    engine, prompts = Engine({"target": model}), ([5, 1, 4, 5, 1], [2, 2, 2])
+    jobs = [
+        submitted(engine, Speculate(Lookup(2, 1, 3), verify, budget=3), p, i, warp, 12) for i, p in enumerate(prompts)
+    ]
+    engine.run()
+    for i, (job, prompt) in enumerate(zip(jobs, prompts, strict=True)):
+        assert job.result().tokens == on_host(prompt, i, warp, 12)
+    assert left(model) == (0, 0)
+
+
+@pytest.mark.parametrize("warp", GREEDY[1:])
+def test_a_device_that_drafts_for_itself_under_a_mask_takes_a_step_where_nothing_stands(warp):
+    _, model = reading()
+    model.device.speculation.gate = Always()
+    engine, prompts = Engine({"target": model}), [[5, 1, 4] * 3, [2, 3, 2, 3, 2]]
+    jobs = [submitted(engine, Speculate(OnDevice(3)), p, i, warp, 8) for i, p in enumerate(prompts)]
+    engine.run()
+    for i, (job, prompt) in enumerate(zip(jobs, prompts, strict=True)):
+        assert job.result().tokens == on_host(prompt, i, warp, 8)
     assert left(model) == (0, 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -15,12 +16,27 @@ from .warp import Warp
 class Mask(Warp):
     """A warp whose law is the given one, given that the next token is among some.
 
-    A device computes the scores while the host finds out which these are; so it writes one token at a time.
+    A device computes the scores while the host finds out which these are; so it draws one token at a time. The best
+    token, though, is the best of those that may follow wherever it may follow itself: so at temperature 0 a device
+    writes on without asking, and the host tells how far that stands.
     """
 
     @abstractmethod
     def bits(self, state: Any) -> Tensor:
         """Which tokens may follow, uint8 on the host: bit i of byte j tells it of token 8·j + i."""
+
+    @classmethod
+    def bits_of(cls, asked: Sequence[tuple[Mask, Any]]) -> list[Tensor]:
+        """The bits of several texts with masks of this kind, each in its state: together they may be found sooner."""
+        return [mask.bits(state) for mask, state in asked]
+
+    def follows(self, state: Any, tokens: Sequence[int]) -> int:
+        """How many of these tokens may follow, one after the other; fewer, where that would take long to tell."""
+        for count, token in enumerate(tokens):
+            if not self.bits(state)[token >> 3] >> (token & 7) & 1:
+                return count
+            state = self.step(state, token)
+        return len(tokens)
 
     def refusal(self) -> EmptyLaw:
         """What to say where none may."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -80,6 +80,11 @@ class WarpPlan:
         biased = (token for token, _ in self.logit_bias)
         return max(chain(biased, self.forbidden, self.ends, *self.bad_words), default=0)
 
+    @cached_property
+    def unmasked(self) -> WarpPlan:
+        """The same without its mask."""
+        return self if self.mask is None else replace(self, mask=None)
+
     @property
     def bare(self) -> bool:
         """Whether it comes down to a temperature."""
@@ -114,13 +119,29 @@ def _planned(warp: Warp) -> WarpPlan | None:
     return plan
 
 
-def mask_bits(prefix: Prefix) -> Tensor:
-    """What the mask of a prefix whose warps have a plan allows after it: the mask comes first."""
+def mask_bits(prefixes: Sequence[Prefix]) -> list[Tensor]:
+    """What the masks of some prefixes allow after them; their warps have plans."""
+    asked = [_masked(prefix) for prefix in prefixes]
+    bits: dict[int, Tensor] = {}
+    for kind in {type(mask) for mask, _ in asked}:
+        alike = [i for i, (mask, _) in enumerate(asked) if type(mask) is kind]
+        bits.update(zip(alike, kind.bits_of([asked[i] for i in alike]), strict=True))
+    return [bits[i] for i in range(len(asked))]
+
+
+def count_following(prefix: Prefix, tokens: Sequence[int]) -> int:
+    """How many of these tokens the mask of a prefix lets follow, one after the other; its warps have a plan."""
+    mask, state = _masked(prefix)
+    return mask.follows(state, tokens)
+
+
+def _masked(prefix: Prefix) -> tuple[Mask, Any]:
+    """The mask of a prefix, which comes first of all its warps, and its state."""
     warp, state = prefix.warp, prefix.state
     while isinstance(warp, Both):
         warp, state = warp.first, state[0]
     assert isinstance(warp, Mask)
-    return warp.bits(state)
+    return warp, state
 
 
 def _parts(warp: Warp) -> Iterator[Warp]:

@@ -61,6 +61,15 @@ class Binds(ABC):
     def octets(self) -> Tensor:
         """Which tokens may follow, uint8: bit i of byte j tells it of token 8·j + i."""
 
+    @classmethod
+    def prepare(cls, states: Sequence[Any]) -> None:
+        """Find out what may follow several states of this kind, if that is quicker than one after the other."""
+        return
+
+    @abstractmethod
+    def follows(self, tokens: Sequence[int]) -> int:
+        """How many of these tokens may follow, one after the other; fewer, where that would take long to tell."""
+
 
 class Constraint(Protocol):
     """A condition on the text that follows the prompt."""
@@ -104,6 +113,18 @@ class Constrained(Mask, Binding):
         """Which tokens the constraint allows, as bits."""
         return state.octets() if isinstance(state, Binds) else packed(state.mask())
 
+    @classmethod
+    def bits_of(cls, asked: Sequence[tuple[Mask, Any]]) -> list[Tensor]:
+        """Those of several texts; matchers run on all cores."""
+        binding = [state for _, state in asked if isinstance(state, Binds)]
+        for kind in {type(state) for state in binding}:
+            kind.prepare([state for state in binding if type(state) is kind])
+        return super().bits_of(asked)
+
+    def follows(self, state: Any, tokens: Sequence[int]) -> int:
+        """How many of these tokens the constraint is known to allow."""
+        return state.follows(tokens) if isinstance(state, Binds) else _count_allowed(state, tokens)
+
     def refusal(self) -> EmptyLaw:
         """That it is the constraint which leaves nothing."""
         return EmptyLaw(NOTHING_FITS)
@@ -122,6 +143,14 @@ class Bound(Law):
         if value == NEVER:
             raise EmptyLaw(NOTHING_FITS)
         super()._refuse_unusable(value)
+
+
+def _count_allowed(state: State, tokens: Sequence[int]) -> int:
+    for count, token in enumerate(tokens):
+        if not state.allows(token):
+            return count
+        state = state.step(token)
+    return len(tokens)
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,25 @@
-"""llguidance behind the protocol: one matcher per text, moved to whichever prefix is asked about."""
+"""llguidance behind the protocol: a vocabulary as it reads it, and grammars compiled over that."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ...core.errors import BadRequest, MissingExtra
 from .bits import Bits, MaskCache
-from .constraint import Binds, State, dead, over
+from .constraint import State
+from .cursor import Cursor, VocabularyReader
 from .form import FormVocabulary, spelt
 from .trial import try_first
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLParserLimits
+    from llguidance import LLExecutor, LLMatcher, LLParserLimits
 
 LONGEST = 2_000_000  # characters of a grammar's source
-KEPT = 64  # masks remembered per text: a drafted tree looks at a few prefixes again and again
 ENDLESS = 4096  # forced tokens in a row after which a grammar counts as one that never ends
-STRETCH = 4  # tokens read between two masks: only a mask gives the lexer new fuel, and without it would fail in silence
+THREADS = 32  # that compute masks at most
 
 
 LIMITS = {
@@ -43,17 +41,6 @@ def limits() -> LLParserLimits:
     return LLParserLimits(**LIMITS)
 
 
-class VocabularyReader(Protocol):
-    """A vocabulary as an engine reads it."""
-
-    @property
-    def words(self) -> FormVocabulary:
-        """The vocabulary."""
-
-    def bits(self, matcher: Any) -> Bits:
-        """Which tokens may follow where this matcher stands."""
-
-
 class Tongue:
     """A vocabulary as llguidance reads it: a trie of all tokens, and how masks become tensors. Cost: 0.2 s, once."""
 
@@ -70,6 +57,16 @@ class Tongue:
 
     def bits(self, matcher: LLMatcher) -> Bits:
         return self._masks.read(lambda bits: matcher.unsafe_compute_mask_ptr(bits.data_ptr(), bits.nbytes))
+
+    def bits_of(self, matchers: Sequence[LLMatcher]) -> list[Bits]:
+        """Of several, on all cores."""
+        if len(matchers) == 1:
+            return [self.bits(matchers[0])]
+        asked = [(matcher, row) for row, matcher in enumerate(matchers)]
+        return self._masks.read_rows(
+            len(matchers),
+            lambda bits: _executor().unsafe_compute_mask_ptr(asked, bits.data_ptr(), bits[0].nbytes, len(asked)),
+        )
 
     def compile(self, grammar: str, named: str) -> Compiled:
         """The constraint that a grammar in llguidance's own form stands for."""
@@ -90,6 +87,14 @@ class Tongue:
         compiled = Compiled(self, fresh)
         compiled.refuse_endless(named)
         return compiled
+
+
+@lru_cache
+def _executor() -> LLExecutor:
+    """The threads that compute masks."""
+    from llguidance import LLExecutor
+
+    return LLExecutor(min(os.cpu_count() or 1, THREADS))
 
 
 @lru_cache(maxsize=4)  # it takes a while, and a process has one vocabulary or two
@@ -126,136 +131,6 @@ class Compiled:
                     f"{named} cannot be followed beyond its first {count} tokens: {why}. "
                     "Simplify it: name fewer optional properties in one object, or fewer alternatives in one place"
                 )
-
-
-class MatcherState(Binds):
-    """A prefix of a text, as the tokens that lead to it; nothing is computed before somebody asks."""
-
-    __slots__ = ("ahead", "broken", "cursor", "depth", "parent", "token")
-
-    def __init__(self, cursor: Cursor, parent: MatcherState | None, token: int) -> None:
-        self.cursor, self.parent, self.token = cursor, parent, token
-        self.depth: int = 0 if parent is None else parent.depth + 1
-        self.broken = False  # known to break the grammar
-        self.ahead: tuple[int, ...] | None = None  # what must follow, once it is known
-
-    def step(self, token: int) -> State:
-        words = self.cursor.tongue.words
-        if token in words.eos:
-            return over(words) if self.complete() else dead(words)
-        return MatcherState(self.cursor, self, token)
-
-    def mask(self) -> Tensor:
-        return self.cursor.bits(self).mask()
-
-    def bind(self, scores: Tensor) -> Tensor:
-        return self.cursor.bits(self).bind(scores)
-
-    def octets(self) -> Tensor:
-        """The same as bits."""
-        return self.cursor.bits(self).octets
-
-    def allows(self, token: int) -> bool:
-        if token in self.cursor.tongue.words.eos:
-            return self.complete()
-        return self.cursor.move(self) and self.cursor.can_read(token)
-
-    def forced(self) -> tuple[int, ...]:
-        return self.cursor.forced(self)
-
-    def complete(self) -> bool:
-        return self.cursor.move(self) and bool(self.cursor.matcher.is_accepting())
-
-
-class Cursor:
-    """One matcher and the prefix where it stands; it moves by taking tokens back and reading others.
-
-    All prefixes of one text share it, so that a fork costs nothing and a look at a neighbour costs the tokens between.
-    """
-
-    def __init__(self, tongue: VocabularyReader, matcher: Any, whole: Compiled) -> None:
-        self.tongue, self.matcher = tongue, matcher
-        self.path = [MatcherState(self, None, -1)]
-        self._whole = whole
-        self._read = 0  # tokens since the last mask
-        self._known: OrderedDict[MatcherState, Bits] = OrderedDict()
-
-    def move(self, place: MatcherState) -> bool:
-        """Stand at a prefix; False if it breaks the grammar."""
-        ahead: list[MatcherState] = []
-        while place.depth >= len(self.path) or self.path[place.depth] is not place:
-            ahead.append(place)
-            assert place.parent is not None  # the root is always on the path
-            place = place.parent
-        if any(new.broken for new in ahead):
-            return False
-        if back := len(self.path) - 1 - place.depth:
-            self.matcher.rollback(back)
-            del self.path[place.depth + 1 :]
-        for i, new in enumerate(reversed(ahead)):
-            if not (self.can_read(new.token) and self.matcher.try_consume_tokens([new.token]) == 1):
-                for broken in ahead[: len(ahead) - i]:
-                    broken.broken = True
-                return False
-            self.path.append(new)
-        return True
-
-    def can_read(self, token: int) -> bool:
-        """True if this token may follow where the matcher stands; as in a mask, forced text has one spelling."""
-        if self._read >= STRETCH:
-            self._looked()
-        self._read += 1
-        known = self._known.get(self.path[-1])
-        if known is not None:
-            return token in known
-        if forced := self._forced():
-            return forced[0] == token
-        if self.matcher.validate_tokens([token]) == 1:
-            return True
-        self._looked()  # it says so if the limits were what ended it
-        return False
-
-    def bits(self, place: MatcherState) -> Bits:
-        """What may follow a prefix; computed once."""
-        known = self._known.get(place)
-        if known is None:
-            if self.move(place):
-                known = self._known[place] = self._looked()
-            else:
-                known = self._known[place] = Bits.none(self.tongue.words.size)
-            if len(self._known) > KEPT:
-                self._known.popitem(last=False)
-        return known
-
-    def _looked(self) -> Bits:
-        """What may follow where the matcher stands, computed now, which also gives its lexer new fuel."""
-        bits, self._read = self.tongue.bits(self.matcher), 0
-        self._refuse_failed()
-        return bits
-
-    def forced(self, place: MatcherState) -> tuple[int, ...]:
-        """The tokens that must follow a prefix."""
-        if not self.move(place):
-            return ()
-        if self.matcher.is_stopped():
-            eos = self.tongue.words.eos
-            return tuple(eos) if len(eos) == 1 else ()
-        return self._forced()
-
-    def _forced(self) -> tuple[int, ...]:
-        place = self.path[-1]
-        if place.ahead is None:  # to find the spelling costs more than all else
-            place.ahead = tuple(self.matcher.compute_ff_tokens())
-        return place.ahead
-
-    def _refuse_failed(self) -> None:
-        if self.matcher.is_error():
-            self._whole.spent = True
-            reason = self.matcher.get_error().splitlines()[0]
-            raise BadRequest(
-                f"the grammar cannot be followed any further after {len(self.path) - 1} tokens: {reason}. Simplify it: "
-                "nested repetitions with long bounds and heavy ambiguity are what costs most"
-            )
 
 
 class _Wrapped:

@@ -71,6 +71,9 @@ class XgrammarVocabulary:
     def bits(self, matcher: Any) -> Bits:
         return self._masks.read(matcher.fill)
 
+    def bits_of(self, matchers: Sequence[Any]) -> list[Bits]:
+        return [self.bits(matcher) for matcher in matchers]
+
 
 class _Matcher:
     """A matcher of xgrammar with the verbs of llguidance's, so that both can be moved alike."""

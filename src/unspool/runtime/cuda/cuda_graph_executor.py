@@ -33,6 +33,7 @@ class DeviceCheck(NamedTuple):
 
     check: Check
     plan: WarpPlan
+    unasked: bool = False  # it has a mask, which is asked after the verdict
 
     @property
     def rejects(self) -> bool:
@@ -92,13 +93,11 @@ class CudaGraphExecutor:
         bucket.fill(rows, self._lines(requests, rows))
         bucket.sampling(_sampling(checks), [request.leaf for request in requests[: len(checks)]])
         bucket.heads = heads
+        masked = [i for i, each in enumerate(checks) if each.plan.mask is not None]
+        nodes = [i * bucket.size.tokens + rows[i].root for i in masked]
         bucket.run(
             want=wants if heads is None else tuple(sorted({*wants, LAST})),
-            masks=lambda: {
-                i * bucket.size.tokens + rows[i].root: mask_bits(each.check.prefix)
-                for i, each in enumerate(checks)
-                if each.plan.mask is not None
-            },
+            masks=lambda: dict(zip(nodes, mask_bits([checks[i].check.prefix for i in masked]), strict=True)),
         )
         self._attach(requests, rows, bucket, wants, heads is not None)
         verdicts: list[list[int]] = []

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...core.asks import Check, Checked, Verdict, Write, Written
-from ...core.chance import Philox
+from ...core.chance import At, Philox, Role
 from ...core.errors import OutOfRoom, UnspoolError
 from ...core.law import Law
 from ...core.reported_law import Reports
-from ...core.tree import Tree
+from ...core.tree import ROOT, Tree
 from ...core.verifier import Kernel, kernel_of
-from ...core.warp.plan import WarpPlan, mask_bits
+from ...core.warp.plan import WarpPlan, count_following, mask_bits
 from ...core.warp.warp import Scored
 from ..cache.cached_model import CachedModel
 from ..cache.cached_session import CachedSession, scores_of
@@ -25,6 +25,8 @@ from .device_rejection import refusable
 from .device_speculation import DeviceSpeculation
 from .graph_bucket import STRIDE, Kind
 from .sampling import Sampling, device_plan
+
+UNASKED = 4  # tokens that a text with a mask writes at most before the host tells how many of them stand
 
 
 class DeviceDecoding:
@@ -47,9 +49,9 @@ class DeviceDecoding:
         return self.speculation is not None
 
     def reach(self, write: Write) -> int:
-        """How many tokens it can write before the host must look: one where a mask depends on it, 0 if it cannot."""
+        """How many tokens it can write before the host must look: one where a mask is drawn under, 0 if it cannot."""
         plan = device_plan(write.prefix) if isinstance(write.chance, Philox) else None
-        return 0 if plan is None else 1 if plan.mask is not None else STRIDE
+        return 0 if plan is None else 1 if _draws_masked(plan) else STRIDE
 
     def check(self, asked: Sequence[ScoreRequest], checks: Sequence[Check]) -> list[Checked | UnspoolError] | None:
         """What greedy verification, sample matching or rejection say of these trees, in one forward."""
@@ -66,22 +68,26 @@ class DeviceDecoding:
         wants = named(asked)
         verdicts = model.holding(requests, lambda: self._graphs.verify(requests, wants, decidable, heads))
         model.note(requests)
-        plans = [each.plan for each in decidable]
-        return [self._checked(*each) for each in zip(asked, checks, plans, requests, verdicts, strict=True)]
+        return [self._checked(*each) for each in zip(asked, decidable, requests, verdicts, strict=True)]
 
     def _checked(
-        self, ask: ScoreRequest, check: Check, plan: WarpPlan, request: ForwardRequest, verdict: list[int]
+        self, ask: ScoreRequest, decided: DeviceCheck, request: ForwardRequest, found: list[int]
     ) -> Checked | UnspoolError:
-        scores, (index, token) = scores_of(ask, [request]), verdict
-        if token < 0:
-            return refused(token, plan)
-        node = _accepted(check.tree, request, index)
+        scores, check, (index, token) = scores_of(ask, [request]), decided.check, found
+        if token < 0 and not decided.unasked:
+            return refused(token, decided.plan)
+        verdict = Verdict(_accepted(check.tree, request, index), token)
+        scored = Scored(check.tree, check.prefix, scores.leaf[0], scores.after)
+        if decided.unasked:
+            try:
+                verdict = _allowed(check, scored, verdict)
+            except UnspoolError as error:
+                return error
         count = guesses_of(ask.want)
         heads = self._model.heads if count else None  # which are read from their file when first wanted
         if heads is not None:
-            scores = replace(scores, ahead=foresight(heads, request, node, token, count))
-        scored = Scored(check.tree, check.prefix, scores.leaf[0], scores.after)
-        return Checked(Verdict(node, token), scored, scores)
+            scores = replace(scores, ahead=foresight(heads, request, *verdict, count))
+        return Checked(verdict, scored, scores)
 
     def write(
         self, asked: Sequence[ScoreRequest], writes: Sequence[Write], turns: int, logprobs: int | None = None
@@ -105,7 +111,8 @@ class DeviceDecoding:
         model, graphs = self._model, self._graphs
         longest = max(len(leaf.tokens) for leaf in leaves)
         wants = [write.most for write in writes]
-        turns = min(turns, 1 if sampling.shaping.masks else STRIDE, max(wants), graphs.network.context - longest)
+        far = 1 if any(map(_draws_masked, sampling.plans)) else UNASKED if sampling.shaping.masks else STRIDE
+        turns = min(turns, far, max(wants), graphs.network.context - longest)
         if turns < 1 or (len(leaves) <= FEW and any(len(leaf.owed) > 1 for leaf in leaves)):
             return None
         read = model.read_ahead(leaves)
@@ -115,11 +122,9 @@ class DeviceDecoding:
             past = [len(leaf.slots) for leaf in leaves]
             bucket.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, graphs.block_table.lines(leaves))
             bucket.sampling(sampling, leaves)
-            plans = sampling.plans
-            bucket.run(
-                turns,
-                masks=lambda: {i: mask_bits(writes[i].prefix) for i, own in enumerate(plans) if own.mask is not None},
-            )
+            masked = [i for i, own in enumerate(sampling.plans) if own.mask is not None]
+            prefixes = [writes[i].prefix for i in masked]
+            bucket.run(turns, masks=lambda: dict(zip(masked, mask_bits(prefixes), strict=True)))
             written: list[list[int]] = bucket.written[: len(leaves), :turns].tolist()
             reports = bucket.reported(len(leaves), turns) if sampling.logprobs is not None else None
         except BaseException:
@@ -129,6 +134,8 @@ class DeviceDecoding:
         for number, (leaf, want, tokens) in enumerate(zip(leaves, wants, written, strict=True)):
             own = plan[number * turns : number * turns + min(want, turns)]
             count = usable(tokens, len(own))
+            if count > 1 and sampling.plans[number].mask is not None:  # the first one was picked under it
+                count = max(1, count_following(writes[number].prefix, tokens[:count]))
             taken = own[:count]
             if count < len(own):
                 model.slots.drop(own[count:])
@@ -149,7 +156,8 @@ class DeviceDecoding:
             if reports is not None:
                 logprobs, best = reports[0][number], reports[1][number]
                 before, after = Reports(tokens, logprobs[:, 1:], best), Reports(tokens, logprobs[:, :1], best[:, :0])
-            replies.append(Written(tuple(tokens), before, after, rows=count + read.get(number, 0)))
+            rows = len(own) + read.get(number, 0)
+            replies.append(Written(tuple(tokens), before, after, rows, forwards=len(own)))
         return replies
 
     def _planned(self, wants: list[int], turns: int) -> tuple[int, list[int]]:
@@ -184,13 +192,30 @@ def _decidable(check: Check) -> DeviceCheck | None:
     kernel = kernel_of(check.verify)
     if kernel is Kernel.GREEDY and plan.typical < 1:  # which may drop the best
         return None
-    if plan.mask is not None and len(check.tree):  # each node would have a mask of its own
-        return None
     if kernel is Kernel.GREEDY or (kernel is Kernel.REJECTION and plan.temperature == 0):
-        return DeviceCheck(check, replace(plan, temperature=0.0))  # a drafted token stands if it is the best
-    refuses = kernel is Kernel.REJECTION and plan.bare and refusable(check, plan.temperature)
-    known = kernel is Kernel.SAMPLE_MATCH or refuses
-    return DeviceCheck(check, plan) if known and isinstance(check.chance, Philox) else None
+        plan = replace(plan, temperature=0.0)  # a drafted token stands if it is the best
+    else:
+        refuses = kernel is Kernel.REJECTION and plan.bare and refusable(check, plan.temperature)
+        if not (kernel is Kernel.SAMPLE_MATCH or refuses) or not isinstance(check.chance, Philox):
+            return None
+    if plan.mask is None or not len(check.tree):
+        return DeviceCheck(check, plan)
+    return None if _draws_masked(plan) else DeviceCheck(check, plan.unmasked, unasked=True)
+
+
+def _draws_masked(plan: WarpPlan) -> bool:
+    """Whether nothing can be known of its tokens without its mask; the best token may be the best of those allowed."""
+    return plan.mask is not None and plan.temperature > 0
+
+
+def _allowed(check: Check, scored: Scored, verdict: Verdict) -> Verdict:
+    """What stands of a greedy verdict that was found without the mask."""
+    path = check.tree.path(verdict.node)
+    count = count_following(check.prefix, [*check.tree.tokens(path), *[verdict.token] * (verdict.token >= 0)])
+    if count > len(path):
+        return verdict
+    node = path[count - 1] if count else ROOT
+    return Verdict(node, check.chance.choose(scored.law(node), At(len(check.prefix) + count, Role.PICK)))
 
 
 def _simple(request: ForwardRequest) -> bool:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ...core.asks import Write, Written
 from ...core.errors import OutOfRoom, UnspoolError
-from ...core.warp.plan import WarpPlan
+from ...core.warp.plan import WarpPlan, count_following
 from ..cache.cached_model import CachedModel
 from ..cache.sequence import CachedSequence
 from .cuda_graph_executor import CudaGraphExecutor, refused, usable
@@ -44,8 +44,12 @@ class DeviceSpeculation:
         self.memory, self.gate = DraftMemory(graphs.block_table.length, graphs.network.device), SpeculationGate()
 
     def takes(self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling) -> bool:
-        """Whether these texts may be written so: prompts are read, all want drafts, none a mask, and they are few."""
-        ready = all(len(leaf.tokens) - len(leaf.slots) <= 1 for leaf in leaves) and not sampling.shaping.masks
+        """Whether these texts may be written so: prompts are read, all want drafts, and they are few.
+
+        A text with a mask may if it is greedy: how far it stands is found out afterwards.
+        """
+        ready = all(len(leaf.tokens) - len(leaf.slots) <= 1 for leaf in leaves)
+        ready = ready and not any(plan.mask is not None and plan.temperature > 0 for plan in sampling.plans)
         return ready and step_up(len(leaves), 1) <= MANY and self._width(writes) >= NARROW
 
     def _width(self, writes: Sequence[Write]) -> int:
@@ -59,7 +63,7 @@ class DeviceSpeculation:
         """Write on in speculative steps where they pay, else in plain `steps`; both are timed."""
         known, began = len(self._graphs.buckets), perf_counter()
         speculated = self.gate.pays(leaves)
-        replies = self._speculate(leaves, writes, sampling, turns) if speculated else None
+        replies = self._speculate(leaves, writes, sampling, turns, steps) if speculated else None
         if replies is None:
             speculated, replies = False, steps(leaves, writes, sampling, turns)
         if replies is None:
@@ -68,7 +72,7 @@ class DeviceSpeculation:
         for leaf, reply in zip(leaves, replies, strict=True):
             if isinstance(reply, Written):
                 rounds = max(rounds, len(reply.rounds) or len(reply.tokens))
-                if speculated:
+                if reply.rounds:
                     self.gate.speculated(leaf, len(reply.rounds), len(reply.tokens))
                 else:
                     self.gate.stepped(leaf, len(reply.tokens))
@@ -77,9 +81,9 @@ class DeviceSpeculation:
         return replies
 
     def _speculate(
-        self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling, turns: int
+        self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling, turns: int, steps: Steps
     ) -> Replies:
-        """Some rounds, or None where they cannot be made."""
+        """Some rounds, or None where they cannot be made; a text of which a mask leaves nothing takes a plain step."""
         model, graphs, width = self._model, self._graphs, self._width(writes)
         longest = max(len(leaf.tokens) for leaf in leaves)
         room = graphs.network.context - longest
@@ -96,13 +100,18 @@ class DeviceSpeculation:
             bucket = self._bucket(len(leaves), width, longest + MOST + width)
             own = [taken[i : i + each] for i in range(0, len(taken), each)]
             bucket.set_out(leaves, wants, own, graphs.block_table.lines(leaves))
-            bucket.sampling(sampling, leaves)
-            bucket.run(min(ROUNDS if self.gate.sure(leaves) else TRIAL, turns))
+            bucket.sampling(sampling.without_masks(), leaves)
+            bucket.run(min(ROUNDS if self.gate.sure(leaves) and not sampling.shaping.masks else TRIAL, turns))
             runs = bucket.told(len(leaves))
         except BaseException:
             model.slots.drop(taken)
             raise
-        return [self._settled(*each) for each in zip(leaves, runs, own, sampling.plans, strict=True)]
+        replies = [self._settled(*each) for each in zip(leaves, runs, own, sampling.plans, writes, strict=True)]
+        left = [i for i, reply in enumerate(replies) if reply is None]
+        stepped = steps([leaves[i] for i in left], [writes[i] for i in left], sampling.rows(left), 1) if left else None
+        for i, step in zip(left, stepped or (), strict=True):
+            replies[i] = step
+        return [reply for reply in replies if reply is not None]
 
     def _bucket(self, rows: int, width: int, length: int) -> SpeculativeStep:
         size = self._graphs.size(Kind.SPECULATE, rows, step_up(width, 1), length)
@@ -111,13 +120,16 @@ class DeviceSpeculation:
         return bucket
 
     def _settled(
-        self, leaf: CachedSequence, run: SpeculatedRun, own: list[int], plan: WarpPlan
-    ) -> Written | UnspoolError:
-        slots = self._model.slots
+        self, leaf: CachedSequence, run: SpeculatedRun, own: list[int], plan: WarpPlan, write: Write
+    ) -> Written | UnspoolError | None:
+        """What came of a text; None if its mask leaves nothing of that."""
+        slots, forwards = self._model.slots, len(run.rounds)
         count = usable(run.tokens, len(run.tokens))
+        if plan.mask is not None:
+            count = count_following(write.prefix, run.tokens[:count])
         if count == 0:
             slots.drop(own)
-            return refused(run.tokens[0], plan)
+            return refused(run.tokens[0], plan) if plan.mask is None else None
         run = run.until(count)
         kept = set(run.slots)
         slots.drop([slot for slot in own if slot not in kept])
@@ -126,4 +138,4 @@ class DeviceSpeculation:
         leaf.law, leaf.hidden = None, {}
         self._graphs.block_table.kept(leaf, len(leaf.slots))
         self.memory.lines.wrote(leaf)
-        return Written(tuple(run.tokens), rows=run.computed, rounds=tuple(run.rounds))
+        return Written(tuple(run.tokens), rows=run.computed, rounds=tuple(run.rounds), forwards=forwards)

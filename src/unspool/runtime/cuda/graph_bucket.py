@@ -96,7 +96,8 @@ class Bucket:
         self.hidden: dict[int, Tensor] = {}
         self.heads: MedusaHeads | None = None
         self.ahead = torch.empty(0)  # [rows, heads, 2 · BEST]: what they guess after each row's last accepted token
-        self.shaping, self._warps = BARE, None  # type: Shaping, WarpStage | None
+        self.shaping = self.unmasked = BARE
+        self._warps: WarpStage | None = None
         # by the hidden states that are wanted, whether heads guess, and the kernels of warps
         self.graphs: dict[tuple[tuple[int, ...], bool, Shaping], CapturedStep] = {}
 
@@ -171,7 +172,7 @@ class Bucket:
         self.staging.put("temperature", sampling.temperatures)
         self.staging.put("seed", sampling.seeds)
         self.staging.put("stream", sampling.streams)
-        self.shaping = sampling.shaping
+        self.shaping, self.unmasked = sampling.shaping, sampling.unmasked
         if self.shaping.reports and self.shaping.reports not in self.reports:
             self.reports[self.shaping.reports] = self._report_buffers(self.shaping.reports)
         if not (self.shaping.edits or self.shaping.truncates):
@@ -193,22 +194,28 @@ class Bucket:
     def run(self, turns: int = 1, want: tuple[int, ...] = (), masks: Masks | None = None) -> None:
         """Send what was written and run the bucket, `turns` times one after the other.
 
-        Where rows have masks, they are asked for while the forward runs.
+        Where rows have masks, they are asked for while the first forward runs; later turns go without.
         """
         self.staging.send()
-        parts: list[Callable[[], None]] = [partial(part, want) for part in self._parts]
-        if self.network.device.type == "cuda":
-            key = want, self.heads is not None, self.shaping
-            if key not in self.graphs:
-                self.graphs[key] = self._captured(want)
-                self.staging.send()  # running it to capture it has moved its counters on
-            graphs, self.verdicts, self.best, self.hidden, self.ahead = self.graphs[key]
-            parts = [graph.replay for graph in graphs]
-        for _ in range(turns):
-            for number, part in enumerate(parts):
+        shapings = [self.shaping, *[self.unmasked] * (turns - 1)]
+        ready = {shaping: self._ready(shaping, want) for shaping in set(shapings)}
+        for self.shaping in shapings:
+            for number, part in enumerate(ready[self.shaping]):
                 if number and masks is not None and self._warps is not None:
                     self._warps.put_masks(masks())
                 part()
+
+    def _ready(self, shaping: Shaping, want: tuple[int, ...]) -> list[Callable[[], None]]:
+        """What makes a step with these kernels when it is called: graphs, where the device has such."""
+        self.shaping = shaping
+        if self.network.device.type != "cuda":
+            return [partial(part, want) for part in self._parts]
+        key = want, self.heads is not None, shaping
+        if key not in self.graphs:
+            self.graphs[key] = self._captured(want)
+            self.staging.send()  # running it to capture it has moved its counters on
+        graphs, self.verdicts, self.best, self.hidden, self.ahead = self.graphs[key]
+        return [graph.replay for graph in graphs]
 
     @property
     def _parts(self) -> tuple[Callable[[tuple[int, ...]], None], ...]:

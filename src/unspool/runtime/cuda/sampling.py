@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ...core.chance import Chance, Philox
@@ -51,9 +51,26 @@ class Sampling:
     @cached_property
     def shaping(self) -> Shaping:
         """The kernels that all rows together need."""
-        edits, truncates = any(plan.edits for plan in self.plans), any(plan.truncates for plan in self.plans)
+        return self._shaping(self.plans, any(plan.mask is not None for plan in self.plans))
+
+    @cached_property
+    def unmasked(self) -> Shaping:
+        """Those that they need without their masks."""
+        return self._shaping([plan.unmasked for plan in self.plans], False) if self.shaping.masks else self.shaping
+
+    def _shaping(self, plans: Sequence[WarpPlan], masks: bool) -> Shaping:
+        edits, truncates = any(plan.edits for plan in plans), any(plan.truncates for plan in plans)
         reports = 0 if self.logprobs is None else FEW if self.logprobs <= FEW else MOST
-        return Shaping(edits, truncates, reports, any(plan.mask is not None for plan in self.plans))
+        return Shaping(edits, truncates, reports, masks)
+
+    def without_masks(self) -> Sampling:
+        """The same rows, each drawn as if it had no mask."""
+        return replace(self, plans=[plan.unmasked for plan in self.plans])
+
+    def rows(self, numbers: Sequence[int]) -> Sampling:
+        """Some of the rows."""
+        plans, prompts = [self.plans[i] for i in numbers], [self.prompts[i] for i in numbers]
+        return Sampling(plans, prompts, [self.chances[i] for i in numbers], self.logprobs)
 
 
 def device_plan(prefix: Prefix) -> WarpPlan | None:

@@ -190,8 +190,8 @@ def forwards_of(reply: Any) -> int:
     match reply:
         case None:
             return 0
-        case Written(tokens, rounds=rounds):
-            return len(rounds or tokens)
+        case Written(tokens, rounds=rounds, forwards=forwards):
+            return forwards or len(rounds or tokens)
         case Drew(tree):
             return len(tree)
     return 1 if isinstance(reply, UnspoolError) else int(rows_of(reply) > 0)

@@ -1,0 +1,200 @@
+"""The place of a matcher in its text: one matcher per text, moved to whichever prefix is asked about."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor
+
+from ...core.errors import BadRequest
+from .bits import Bits
+from .constraint import Binds, State, dead, over
+from .form import FormVocabulary
+
+if TYPE_CHECKING:
+    from .matcher import Compiled
+
+KEPT = 64  # masks remembered per text: a drafted tree looks at a few prefixes again and again
+STRETCH = 4  # tokens read between two masks: only a mask gives the lexer new fuel, and without it would fail in silence
+
+
+class VocabularyReader(Protocol):
+    """A vocabulary as an engine reads it."""
+
+    @property
+    def words(self) -> FormVocabulary:
+        """The vocabulary."""
+
+    def bits(self, matcher: Any) -> Bits:
+        """Which tokens may follow where this matcher stands."""
+
+    def bits_of(self, matchers: Sequence[Any]) -> list[Bits]:
+        """The same of several matchers, which may be found sooner together."""
+
+
+class MatcherState(Binds):
+    """A prefix of a text, as the tokens that lead to it; nothing is computed before somebody asks."""
+
+    __slots__ = ("ahead", "broken", "cursor", "depth", "parent", "token")
+
+    def __init__(self, cursor: Cursor, parent: MatcherState | None, token: int) -> None:
+        self.cursor, self.parent, self.token = cursor, parent, token
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.broken = False  # known to break the grammar
+        self.ahead: tuple[int, ...] | None = None  # what must follow, once it is known
+
+    def step(self, token: int) -> State:
+        words = self.cursor.tongue.words
+        if token in words.eos:
+            return over(words) if self.complete() else dead(words)
+        path = self.cursor.path
+        if len(path) > self.depth + 1 and path[self.depth] is self and path[self.depth + 1].token == token:
+            return path[self.depth + 1]  # the matcher has been there
+        return MatcherState(self.cursor, self, token)
+
+    @classmethod
+    def prepare(cls, states: Sequence[MatcherState]) -> None:
+        """Look at all of these at once, on all cores; of one text only the first, as it has one matcher."""
+        cursors = {id(state.cursor): state for state in reversed(states)}
+        moved = [state for state in cursors.values() if state.cursor.arrive(state)]
+        for tongue in {state.cursor.tongue for state in moved}:
+            alike = [state.cursor for state in moved if state.cursor.tongue is tongue]
+            for cursor, bits in zip(alike, tongue.bits_of([cursor.matcher for cursor in alike]), strict=True):
+                cursor.looked(bits)
+
+    def follows(self, tokens: Sequence[int]) -> int:
+        return self.cursor.follows(self, tokens)
+
+    def mask(self) -> Tensor:
+        return self.cursor.bits(self).mask()
+
+    def bind(self, scores: Tensor) -> Tensor:
+        return self.cursor.bits(self).bind(scores)
+
+    def octets(self) -> Tensor:
+        """The same as bits."""
+        return self.cursor.bits(self).octets
+
+    def allows(self, token: int) -> bool:
+        if token in self.cursor.tongue.words.eos:
+            return self.complete()
+        return self.cursor.move(self) and self.cursor.can_read(token)
+
+    def forced(self) -> tuple[int, ...]:
+        return self.cursor.forced(self)
+
+    def complete(self) -> bool:
+        return self.cursor.move(self) and bool(self.cursor.matcher.is_accepting())
+
+
+class Cursor:
+    """One matcher and the prefix where it stands; it moves by taking tokens back and reading others.
+
+    All prefixes of one text share it, so that a fork costs nothing and a look at a neighbour costs the tokens between.
+    """
+
+    def __init__(self, tongue: VocabularyReader, matcher: Any, whole: Compiled) -> None:
+        self.tongue, self.matcher = tongue, matcher
+        self.path = [MatcherState(self, None, -1)]
+        self._whole = whole
+        self._read = 0  # tokens since the last mask
+        self._known: OrderedDict[MatcherState, Bits] = OrderedDict()
+
+    def move(self, place: MatcherState) -> bool:
+        """Stand at a prefix; False if it breaks the grammar."""
+        ahead: list[MatcherState] = []
+        while place.depth >= len(self.path) or self.path[place.depth] is not place:
+            ahead.append(place)
+            assert place.parent is not None  # the root is always on the path
+            place = place.parent
+        if any(new.broken for new in ahead):
+            return False
+        if back := len(self.path) - 1 - place.depth:
+            self.matcher.rollback(back)
+            del self.path[place.depth + 1 :]
+        for i, new in enumerate(reversed(ahead)):
+            if not (self.can_read(new.token) and self.matcher.try_consume_tokens([new.token]) == 1):
+                for broken in ahead[: len(ahead) - i]:
+                    broken.broken = True
+                return False
+            self.path.append(new)
+        return True
+
+    def can_read(self, token: int) -> bool:
+        """True if this token may follow where the matcher stands; as in a mask, forced text has one spelling."""
+        if self._read >= STRETCH:
+            self._looked()
+        self._read += 1
+        known = self._known.get(self.path[-1])
+        if known is not None:
+            return token in known
+        if forced := self._forced():
+            return forced[0] == token
+        if self.matcher.validate_tokens([token]) == 1:
+            return True
+        self._looked()  # it says so if the limits were what ended it
+        return False
+
+    def follows(self, place: MatcherState, tokens: Sequence[int]) -> int:
+        """How many of these tokens may follow a prefix, one after the other."""
+        if not self.move(place):
+            return 0
+        for count, token in enumerate(tokens):
+            if token in self.tongue.words.eos:
+                return count + bool(self.matcher.is_accepting())
+            if not (self.can_read(token) and self.matcher.try_consume_tokens([token]) == 1):
+                return count
+            self.path.append(MatcherState(self, self.path[-1], token))
+        return len(tokens)
+
+    def arrive(self, place: MatcherState) -> bool:
+        """Stand at a prefix, to look what may follow; False if that is known."""
+        return place not in self._known and self.move(place)
+
+    def bits(self, place: MatcherState) -> Bits:
+        """What may follow a prefix; computed once."""
+        if place in self._known:
+            return self._known[place]
+        return self._looked() if self.move(place) else self._noted(place, Bits.none(self.tongue.words.size))
+
+    def _looked(self) -> Bits:
+        """What may follow where the matcher stands, computed now, which also gives its lexer new fuel."""
+        return self.looked(self.tongue.bits(self.matcher))
+
+    def looked(self, bits: Bits) -> Bits:
+        """Take note of what may follow where the matcher stands."""
+        self._read = 0
+        self._refuse_failed()
+        return self._noted(self.path[-1], bits)
+
+    def _noted(self, place: MatcherState, bits: Bits) -> Bits:
+        self._known[place] = bits
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
+        return bits
+
+    def forced(self, place: MatcherState) -> tuple[int, ...]:
+        """The tokens that must follow a prefix."""
+        if not self.move(place):
+            return ()
+        if self.matcher.is_stopped():
+            eos = self.tongue.words.eos
+            return tuple(eos) if len(eos) == 1 else ()
+        return self._forced()
+
+    def _forced(self) -> tuple[int, ...]:
+        place = self.path[-1]
+        if place.ahead is None:  # to find the spelling costs more than all else
+            place.ahead = tuple(self.matcher.compute_ff_tokens())
+        return place.ahead
+
+    def _refuse_failed(self) -> None:
+        if self.matcher.is_error():
+            self._whole.spent = True
+            reason = self.matcher.get_error().splitlines()[0]
+            raise BadRequest(
+                f"the grammar cannot be followed any further after {len(self.path) - 1} tokens: {reason}. Simplify it: "
+                "nested repetitions with long bounds and heavy ambiguity are what costs most"
+            )
