@@ -42,6 +42,7 @@ from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
 from unspool.runtime.cuda.fused import Fused
 from unspool.runtime.cuda.graph_bucket import Kind
 from unspool.runtime.cuda.graph_model import graph_model
+from unspool.runtime.cuda.warp_stage import BARE
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.network.linear import DenseLinear
 from unspool.runtime.network.llama import Llama
@@ -93,7 +94,7 @@ def step(model: CachedModel, context: int, rows: int, width: int) -> float:
         session.keep(NOTHING, (ROOT,), (5,))
     model.score([ScoreRequest(session, nodes) for session in sessions])
     assert isinstance(model.executor, CudaGraphExecutor)
-    graph = model.executor.bucket(Kind.TREE, rows, width, context + width).graphs[(), False].graph
+    graph = model.executor.bucket(Kind.TREE, rows, width, context + width).graphs[(), False, BARE].graphs[0]
     spent = milliseconds(graph.replay)
     for session in sessions:
         session.close()

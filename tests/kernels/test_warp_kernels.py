@@ -17,7 +17,7 @@ from unspool.core.tree import NOTHING, ROOT
 from unspool.core.warp.forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
 from unspool.core.warp.mask import Mask
 from unspool.core.warp.penalise import Frequency, LogitBias, Presence, Repetition
-from unspool.core.warp.plan import ORDER, WarpPlan, mask_bits, plan_of
+from unspool.core.warp.plan import ORDER, WarpPlan, mask_bits, mask_of, plan_of
 from unspool.core.warp.temperature import Temperature
 from unspool.core.warp.truncate import Epsilon, Eta, MinP, TopK, TopNSigma, TopP, Typical
 from unspool.core.warp.warp import Prefix, Same, Scored, Warp
@@ -78,7 +78,7 @@ def shaped(warps, logits, prefixes, trees=None):
         parents = [x for tree in trees for x in (-1, *(above + 1 for above in tree.parent))]
         tree = on_device(*tokens), on_device(*parents), on_device(*[0] * rows)
     rows = [row for row, plan in enumerate(plans) if plan.mask is not None]
-    masked = dict(zip(rows, mask_bits([prefixes[row] for row in rows]), strict=True))
+    masked = dict(zip(rows, mask_bits([mask_of(prefixes[row]) for row in rows]), strict=True))
     if masked:
         stage.make_masks()
         stage.put_masks(masked)

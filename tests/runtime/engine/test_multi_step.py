@@ -11,7 +11,7 @@ from unspool.core.warp import Prefix, Same, Temperature
 from unspool.runtime.engine.model_runner import BRIEF, LONGEST, MultiStep
 
 SAME = Same()
-DEVICES = {"target": SimpleNamespace(reach=lambda write: 32 * (write.prefix.warp is SAME))}
+DEVICES = {"target": SimpleNamespace(can_write=lambda write: write.prefix.warp is SAME)}
 
 
 def job(patience=math.inf, first=0.0, writes=True, warp=SAME):
@@ -37,7 +37,7 @@ def test_nobody_who_looks_on_waits_longer_than_it_said():
 
 def test_only_who_writes_on_a_device_goes_on():
     steps = MultiStep(DEVICES)
-    assert steps.reach(job(), "target") == 32
-    assert not steps.reach(job(), "draft")
-    assert not steps.reach(job(writes=False), "target")
-    assert not steps.reach(job(warp=Temperature(0.5)), "target")  # of which this device knows nothing
+    assert steps.takes(job(), "target")
+    assert not steps.takes(job(), "draft")
+    assert not steps.takes(job(writes=False), "target")
+    assert not steps.takes(job(warp=Temperature(0.5)), "target")  # of which this device knows nothing

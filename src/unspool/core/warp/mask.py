@@ -16,9 +16,9 @@ from .warp import Warp
 class Mask(Warp):
     """A warp whose law is the given one, given that the next token is among some.
 
-    A device computes the scores while the host finds out which these are; so it draws one token at a time. The best
-    token, though, is the best of those that may follow wherever it may follow itself: so at temperature 0 a device
-    writes on without asking, and the host tells how far that stands.
+    A device computes the scores while the host finds out which these are. And the best token is the best of those that
+    may follow wherever it may follow itself: so at temperature 0 drafts are verified without asking, and how far that
+    stands is told afterwards.
     """
 
     @abstractmethod

@@ -119,9 +119,8 @@ def _planned(warp: Warp) -> WarpPlan | None:
     return plan
 
 
-def mask_bits(prefixes: Sequence[Prefix]) -> list[Tensor]:
-    """What the masks of some prefixes allow after them; their warps have plans."""
-    asked = [_masked(prefix) for prefix in prefixes]
+def mask_bits(asked: Sequence[tuple[Mask, Any]]) -> list[Tensor]:
+    """What some masks allow, each in its state, as bits; those of one kind are found together."""
     bits: dict[int, Tensor] = {}
     for kind in {type(mask) for mask, _ in asked}:
         alike = [i for i, (mask, _) in enumerate(asked) if type(mask) is kind]
@@ -131,12 +130,12 @@ def mask_bits(prefixes: Sequence[Prefix]) -> list[Tensor]:
 
 def count_following(prefix: Prefix, tokens: Sequence[int]) -> int:
     """How many of these tokens the mask of a prefix lets follow, one after the other; its warps have a plan."""
-    mask, state = _masked(prefix)
+    mask, state = mask_of(prefix)
     return mask.follows(state, tokens)
 
 
-def _masked(prefix: Prefix) -> tuple[Mask, Any]:
-    """The mask of a prefix, which comes first of all its warps, and its state."""
+def mask_of(prefix: Prefix) -> tuple[Mask, Any]:
+    """The mask of a prefix whose warps have a plan, where it comes first of all, and its state."""
     warp, state = prefix.warp, prefix.state
     while isinstance(warp, Both):
         warp, state = warp.first, state[0]

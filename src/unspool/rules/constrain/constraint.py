@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
@@ -154,7 +155,7 @@ def _count_allowed(state: State, tokens: Sequence[int]) -> int:
 
 
 @dataclass(frozen=True)
-class Still:
+class Still(Binds):
     """After the end: only `tokens` may follow, and change nothing. Without any, the text can no longer be met."""
 
     size: int
@@ -166,6 +167,15 @@ class Still:
     def mask(self) -> Tensor:
         return mask_of(self.size, self.tokens)
 
+    def bind(self, scores: Tensor) -> Tensor:
+        return scores.masked_fill(~self.mask(), NEVER)
+
+    def octets(self) -> Tensor:
+        return _octets(self)
+
+    def follows(self, tokens: Sequence[int]) -> int:
+        return _count_allowed(self, tokens)
+
     def allows(self, token: int) -> bool:
         return token in self.tokens
 
@@ -174,6 +184,11 @@ class Still:
 
     def complete(self) -> bool:
         return bool(self.tokens)
+
+
+@lru_cache(maxsize=16)
+def _octets(still: Still) -> Tensor:
+    return packed(still.mask())
 
 
 def over(words: FormVocabulary) -> Still:

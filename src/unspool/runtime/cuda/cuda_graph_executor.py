@@ -9,7 +9,7 @@ from ...core.asks import Check
 from ...core.errors import BadScores, UnspoolError
 from ...core.law import nothing_left
 from ...core.verifier import Kernel, kernel_of
-from ...core.warp.plan import WarpPlan, mask_bits
+from ...core.warp.plan import WarpPlan
 from ..cache.forward_request import ForwardRequest, attach_outputs
 from ..cache.logits_row import LogitsRow
 from ..cache.sequence import CachedSequence
@@ -22,7 +22,7 @@ from .footprint import FLOCK, LANES, PORTION, SHORTEST, WIDEST, lanes_for, step_
 from .fused import Fused
 from .graph_bucket import Bucket, Kind, Lines, Size
 from .packing import Packed, packed
-from .sampling import Sampling
+from .sampling import Sampling, StepMasks
 
 FEW = 4  # rows up to which short prompts go with the step that gives logits for all tokens
 BROKEN, EMPTY = -1, -2  # the tokens of scores that no token can be picked from: NaN or infinite, or all forbidden
@@ -93,12 +93,12 @@ class CudaGraphExecutor:
         bucket.fill(rows, self._lines(requests, rows))
         bucket.sampling(_sampling(checks), [request.leaf for request in requests[: len(checks)]])
         bucket.heads = heads
-        masked = [i for i, each in enumerate(checks) if each.plan.mask is not None]
-        nodes = [i * bucket.size.tokens + rows[i].root for i in masked]
-        bucket.run(
-            want=wants if heads is None else tuple(sorted({*wants, LAST})),
-            masks=lambda: dict(zip(nodes, mask_bits([checks[i].check.prefix for i in masked]), strict=True)),
-        )
+        masked = {
+            i * bucket.size.tokens + rows[i].root: each.check.prefix
+            for i, each in enumerate(checks)
+            if each.plan.mask is not None
+        }
+        bucket.run(want=wants if heads is None else tuple(sorted({*wants, LAST})), masks=StepMasks(masked))
         self._attach(requests, rows, bucket, wants, heads is not None)
         verdicts: list[list[int]] = []
         if checks and checks[0].rejects:

@@ -12,7 +12,7 @@ from ...core.law import Law
 from ...core.reported_law import Reports
 from ...core.tree import ROOT, Tree
 from ...core.verifier import Kernel, kernel_of
-from ...core.warp.plan import WarpPlan, count_following, mask_bits
+from ...core.warp.plan import WarpPlan, count_following
 from ...core.warp.warp import Scored
 from ..cache.cached_model import CachedModel
 from ..cache.cached_session import CachedSession, scores_of
@@ -24,9 +24,9 @@ from .cuda_graph_executor import FEW, CudaGraphExecutor, DeviceCheck, refused, u
 from .device_rejection import refusable
 from .device_speculation import DeviceSpeculation
 from .graph_bucket import STRIDE, Kind
-from .sampling import Sampling, device_plan
+from .sampling import Sampling, StepMasks, device_plan
 
-UNASKED = 4  # tokens that a text with a mask writes at most before the host tells how many of them stand
+MASKED = 8  # tokens that are written at most in one go where some have masks: those who end are not gone before
 
 
 class DeviceDecoding:
@@ -48,10 +48,9 @@ class DeviceDecoding:
         """Whether it drafts for itself when a `Write` lets it."""
         return self.speculation is not None
 
-    def reach(self, write: Write) -> int:
-        """How many tokens it can write before the host must look: one where a mask is drawn under, 0 if it cannot."""
-        plan = device_plan(write.prefix) if isinstance(write.chance, Philox) else None
-        return 0 if plan is None else 1 if _draws_masked(plan) else STRIDE
+    def can_write(self, write: Write) -> bool:
+        """Whether it knows how these tokens are drawn."""
+        return isinstance(write.chance, Philox) and device_plan(write.prefix) is not None
 
     def check(self, asked: Sequence[ScoreRequest], checks: Sequence[Check]) -> list[Checked | UnspoolError] | None:
         """What greedy verification, sample matching or rejection say of these trees, in one forward."""
@@ -111,7 +110,7 @@ class DeviceDecoding:
         model, graphs = self._model, self._graphs
         longest = max(len(leaf.tokens) for leaf in leaves)
         wants = [write.most for write in writes]
-        far = 1 if any(map(_draws_masked, sampling.plans)) else UNASKED if sampling.shaping.masks else STRIDE
+        far = MASKED if sampling.shaping.masks else STRIDE
         turns = min(turns, far, max(wants), graphs.network.context - longest)
         if turns < 1 or (len(leaves) <= FEW and any(len(leaf.owed) > 1 for leaf in leaves)):
             return None
@@ -122,9 +121,8 @@ class DeviceDecoding:
             past = [len(leaf.slots) for leaf in leaves]
             bucket.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, graphs.block_table.lines(leaves))
             bucket.sampling(sampling, leaves)
-            masked = [i for i, own in enumerate(sampling.plans) if own.mask is not None]
-            prefixes = [writes[i].prefix for i in masked]
-            bucket.run(turns, masks=lambda: dict(zip(masked, mask_bits(prefixes), strict=True)))
+            masked = {i: writes[i].prefix for i, own in enumerate(sampling.plans) if own.mask is not None}
+            bucket.run(turns, masks=StepMasks(masked))
             written: list[list[int]] = bucket.written[: len(leaves), :turns].tolist()
             reports = bucket.reported(len(leaves), turns) if sampling.logprobs is not None else None
         except BaseException:
@@ -134,8 +132,6 @@ class DeviceDecoding:
         for number, (leaf, want, tokens) in enumerate(zip(leaves, wants, written, strict=True)):
             own = plan[number * turns : number * turns + min(want, turns)]
             count = usable(tokens, len(own))
-            if count > 1 and sampling.plans[number].mask is not None:  # the first one was picked under it
-                count = max(1, count_following(writes[number].prefix, tokens[:count]))
             taken = own[:count]
             if count < len(own):
                 model.slots.drop(own[count:])
@@ -156,8 +152,7 @@ class DeviceDecoding:
             if reports is not None:
                 logprobs, best = reports[0][number], reports[1][number]
                 before, after = Reports(tokens, logprobs[:, 1:], best), Reports(tokens, logprobs[:, :1], best[:, :0])
-            rows = len(own) + read.get(number, 0)
-            replies.append(Written(tuple(tokens), before, after, rows, forwards=len(own)))
+            replies.append(Written(tuple(tokens), before, after, rows=count + read.get(number, 0)))
         return replies
 
     def _planned(self, wants: list[int], turns: int) -> tuple[int, list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
@@ -26,7 +26,7 @@ from .block_table import BlockTable
 from .fused import Fused
 from .packing import BITS, Packed, words
 from .sampling import Sampling
-from .staging_buffer import StagingBuffer
+from .staging_buffer import ReadBack, StagingBuffer
 from .text_lines import TextLines
 from .warp_stage import BARE, Shaping, WarpStage
 
@@ -34,8 +34,8 @@ STRIDE = 32  # tokens that plain decoding writes at most before it looks up
 BEST = 8  # most probable tokens that are told after every node, for those who remember laws
 
 
-Masks: TypeAlias = Callable[[], Mapping[int, Tensor]]
-"""Tells which tokens may follow some nodes of a batch, as bits; by number of the node."""
+Masks: TypeAlias = Callable[[Sequence[int]], Mapping[int, Tensor]]
+"""Which tokens may follow some nodes of a batch, as bits by number of the node, after what each row wrote last."""
 
 Lines: TypeAlias = tuple[list[int], list[int], list[int]]
 """The lanes of some rows, and what is new in them: indices into the table, and slots."""
@@ -89,6 +89,7 @@ class Bucket:
         if size.kind is Kind.WRITE:
             self.written = torch.zeros(size.rows, STRIDE, dtype=torch.int32, device=network.device)
             self.logprobs = torch.zeros(size.rows, STRIDE, 2, dtype=torch.float32, device=network.device)
+            self._picked = ReadBack(size.rows, network.device)
             self.reports: dict[int, tuple[Tensor, Tensor]] = {}  # by how many best tokens: log-probabilities, and ids
         self.logits = torch.empty(0)
         self.verdicts = torch.empty(0)
@@ -96,7 +97,7 @@ class Bucket:
         self.hidden: dict[int, Tensor] = {}
         self.heads: MedusaHeads | None = None
         self.ahead = torch.empty(0)  # [rows, heads, 2 · BEST]: what they guess after each row's last accepted token
-        self.shaping = self.unmasked = BARE
+        self.shaping = BARE
         self._warps: WarpStage | None = None
         # by the hidden states that are wanted, whether heads guess, and the kernels of warps
         self.graphs: dict[tuple[tuple[int, ...], bool, Shaping], CapturedStep] = {}
@@ -172,7 +173,7 @@ class Bucket:
         self.staging.put("temperature", sampling.temperatures)
         self.staging.put("seed", sampling.seeds)
         self.staging.put("stream", sampling.streams)
-        self.shaping, self.unmasked = sampling.shaping, sampling.unmasked
+        self.shaping = sampling.shaping
         if self.shaping.reports and self.shaping.reports not in self.reports:
             self.reports[self.shaping.reports] = self._report_buffers(self.shaping.reports)
         if not (self.shaping.edits or self.shaping.truncates):
@@ -194,28 +195,26 @@ class Bucket:
     def run(self, turns: int = 1, want: tuple[int, ...] = (), masks: Masks | None = None) -> None:
         """Send what was written and run the bucket, `turns` times one after the other.
 
-        Where rows have masks, they are asked for while the first forward runs; later turns go without.
+        Where rows have masks, they are asked for while each forward runs.
         """
         self.staging.send()
-        shapings = [self.shaping, *[self.unmasked] * (turns - 1)]
-        ready = {shaping: self._ready(shaping, want) for shaping in set(shapings)}
-        for self.shaping in shapings:
-            for number, part in enumerate(ready[self.shaping]):
-                if number and masks is not None and self._warps is not None:
-                    self._warps.put_masks(masks())
-                part()
-
-    def _ready(self, shaping: Shaping, want: tuple[int, ...]) -> list[Callable[[], None]]:
-        """What makes a step with these kernels when it is called: graphs, where the device has such."""
-        self.shaping = shaping
-        if self.network.device.type != "cuda":
-            return [partial(part, want) for part in self._parts]
-        key = want, self.heads is not None, shaping
-        if key not in self.graphs:
-            self.graphs[key] = self._captured(want)
-            self.staging.send()  # running it to capture it has moved its counters on
-        graphs, self.verdicts, self.best, self.hidden, self.ahead = self.graphs[key]
-        return [graph.replay for graph in graphs]
+        parts: list[Callable[[], None]] = [partial(part, want) for part in self._parts]
+        if self.network.device.type == "cuda":
+            key = want, self.heads is not None, self.shaping
+            if key not in self.graphs:
+                self.graphs[key] = self._captured(want)
+                self.staging.send()  # running it to capture it has moved its counters on
+            graphs, self.verdicts, self.best, self.hidden, self.ahead = self.graphs[key]
+            parts = [graph.replay for graph in graphs]
+        for turn in range(turns):
+            parts[0]()
+            for decide in parts[1:]:
+                assert masks is not None
+                assert self._warps is not None
+                self._warps.put_masks(masks(self._picked.read() if turn else ()))
+                decide()
+                if turn < turns - 1:
+                    self._picked.send(self.written[:, turn])
 
     @property
     def _parts(self) -> tuple[Callable[[tuple[int, ...]], None], ...]:

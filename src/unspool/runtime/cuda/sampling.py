@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
+
+from torch import Tensor
 
 from ...core.chance import Chance, Philox
 from ...core.reported_law import MOST
-from ...core.warp.plan import WarpPlan, plan_of
+from ...core.warp.mask import Mask
+from ...core.warp.plan import WarpPlan, mask_bits, mask_of, plan_of
 from ...core.warp.warp import Prefix
 from .warp_stage import Shaping, fits
 
@@ -51,17 +55,9 @@ class Sampling:
     @cached_property
     def shaping(self) -> Shaping:
         """The kernels that all rows together need."""
-        return self._shaping(self.plans, any(plan.mask is not None for plan in self.plans))
-
-    @cached_property
-    def unmasked(self) -> Shaping:
-        """Those that they need without their masks."""
-        return self._shaping([plan.unmasked for plan in self.plans], False) if self.shaping.masks else self.shaping
-
-    def _shaping(self, plans: Sequence[WarpPlan], masks: bool) -> Shaping:
-        edits, truncates = any(plan.edits for plan in plans), any(plan.truncates for plan in plans)
+        edits, truncates = any(plan.edits for plan in self.plans), any(plan.truncates for plan in self.plans)
         reports = 0 if self.logprobs is None else FEW if self.logprobs <= FEW else MOST
-        return Shaping(edits, truncates, reports, masks)
+        return Shaping(edits, truncates, reports, any(plan.mask is not None for plan in self.plans))
 
     def without_masks(self) -> Sampling:
         """The same rows, each drawn as if it had no mask."""
@@ -71,6 +67,23 @@ class Sampling:
         """Some of the rows."""
         plans, prompts = [self.plans[i] for i in numbers], [self.prompts[i] for i in numbers]
         return Sampling(plans, prompts, [self.chances[i] for i in numbers], self.logprobs)
+
+
+class StepMasks:
+    """The masks of some nodes of a batch, by number, turn after turn."""
+
+    def __init__(self, prefixes: Mapping[int, Prefix]) -> None:
+        self._prefixes = prefixes
+        self._asked: dict[int, tuple[Mask, Any]] = {}  # each mask with its state, as far as it was asked
+
+    def __call__(self, picked: Sequence[int]) -> dict[int, Tensor]:
+        """Their bits, after what each row has picked last; where that was nothing, no mask matters any more."""
+        if not self._asked:
+            self._asked = {node: mask_of(prefix) for node, prefix in self._prefixes.items()}
+        for node, (mask, state) in self._asked.items() if picked else ():
+            if picked[node] >= 0:
+                self._asked[node] = mask, mask.step(state, picked[node])
+        return dict(zip(self._asked, mask_bits(list(self._asked.values())), strict=True))
 
 
 def device_plan(prefix: Prefix) -> WarpPlan | None:

@@ -65,3 +65,28 @@ class StagingBuffer:
         self._device.copy_(self._host, non_blocking=True)
         if self._sent is not None:
             self._sent.record()
+
+
+class ReadBack:
+    """A few whole numbers on their way to the host, past the work that comes after what has made them."""
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        gpu = device.type == "cuda"
+        self._host = torch.zeros(size, dtype=torch.int32, pin_memory=gpu)
+        self._stream = torch.cuda.Stream(device) if gpu else None  # type: ignore[no-untyped-call]
+
+    def send(self, numbers: Tensor) -> None:
+        """Copy them as soon as what was asked of the device so far is done; the next work need not wait for that."""
+        if self._stream is None:
+            self._host.copy_(numbers)
+            return
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            self._host.copy_(numbers.contiguous(), non_blocking=True)
+
+    def read(self) -> list[int]:
+        """What was sent last."""
+        if self._stream is not None:
+            self._stream.synchronize()
+        numbers: list[int] = self._host.tolist()
+        return numbers

@@ -149,9 +149,8 @@ class SupportsDeviceDecoding(Protocol):
     def speculates(self) -> bool:
         """Whether it drafts for itself when a `Write` lets it."""
 
-    def reach(self, write: Write) -> int:
-        """How many tokens it can write before anybody must look; 0 if it does not know how these are drawn."""
-        ...
+    def can_write(self, write: Write) -> bool:
+        """Whether it knows how these tokens are drawn."""
 
     def check(self, asked: Sequence[ScoreRequest], checks: Sequence[Check]) -> Sequence[Checked | UnspoolError] | None:
         """Answer all these in one forward: the verdict on every tree."""

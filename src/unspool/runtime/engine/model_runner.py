@@ -46,12 +46,10 @@ class MultiStep:
         self._longest = LONGEST
         self._pace = math.inf  # seconds per token of what was written last
 
-    def reach(self, job: Job, name: str) -> int:
-        """How many tokens the model may write for a request in one go; 0 if its device cannot write for it."""
+    def takes(self, job: Job, name: str) -> bool:
+        """Whether the model's device can write for a request what it asks for now."""
         device = self._devices.get(name)
-        if device is None or not job.writes or not isinstance(job.ask, Write):
-            return 0
-        return device.reach(job.ask)
+        return device is not None and job.writes and isinstance(job.ask, Write) and device.can_write(job.ask)
 
     def forwards(self, name: str, asking: Sequence[Job], held: bool) -> int:
         """How many forwards of a model go by before the next step, for those who read their prompts in between."""

@@ -125,8 +125,8 @@ class Scheduler:
             given = f"{job.ask!r:.60}" if name is None else f"a model called {name!r}"
             raise BadRequest(f"the method asks for {given}; this engine has: {known}")
         self._refuse_outgrown(job, name)
-        if reach := self._multi_step.reach(job, name):
-            return name, "write" if reach > 1 else "step"
+        if self._multi_step.takes(job, name):
+            return name, "write"
         return name, {Look: "look", Draw: "draw"}.get(type(job.ask), "score")
 
     def _refuse_outgrown(self, job: Job, name: str) -> None:
@@ -164,7 +164,7 @@ class Scheduler:
 
     def ran(self, name: str, jobs: list[Job], replies: Sequence[Any], seconds: float) -> None:
         """A forward that gave these answers took so long; those who only write on are in nobody's way."""
-        if not self._turns.watches or any(self._multi_step.reach(job, name) for job in jobs):
+        if not self._turns.watches or any(self._multi_step.takes(job, name) for job in jobs):
             return
         rows = [rows_of(reply) for reply in replies]
         self._times[name].add(sum(rows), seconds)
@@ -190,7 +190,7 @@ class Scheduler:
     def _seconds(self, job: Job) -> float:
         """How much longer a forward takes for what a request asks; who only writes on is in nobody's way."""
         name = job.asks or ""
-        free = name not in self._runner.models or self._multi_step.reach(job, name) > 0
+        free = name not in self._runner.models or self._multi_step.takes(job, name)
         return 0.0 if free else self._times[name].each * rows_asked(job.ask, job.texts)
 
 
