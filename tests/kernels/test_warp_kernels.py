@@ -4,6 +4,7 @@ import gc
 import math
 import random
 import weakref
+from functools import partial
 
 import interpreted
 import pytest
@@ -17,12 +18,13 @@ from unspool.core.tree import NOTHING, ROOT
 from unspool.core.warp.forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
 from unspool.core.warp.mask import Mask
 from unspool.core.warp.penalise import Frequency, LogitBias, Presence, Repetition
-from unspool.core.warp.plan import ORDER, WarpPlan, mask_bits, mask_of, plan_of
+from unspool.core.warp.plan import ORDER, WarpPlan, plan_of
 from unspool.core.warp.temperature import Temperature
 from unspool.core.warp.truncate import Epsilon, Eta, MinP, TopK, TopNSigma, TopP, Typical
 from unspool.core.warp.warp import Prefix, Same, Scored, Warp
 from unspool.kernels.pick import pick
 from unspool.rules.constrain.bits import packed
+from unspool.runtime.cuda.sampling import StepMasks
 from unspool.runtime.cuda.text_lines import TextLine
 from unspool.runtime.cuda.warp_stage import EACH, Shaping, WarpStage, fits
 
@@ -77,11 +79,10 @@ def shaped(warps, logits, prefixes, trees=None):
         tokens = [x for tree in trees for x in (0, *(drawn.token for drawn in tree.drawn))]
         parents = [x for tree in trees for x in (-1, *(above + 1 for above in tree.parent))]
         tree = on_device(*tokens), on_device(*parents), on_device(*[0] * rows)
-    rows = [row for row, plan in enumerate(plans) if plan.mask is not None]
-    masked = dict(zip(rows, mask_bits([mask_of(prefixes[row]) for row in rows]), strict=True))
+    masked = {row: prefixes[row] for row, plan in enumerate(plans) if plan.mask is not None}
     if masked:
         stage.make_masks()
-        stage.put_masks(masked)
+        stage.put_masks(partial(StepMasks(masked).fill, ()))
     scores, bars = stage.shape(Shaping(True, True, 0, bool(masked)), logits, texts.to(DEVICE), ends, heat, count, tree)
     y = scores / heat.where(heat > 0, 1.0).repeat_interleave(nodes)[:, None]
     return torch.where((y < bars[:, :1]) | (y > bars[:, 1:]), NEVER, y).cpu(), scores.cpu(), bars

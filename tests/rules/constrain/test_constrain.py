@@ -537,16 +537,25 @@ def test_how_far_tokens_may_follow_is_what_the_masks_say_one_by_one(name):
         assert torch.equal(after.mask(), state.mask())
 
 
-def test_masks_of_many_texts_are_each_ones_own():
-    fitted, other = (FORMS[name][0].fit(AB) for name in ("regex", "GBNF"))
-    states = [fitted.start().step(0), fitted.start(), other.start(), fitted.start().step(4), other.start().step(0)]
-    states += [states[0].step(1), FORMS["choices"][0].fit(AB).start()]  # two prefixes of one text, and another kind
-    warp = Constrained(fitted)
-    expected = [packed(state.mask()) for state in states]
-    fresh = [fitted.start().step(0), fitted.start(), other.start(), fitted.start().step(4), other.start().step(0)]
-    fresh += [fresh[0].step(1), FORMS["choices"][0].fit(AB).start()]
-    found = Constrained.bits_of([(warp, state) for state in fresh])
-    assert all(torch.equal(ours[: len(own)], own) for ours, own in zip(found, expected, strict=True))
+def test_masks_of_many_texts_are_each_ones_own_and_go_on_together():
+    """Matchers of two grammars, a state of another kind, two prefixes of one text, and texts that end."""
+    fitted = [FORMS[name][0].fit(AB) for name in ("regex", "GBNF", "choices", "regex")]
+    warps, alone = [Constrained(form) for form in fitted], [form.start() for form in fitted]
+    together = [form.start() for form in fitted]
+    out = torch.zeros(6, 4 * -(-AB.size // 32), dtype=torch.uint8)
+    for _ in range(5):
+        Constrained.fill(list(zip(warps, together, strict=True)), [4, 1, 2, 5], out)
+        for row, state in zip((4, 1, 2, 5), alone, strict=True):
+            bits = packed(state.mask())
+            assert torch.equal(out[row, : len(bits)], bits)
+            assert not out[row, len(bits) :].any()
+        tokens = [int(state.mask().nonzero()[-1]) for state in alone]  # where it may end, it ends
+        alone = [state.step(token) for state, token in zip(alone, tokens, strict=True)]
+        together = Constrained.step_all(list(zip(warps, together, strict=True)), tokens)
+    first = fitted[0].start()
+    shared = [(warps[0], first), (warps[0], first.step(0))]
+    Constrained.fill(shared, [0, 1], out)
+    assert [out[row, 0].item() for row in (0, 1)] == [packed(state.mask())[0].item() for _, state in shared]
 
 
 def test_a_state_that_binds_is_not_asked_for_its_mask():

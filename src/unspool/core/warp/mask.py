@@ -26,9 +26,16 @@ class Mask(Warp):
         """Which tokens may follow, uint8 on the host: bit i of byte j tells it of token 8·j + i."""
 
     @classmethod
-    def bits_of(cls, asked: Sequence[tuple[Mask, Any]]) -> list[Tensor]:
-        """The bits of several texts with masks of this kind, each in its state: together they may be found sooner."""
-        return [mask.bits(state) for mask, state in asked]
+    def step_all(cls, asked: Sequence[tuple[Mask, Any]], tokens: Sequence[int]) -> list[Any]:
+        """The states of several texts with masks of this kind, each after a token that it allowed."""
+        return [mask.step(state, token) for (mask, state), token in zip(asked, tokens, strict=True)]
+
+    @classmethod
+    def fill(cls, asked: Sequence[tuple[Mask, Any]], rows: Sequence[int], out: Tensor) -> None:
+        """Put the bits of several such texts into rows of a host's uint8 [rows, bytes], sooner than one by one."""
+        for (mask, state), row in zip(asked, rows, strict=True):
+            bits = mask.bits(state)
+            out[row, : len(bits)] = bits
 
     def follows(self, state: Any, tokens: Sequence[int]) -> int:
         """How many of these tokens may follow, one after the other; fewer, where that would take long to tell."""

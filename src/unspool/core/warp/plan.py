@@ -8,8 +8,6 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from torch import Tensor
-
 from .forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
 from .mask import Mask
 from .penalise import Frequency, LogitBias, Presence, Repetition
@@ -117,15 +115,6 @@ def _planned(warp: Warp) -> WarpPlan | None:
         last = ORDER.index(type(part))
         plan = replace(plan, **_fields(part))
     return plan
-
-
-def mask_bits(asked: Sequence[tuple[Mask, Any]]) -> list[Tensor]:
-    """What some masks allow, each in its state, as bits; those of one kind are found together."""
-    bits: dict[int, Tensor] = {}
-    for kind in {type(mask) for mask, _ in asked}:
-        alike = [i for i, (mask, _) in enumerate(asked) if type(mask) is kind]
-        bits.update(zip(alike, kind.bits_of([asked[i] for i in alike]), strict=True))
-    return [bits[i] for i in range(len(asked))]
 
 
 def count_following(prefix: Prefix, tokens: Sequence[int]) -> int:

@@ -98,20 +98,11 @@ class MaskCache:
             self._sheet.words = torch.empty((self.size + 31) // 32, dtype=torch.int32)
             self._sheet.array = self._sheet.words.numpy()
         write(self._sheet.words)
-        return self._kept_for(self._sheet.array.tobytes())
-
-    def read_rows(self, rows: int, write: Callable[[Tensor], None]) -> list[Bits]:
-        """The masks that `write` puts into so many rows of 32-bit words."""
-        if not hasattr(self._sheet, "rows") or len(self._sheet.rows) < rows:
-            self._sheet.rows = torch.empty(rows, (self.size + 31) // 32, dtype=torch.int32)
-        write(self._sheet.rows[:rows])
-        return [self._kept_for(row.tobytes()) for row in self._sheet.rows[:rows].numpy()]
-
-    def _kept_for(self, key: bytes) -> Bits:
+        key = self._sheet.array.tobytes()
         with self._lock:
             kept = self._kept.get(key)
             if kept is None:
                 kept = self._kept[key] = Bits(key, self.size)
                 if len(self._kept) > KEPT:
                     del self._kept[next(iter(self._kept))]
-            return kept
+        return kept

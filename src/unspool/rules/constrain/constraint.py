@@ -63,9 +63,16 @@ class Binds(ABC):
         """Which tokens may follow, uint8: bit i of byte j tells it of token 8·j + i."""
 
     @classmethod
-    def prepare(cls, states: Sequence[Any]) -> None:
-        """Find out what may follow several states of this kind, if that is quicker than one after the other."""
-        return
+    def step_all(cls, states: Sequence[Any], tokens: Sequence[int]) -> list[Any]:
+        """Several states of this kind, each after a token that may follow it."""
+        return [state.step(token) for state, token in zip(states, tokens, strict=True)]
+
+    @classmethod
+    def fill(cls, states: Sequence[Any], rows: Sequence[int], out: Tensor) -> None:
+        """Put what may follow several states of this kind into these rows of a uint8 [rows, bytes]."""
+        for state, row in zip(states, rows, strict=True):
+            bits = state.octets()
+            out[row, : len(bits)] = bits
 
     @abstractmethod
     def follows(self, tokens: Sequence[int]) -> int:
@@ -115,12 +122,23 @@ class Constrained(Mask, Binding):
         return state.octets() if isinstance(state, Binds) else packed(state.mask())
 
     @classmethod
-    def bits_of(cls, asked: Sequence[tuple[Mask, Any]]) -> list[Tensor]:
+    def step_all(cls, asked: Sequence[tuple[Mask, Any]], tokens: Sequence[int]) -> list[Any]:
         """Those of several texts; matchers run on all cores."""
-        binding = [state for _, state in asked if isinstance(state, Binds)]
-        for kind in {type(state) for state in binding}:
-            kind.prepare([state for state in binding if type(state) is kind])
-        return super().bits_of(asked)
+        found: dict[int, Any] = {}
+        for kind, alike in _by_kind(asked).items():
+            states, given = [asked[i][1] for i in alike], [tokens[i] for i in alike]
+            stepped = kind.step_all(states, given) if issubclass(kind, Binds) else map(kind.step, states, given)
+            found.update(zip(alike, stepped, strict=True))
+        return [found[i] for i in range(len(asked))]
+
+    @classmethod
+    def fill(cls, asked: Sequence[tuple[Mask, Any]], rows: Sequence[int], out: Tensor) -> None:
+        """The bits of several texts; matchers run on all cores."""
+        for kind, alike in _by_kind(asked).items():
+            if issubclass(kind, Binds):
+                kind.fill([asked[i][1] for i in alike], [rows[i] for i in alike], out)
+            else:
+                super().fill([asked[i] for i in alike], [rows[i] for i in alike], out)
 
     def follows(self, state: Any, tokens: Sequence[int]) -> int:
         """How many of these tokens the constraint is known to allow."""
@@ -144,6 +162,14 @@ class Bound(Law):
         if value == NEVER:
             raise EmptyLaw(NOTHING_FITS)
         super()._refuse_unusable(value)
+
+
+def _by_kind(asked: Sequence[tuple[Mask, Any]]) -> dict[Any, list[int]]:
+    """The numbers of those whose states are of one kind."""
+    kinds: dict[Any, list[int]] = {}
+    for i, (_, state) in enumerate(asked):
+        kinds.setdefault(type(state), []).append(i)
+    return kinds
 
 
 def _count_allowed(state: State, tokens: Sequence[int]) -> int:

@@ -30,8 +30,11 @@ class VocabularyReader(Protocol):
     def bits(self, matcher: Any) -> Bits:
         """Which tokens may follow where this matcher stands."""
 
-    def bits_of(self, matchers: Sequence[Any]) -> list[Bits]:
-        """The same of several matchers, which may be found sooner together."""
+    def fill(self, matchers: Sequence[Any], rows: Sequence[int], out: Tensor) -> None:
+        """Put the same of several matchers into rows of a uint8 [rows, bytes], each a mask in words of 32 bits."""
+
+    def consume(self, matchers: Sequence[Any], tokens: Sequence[int]) -> list[bool]:
+        """Have each of several matchers read a token; whether it could."""
 
 
 class MatcherState(Binds):
@@ -55,14 +58,36 @@ class MatcherState(Binds):
         return MatcherState(self.cursor, self, token)
 
     @classmethod
-    def prepare(cls, states: Sequence[MatcherState]) -> None:
-        """Look at all of these at once, on all cores; of one text only the first, as it has one matcher."""
-        cursors = {id(state.cursor): state for state in reversed(states)}
-        moved = [state for state in cursors.values() if state.cursor.arrive(state)]
-        for tongue in {state.cursor.tongue for state in moved}:
-            alike = [state.cursor for state in moved if state.cursor.tongue is tongue]
-            for cursor, bits in zip(alike, tongue.bits_of([cursor.matcher for cursor in alike]), strict=True):
-                cursor.looked(bits)
+    def step_all(cls, states: Sequence[MatcherState], tokens: Sequence[int]) -> list[Any]:
+        """Each after a token that may follow it; matchers that stand there read it, on all cores."""
+        after = [state.step(token) for state, token in zip(states, tokens, strict=True)]
+        moving: dict[VocabularyReader, list[MatcherState]] = {}
+        for state, new in zip(states, after, strict=True):
+            if isinstance(new, MatcherState) and state.cursor.path[-1] is state:
+                moving.setdefault(state.cursor.tongue, []).append(new)
+        for tongue, news in moving.items():
+            took = tongue.consume([each.cursor.matcher for each in news], [each.token for each in news])
+            for each, read in zip(news, took, strict=True):
+                each.cursor.read(each, read)
+        return after
+
+    @classmethod
+    def fill(cls, states: Sequence[MatcherState], rows: Sequence[int], out: Tensor) -> None:
+        """Look at all of these at once, on all cores; one by one where texts share a matcher, or sizes differ."""
+        wide = 4 * ((states[0].cursor.tongue.words.size + 31) // 32)
+        if len({id(state.cursor) for state in states}) < len(states) or out.stride() != (wide, 1):
+            super().fill(states, rows, out)
+            return
+        standing: dict[VocabularyReader, list[tuple[Cursor, int]]] = {}
+        for state, row in zip(states, rows, strict=True):
+            if state.cursor.move(state):
+                standing.setdefault(state.cursor.tongue, []).append((state.cursor, row))
+            else:
+                out[row] = 0
+        for tongue, there in standing.items():
+            tongue.fill([cursor.matcher for cursor, _ in there], [row for _, row in there], out)
+            for cursor, _ in there:
+                cursor.looked()
 
     def follows(self, tokens: Sequence[int]) -> int:
         return self.cursor.follows(self, tokens)
@@ -149,31 +174,34 @@ class Cursor:
             self.path.append(MatcherState(self, self.path[-1], token))
         return len(tokens)
 
-    def arrive(self, place: MatcherState) -> bool:
-        """Stand at a prefix, to look what may follow; False if that is known."""
-        return place not in self._known and self.move(place)
-
     def bits(self, place: MatcherState) -> Bits:
         """What may follow a prefix; computed once."""
         if place in self._known:
             return self._known[place]
-        return self._looked() if self.move(place) else self._noted(place, Bits.none(self.tongue.words.size))
-
-    def _looked(self) -> Bits:
-        """What may follow where the matcher stands, computed now, which also gives its lexer new fuel."""
-        return self.looked(self.tongue.bits(self.matcher))
-
-    def looked(self, bits: Bits) -> Bits:
-        """Take note of what may follow where the matcher stands."""
-        self._read = 0
-        self._refuse_failed()
-        return self._noted(self.path[-1], bits)
-
-    def _noted(self, place: MatcherState, bits: Bits) -> Bits:
-        self._known[place] = bits
+        self._known[place] = bits = self._looked() if self.move(place) else Bits.none(self.tongue.words.size)
         if len(self._known) > KEPT:
             self._known.popitem(last=False)
         return bits
+
+    def _looked(self) -> Bits:
+        """What may follow where the matcher stands, computed now."""
+        bits = self.tongue.bits(self.matcher)
+        self.looked()
+        return bits
+
+    def looked(self) -> None:
+        """Take note that a mask was computed where the matcher stands, which gives its lexer new fuel."""
+        self._read = 0
+        self._refuse_failed()
+
+    def read(self, place: MatcherState, took: bool) -> None:
+        """Take note that the matcher has read the token that leads to a place, or could not."""
+        if not took:
+            place.broken = True
+            self._refuse_failed()
+            return
+        self._read += 1
+        self.path.append(place)
 
     def forced(self, place: MatcherState) -> tuple[int, ...]:
         """The tokens that must follow a prefix."""

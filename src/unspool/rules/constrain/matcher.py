@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from ...core.errors import BadRequest, MissingExtra
 from .bits import Bits, MaskCache
 from .constraint import State
@@ -58,15 +60,15 @@ class Tongue:
     def bits(self, matcher: LLMatcher) -> Bits:
         return self._masks.read(lambda bits: matcher.unsafe_compute_mask_ptr(bits.data_ptr(), bits.nbytes))
 
-    def bits_of(self, matchers: Sequence[LLMatcher]) -> list[Bits]:
+    def fill(self, matchers: Sequence[LLMatcher], rows: Sequence[int], out: Tensor) -> None:
         """Of several, on all cores."""
-        if len(matchers) == 1:
-            return [self.bits(matchers[0])]
-        asked = [(matcher, row) for row, matcher in enumerate(matchers)]
-        return self._masks.read_rows(
-            len(matchers),
-            lambda bits: _executor().unsafe_compute_mask_ptr(asked, bits.data_ptr(), bits[0].nbytes, len(asked)),
-        )
+        asked = list(zip(matchers, rows, strict=True))
+        _executor().unsafe_compute_mask_ptr(asked, out.data_ptr(), out.stride(0), len(out))
+
+    def consume(self, matchers: Sequence[LLMatcher], tokens: Sequence[int]) -> list[bool]:
+        """Of several, on all cores."""
+        took: list[bool] = _executor().consume_token_par(list(zip(matchers, tokens, strict=True)))
+        return took
 
     def compile(self, grammar: str, named: str) -> Compiled:
         """The constraint that a grammar in llguidance's own form stands for."""

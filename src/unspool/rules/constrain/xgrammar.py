@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest, MissingExtra
@@ -71,8 +72,12 @@ class XgrammarVocabulary:
     def bits(self, matcher: Any) -> Bits:
         return self._masks.read(matcher.fill)
 
-    def bits_of(self, matchers: Sequence[Any]) -> list[Bits]:
-        return [self.bits(matcher) for matcher in matchers]
+    def fill(self, matchers: Sequence[Any], rows: Sequence[int], out: Tensor) -> None:
+        for matcher, row in zip(matchers, rows, strict=True):
+            matcher.fill(out[row].view(torch.int32))
+
+    def consume(self, matchers: Sequence[Any], tokens: Sequence[int]) -> list[bool]:
+        return [m.try_consume_tokens([token]) == 1 for m, token in zip(matchers, tokens, strict=True)]
 
 
 class _Matcher:

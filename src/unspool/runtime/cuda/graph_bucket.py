@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
@@ -25,7 +25,7 @@ from ..network.lookahead_heads import MedusaHeads
 from .block_table import BlockTable
 from .fused import Fused
 from .packing import BITS, Packed, words
-from .sampling import Sampling
+from .sampling import Sampling, StepMasks
 from .staging_buffer import ReadBack, StagingBuffer
 from .text_lines import TextLines
 from .warp_stage import BARE, Shaping, WarpStage
@@ -33,9 +33,6 @@ from .warp_stage import BARE, Shaping, WarpStage
 STRIDE = 32  # tokens that plain decoding writes at most before it looks up
 BEST = 8  # most probable tokens that are told after every node, for those who remember laws
 
-
-Masks: TypeAlias = Callable[[Sequence[int]], Mapping[int, Tensor]]
-"""Which tokens may follow some nodes of a batch, as bits by number of the node, after what each row wrote last."""
 
 Lines: TypeAlias = tuple[list[int], list[int], list[int]]
 """The lanes of some rows, and what is new in them: indices into the table, and slots."""
@@ -192,7 +189,7 @@ class Bucket:
         """The texts of rows whose warps look back."""
         return self.block_table.texts
 
-    def run(self, turns: int = 1, want: tuple[int, ...] = (), masks: Masks | None = None) -> None:
+    def run(self, turns: int = 1, want: tuple[int, ...] = (), masks: StepMasks | None = None) -> None:
         """Send what was written and run the bucket, `turns` times one after the other.
 
         Where rows have masks, they are asked for while each forward runs.
@@ -211,7 +208,7 @@ class Bucket:
             for decide in parts[1:]:
                 assert masks is not None
                 assert self._warps is not None
-                self._warps.put_masks(masks(self._picked.read() if turn else ()))
+                self._warps.put_masks(partial(masks.fill, self._picked.read() if turn else ()))
                 decide()
                 if turn < turns - 1:
                     self._picked.send(self.written[:, turn])

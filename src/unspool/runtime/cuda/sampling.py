@@ -12,7 +12,7 @@ from torch import Tensor
 from ...core.chance import Chance, Philox
 from ...core.reported_law import MOST
 from ...core.warp.mask import Mask
-from ...core.warp.plan import WarpPlan, mask_bits, mask_of, plan_of
+from ...core.warp.plan import WarpPlan, mask_of, plan_of
 from ...core.warp.warp import Prefix
 from .warp_stage import Shaping, fits
 
@@ -76,14 +76,20 @@ class StepMasks:
         self._prefixes = prefixes
         self._asked: dict[int, tuple[Mask, Any]] = {}  # each mask with its state, as far as it was asked
 
-    def __call__(self, picked: Sequence[int]) -> dict[int, Tensor]:
-        """Their bits, after what each row has picked last; where that was nothing, no mask matters any more."""
+    def fill(self, picked: Sequence[int], out: Tensor) -> None:
+        """Put their bits into a host's rows of bytes, after what each text has picked last.
+
+        Where that was nothing, no mask matters any more.
+        """
         if not self._asked:
             self._asked = {node: mask_of(prefix) for node, prefix in self._prefixes.items()}
-        for node, (mask, state) in self._asked.items() if picked else ():
-            if picked[node] >= 0:
-                self._asked[node] = mask, mask.step(state, picked[node])
-        return dict(zip(self._asked, mask_bits(list(self._asked.values())), strict=True))
+        for kind in {type(mask) for mask, _ in self._asked.values()}:
+            alike = {node: each for node, each in self._asked.items() if type(each[0]) is kind}
+            on = [node for node in alike if picked and picked[node] >= 0]
+            stepped = kind.step_all([alike[node] for node in on], [picked[node] for node in on])
+            alike.update((node, (alike[node][0], state)) for node, state in zip(on, stepped, strict=True))
+            self._asked.update(alike)
+            kind.fill(list(alike.values()), list(alike), out)
 
 
 def device_plan(prefix: Prefix) -> WarpPlan | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -39,7 +39,7 @@ class WarpStage:
     """Buffers for the warps of so many rows, and the kernels that apply them."""
 
     def __init__(self, rows: int, padding: int, device: torch.device, nodes: int = 0, vocab: int = 0) -> None:
-        self._nodes, self._octets, self._device = nodes or rows, -(-vocab // 8), device
+        self._nodes, self._octets, self._device = nodes or rows, 4 * -(-vocab // 32), device
         self._bits: tuple[Tensor, Tensor] | None = None  # masks on the host and on the device, made when first needed
         self._room, self._padding = EACH * rows, padding
         whole, real = torch.int32, torch.float32
@@ -93,12 +93,11 @@ class WarpStage:
             host = torch.zeros(room, dtype=torch.uint8, pin_memory=self._device.type == "cuda")
             self._bits = host, torch.zeros(room, dtype=torch.uint8, device=self._device)
 
-    def put_masks(self, masks: Mapping[int, Tensor]) -> None:
-        """Send which tokens may follow some nodes, as bits."""
+    def put_masks(self, fill: Callable[[Tensor], None]) -> None:
+        """Send which tokens may follow some nodes, as bits that `fill` puts into their rows."""
         assert self._bits is not None
         host, device = self._bits
-        for node, bits in masks.items():
-            host[node, : len(bits)] = bits
+        fill(host)
         device.copy_(host, non_blocking=True)
 
     @property
