@@ -23,7 +23,7 @@ from unspool.kernels import reject as reject_
 from unspool.kernels import rope as rope_
 from unspool.kernels import verify as verify_
 from unspool.kernels.kernel_rows import Rows, Visibility
-from unspool.kernels.tile import LIBRARY, Tile, cut_for, cuts
+from unspool.kernels.tile import LIBRARY, Tile, cut_for, cuts, steady_cut
 from unspool.kernels.tiling import Tiling
 from unspool.rules.verify import greedy, rejection, sample_match
 from unspool.runtime.network.attention import Rotary, turn
@@ -57,6 +57,31 @@ def tensor(*shape, dtype=torch.float32):
 
 def ints(values):
     return torch.tensor(values, dtype=torch.int32, device=DEVICE)
+
+
+def test_chunks_of_a_sum_are_added_as_splits_are():
+    x, weight = tensor(5, 200), tensor(48, 200)
+    for more in ({"activation": "silu"}, {"residual": tensor(5, 48)}, {}):
+        one, several = (
+            linear_.linear(x, weight, cut=Tile(16, 16, 32, splits=splits, chunks=chunks), **more)
+            for splits, chunks in ((1, 3), (3, 1))
+        )
+        assert torch.equal(one, several)
+
+
+@pytest.mark.parametrize("n", [1, 2, 16, 17, 64, 65, 128, 300, 5000])
+@pytest.mark.parametrize(("width", "depth"), [(960, 576), (49152, 576), (4096, 14336), (300, 100)])
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_steady_cut_adds_up_in_one_order_whatever_the_number_of_tokens(n, width, depth, gated):
+    few, cut = (steady_cut(width, depth, tokens, torch.bfloat16, gated) for tokens in (1, n))
+    assert cut.rows > 1  # on tensor cores, and not by a library
+    assert cut.splits * cut.chunks == few.splits * few.chunks
+    assert 1 in (cut.splits, cut.chunks)
+    assert not cut.norms  # which would sum squares otherwise
+    each, first = (math.ceil(math.ceil(depth / t.step) / (t.splits * t.chunks)) * t.step for t in (cut, few))
+    assert each == first or few.splits * few.chunks == 1
+    exact = [steady_cut(width, depth, tokens, torch.float32, gated) for tokens in (1, n)]
+    assert exact[0] == exact[1]
 
 
 # ---- attention
@@ -163,9 +188,8 @@ def test_shares_of_a_fixed_size_make_a_drafted_chain_equal_to_plain_decoding_in_
         assert torch.equal(attention_.attention(alone, keys, values, plain, 0.25, None, cut)[0], chain[j])
 
 
-@pytest.mark.parametrize("sight", [Visibility.CAUSAL, Visibility.BITS])
-def test_paths_list_what_each_token_sees_in_the_order_of_its_text(sight):
-    rows, _ = rows_of(sight, [37, 0, 12], [1, 5, 0], 5, 40)
+def test_paths_list_what_each_token_sees_in_the_order_of_its_text():
+    rows, _ = rows_of(Visibility.BITS, [37, 0, 12], [1, 5, 0], 5, 40)
     listed = paths_.in_order(rows).paths
     for row, tokens in enumerate(paths_.reference(rows)):
         for token, path in enumerate(tokens):
@@ -177,6 +201,28 @@ def test_paths_list_what_each_token_sees_in_the_order_of_its_text(sight):
 def test_attention_along_paths(sight, window):
     rows, slots = rows_of(sight, [37, 0, 12], [1, 5, 0], 5, 40)
     check_attention(paths_.in_order(rows), slots, 2, 3, 16, window=window, cut=Tiling(16, 16, 4, share=16))
+
+
+@pytest.mark.parametrize("window", [None, 9])
+def test_one_program_joins_all_shares_of_a_prompt_as_many_programs_do(window):
+    """Small shares first, then larger ones; a token is read alone, and among others that one program has together."""
+    tokens, past = 6, 61
+    rows, slots = rows_of(Visibility.CAUSAL, [past, 3], [tokens, 2], tokens, 80)
+    keys, values = tensor(2, slots, 16), tensor(2, slots, 16)
+    queries = tensor(2 * tokens, 4, 16)
+    shares = {"share": 32, "early": 2, "small": 1}
+    together = attention_.attention(queries, keys, values, rows, 0.25, window, Tiling(32, 16, 1, joins=True, **shares))
+    for row, count in ((0, tokens), (1, 2)):
+        for j in range(count):
+            n = row * tokens + j
+            before = int(rows.past[row])
+            table = rows.table[row : row + 1].clone()
+            table[0, before : before + j] = rows.slots[row * tokens : n]
+            alone = Rows(table, ints([before + j]), ints([1]), rows.slots[n : n + 1], rows.places[n : n + 1])
+            cut = Tiling(16, 16, 4, **shares)
+            one = attention_.attention(queries[n : n + 1], keys, values, alone, 0.25, window, cut)
+            assert torch.equal(one[0], together[n])
+    check_attention(rows, slots, 2, 2, 16, window=window, cut=Tiling(32, 16, 1, joins=True, **shares))
 
 
 def test_some_rows_of_a_batch_are_the_same_rows_alone():

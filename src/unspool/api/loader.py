@@ -34,6 +34,8 @@ FUSED = (torch.bfloat16, torch.float16)  # what the kernels are made for; float3
 NATIVE, TRANSFORMERS = "native", "transformers"
 PREFIX_CACHE = 4  # finished texts whose cache stays, so that the next turn of a chat reads only what is new
 
+HOPPER = 9, 0  # the compute capability of an H100 and H200
+
 
 def load(
     name: str | Path = "smollm2",
@@ -44,7 +46,7 @@ def load(
     runtime: str = "auto",
     kv_cache_tokens: int | None = None,
     longest: int = 1,
-    batch_invariant: bool | int = False,
+    batch_invariant: bool | int | None = None,
     ranks: int = 1,
     draft: LM | str | Path | None = None,
     heads: str | Path | None = None,
@@ -57,8 +59,8 @@ def load(
     model's context have, of which 8,192 tokens each count at most.
     `quantization` is none, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a weight.
     `batch_invariant` makes a token's numbers depend on its text alone, bit for bit, so that no text depends on what was
-    drafted or batched; a number N computes N rows at a time, 8 unless told; on a GPU's fused kernels 16, 32 or 64,
-    which is theirs unless told.
+    drafted or batched. Unless told, that holds for whole weights on a GPU of the Hopper kind, where it costs little. A
+    number N computes N rows at a time elsewhere, 8 unless told.
     `ranks` is how many processes share the model: each has some of its heads, on the CPU or on a GPU of its own.
     `draft` is another model for methods that ask one, or its name; layers:N makes one of the model's own first N
     layers, which share its weights (see `shortcut`).
@@ -88,7 +90,7 @@ def _alone(
     runtime: str,
     room: int | None,
     longest: int,
-    batch_invariant: bool | int = False,
+    batch_invariant: bool | int | None = False,
     ranks: int = 1,
 ) -> LM:
     """The model without one that drafts for it."""
@@ -118,16 +120,22 @@ def _alone(
     room = room or longest * usual_room(checkpoint.shape)
     vocab = checkpoint.shape.vocab
     make = rounded(quantization, dense, vocab)
-    if rows is None:
+    steady = None
+    if batch_invariant is None and _adds_in_order(where):
+        steady = _on_invariant_graphs(checkpoint, kind, where, room, quantization)
+    if steady is not None:
+        model = steady
+    elif rows is None:
         model = _on_graphs(checkpoint, kind, where, room, rounded(quantization, DenseLinear, vocab)) or _model(
             Llama.load(checkpoint, kind, where, room, make)
         )
     else:
-        model = _on_invariant_graphs(checkpoint, kind, where, room, quantization, rows) or _padded(
+        model = _on_invariant_graphs(checkpoint, kind, where, room, quantization) or _padded(
             checkpoint, kind, where, room, make, rows
         )
         _check_fixed(model)
-    key = _key(file, kind, where, f"{NATIVE}, {'fixed' if rows is not None else 'free'} shapes, {quantization} weights")
+    shapes = "free" if rows is None and steady is None else "fixed"
+    key = _key(file, kind, where, f"{NATIVE}, {shapes} shapes, {quantization} weights")
     return LM(str(name), model, checkpoint.vocabulary(), key=key)
 
 
@@ -152,14 +160,14 @@ def _on_ranks(
     runtime: str,
     room: int | None,
     longest: int,
-    batch_invariant: bool | int,
+    batch_invariant: bool | int | None,
     ranks: int,
 ) -> LM:
     """The model on several ranks, without graphs and fused kernels."""
     if runtime == TRANSFORMERS or (runtime == "auto" and is_hub_id(str(name))):
         raise BadRequest(f"ranks={ranks} needs the native runtime; give a catalogue name, a .gguf file or a folder.")
     for option, given, only in (("quantization", quantization, WHOLE), ("batch_invariant", batch_invariant, False)):
-        if given != only:
+        if given not in (only, None):
             raise BadRequest(f"{option}={given!r} is not there on ranks={ranks}; use {option}={only!r}, or one rank.")
     file = path(str(name))
     checkpoint = open_checkpoint(file)
@@ -220,13 +228,13 @@ def _on_graphs(
 
 
 def _on_invariant_graphs(
-    checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None, quantization: str, rows: int
+    checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None, quantization: str
 ) -> CachedModel | None:
     """The same with fixed shapes, for whole weights of a model that reads."""
     if not _fuses(checkpoint, dtype, device) or quantization != WHOLE or checkpoint.shape.filling is not None:
         return None
     network = runtimes.cuda.batch_invariant_fused.BatchInvariantFused.load(checkpoint, dtype, device, room, DenseLinear)
-    return runtimes.cuda.graph_model.graph_model(network.of(rows), PREFIX_CACHE)
+    return runtimes.cuda.graph_model.graph_model(network, PREFIX_CACHE)
 
 
 def _fuses(checkpoint: Checkpoint, dtype: torch.dtype, device: str) -> bool:
@@ -235,9 +243,14 @@ def _fuses(checkpoint: Checkpoint, dtype: torch.dtype, device: str) -> bool:
     return runtimes.cuda.fusible.unfused(checkpoint.shape) is None
 
 
-def _rows(batch_invariant: bool | int) -> int | None:
+def _adds_in_order(device: str) -> bool:
+    """True of GPUs whose tensor cores are known to add in one order however a product is cut; others are tried."""
+    return device.startswith("cuda") and torch.cuda.get_device_capability(device) == HOPPER
+
+
+def _rows(batch_invariant: bool | int | None) -> int | None:
     """The rows that are computed at a time, 0 for as many as suit the device; None for any number."""
-    if isinstance(batch_invariant, bool):
+    if batch_invariant is None or isinstance(batch_invariant, bool):
         return 0 if batch_invariant else None
     if isinstance(batch_invariant, int) and batch_invariant > 0:
         return batch_invariant

@@ -10,7 +10,7 @@ from torch import Tensor
 from .draft_chain import chained, start, wait
 from .fit import fitted
 from .kernel_rows import Rows, Visibility
-from .tiling import STEADY_SPLITS, Tiling, tiling
+from .tiling import Tiling, tiling
 
 BITS = tl.constexpr(int(Visibility.BITS))
 BLOCKS = tl.constexpr(int(Visibility.BLOCKS))
@@ -23,7 +23,7 @@ def _step(
     total, top, gathered, query, keys, values, table, slots, places, sees, key_places,
     at, past, count, clear, place, token, real, window, block, slot_stride, scale,
     words: tl.constexpr, width: tl.constexpr, padded: tl.constexpr, step: tl.constexpr,
-    sight: tl.constexpr, windowed: tl.constexpr, listed: tl.constexpr, masked: tl.constexpr,
+    sight: tl.constexpr, windowed: tl.constexpr, listed: tl.constexpr, masked: tl.constexpr, steady: tl.constexpr,
 ):  # fmt: skip
     """Take one block of keys into the running softmax; `masked` where some token may not see some key."""
     key = at + tl.arange(0, step)
@@ -67,8 +67,30 @@ def _step(
     base = tl.where(highest == float("-inf"), 0.0, highest)
     weight = tl.exp2(score - base[:, None])
     fade = tl.exp2(top - base)
+    if steady:  # what is gathered is also what is counted, on tensor cores, whose order of adding is always the same
+        ones = tl.full([step, 16], 1.0, v.dtype)
+        gathered = tl.dot(weight.to(v.dtype), v, gathered * fade[:, None], input_precision="ieee")
+        counted = tl.dot(weight.to(v.dtype), ones, tl.zeros([weight.shape[0], 16], tl.float32), input_precision="ieee")
+        return tl.fma(total, fade, tl.max(counted, 1)), highest, gathered
     gathered = gathered * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision="ieee")
     return total * fade + tl.sum(weight, 1), highest, gathered
+
+
+@triton.jit
+def _merge(total, top, gathered, more, other, part):
+    """Two shares of a softmax as one; `part` is [n, width], the others [n]. An empty share has −∞ on top."""
+    highest = tl.maximum(top, other)
+    base = tl.where(highest == float("-inf"), 0.0, highest)
+    fade, weight = tl.exp2(top - base), tl.exp2(other - base)
+    gathered = tl.fma(gathered, fade[:, None] + tl.zeros_like(gathered), part * weight[:, None])
+    return tl.fma(total, fade, more * weight), highest, gathered
+
+
+@triton.jit
+def _share(split, early: tl.constexpr, small: tl.constexpr, big: tl.constexpr):
+    """The first step of a share of fixed size, and how many it has: of the first keys, few each."""
+    begin = tl.where(split < early, split * small, early * small + (split - early) * big)
+    return begin, tl.where(split < early, small, big)
 
 
 @triton.jit
@@ -77,8 +99,10 @@ def _attend(
     table, past_of, count_of, clear_of, slots, places, sees, key_places, paths,
     tokens, room, window, block, token_stride, head_stride, kv_stride, slot_stride, row_path, token_path, scale,
     words: tl.constexpr, group: tl.constexpr, lines: tl.constexpr, width: tl.constexpr, padded: tl.constexpr,
-    rows: tl.constexpr, step: tl.constexpr, whole: tl.constexpr, share: tl.constexpr,
-    sight: tl.constexpr, windowed: tl.constexpr, listed: tl.constexpr, late: tl.constexpr, chained: tl.constexpr,
+    rows: tl.constexpr, step: tl.constexpr, whole: tl.constexpr,
+    share: tl.constexpr, early: tl.constexpr, small: tl.constexpr,
+    sight: tl.constexpr, windowed: tl.constexpr, listed: tl.constexpr, joins: tl.constexpr, late: tl.constexpr,
+    chained: tl.constexpr,
 ):  # fmt: skip
     wait(chained)
     tiles = tl.cdiv(tokens * lines, rows)
@@ -110,7 +134,9 @@ def _attend(
     high = tl.where(alive, tl.cdiv(high, step), low)
     plain = tl.minimum(plain, past + count) // step
     if share > 0:
-        begin, end = tl.maximum(split * (share // step), low), tl.minimum((split + 1) * (share // step), high)
+        begin, size = _share(split, early, small, share // step)
+        end = tl.minimum(begin + size, high)
+        begin = tl.maximum(begin, low)
     else:
         # As even as can be, the later shares being the smaller ones: theirs are the blocks with masks.
         many, blocks = tl.num_programs(2), high - low
@@ -136,18 +162,33 @@ def _attend(
     total = tl.zeros([rows], tl.float32)
     top = tl.full([rows], float("-inf"), tl.float32)
     gathered = tl.zeros([rows, padded], tl.float32)
-    for index in range(begin, middle):
-        total, top, gathered = _step(
-            total, top, gathered, query, keys, values, table, slots, places, sees, key_places,
-            index * step, past, count, clear, place, token, real, window, block, slot_stride, scale,
-            words, width, padded, step, sight, windowed, listed, False,
-        )  # fmt: skip
-    for index in tl.range(middle, end, num_stages=late):
-        total, top, gathered = _step(
-            total, top, gathered, query, keys, values, table, slots, places, sees, key_places,
-            index * step, past, count, clear, place, token, real, window, block, slot_stride, scale,
-            words, width, padded, step, sight, windowed, listed, True,
-        )  # fmt: skip
+    if joins:  # all shares of this tile by one program, one after the other
+        own, highest = tl.zeros([rows], tl.float32), tl.full([rows], float("-inf"), tl.float32)
+        part = tl.zeros([rows, padded], tl.float32)
+        for index in tl.range(low, high, num_stages=late):
+            own, highest, part = _step(
+                own, highest, part, query, keys, values, table, slots, places, sees, key_places,
+                index * step, past, count, clear, place, token, real, window, block, slot_stride, scale,
+                words, width, padded, step, sight, windowed, listed, True, True,
+            )  # fmt: skip
+            later = index + 1 - early * small
+            if tl.where(later <= 0, (index + 1) % small == 0, later % (share // step) == 0) | (index + 1 == high):
+                total, top, gathered = _merge(total, top, gathered, own, highest, part)
+                own, highest = tl.zeros([rows], tl.float32), tl.full([rows], float("-inf"), tl.float32)
+                part = tl.zeros([rows, padded], tl.float32)
+    else:
+        for index in range(begin, middle):
+            total, top, gathered = _step(
+                total, top, gathered, query, keys, values, table, slots, places, sees, key_places,
+                index * step, past, count, clear, place, token, real, window, block, slot_stride, scale,
+                words, width, padded, step, sight, windowed, listed, False, share > 0,
+            )  # fmt: skip
+        for index in tl.range(middle, end, num_stages=late):
+            total, top, gathered = _step(
+                total, top, gathered, query, keys, values, table, slots, places, sees, key_places,
+                index * step, past, count, clear, place, token, real, window, block, slot_stride, scale,
+                words, width, padded, step, sight, windowed, listed, True, share > 0,
+            )  # fmt: skip
 
     found = (row * tokens + token).to(tl.int64) * (kv_heads * group) + head
     start(chained)
@@ -190,6 +231,34 @@ def _join(
     tl.store(out + at * width + column, result.to(out.dtype.element_ty), mask=column < width)
 
 
+@triton.jit
+def _join_in_order(
+    parts, stats, out, number, splits,
+    width: tl.constexpr, padded: tl.constexpr, at_once: tl.constexpr, chained: tl.constexpr,
+):  # fmt: skip
+    """The same, share after share, as one program would that has them all."""
+    start(chained)
+    wait(chained)
+    at = tl.program_id(0).to(tl.int64) + tl.zeros([1], tl.int64)
+    column = tl.arange(0, padded)
+    total, top = tl.zeros([1], tl.float32), tl.full([1], float("-inf"), tl.float32)
+    gathered = tl.zeros([1, padded], tl.float32)
+    for first in range(0, splits, at_once):
+        for i in tl.static_range(at_once):  # whose reads do not wait for each other
+            there = first + i < splits
+            found = (first + i) * number.to(tl.int64) + at
+            other = tl.load(stats + 2 * found, mask=there, other=float("-inf"))
+            more = tl.load(stats + 2 * found + 1, mask=there, other=0.0)
+            inside = (column < width)[None, :] & there
+            part = tl.load(parts + found[:, None] * width + column[None, :], mask=inside, other=0.0)
+            empty = other == float("-inf")
+            more, part = tl.where(empty, 0.0, more), tl.where(empty[:, None], 0.0, part)
+            total, top, gathered = _merge(total, top, gathered, more, other, part)
+    result = gathered / tl.where(total == 0.0, 1.0, total)[:, None]
+    where = out + at[:, None] * width + column[None, :]
+    tl.store(where, result.to(out.dtype.element_ty), mask=(column < width)[None, :])
+
+
 def attention(
     queries: Tensor,
     keys: Tensor,
@@ -226,18 +295,23 @@ def attention(
             paths.stride(0), paths.stride(1), scale * math.log2(math.e),
             words=1 if rows.sees is None else rows.sees.shape[1], group=group, lines=lines,
             width=width, padded=triton.next_power_of_2(width), rows=cut.heads, step=cut.keys, whole=cut.splits == 1,
-            share=cut.share, sight=int(Visibility.FULL if listed else rows.sight), windowed=window is not None,
-            listed=listed, late=stages if cut.share else 1,
+            share=cut.share, early=cut.early, small=cut.small, sight=int(Visibility.FULL if listed else rows.sight),
+            windowed=window is not None, listed=listed, joins=cut.joins, late=stages if cut.share else 1,
             num_warps=cut.warps, num_stages=stages, chained=chain, launch_pdl=chain,
         ),
         cut.stages,
         ("attention", cut, width, queries.dtype),
     )  # fmt: skip
-    if cut.splits > 1:
+    padded = triton.next_power_of_2(width)
+    if cut.splits > 1 and cut.share:
+        _join_in_order[(n * heads,)](
+            parts, stats, out, n * heads, cut.splits,
+            width=width, padded=padded, at_once=8, num_warps=max(1, padded // 64), chained=chain, launch_pdl=chain,
+        )  # fmt: skip
+    elif cut.splits > 1:
         _join[(n * heads,)](
             parts, stats, out, n * heads, cut.splits,
-            width=width, padded=triton.next_power_of_2(width),
-            lanes=STEADY_SPLITS if cut.share else triton.next_power_of_2(cut.splits),
+            width=width, padded=padded, lanes=triton.next_power_of_2(cut.splits),
             num_warps=4, chained=chain, launch_pdl=chain,
         )  # fmt: skip
     return out

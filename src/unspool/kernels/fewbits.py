@@ -73,7 +73,10 @@ def _one(
     if gates:
         g = gated(g, tl.sum(z, 1), bias, column, width, inside, kind, has_bias, silu)
     else:
-        g = finish(g, bias, residual, column, column, inside, kind, has_bias, adds)
+        more = g
+        if adds:
+            more = tl.load(residual + column, mask=inside, other=0.0).to(tl.float32)
+        g = finish(g, bias, more, column, inside, kind, has_bias, adds)
     tl.store(out + column, g.to(out.dtype.element_ty), mask=inside)
 
 
@@ -128,7 +131,10 @@ def _few(
     if gates:
         y = gated(y, z, bias, column[None, :], width, inside[None, :], kind, has_bias, silu)
     else:
-        y = finish(y, bias, residual, spot, column[None, :], exists, kind, has_bias, adds)
+        more = y
+        if adds:
+            more = tl.load(residual + spot, mask=exists, other=0.0).to(tl.float32)
+        y = finish(y, bias, more, column[None, :], exists, kind, has_bias, adds)
     tl.store(out + spot, y.to(out.dtype.element_ty), mask=exists)
 
 

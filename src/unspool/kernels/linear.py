@@ -11,28 +11,28 @@ from .fit import fitted
 from .gate import SILU, bend, gate
 from .gate import reference as gate_reference
 from .norm import rms, rms_reference
-from .tile import LIBRARY, Tile, cut_for
+from .tile import LIBRARY, Tile, cut_for, steady_cut
 
 SMALL = 16 * 2**20  # bytes of a weight that is read in about the time a launch takes
 AHEAD = 4  # steps of a small weight to fetch while the kernel before ends
 
 
 @triton.jit
-def finish(y, bias, residual, at, column, inside, kind: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr):
+def finish(y, bias, more, column, inside, kind: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr):
     """Round y as a product with its bias is rounded, then add what it is added to."""
     if has_bias:
         y += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
     y = y.to(kind).to(tl.float32)
     if adds:
-        y += tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
+        y += more.to(tl.float32)
     return y
 
 
 @triton.jit
 def gated(g, u, bias, column, width, inside, kind: tl.constexpr, has_bias: tl.constexpr, silu: tl.constexpr):
     """act(g)·u of both halves of a product, each step rounded as if it had been written out."""
-    g = finish(g, bias, bias, column, column, inside, kind, has_bias, False)
-    u = finish(u, bias + width, bias, column, column, inside, kind, has_bias, False)
+    g = finish(g, bias, g, column, inside, kind, has_bias, False)
+    u = finish(u, bias + width, u, column, inside, kind, has_bias, False)
     return bend(g, silu).to(kind).to(tl.float32) * u
 
 
@@ -62,6 +62,9 @@ def _one(
     if gates:
         v = tl.load(other + begin, mask=here, other=0.0, eviction_policy="evict_first")
     wait(chained)
+    more = column
+    if adds and splits == 1:  # asked for now, it is there when the sums are
+        more = tl.load(residual + column, mask=inside, other=0.0)
     size = 1.0
     if normed:
         square = tl.zeros([step], tl.float32)
@@ -102,45 +105,17 @@ def _one(
         if gates:
             g = gated(g, u, bias, column, width, inside, kind, has_bias, silu)
         else:
-            g = finish(g, bias, residual, column, column, inside, kind, has_bias, adds)
+            g = finish(g, bias, more, column, inside, kind, has_bias, adds)
         tl.store(out + column, g.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _few(
-    x, weight, scale, bias, norm, residual, out, parts, n, width, depth, eps,
-    rows: tl.constexpr, block: tl.constexpr, step: tl.constexpr, splits: tl.constexpr, normed: tl.constexpr,
-    gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr, scaled: tl.constexpr,
-    turned: tl.constexpr, ahead: tl.constexpr, chained: tl.constexpr,
+def _summed(
+    source, line, other, norm, size, begin, end, lane, real, inside, kind: tl.constexpr,
+    rows: tl.constexpr, block: tl.constexpr, step: tl.constexpr, normed: tl.constexpr, gates: tl.constexpr,
+    turned: tl.constexpr,
 ):  # fmt: skip
-    """`rows` tokens at a time on tensor cores; neighbouring programs share their weights."""
-    column = tl.program_id(1) * block + tl.arange(0, block)
-    inside = column < width
-    row = tl.program_id(0) * rows + tl.arange(0, rows)
-    real = row < n
-    each = tl.cdiv(tl.cdiv(depth, step), splits) * step
-    begin = tl.program_id(2) * each
-    end = tl.minimum(begin + each, depth)
-    lane = tl.arange(0, step)
-    kind = x.dtype.element_ty
-    source = x + row[:, None] * depth + lane[None, :]
-    line = weight + column.to(tl.int64)[None, :] * depth + lane[:, None]
-    other = line + width.to(tl.int64) * depth
-    if ahead > 0:
-        # The first weights are on their way, line by line of 128 bytes, while the kernel before ends.
-        first = begin + 64 * tl.arange(0, ahead)
-        place = tl.minimum(column, width - 1).to(tl.int64)[:, None] * depth + tl.minimum(first, depth - 1)[None, :]
-        fetch(weight + place)
-        if gates:
-            fetch(weight + place + width.to(tl.int64) * depth)
-    wait(chained)
-    size = tl.zeros([rows], tl.float32)
-    if normed:
-        square = tl.zeros([rows, step], tl.float32)
-        for at in range(0, depth, step):
-            wide = tl.load(source + at, mask=real[:, None] & (at + lane < depth)[None, :], other=0.0).to(tl.float32)
-            square += wide * wide
-        size = tl.rsqrt(tl.sum(square, 1) / depth + eps)
+    """The terms of every sum from `begin` to `end`, and those of the other half of a gated product."""
     y = tl.zeros([block, rows] if turned else [rows, block], tl.float32)
     z = tl.zeros([block, rows] if turned else [rows, block], tl.float32)
     for at in range(begin, end, step):
@@ -160,6 +135,60 @@ def _few(
                 z = tl.dot(tl.trans(v), tl.trans(part), z, input_precision="ieee")
             else:
                 z = tl.dot(part, v, z, input_precision="ieee")
+    return y, z
+
+
+@triton.jit
+def _few(
+    x, weight, scale, bias, norm, residual, out, parts, n, width, depth, eps,
+    rows: tl.constexpr, block: tl.constexpr, step: tl.constexpr, splits: tl.constexpr, normed: tl.constexpr,
+    gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr, scaled: tl.constexpr,
+    chunks: tl.constexpr, turned: tl.constexpr, ahead: tl.constexpr, chained: tl.constexpr,
+):  # fmt: skip
+    """`rows` tokens at a time on tensor cores; neighbouring programs share their weights."""
+    column = tl.program_id(1) * block + tl.arange(0, block)
+    inside = column < width
+    row = tl.program_id(0) * rows + tl.arange(0, rows)
+    real = row < n
+    each = tl.cdiv(tl.cdiv(depth, step), splits * chunks) * step  # of splits or of chunks one is 1
+    begin = tl.program_id(2) * each
+    end = tl.minimum(begin + each, depth)
+    lane = tl.arange(0, step)
+    kind = x.dtype.element_ty
+    source = x + row[:, None] * depth + lane[None, :]
+    line = weight + column.to(tl.int64)[None, :] * depth + lane[:, None]
+    other = line + width.to(tl.int64) * depth
+    if ahead > 0:
+        # The first weights are on their way, line by line of 128 bytes, while the kernel before ends.
+        first = begin + 64 * tl.arange(0, ahead)
+        place = tl.minimum(column, width - 1).to(tl.int64)[:, None] * depth + tl.minimum(first, depth - 1)[None, :]
+        fetch(weight + place)
+        if gates:
+            fetch(weight + place + width.to(tl.int64) * depth)
+    wait(chained)
+    exists = real[:, None] & inside[None, :]
+    spot = row[:, None].to(tl.int64) * width + column[None, :]
+    more = spot
+    if adds and splits == 1:  # asked for now, it is there when the sums are
+        more = tl.load(residual + spot, mask=exists, other=0.0)
+    size = tl.zeros([rows], tl.float32)
+    if normed:
+        square = tl.zeros([rows, step], tl.float32)
+        for at in range(0, depth, step):
+            wide = tl.load(source + at, mask=real[:, None] & (at + lane < depth)[None, :], other=0.0).to(tl.float32)
+            square += wide * wide
+        size = tl.rsqrt(tl.sum(square, 1) / depth + eps)
+    y, z = _summed(
+        source, line, other, norm, size, begin, end, lane, real, inside, kind,
+        rows, block, step, normed, gates, turned,
+    )  # fmt: skip
+    for chunk in tl.static_range(1, chunks):  # in order, as if each had been a split
+        begin, end = chunk * each, tl.minimum((chunk + 1) * each, depth)
+        more_y, more_z = _summed(
+            source, line, other, norm, size, begin, end, lane, real, inside, kind,
+            rows, block, step, normed, gates, turned,
+        )  # fmt: skip
+        y, z = y + more_y, z + more_z
     start(chained)
     if turned:
         y, z = tl.trans(y), tl.trans(z)
@@ -167,7 +196,6 @@ def _few(
         y *= tl.load(scale + column, mask=inside, other=0.0)[None, :]
         if gates:
             z *= tl.load(scale + width + column, mask=inside, other=0.0)[None, :]
-    exists = real[:, None] & inside[None, :]
     if splits > 1:
         full = width * 2 if gates else width
         into = parts + (tl.program_id(2) * n + row)[:, None].to(tl.int64) * full + column[None, :]
@@ -175,11 +203,10 @@ def _few(
         if gates:
             tl.store(into + width, z, mask=exists)
     else:
-        spot = row[:, None].to(tl.int64) * width + column[None, :]
         if gates:
             y = gated(y, z, bias, column[None, :], width, inside[None, :], kind, has_bias, silu)
         else:
-            y = finish(y, bias, residual, spot, column[None, :], exists, kind, has_bias, adds)
+            y = finish(y, bias, more, column[None, :], exists, kind, has_bias, adds)
         tl.store(out + spot, y.to(out.dtype.element_ty), mask=exists)
 
 
@@ -207,7 +234,10 @@ def _sum(
     if gates:
         y = gated(y, z, bias, column, width, inside, kind, has_bias, silu)
     else:
-        y = finish(y, bias, residual, row * width + column, column, inside, kind, has_bias, adds)
+        more = y
+        if adds:
+            more = tl.load(residual + row * width + column, mask=inside, other=0.0).to(tl.float32)
+        y = finish(y, bias, more, column, inside, kind, has_bias, adds)
     tl.store(out + row * width + column, y.to(out.dtype.element_ty), mask=inside)
 
 
@@ -223,7 +253,7 @@ def linear(
     activation: str | None = None,
     out: Tensor | None = None,
     cut: Tile | None = None,
-    tokens: int | None = None,
+    steady: bool = False,
 ) -> Tensor:
     """y = x·Wᵀ + b for x [n, in] and W [out, in], both stored by rows; what is given beside is done in the same launch.
 
@@ -231,12 +261,12 @@ def linear(
     `norm`: x is rms(x, norm, eps) first. `residual` [n, out]: residual + y. `activation`: W is [gate, up] stacked, and
     the result act(gate)·up has half its rows. The result has x's type, or that of `out`. Every step rounds as if it
     stood alone. Where PyTorch's product is faster (always for more than 128 tokens), the rest has launches of its own.
-    `tokens` has it cut as for so many of them, whatever their number.
+    If it is to be `steady`, a token's results have the same bits in whatever number of tokens.
     Cost: W once; one launch, or two where the sum over `in` is split; no result depends on the order programs end in.
     """
     n, depth = x.shape
     width = weight.shape[0] // 2 if activation else weight.shape[0]
-    cut = cut or cut_for(width, depth, tokens or n, x.dtype, activation is not None)
+    cut = cut or (steady_cut if steady else cut_for)(width, depth, n, x.dtype, activation is not None)
     if norm is not None and not cut.norms:
         x, norm = rms(x, norm, eps), None
     if cut == LIBRARY:
@@ -264,8 +294,8 @@ def linear(
             lambda stages: _few[(triton.cdiv(n, cut.rows), columns, cut.splits)](
                 x, weight, s, b, f, r, out, parts, n, width, depth, eps,
                 rows=cut.rows, block=cut.block, step=cut.step, splits=cut.splits, normed=norm is not None, gates=gates,
-                silu=silu, has_bias=has_bias, adds=adds, scaled=scale is not None, turned=cut.turned, ahead=ahead,
-                num_warps=cut.warps, num_stages=stages, chained=chain, launch_pdl=chain,
+                silu=silu, has_bias=has_bias, adds=adds, scaled=scale is not None, chunks=cut.chunks, turned=cut.turned,
+                ahead=ahead, num_warps=cut.warps, num_stages=stages, chained=chain, launch_pdl=chain,
             ),
             cut.stages,
             ("product", cut, gates, x.dtype, weight.dtype),

@@ -1,11 +1,12 @@
 """How a product is cut into programs: by a table of measured cases, else by a rule."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 MOST_ROWS = 64  # tokens up to which streaming the weights is all that counts
 TILED_ROWS, NARROW = 128, 4096  # tokens up to which narrow products are made of such tiles, and how narrow
+PROGRAMS = 96  # that keep most of an H200's 132 processors at work
 NORM_ROWS = 16  # tokens up to which every program may norm them anew rather than have a launch of its own for it
 
 
@@ -15,6 +16,7 @@ class Tile:
 
     `rows` is 1 for one token on ordinary cores, else 16, 32 or 64 on tensor cores; `turned` there has the weights come
     first in each product, tokens second. `norms`: every program norms the tokens anew, else a launch before it does.
+    With `chunks` one program adds up a sum as so many splits would, to the last bit.
     """
 
     rows: int
@@ -25,6 +27,7 @@ class Tile:
     stages: int = 4
     norms: bool = False
     turned: bool = False
+    chunks: int = 1
 
 
 LIBRARY = Tile(rows=0, block=0, step=0)
@@ -47,7 +50,7 @@ TUNED: dict[tuple[int, int, int, bool], Tile] = {
     (576, 1536, 16, False): Tile(64, 16, 128, stages=5),
     (576, 1536, 32, False): Tile(64, 16, 128, stages=5),
     (576, 1536, 64, False): Tile(64, 16, 128, stages=5),
-    (49152, 576, 1, False): Tile(16, 64, 128, stages=5, norms=True),
+    (49152, 576, 1, False): Tile(16, 128, 64, warps=8, turned=True),
     (49152, 576, 16, False): Tile(16, 128, 64, warps=8, turned=True),
     (49152, 576, 32, False): Tile(32, 128, 64, warps=8, turned=True),
     (49152, 576, 64, False): Tile(64, 128, 64, warps=8, turned=True),
@@ -94,6 +97,25 @@ def cut_for(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) -> 
         return Tile(64, 128, 64, warps=8) if width >= 16384 else Tile(64, 64, 128, stages=5)
     splits = 4 if width < 6144 and depth >= 4096 else 1
     return Tile(rows, 64, 128, splits, turned=True)
+
+
+def steady_cut(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) -> Tile:
+    """A cut whose sums have one order, whatever n: on tensor cores, which add in order of depth, and split alike.
+
+    In float32, which they do not take, all cuts are the same one.
+    """
+    if dtype == torch.float32:
+        return Tile(MOST_ROWS, 32, 32, stages=2)
+    splits = TUNED.get((width, depth, 16, gated), LIBRARY).splits  # which suits few tokens, and then holds for all
+    if n <= (TILED_ROWS if width < NARROW else MOST_ROWS):
+        found = cut_for(width, depth, max(n, 2), dtype, gated)
+        if found.splits != splits:
+            found = replace(found, splits=1, chunks=splits)
+        return found
+    for tile in (Tile(128, 128, 64, warps=8, stages=3), Tile(64, 64, 64)):
+        if -(-n // tile.rows) * -(-width // tile.block) >= PROGRAMS:
+            return replace(tile, chunks=splits)
+    return Tile(64, 32, 128, chunks=splits)
 
 
 def cuts(width: int, depth: int, n: int, gated: bool) -> list[Tile]:

@@ -9,6 +9,8 @@ PROCESSORS = 132  # of an H200; more splits than fill them only add work
 FULL_CHIP = 4 * PROCESSORS
 MOST_SPLITS = 64
 STEADY_SPLITS = 32
+MANY_TILES = 256  # that keep all processors at work without being split
+EARLY, SMALL = 16, 1  # shares of the first keys of a text, and how many steps each of them is
 LONG = 4096  # keys of a row from which on narrow heads are read by many small programs
 
 
@@ -16,9 +18,10 @@ LONG = 4096  # keys of a row from which on narrow heads are read by many small p
 class Tiling:
     """How the work is cut: `heads` queries (tokens × heads of a group) and `keys` per step, keys in `splits` shares.
 
-    A share grows with what the row holds, unless `share` fixes it at so many keys (a multiple of `keys`). Then a
-    chain's numbers do not depend on where in a forward a token stands: drafted and plain decoding agree in every bit.
-    With `Rows.paths` this holds for trees too.
+    A share grows with what the row holds, unless `share` fixes it at so many keys (a multiple of `keys`), but for the
+    first `early` ones, which are of `small` steps. Then a chain's numbers do not depend on where in a forward a token
+    stands: drafted and plain decoding agree in every bit. With `Rows.paths` this holds for trees too. If it `joins`,
+    one program has all shares of its tile; the bits are those of many programs.
     """
 
     heads: int
@@ -27,6 +30,9 @@ class Tiling:
     warps: int = 4
     stages: int = 3
     share: int = 0
+    early: int = 0
+    small: int = 1
+    joins: bool = False
 
 
 def tiling(rows: int, tokens: int, kv_heads: int, group: int, width: int, room: int, dtype: torch.dtype) -> Tiling:
@@ -56,9 +62,20 @@ def tiling(rows: int, tokens: int, kv_heads: int, group: int, width: int, room: 
     return Tiling(heads, keys, max(1, splits), warps, stages)
 
 
-def steady(room: int, context: int, group: int, width: int) -> Tiling:
-    """A tiling whose shares depend on nothing but the longest text that a model can read."""
+def steady(room: int, context: int, group: int, width: int, tiles: int = 1, folds: bool = False) -> Tiling:
+    """A tiling whose shares depend on nothing but the longest text that a model can read.
+
+    Where there are many `tiles`, tokens times heads of keys, each program has all shares of one; if it `folds`, a tile
+    has several tokens of a text.
+    """
     keys = 32 if width > 128 else 64
-    share = keys * triton.cdiv(context, keys * STEADY_SPLITS)
-    splits = max(2, min(STEADY_SPLITS, triton.cdiv(room, share)))
-    return Tiling(max(16, triton.next_power_of_2(group)), keys, splits, stages=2, share=share)
+    first = EARLY * SMALL * keys
+    share = keys * triton.cdiv(max(context - first, keys), keys * STEADY_SPLITS)
+    splits = triton.cdiv(room, SMALL * keys) if room <= first else EARLY + triton.cdiv(room - first, share)
+    heads = max(16, triton.next_power_of_2(group))
+    fixed = {"share": share, "early": EARLY, "small": SMALL}
+    if folds:
+        return Tiling(max(64, heads), keys, 1, stages=2, joins=True, **fixed)
+    if tiles >= MANY_TILES:
+        return Tiling(heads, keys, 1, warps=2, stages=3, joins=True, **fixed)
+    return Tiling(heads, keys, max(2, splits), warps=1 if width <= 64 and tiles > PROCESSORS else 2, stages=2, **fixed)

@@ -60,8 +60,10 @@ class Loading:
     kv_cache_tokens: int | None = option(
         "--kv-cache-tokens", type=int, metavar="N", help="Tokens the cache holds for all texts together."
     )
-    batch_invariant: bool = option(
-        "--batch-invariant", is_flag=True, help="The same bits whatever is drafted or batched; slower."
+    batch_invariant: bool | None = option(
+        "--batch-invariant/--no-batch-invariant",
+        default=None,
+        help="The same bits whatever is drafted or batched; so it is on a Hopper GPU unless told.",
     )
     ranks: int = option("--ranks", type=int, default=1, metavar="N", help="Processes that share the model's heads.")
     raw: bool = option("--raw", is_flag=True, help="No chat template: continue the text as it stands.")

@@ -43,7 +43,7 @@ class HarnessModel(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the t
         device: str | None = None,
         runtime: str = "auto",
         quantization: str = "none",
-        batch_invariant: bool | int = False,
+        batch_invariant: bool | int | None = None,
         kv_cache_tokens: int | None = None,
         seed: int = 0,
         batch_size: int | str = 8,

@@ -37,7 +37,7 @@ class Fused(Llama):
     """
 
     _slots: GatherPool
-    rows: int | None = None  # tokens that every product is cut for; None for as many as it has
+    steady = False  # whether products are cut so that a token's results have the same bits in every batch
     heads_at_once: int | None = None  # that a program turns
 
     def _pool(self, room: int) -> GatherPool:
@@ -114,7 +114,7 @@ class Fused(Llama):
         if x.shape[0] not in self._logits:
             self._logits[x.shape[0]] = x.new_empty(x.shape[0], self.vocab)
         out = self._logits[x.shape[0]]
-        logits = linear(x, head.weight, norm=self.ends.norm, eps=self.shape.norm_eps, out=out, tokens=self.rows)
+        logits = linear(x, head.weight, norm=self.ends.norm, eps=self.shape.norm_eps, out=out, steady=self.steady)
         if self.shape.filling is not None:
             logits[:, self.shape.filling.mask] = float("-inf")
         return logits
@@ -166,7 +166,7 @@ class Fused(Llama):
                 eps=eps,
                 residual=residual,
                 activation=activation,
-                tokens=self.rows,
+                steady=self.steady,
             )
         if norm is not None:
             x = rms(x, norm, eps)
