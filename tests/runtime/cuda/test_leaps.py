@@ -194,6 +194,23 @@ def test_a_pace_loses_little_where_leaps_do_not_pay_and_wins_where_they_do(gain,
     assert tokens * step / took >= least
 
 
+def test_what_drafts_bring_drawn_texts_is_believed_of_the_next_ones_and_of_greedy_texts_it_is_not():
+    pace, texts = SpeculationGate(), [Text() for _ in range(4)]
+    for _ in range(3):
+        pace.took(1, False, 0.54)
+        pace.took(1, True, 0.94)
+    for text in texts[:3]:
+        pace.draws(text)
+    assert pace.pays([texts[0]])
+    while pace.pays([texts[0]]):
+        pace.speculated(texts[0], 2, 2)  # they bring nothing
+    assert not pace.pays([texts[1]])
+    assert pace.pays([texts[3]])
+    for _ in range(40):  # it is tried again, and brings more
+        pace.speculated(texts[1], 2, 8)
+    assert pace.pays([texts[2]])
+
+
 def test_a_text_that_begins_to_repeat_itself_leaps_again():
     pace, text = SpeculationGate(), Text(range(100))
     for _ in range(3):

@@ -30,7 +30,7 @@ class OnDevice(Draft):
     its weight, after the last one alone 0.5, a copy after a match of n tokens n / (n + 3); the best paths make the
     tree. Some rounds go by before the host looks, and where drafts bring less than plain steps by the device's clock,
     it steps. A runner that cannot draft for itself decodes plainly; so does this one where somebody looks at laws, or
-    where another warp than temperature shapes them.
+    where a warp that kernels do not know shapes them.
 
     Claim: SEED: sample matching on the device draws what plain decoding draws. Cost: one forward per round, nothing
     between.

@@ -62,6 +62,9 @@ class DeviceSpeculation:
     ) -> Replies:
         """Write on in speculative steps where they pay, else in plain `steps`; both are timed."""
         known, began = len(self._graphs.buckets), perf_counter()
+        for leaf, plan in zip(leaves, sampling.plans, strict=True):
+            if plan.temperature > 0:
+                self.gate.draws(leaf)
         speculated = self.gate.pays(leaves)
         replies = self._speculate(leaves, writes, sampling, turns, steps) if speculated else None
         if replies is None:
