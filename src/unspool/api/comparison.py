@@ -12,8 +12,8 @@ from ..core.errors import BadRequest
 from ..core.trace import Trace
 from ..recipes.methods import method as named
 from .diverge import Divergence, divergence, passes_of
-from .lm import LM, Prompt, several
-from .settings import Settings
+from .lm import LM
+from .settings import Prompt, Settings, several
 from .writer import Output
 
 BASELINE = "plain"
@@ -77,13 +77,15 @@ def compare(
     prompts: Sequence[Prompt],
     settings: Settings = Settings(),  # noqa: B008
     advance: Callable[[], None] = lambda: None,
+    *,
+    raw: bool = False,
 ) -> Comparison:
     """Run plain decoding and each method on each prompt, alone, from a cold cache, prompt by prompt.
 
-    The order prompt by prompt lets slow drifts of the machine hit all methods alike. `advance` is called after each
-    text. Greedy texts that differ get a verdict: near tie or bug.
+    Texts are put into the chat template unless `raw`. The order prompt by prompt lets slow drifts of the machine hit
+    all methods alike. `advance` is called after each text. Greedy texts that differ get a verdict: near tie or bug.
     """
-    listed = several(prompts)
+    listed = [lm.encode(lm.asked(prompt, raw)) for prompt in several(prompts)]
     if isinstance(methods, str) or not listed:
         raise BadRequest(
             "compare needs a list of methods and at least one prompt, as in compare(lm, ['lookup'], ['a'])"
@@ -99,7 +101,7 @@ def compare(
             if output.tokens == plain.tokens:
                 row.same += 1
             elif settings.temperature == 0:
-                found = divergence(lm.encode(prompt), output.tokens, plain.tokens, passes_of(lm.model))
+                found = divergence(prompt, output.tokens, plain.tokens, passes_of(lm.model))
                 row.parted += [] if found is None else [(number, found)]
             advance()
     return Comparison(rows, lm.price() if lm.priced else None)

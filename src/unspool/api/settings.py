@@ -1,10 +1,10 @@
-"""Settings: a request's options as users say them, turned into a warp and a stop."""
+"""What users say of a request: the prompt, with a word for all that people try as one, and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core import warp as warps
 from ..core.errors import BadRequest
@@ -13,11 +13,15 @@ from ..core.warp.forbid import BadWords, MinTokens, NoRepeatNgram
 from ..core.warp.temperature import Temperature
 from ..core.warp.warp import Same, Warp
 from ..core.warp.warp_limits import expect, real, whole
+from ..models.chat import Dialogue
 from ..rules import constrain
 
 if TYPE_CHECKING:
     from ..rules.constrain.constraint import Constraint
     from ..rules.constrain.form import Form, FormVocabulary
+
+Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]] | Dialogue
+KINDS = "a text, a list of messages {role, content}, or a list of tokens"
 
 
 @dataclass(frozen=True)
@@ -189,3 +193,45 @@ def _expect_strings(name: str, given: object) -> None:
 def _expect_token(name: str, token: int, vocabulary: FormVocabulary) -> None:
     known = f"a token of this model: 0 to {vocabulary.size - 1}"
     expect(token < vocabulary.size, f"a token of {name}", token, known, name)
+
+
+def understood(given: Any) -> str | Dialogue | tuple[int, ...]:
+    """A prompt as a text, a dialogue or tokens; refuses what is none of them, and says which call takes it."""
+    if isinstance(given, (str, Dialogue)):
+        return given
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        raise _no_prompt("the prompt is bytes; decode them first, as in data.decode('utf-8')")
+    if isinstance(given, Mapping):
+        raise _no_prompt(f"the prompt is one mapping; give {KINDS}, as in [{{'role': 'user', 'content': 'Hello'}}]")
+    if hasattr(given, "tolist"):
+        raise _no_prompt(f"the prompt is a {type(given).__name__}; give its tokens as a list: .tolist()")
+    if not isinstance(given, Sequence):
+        raise _no_prompt(f"the prompt is {given!r:.80} ({type(given).__name__}); expected {KINDS}")
+    return _listed(given)
+
+
+def several(given: Any) -> list[Any]:
+    """The prompts of a batch; refuses what is one prompt, or none."""
+    one = isinstance(given, (str, bytes, bytearray, Mapping, Dialogue))
+    if one or not isinstance(given, Iterable):
+        found = f"a {type(given).__name__}" if one else f"{given!r:.80} ({type(given).__name__})"
+        raise _no_prompt(f"the prompts of a batch are {found}; give a list of them, or one prompt to `generate`")
+    return list(given)
+
+
+def _listed(given: Sequence[Any]) -> Dialogue | tuple[int, ...]:
+    if not given:
+        raise _no_prompt("the prompt is empty: give some text to go on from")
+    if all(isinstance(part, int) and not isinstance(part, bool) for part in given):
+        return tuple(given)
+    if all(isinstance(part, Mapping) for part in given):
+        return Dialogue(given)
+    if all(isinstance(part, (str, Sequence, Dialogue)) and not isinstance(part, bytes) for part in given):
+        raise _no_prompt("the prompt is a list of prompts; `batch` answers each of them, `generate` and `stream` one")
+    odd = [part for part in given if not isinstance(part, (str, int, Mapping)) or isinstance(part, bool)]
+    about = f"{odd[0]!r:.80} ({type(odd[0]).__name__}) in it" if odd else "parts of different kinds"
+    raise _no_prompt(f"the prompt is a list with {about}; expected {KINDS}")
+
+
+def _no_prompt(why: str) -> BadRequest:
+    return BadRequest(why, param="prompt")

@@ -48,6 +48,16 @@ class Output:
     trace: Trace
     writer: Writer = field(repr=False, compare=False)
 
+    @property
+    def note(self) -> str | None:
+        """What to know of a text without any words in it, if this is one."""
+        if self.text or self.reason not in ("token", "eos") or len(self.tokens) > 1:
+            return None
+        return (
+            "the first token ended the text, so there is none. To the model what it was given seems finished: ask it "
+            "something, without raw=True (--raw) if it has a chat template, or keep it writing with min_tokens."
+        )
+
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """Every token as it arrived."""

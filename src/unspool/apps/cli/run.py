@@ -131,6 +131,8 @@ def run(
     for number, output in enumerate(outputs if not reporting.quiet else [], 1):
         which = "" if settings.n == 1 else f"sample {number}: "
         note(f"{which}[{output.reason}] {output.trace}")
+        if output.note:
+            note(f"note: {output.note}")
     return code
 
 
