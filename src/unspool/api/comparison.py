@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .. import api
 from ..core.claim import ARGMAX, LAW, SEED, Entry, Method
 from ..core.cost import Cost
 from ..core.errors import BadRequest
@@ -16,8 +17,13 @@ from ..runtime.engine.contracts import Causal
 from .diverge import Divergence, divergence, passes_of
 from .likelihood import Pair, likelihoods
 from .lm import LM
-from .settings import Prompt, Settings, several
+from .settings import Prompt, Settings, settled, several
 from .writer import Output
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .settings import Given
 
 BASELINE = "plain"
 _SAME = (SEED, LAW, ARGMAX)  # what is claimed of greedy texts: that they are plain decoding's
@@ -85,6 +91,9 @@ class Comparison:
         """The baseline."""
         return self.rows[0]
 
+    def _repr_html_(self) -> str:
+        return api.display.comparison_html(self)
+
     def record(self) -> list[dict[str, Any]]:
         """All rows as plain data."""
         return [row.record(self.plain) for row in self.rows]
@@ -98,6 +107,7 @@ def compare(
     advance: Callable[[], None] = lambda: None,
     *,
     raw: bool = False,
+    **given: Unpack[Given],
 ) -> Comparison:
     """Run plain decoding and each method on each prompt, alone, from a cold cache, prompt by prompt.
 
@@ -105,6 +115,7 @@ def compare(
     all methods alike. `advance` is called after each text. Greedy texts that differ where a claim says that they do not
     get a verdict: near tie or bug. All are scored once more, without warps, for how likely they are to the model.
     """
+    settings = settled(settings, given)
     listed = [lm.encode(lm.asked(prompt, raw)) for prompt in several(prompts)]
     if isinstance(methods, str) or not listed:
         raise BadRequest(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from .. import api, rules, runtime
@@ -23,11 +24,14 @@ from ..runtime.engine.contracts import Causal
 from ..runtime.engine.engine import Engine
 from ..runtime.engine.job import Account
 from .settings import Prompt as Prompt
-from .settings import Settings, several, understood
+from .settings import Settings, settled, several, understood
 from .writer import Event, Interrupted, Output, SearchResult, Writer, best
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack  # typing has it from Python 3.11 on
+
     from ..models.align import Alignment
+    from .settings import Given
 
 
 _LOG = logging.getLogger("unspool")
@@ -35,7 +39,7 @@ SCRATCH = 64  # slots a request may need for drafts besides its text
 SMOOTH = 0.02  # seconds between what arrives of a stream, if the model is faster than that
 
 
-@dataclass
+@dataclass(repr=False)
 class LM:
     """A model with its vocabulary.
 
@@ -56,6 +60,7 @@ class LM:
     alignments: dict[str, Alignment] = field(init=False, default_factory=dict)
     _drafts: dict[str, Causal] = field(init=False, default_factory=dict)
     _costs: dict[str, Cost] = field(init=False, default_factory=dict)
+    _lock: Lock = field(init=False, default_factory=Lock, compare=False)  # of agenerate and astream
 
     def __post_init__(self) -> None:
         if self.draft is not None:
@@ -69,13 +74,14 @@ class LM:
         method: str | Method = "plain",
         *,
         raw: bool = False,
+        **given: Unpack[Given],
     ) -> Output:
         """One text after a prompt, by the name of a method (`unspool methods`) with its options, or by a method.
 
         A text is put into the model's chat template, if it has one, as a user's message; with `raw` it is continued as
-        it stands.
+        it stands. What is given by name (`max_tokens=32, temperature=0.8`) stands above `settings`.
         """
-        output = self.batch([prompt], replace(settings, n=1), method, raw=raw)[0]
+        output = self.batch([prompt], replace(settled(settings, given), n=1), method, raw=raw)[0]
         if output.note:
             _LOG.warning(output.note)
         return output
@@ -87,9 +93,10 @@ class LM:
         method: str | Method = "plain",
         *,
         raw: bool = False,
+        **given: Unpack[Given],
     ) -> list[Output]:
         """`settings.n` texts for one prompt, which is read once."""
-        return self.batch([prompt], settings, method, raw=raw)
+        return self.batch([prompt], settled(settings, given), method, raw=raw)
 
     def batch(
         self,
@@ -98,10 +105,12 @@ class LM:
         method: str | Method = "plain",
         *,
         raw: bool = False,
+        **given: Unpack[Given],
     ) -> list[Output]:
         """Texts for many prompts in one batch, each the same as alone; `settings.n` in a row for each."""
         engine = Engine(self.models(), self.price)
-        writers = self.writers(engine, [self.asked(each, raw) for each in several(prompts)], settings, method)
+        asked = [self.asked(each, raw) for each in several(prompts)]
+        writers = self.writers(engine, asked, settled(settings, given), method)
         try:
             looked_at = [writer for writer in writers if writer.job.laws]  # which are not to pile up
             while engine.step():
@@ -121,10 +130,12 @@ class LM:
         method: str | Method = "plain",
         *,
         raw: bool = False,
+        **given: Unpack[Given],
     ) -> Generator[Event, None, Output]:
         """One text, event by event; the generator's return value is the `Output`. Closing it frees everything."""
         engine = Engine(self.models(), self.price)
-        (writer,) = self.writers(engine, [self.asked(prompt, raw)], replace(settings, n=1), method, SMOOTH)
+        one = replace(settled(settings, given), n=1)
+        (writer,) = self.writers(engine, [self.asked(prompt, raw)], one, method, SMOOTH)
         try:
             while True:
                 more = engine.step()
@@ -135,6 +146,51 @@ class LM:
             raise Interrupted([writer.broken_off(engine)]) from None
         finally:
             engine.cancel(writer.job)
+
+    def chat(
+        self,
+        messages: str | Sequence[Mapping[str, str]] | Dialogue,
+        settings: Settings = Settings(),  # noqa: B008
+        method: str | Method = "plain",
+        *,
+        system: str | None = None,
+        **given: Unpack[Given],
+    ) -> Output:
+        """The answer to a message, or to a conversation; `system` is said before. For models with a chat template."""
+        if self.vocabulary.chat_template is None:
+            raise BadRequest(f"{self.name} has no chat template; `generate` continues a text", param="messages")
+        told = self.asked(messages)
+        if system is not None and isinstance(told, list):
+            told = [{"role": "system", "content": system}, *told]
+        elif system is not None:
+            raise BadRequest("a Dialogue has its own system message; put it there", param="system")
+        return self.generate(told, settings, method, **given)
+
+    async def agenerate(
+        self,
+        prompt: Prompt,
+        settings: Settings = Settings(),  # noqa: B008
+        method: str | Method = "plain",
+        *,
+        raw: bool = False,
+        **given: Unpack[Given],
+    ) -> Output:
+        """`generate` for programs that use asyncio: forwards run in another thread, for one text at a time."""
+        return await api.awaited.generate(
+            self._lock, partial(self.generate, prompt, settings, method, raw=raw, **given)
+        )
+
+    def astream(
+        self,
+        prompt: Prompt,
+        settings: Settings = Settings(),  # noqa: B008
+        method: str | Method = "plain",
+        *,
+        raw: bool = False,
+        **given: Unpack[Given],
+    ) -> AsyncGenerator[Event, None]:
+        """`stream` for programs that use asyncio; texts that are streamed together take turns."""
+        return api.awaited.events(self._lock, self.stream(prompt, settings, method, raw=raw, **given))
 
     def asked(self, prompt: Prompt, raw: bool = False) -> Prompt:
         """The prompt as the model wants it: a text is a user's message if there is a chat template, unless `raw`."""
@@ -158,6 +214,15 @@ class LM:
         if not tokens:
             raise BadRequest("the prompt is empty: give some text to go on from", param="prompt")
         return tokens
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of some tokens; control tokens are silent."""
+        return self.vocabulary.decode(tokens)
+
+    def __repr__(self) -> str:
+        context = "" if self.model.context is None else f", {self.model.context} of context"
+        draft = "" if self.draft is None else f", draft={self.draft.name!r}"
+        return f"LM({self.name!r}, {self.model.vocab} tokens{context}{draft})"
 
     def models(self) -> dict[str, Causal]:
         """The models by the names that methods ask for."""
@@ -208,7 +273,9 @@ class LM:
                 if settings.seconds is not None and heard is not decoder:  # it tells what it has found
                     heard = rules.search.CutShort(heard)
                 job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account, logprobs)
-                writers.append(Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found))
+                writers.append(
+                    Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found, self.vocabulary.eos)
+                )
         return writers
 
     def _refuse_unknown(self, tokens: tuple[int, ...]) -> None:

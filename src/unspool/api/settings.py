@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
 
 from ..core import warp as warps
 from ..core.errors import BadRequest
@@ -21,7 +22,52 @@ if TYPE_CHECKING:
     from ..rules.constrain.form import Form, FormVocabulary
 
 Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]] | Dialogue
+_THEIRS = {
+    "max_new_tokens": "max_tokens",
+    "max_length": "max_tokens",
+    "num_return_sequences": "n",
+    "stop_strings": "stop",
+}
 KINDS = "a text, a list of messages {role, content}, or a list of tokens"
+
+
+class Given(TypedDict, total=False):
+    """What can be said of a request by keyword: the fields of `Settings`."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical: float | None
+    eta: float | None
+    epsilon: float | None
+    top_n_sigma: float | None
+    repetition_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    no_repeat_ngram_size: int
+    logit_bias: Mapping[int, float]
+    bad_words: Sequence[str]
+    constraint: Form | Constraint | None
+    min_tokens: int
+    max_tokens: int
+    stop: str | Sequence[str]
+    stop_tokens: Sequence[int]
+    ignore_eos: bool
+    seconds: float | None
+    seed: int
+    n: int
+    logprobs: int | None
+
+
+def settled(settings: Settings, given: Given) -> Settings:
+    """The settings with what is given by keyword; an unknown name is answered with the nearest known."""
+    for name in given:
+        if name not in Given.__annotations__:
+            near = _THEIRS.get(name) or next(iter(get_close_matches(name, Given.__annotations__, n=1)), None)
+            hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(Given.__annotations__)}"
+            raise BadRequest(f"{name!r} is no setting; {hint}", param=name)
+    return replace(settings, **cast(dict[str, Any], given)) if given else settings
 
 
 @dataclass(frozen=True)
@@ -64,6 +110,9 @@ class Settings:
     logprobs: int | None = None  # None: off; k: of every token, and of the k best alternatives
 
     def __post_init__(self) -> None:
+        for name in ("stop", "bad_words"):
+            if isinstance(one := getattr(self, name), str):
+                object.__setattr__(self, name, (one,))
         self.validate()
         for name in ("bad_words", "stop", "stop_tokens"):
             object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists
@@ -183,7 +232,7 @@ def _spellings(word: str, vocabulary: FormVocabulary) -> set[tuple[int, ...]]:
 
 def _expect_strings(name: str, given: object) -> None:
     listed = isinstance(given, (tuple, list)) and all(isinstance(text, str) for text in given)
-    expect(listed, name, given, f"a tuple of strings, as in {name}=('like', 'this')")
+    expect(listed, name, given, f"a string or several, as in {name}=('like', 'this')")
     for text in given if isinstance(given, (tuple, list)) else ():
         expect(text != "", f"a string of {name}", text, "at least one character")
         whole = not any("\ud800" <= x <= "\udfff" for x in text)

@@ -107,7 +107,7 @@ def test_the_default_model_ends_in_time_and_drafts_change_nothing(smollm2, tempe
     )
     assert smollm2.generate(prompt, free).reason == "length"  # else this shows nothing
     plain = smollm2.generate(prompt, short)
-    assert plain.reason == "token"
+    assert plain.reason == "eos"
     jsonschema.validate(json.loads(plain.text), SCHEMA)
     drafted = smollm2.generate(prompt, short, "forced")
     assert drafted.tokens == plain.tokens
