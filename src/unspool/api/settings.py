@@ -96,7 +96,7 @@ class Settings:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     bad_words: tuple[str, ...] = ()
 
-    constraint: Form | Constraint | None = None  # what json_schema(…), regex(…), choices(…) and such give
+    constraint: Form | Constraint | None = None  # what json_schema(…), regex(…) and such give, or a pydantic class
 
     min_tokens: int = 0  # until then no token can end the text; a stop string still does
     max_tokens: int = 256
@@ -110,6 +110,8 @@ class Settings:
     logprobs: int | None = None  # None: off; k: of every token, and of the k best alternatives
 
     def __post_init__(self) -> None:
+        if hasattr(self.constraint, "model_json_schema"):  # a class of pydantic's
+            object.__setattr__(self, "constraint", constrain.json_schema(self.constraint))
         for name in ("stop", "bad_words"):
             if isinstance(one := getattr(self, name), str):
                 object.__setattr__(self, name, (one,))

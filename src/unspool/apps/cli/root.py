@@ -128,7 +128,7 @@ def root() -> None:
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0 done, 1 failed, 2 bad request, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 failed, 2 bad request, 3 cut before it had its form, 130 interrupted."""
     prepare()
     try:
         # Without click's own handling of errors, which prints them in another form than ours.
