@@ -75,9 +75,8 @@ def python(entry: Entry) -> str:
     return (
         "import unspool\n\n"
         f'lm = unspool.load("{_target(entry)}"{draft})\n'
-        f'chat = [{{"role": "user", "content": "{PROMPT}"}}]\n'
         f"settings = unspool.Settings(max_tokens=64{heat}{form})\n"
-        f'print(lm.generate(chat, settings, method="{spec(entry)}").text)'
+        f'print(lm.generate("{PROMPT}", settings, method="{spec(entry)}").text)'
     )
 
 
@@ -100,9 +99,8 @@ def _part(entry: Entry) -> str:
         "import unspool\n"
         f"from unspool.rules.draft import {drafter}\n{given}\n\n"
         'lm = unspool.load("qwen2.5-coder-1.5b", draft=unspool.load("smollm2"))\n'
-        f'chat = [{{"role": "user", "content": "{PROMPT}"}}]\n'
         f"method = unspool.Speculate({made}, {rule})\n"
-        "print(lm.generate(chat, unspool.Settings(temperature=0.8, seed=7), method).text)"
+        f'print(lm.generate("{PROMPT}", unspool.Settings(temperature=0.8, seed=7), method).text)'
     )
 
 

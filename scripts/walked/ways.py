@@ -96,7 +96,7 @@ def twice(walk: Walk, lm: unspool.LM, ask: Callable[[], object], ended: Callable
 def cpu() -> Walk:
     """`lm.generate` on the CPU, the model loaded."""
     with watched() as walk, model() as (lm, _):
-        twice(walk, lm, lambda: lm.generate(PROMPT, SETTINGS, METHOD))
+        twice(walk, lm, lambda: lm.generate(PROMPT, SETTINGS, METHOD, raw=True))
     if not walk.in_order(STEPS):
         raise SystemExit("the steps of the picture are not those of a request any more: mend STEPS and the picture")
     return walk
@@ -126,7 +126,7 @@ def gpu() -> Walk:
 
     with watched() as walk, model() as (lm, _):
         device = unspool.LM("stand-in", standin(lm.model.vocab, 4000, 512, 4, 64), lm.vocabulary)
-        return twice(walk, device, lambda: device.generate(PROMPT, SETTINGS, METHOD))
+        return twice(walk, device, lambda: device.generate(PROMPT, SETTINGS, METHOD, raw=True))
 
 
 def capture() -> Walk:
@@ -142,7 +142,7 @@ def capture() -> Walk:
     with watched() as walk, model() as (lm, folder):
         network = Fused.load(open_checkpoint(folder), torch.float32, "cpu", 400, DenseLinear)
         device = unspool.LM("interpreted", graph_model(network, 4, 8), lm.vocabulary)
-        return twice(walk, device, lambda: device.generate(prompt, settings, METHOD))
+        return twice(walk, device, lambda: device.generate(prompt, settings, METHOD, raw=True))
 
 
 WAYS = {"cpu": cpu, "server": server, "gpu": gpu}

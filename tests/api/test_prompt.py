@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from littlemodel import chatting_model, loaded
+from littlemodel import chatting_model, little_model, loaded
 
 from unspool import Settings, compare
 from unspool.core.errors import BadRequest, ContextExceeded
@@ -87,18 +87,18 @@ def test_compare_wants_lists(lm):
 
 
 def test_what_is_one(lm):
-    text = lm.generate("ab", FEW).text
-    for prompt in ("ab", lm.encode("ab"), list(lm.encode("ab"))):
-        assert lm.generate(prompt, FEW).text == text
+    text = lm.generate("ab", FEW, raw=True).text
+    for prompt in (lm.encode("ab"), list(lm.encode("ab"))):
+        assert lm.generate(prompt, FEW).text == lm.generate(prompt, FEW, raw=True).text == text
     assert lm.generate([MESSAGE], FEW).text == lm.generate(Dialogue([MESSAGE]), FEW).text
-    assert [output.text for output in lm.batch((p for p in ["ab", "ab"]), FEW)] == [text, text]
+    assert [output.text for output in lm.batch((p for p in ["ab", "ab"]), FEW, raw=True)] == [text, text]
     assert lm.batch([], FEW) == []
 
 
 def test_a_prompt_that_is_too_long_says_what_it_is(lm):
     for prompt, name in (("a" * 5000, "prompt"), ([{"role": "user", "content": "a" * 5000}], "messages")):
         with pytest.raises(ContextExceeded, match=f"maximum context length is 4096 tokens.* in the {name}") as caught:
-            lm.generate(prompt, FEW)
+            lm.generate(prompt, FEW, raw=True)
         assert caught.value.param == name
 
 
@@ -112,3 +112,29 @@ def test_a_prompt_that_cannot_fit_is_refused_before_it_is_read(lm, monkeypatch):
     for prompt in ("a" * 20_000, [{"role": "user", "content": "a" * 20_000}]):
         with pytest.raises(ContextExceeded, match=r"you requested at least 50\d\d tokens in the"):
             lm.generate(prompt, FEW)
+
+
+def test_a_text_is_a_message_where_there_is_a_chat_template(lm, tmp_path):
+    """In Python as on the command line."""
+    asked, stands = lm.encode([MESSAGE]), lm.encode("Hello")
+    assert asked != stands
+    for call in (lm.generate, lambda *a, **k: lm.samples(*a, **k)[0], lambda p, *a, **k: lm.batch([p], *a, **k)[0]):
+        assert call("Hello", FEW).trace.prompt == len(asked)
+        assert call("Hello", FEW, raw=True).trace.prompt == len(stands)
+    streamed = "".join(event.text for event in lm.stream("Hello", FEW))
+    assert streamed == lm.generate([MESSAGE], FEW).text
+    (row, *_) = compare(lm, ["lookup"], ["Hello"], FEW).rows
+    assert row.outputs[0].trace.prompt == len(asked)
+    (row, *_) = compare(lm, ["lookup"], ["Hello"], FEW, raw=True).rows
+    assert row.outputs[0].trace.prompt == len(stands)
+    with loaded(little_model(tmp_path / "plain")) as bare:  # which has no template
+        assert bare.generate("Hello", FEW).trace.prompt == len(bare.encode("Hello"))
+
+
+def test_a_text_that_ends_at_once_is_explained(lm, caplog):
+    (end, *_) = lm.vocabulary.eos
+    output = lm.generate("Hello", Settings(max_tokens=3, logit_bias={end: 1000.0}))
+    assert output.text == ""
+    assert "the first token ended the text" in str(output.note)
+    assert output.note in caplog.text
+    assert lm.generate("Hello", FEW).note is None

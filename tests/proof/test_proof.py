@@ -370,6 +370,15 @@ def test_a_failed_seed_shows_the_two_texts_of_one_branch_and_can_be_replayed():
     assert mine.split("writes ")[1] in proof.counterexample
     assert plain.split("writes ")[1] in proof.counterexample
     assert "PICK at position" in told
+    assert "drafted:" in told
+    assert "stood; then comes" in told
+    assert "where yes had probability" in told
+    assert "with the same random numbers" in proof.counterexample
+    assert "they part at token" in proof.counterexample
+    assert "plain decoding, PICK at position" in proof.counterexample
+    rows = [line.split() for line in proof.counterexample.splitlines() if " truth " in line]
+    assert all(row[row.index("got") + 1] != row[row.index("truth") + 1] for row in rows)  # no equal ones
+    assert rows or "the law is kept" in proof.counterexample
 
 
 def test_a_counterexample_is_replayed_on_the_command_line(tmp_path, capsys):
@@ -385,7 +394,10 @@ def test_a_counterexample_is_replayed_on_the_command_line(tmp_path, capsys):
     told = capsys.readouterr().out
     assert "the method writes" in told
     assert "plain decoding writes" in told
-    assert "what chance said" in told
+    assert "drafted:" in told
+    assert "stood; then comes" in told
+    assert run("prove", f"{rule}:mine", "--claim", "seed", "--quick", "--replay") == 1
+    assert told.strip() in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,15 @@ import re
 import subprocess
 import sys
 from pkgutil import resolve_name
+from typing import get_args
 
+import click
 import pytest
 from repository import ROOT
 
 import unspool
+from unspool.apps.cli.root import root
+from unspool.core.asks import Ask
 from unspool.core.option import options, products
 from unspool.proof import prove
 
@@ -111,3 +115,26 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         if not target.startswith("http"):
             assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_page_on_own_methods_has_every_ask():
+    """The interface is told whole: what the engine answers, and how many asks there are."""
+    asks = {kind.__name__ for kind in get_args(Ask)}
+    page = (ROOT / "docs/own-method.md").read_text()
+    assert {name for name in re.findall(r"^\| `(\w+)\(", page, re.MULTILINE) if name[0].isupper()} == asks
+    assert {8: "Eight"}[len(asks)] + " asks are the whole interface" in page
+
+
+def test_the_quick_start_says_which_commands_have_json():
+    page = " ".join((ROOT / "docs/start.md").read_text().split())
+    told = re.search(r"Commands that end in a result take `--json`: (.*?)\. `chat`, `serve` and `train`", page)
+    assert told is not None
+    context = click.Context(root)
+    named = re.findall(r"`([\w-]+)`", told[1])
+    assert sorted([*named, "chat", "serve", "train"]) == sorted(root.list_commands(context))
+    for name in named:
+        command = root.get_command(context, name)
+        parts = command.commands.values() if isinstance(command, click.Group) else [command]
+        for part in parts:
+            flags = {flag for parameter in part.params for flag in parameter.opts}
+            assert "--json" in flags, (name, part.name)

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import comparison as comparison, drafting as drafting, loader as loader, memory_plan as memory_plan
+    from . import awaited as awaited, display as display
+    from . import (
+        by_transformers as by_transformers,
+        comparison as comparison,
+        drafting as drafting,
+        loader as loader,
+        memory_plan as memory_plan,
+    )
     from . import origin as origin, picture as picture, profile as profile, self_draft as self_draft
     from . import settings as settings, writer as writer
 

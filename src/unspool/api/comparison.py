@@ -1,22 +1,32 @@
-"""Methods side by side on the same prompts in one run: speed, acceptance, and whether the text stayed the same."""
+"""Methods side by side on the same prompts in one run: speed, acceptance, and how far texts are from plain ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..core.claim import Method
+from .. import api
+from ..core.claim import ARGMAX, LAW, SEED, Entry, Method
 from ..core.cost import Cost
 from ..core.errors import BadRequest
 from ..core.trace import Trace
-from ..recipes.methods import method as named
+from ..recipes.methods import method, named
+from ..recipes.names import parted
+from ..runtime.engine.contracts import Causal
 from .diverge import Divergence, divergence, passes_of
-from .lm import LM, Prompt, several
-from .settings import Settings
+from .likelihood import Pair, likelihoods
+from .lm import LM
+from .settings import Prompt, Settings, settled, several
 from .writer import Output
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .settings import Given
+
 BASELINE = "plain"
+_SAME = (SEED, LAW, ARGMAX)  # what is claimed of greedy texts: that they are plain decoding's
 
 
 @dataclass
@@ -27,6 +37,19 @@ class MethodRow:
     outputs: list[Output] = field(default_factory=list)
     same: int = 0
     parted: list[tuple[int, Divergence]] = field(default_factory=list)  # (prompt, where)
+    entry: Entry | None = None  # what is registered of the method; nothing of one that is given as an object
+    nats: float | None = None  # -log p of all texts under the model's own law, where it reads from left to right
+
+    @property
+    def keeps_text(self) -> bool:
+        """Whether the method claims to write plain decoding's greedy text."""
+        known = self.entry
+        return known is not None and known.claim in _SAME and known.about is None and known.shaped
+
+    @property
+    def nats_per_token(self) -> float | None:
+        """How unlikely the texts are to the model itself, per token: plain decoding's figure is the one to reach."""
+        return None if self.nats is None or not self.total.tokens else self.nats / self.total.tokens
 
     @property
     def total(self) -> Trace:
@@ -42,8 +65,10 @@ class MethodRow:
         total, base = self.total, plain.total
         return {
             "method": self.method,
+            "claim": None if self.entry is None else self.entry.claim.name,
             "speed_up": self.speed_up(plain),
             "break_even_tokens_per_round": total.break_even(base.seconds_total / base.tokens) if base.tokens else None,
+            "nats_per_token": self.nats_per_token,
             "same_text": self.same,
             "prompts": len(self.outputs),
             "divergences": [
@@ -66,6 +91,9 @@ class Comparison:
         """The baseline."""
         return self.rows[0]
 
+    def _repr_html_(self) -> str:
+        return api.display.comparison_html(self)
+
     def record(self) -> list[dict[str, Any]]:
         """All rows as plain data."""
         return [row.record(self.plain) for row in self.rows]
@@ -73,36 +101,60 @@ class Comparison:
 
 def compare(
     lm: LM,
-    methods: Sequence[str],
+    methods: Sequence[str | Method],
     prompts: Sequence[Prompt],
     settings: Settings = Settings(),  # noqa: B008
     advance: Callable[[], None] = lambda: None,
+    *,
+    raw: bool = False,
+    **given: Unpack[Given],
 ) -> Comparison:
     """Run plain decoding and each method on each prompt, alone, from a cold cache, prompt by prompt.
 
-    The order prompt by prompt lets slow drifts of the machine hit all methods alike. `advance` is called after each
-    text. Greedy texts that differ get a verdict: near tie or bug.
+    Texts are put into the chat template unless `raw`. The order prompt by prompt lets slow drifts of the machine hit
+    all methods alike. `advance` is called after each text. Greedy texts that differ where a claim says that they do not
+    get a verdict: near tie or bug. All are scored once more, without warps, for how likely they are to the model.
     """
-    listed = several(prompts)
+    settings = settled(settings, given)
+    listed = [lm.encode(lm.asked(prompt, raw)) for prompt in several(prompts)]
     if isinstance(methods, str) or not listed:
         raise BadRequest(
             "compare needs a list of methods and at least one prompt, as in compare(lm, ['lookup'], ['a'])"
         )
-    built: dict[str, Method] = {BASELINE: named(BASELINE), **{spec: named(spec) for spec in methods}}
-    rows = [MethodRow(name) for name in built]
-    _generate(lm, listed[0], replace(settings, max_tokens=4), built[BASELINE])  # the first forward pays for set-up
+    specs = [BASELINE, *(spec for spec in methods if spec != BASELINE)]
+    rows = [MethodRow(_called(spec), entry=_entry(spec)) for spec in specs]
+    built = [method(spec) for spec in specs]
+    _generate(lm, listed[0], replace(settings, max_tokens=4), built[0])  # the first forward pays for set-up
     for number, prompt in enumerate(listed):
-        for row, method in zip(rows, built.values(), strict=True):
-            output = _generate(lm, prompt, settings, method)
+        for row, one in zip(rows, built, strict=True):
+            output = _generate(lm, prompt, settings, one)
             row.outputs.append(output)
+            _score(row, lm, prompt)
             plain = rows[0].outputs[number]
             if output.tokens == plain.tokens:
                 row.same += 1
-            elif settings.temperature == 0:
-                found = divergence(lm.encode(prompt), output.tokens, plain.tokens, passes_of(lm.model))
+            elif settings.temperature == 0 and row.keeps_text:
+                found = divergence(prompt, output.tokens, plain.tokens, passes_of(lm.model))
                 row.parted += [] if found is None else [(number, found)]
             advance()
     return Comparison(rows, lm.price() if lm.priced else None)
+
+
+def _called(spec: str | Method) -> str:
+    """A method as a row of a table names it."""
+    return spec if isinstance(spec, str) else getattr(spec, "__name__", type(spec).__name__)
+
+
+def _entry(spec: str | Method) -> Entry | None:
+    return named(parted(spec)[0]) if isinstance(spec, str) else None
+
+
+def _score(row: MethodRow, lm: LM, prompt: tuple[int, ...]) -> None:
+    """Add to a row how unlikely its last text is to the model."""
+    tokens = row.outputs[-1].tokens
+    if tokens and isinstance(lm.model, Causal):
+        (found,) = likelihoods(lm.model, [Pair(prompt, tokens)])
+        row.nats = (row.nats or 0.0) - found.logprob
 
 
 def _generate(lm: LM, prompt: Prompt, settings: Settings, method: Method) -> Output:

@@ -1,12 +1,14 @@
-"""A loaded language model: text in, text out, by any method; and a word for all that people try as a prompt."""
+"""A loaded language model: text in, text out, by any method."""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from threading import Lock
+from typing import TYPE_CHECKING
 
 from .. import api, rules, runtime
 from ..core.asks import TARGET
@@ -21,66 +23,28 @@ from ..recipes.methods import fitted
 from ..runtime.engine.contracts import Causal
 from ..runtime.engine.engine import Engine
 from ..runtime.engine.job import Account
-from .settings import Settings
+from .settings import Prompt as Prompt
+from .settings import Settings, settled, several, understood
 from .writer import Event, Interrupted, Output, SearchResult, Writer, best
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack  # typing has it from Python 3.11 on
+
     from ..models.align import Alignment
+    from .settings import Given
 
 
-Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]] | Dialogue
-KINDS = "a text, a list of messages {role, content}, or a list of tokens"
+_LOG = logging.getLogger("unspool")
 SCRATCH = 64  # slots a request may need for drafts besides its text
 SMOOTH = 0.02  # seconds between what arrives of a stream, if the model is faster than that
 
 
-def understood(given: Any) -> str | Dialogue | tuple[int, ...]:
-    """A prompt as a text, a dialogue or tokens; refuses what is none of them, and says which call takes it."""
-    if isinstance(given, (str, Dialogue)):
-        return given
-    if isinstance(given, (bytes, bytearray, memoryview)):
-        raise _refused("the prompt is bytes; decode them first, as in data.decode('utf-8')")
-    if isinstance(given, Mapping):
-        raise _refused(f"the prompt is one mapping; give {KINDS}, as in [{{'role': 'user', 'content': 'Hello'}}]")
-    if hasattr(given, "tolist"):
-        raise _refused(f"the prompt is a {type(given).__name__}; give its tokens as a list: .tolist()")
-    if not isinstance(given, Sequence):
-        raise _refused(f"the prompt is {given!r:.80} ({type(given).__name__}); expected {KINDS}")
-    return _listed(given)
-
-
-def several(given: Any) -> list[Any]:
-    """The prompts of a batch; refuses what is one prompt, or none."""
-    one = isinstance(given, (str, bytes, bytearray, Mapping, Dialogue))
-    if one or not isinstance(given, Iterable):
-        found = f"a {type(given).__name__}" if one else f"{given!r:.80} ({type(given).__name__})"
-        raise _refused(f"the prompts of a batch are {found}; give a list of them, or one prompt to `generate`")
-    return list(given)
-
-
-def _listed(given: Sequence[Any]) -> Dialogue | tuple[int, ...]:
-    if not given:
-        raise _refused("the prompt is empty: give some text to go on from")
-    if all(isinstance(part, int) and not isinstance(part, bool) for part in given):
-        return tuple(given)
-    if all(isinstance(part, Mapping) for part in given):
-        return Dialogue(given)
-    if all(isinstance(part, (str, Sequence, Dialogue)) and not isinstance(part, bytes) for part in given):
-        raise _refused("the prompt is a list of prompts; `batch` answers each of them, `generate` and `stream` one")
-    odd = [part for part in given if not isinstance(part, (str, int, Mapping)) or isinstance(part, bool)]
-    about = f"{odd[0]!r:.80} ({type(odd[0]).__name__}) in it" if odd else "parts of different kinds"
-    raise _refused(f"the prompt is a list with {about}; expected {KINDS}")
-
-
-def _refused(why: str) -> BadRequest:
-    return BadRequest(why, param="prompt")
-
-
-@dataclass
+@dataclass(repr=False)
 class LM:
     """A model with its vocabulary.
 
-    A prompt is a text, a list of messages {role, content} for the chat template (with tools: a `Dialogue`), or tokens.
+    A prompt is a text, which is a user's message where the model has a chat template, a list of messages
+    {role, content} for that template (with tools: a `Dialogue`), or tokens.
     `draft` is another model for methods that ask one; the draft's own draft is what cascades call the small model.
     Where tokens differ, drafts are made of those that both have, or by their strings if those are too few:
     `alignments` tells which, by the names of the models. `key` names model and machine for what is measured once and
@@ -96,29 +60,57 @@ class LM:
     alignments: dict[str, Alignment] = field(init=False, default_factory=dict)
     _drafts: dict[str, Causal] = field(init=False, default_factory=dict)
     _costs: dict[str, Cost] = field(init=False, default_factory=dict)
+    _lock: Lock = field(init=False, default_factory=Lock, compare=False)  # of agenerate and astream
 
     def __post_init__(self) -> None:
         if self.draft is not None:
             self.alignments = api.drafting.alignments_of(self)
             self._drafts = api.drafting.drafts_of(self)
 
-    def generate(self, prompt: Prompt, settings: Settings = Settings(), method: str | Method = "plain") -> Output:  # noqa: B008
-        """One text after a prompt, by the name of a method (`unspool methods`) with its options, or by a method."""
-        return self.batch([prompt], replace(settings, n=1), method)[0]
+    def generate(
+        self,
+        prompt: Prompt,
+        settings: Settings = Settings(),  # noqa: B008
+        method: str | Method = "plain",
+        *,
+        raw: bool = False,
+        **given: Unpack[Given],
+    ) -> Output:
+        """One text after a prompt, by the name of a method (`unspool methods`) with its options, or by a method.
 
-    def samples(self, prompt: Prompt, settings: Settings = Settings(), method: str | Method = "plain") -> list[Output]:  # noqa: B008
+        A text is put into the model's chat template, if it has one, as a user's message; with `raw` it is continued as
+        it stands. What is given by name (`max_tokens=32, temperature=0.8`) stands above `settings`.
+        """
+        output = self.batch([prompt], replace(settled(settings, given), n=1), method, raw=raw)[0]
+        if output.note:
+            _LOG.warning(output.note)
+        return output
+
+    def samples(
+        self,
+        prompt: Prompt,
+        settings: Settings = Settings(),  # noqa: B008
+        method: str | Method = "plain",
+        *,
+        raw: bool = False,
+        **given: Unpack[Given],
+    ) -> list[Output]:
         """`settings.n` texts for one prompt, which is read once."""
-        return self.batch([prompt], settings, method)
+        return self.batch([prompt], settled(settings, given), method, raw=raw)
 
     def batch(
         self,
         prompts: Sequence[Prompt],
         settings: Settings = Settings(),  # noqa: B008
         method: str | Method = "plain",
+        *,
+        raw: bool = False,
+        **given: Unpack[Given],
     ) -> list[Output]:
         """Texts for many prompts in one batch, each the same as alone; `settings.n` in a row for each."""
         engine = Engine(self.models(), self.price)
-        writers = self.writers(engine, prompts, settings, method)
+        asked = [self.asked(each, raw) for each in several(prompts)]
+        writers = self.writers(engine, asked, settled(settings, given), method)
         try:
             looked_at = [writer for writer in writers if writer.job.laws]  # which are not to pile up
             while engine.step():
@@ -136,10 +128,14 @@ class LM:
         prompt: Prompt,
         settings: Settings = Settings(),  # noqa: B008
         method: str | Method = "plain",
+        *,
+        raw: bool = False,
+        **given: Unpack[Given],
     ) -> Generator[Event, None, Output]:
         """One text, event by event; the generator's return value is the `Output`. Closing it frees everything."""
         engine = Engine(self.models(), self.price)
-        (writer,) = self.writers(engine, [prompt], replace(settings, n=1), method, SMOOTH)
+        one = replace(settled(settings, given), n=1)
+        (writer,) = self.writers(engine, [self.asked(prompt, raw)], one, method, SMOOTH)
         try:
             while True:
                 more = engine.step()
@@ -151,8 +147,61 @@ class LM:
         finally:
             engine.cancel(writer.job)
 
+    def chat(
+        self,
+        messages: str | Sequence[Mapping[str, str]] | Dialogue,
+        settings: Settings = Settings(),  # noqa: B008
+        method: str | Method = "plain",
+        *,
+        system: str | None = None,
+        **given: Unpack[Given],
+    ) -> Output:
+        """The answer to a message, or to a conversation; `system` is said before. For models with a chat template."""
+        if self.vocabulary.chat_template is None:
+            raise BadRequest(f"{self.name} has no chat template; `generate` continues a text", param="messages")
+        told = self.asked(messages)
+        if system is not None and isinstance(told, list):
+            told = [{"role": "system", "content": system}, *told]
+        elif system is not None:
+            raise BadRequest("a Dialogue has its own system message; put it there", param="system")
+        return self.generate(told, settings, method, **given)
+
+    async def agenerate(
+        self,
+        prompt: Prompt,
+        settings: Settings = Settings(),  # noqa: B008
+        method: str | Method = "plain",
+        *,
+        raw: bool = False,
+        **given: Unpack[Given],
+    ) -> Output:
+        """`generate` for programs that use asyncio: forwards run in another thread, for one text at a time."""
+        return await api.awaited.generate(
+            self._lock, partial(self.generate, prompt, settings, method, raw=raw, **given)
+        )
+
+    def astream(
+        self,
+        prompt: Prompt,
+        settings: Settings = Settings(),  # noqa: B008
+        method: str | Method = "plain",
+        *,
+        raw: bool = False,
+        **given: Unpack[Given],
+    ) -> AsyncGenerator[Event, None]:
+        """`stream` for programs that use asyncio; texts that are streamed together take turns."""
+        return api.awaited.events(self._lock, self.stream(prompt, settings, method, raw=raw, **given))
+
+    def asked(self, prompt: Prompt, raw: bool = False) -> Prompt:
+        """The prompt as the model wants it: a text is a user's message if there is a chat template, unless `raw`."""
+        if raw or not isinstance(prompt, str) or self.vocabulary.chat_template is None:
+            return prompt
+        if not prompt:
+            raise BadRequest("the prompt is empty: give some text to go on from", param="prompt")
+        return [{"role": "user", "content": prompt}]
+
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
-        """The tokens of a prompt."""
+        """The tokens of a prompt; of a text, those of the text as it stands (`asked` puts it into the template)."""
         match understood(prompt):
             case str(text):
                 self._refuse_far_too_long(text, "prompt")
@@ -165,6 +214,15 @@ class LM:
         if not tokens:
             raise BadRequest("the prompt is empty: give some text to go on from", param="prompt")
         return tokens
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of some tokens; control tokens are silent."""
+        return self.vocabulary.decode(tokens)
+
+    def __repr__(self) -> str:
+        context = "" if self.model.context is None else f", {self.model.context} of context"
+        draft = "" if self.draft is None else f", draft={self.draft.name!r}"
+        return f"LM({self.name!r}, {self.model.vocab} tokens{context}{draft})"
 
     def models(self) -> dict[str, Causal]:
         """The models by the names that methods ask for."""
@@ -192,7 +250,7 @@ class LM:
         patience: float = math.inf,
         account: Account | None = None,
     ) -> list[Writer]:
-        """Queue texts in an engine that somebody else steps: `settings.n` in a row for each prompt.
+        """Queue texts in an engine that somebody else steps: `settings.n` in a row for each prompt, as it stands.
 
         `patience` is after how many seconds somebody wants to see what was written, `account` whose texts they are.
         """
@@ -215,7 +273,9 @@ class LM:
                 if settings.seconds is not None and heard is not decoder:  # it tells what it has found
                     heard = rules.search.CutShort(heard)
                 job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account, logprobs)
-                writers.append(Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found))
+                writers.append(
+                    Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found, self.vocabulary.eos)
+                )
         return writers
 
     def _refuse_unknown(self, tokens: tuple[int, ...]) -> None:

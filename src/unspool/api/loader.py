@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import platform
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import api
 from .. import runtime as runtimes
-from ..core.errors import BadRequest
+from ..core.errors import BadRequest, NotNative
 from ..core.version import VERSION
 from ..core.warp.warp_limits import expect, whole
 from ..models.address import heads_of, is_hub_id, path
 from ..models.weights import Checkpoint, open_checkpoint
 from ..runtime.cache.cached_model import CachedModel
-from ..runtime.engine.contracts import Causal
 from ..runtime.network.linear import DenseLinear, MakeLinear, dense, fastest
 from ..runtime.network.llama import Llama, usual_room
 from ..runtime.network.quantised import WHOLE, rounded
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..runtime.diffusion.full_diffusion import FullDiffusionModel
     from ..runtime.parallel.ranks import ParallelNetwork  # which loads torch.distributed
 
+_LOG = logging.getLogger("unspool")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 FUSED = (torch.bfloat16, torch.float16)  # what the kernels are made for; float32 stays with PyTorch's own
 NATIVE, TRANSFORMERS = "native", "transformers"
@@ -38,7 +39,8 @@ HOPPER = 9, 0  # the compute capability of an H100 and H200
 
 
 def load(
-    name: str | Path = "smollm2",
+    name: str | Path | torch.nn.Module = "smollm2",
+    tokenizer: Any = None,
     *,
     dtype: str = "auto",
     quantization: str | None = None,
@@ -53,8 +55,11 @@ def load(
 ) -> LM:
     """A language model from the catalogue, a .gguf file, a folder of safetensors, or the Hub (org/name@revision).
 
+    A causal model that transformers has loaded can be given itself, with its `tokenizer`; it keeps its dtype and device
+    unless they are named.
     `dtype` is fp32, bf16 or fp16; auto is fp32 on the CPU and bf16 on a GPU; fast is what this CPU is faster in.
-    `runtime` is native or transformers; auto is transformers for Hub ids and native for the rest.
+    `runtime` is native or transformers; auto is transformers for Hub ids and for what native does not know, and native
+    for the rest.
     `kv_cache_tokens` is how many tokens the cache holds for all texts; unless told, as many as `longest` texts of the
     model's context have, of which 8,192 tokens each count at most.
     `quantization` is none, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a weight.
@@ -73,7 +78,16 @@ def load(
     drafts = draft is None or isinstance(draft, (LM, str, Path))
     expect(drafts, "draft", draft, "a loaded model, the name of one, layers:N, or None")
     expect(heads is None or isinstance(heads, (str, Path)), "heads", heads, "the path of a file of heads, or None")
-    lm = _alone(name, dtype, rounding, device, runtime, room, longest, batch_invariant, ranks)
+    if isinstance(name, torch.nn.Module):
+        only = {"quantization": rounding == WHOLE, "batch_invariant": batch_invariant is False, "ranks": ranks == 1}
+        if lost := [option for option, absent in only.items() if not absent]:
+            raise BadRequest(
+                f"{lost[0]} needs a model that is loaded by its name; this one was loaded by transformers."
+            )
+        lm = api.by_transformers.given(name, tokenizer, dtype, device, room, longest)
+    else:
+        expect(tokenizer is None, "tokenizer", tokenizer, "None: it goes with a loaded model, a name brings its own")
+        lm = _alone(name, dtype, rounding, device, runtime, room, longest, batch_invariant, ranks)
     _attach_heads(lm, heads)
     if isinstance(draft, str) and api.self_draft.is_shortcut(draft):
         draft = api.self_draft.shortcut(lm, draft)
@@ -109,14 +123,20 @@ def _alone(
             raise BadRequest(
                 f"quantization={quantization!r} needs the native runtime; transformers has its own ways to round."
             )
-        source = str(path(str(name)))
-        if source.endswith(".safetensors"):
-            raise BadRequest(f"{name} is read by the native runtime alone; transformers opens folders and .gguf files.")
-        model: Causal = runtimes.hf.load.load_hf(source, kind, where, room, PREFIX_CACHE, longest)
-        words = runtimes.hf.load.hf_vocabulary(source, model.vocab)
-        return LM(str(name), model, words, key=_key(source, kind, where, TRANSFORMERS))
+        return api.by_transformers.named(name, kind, where, room, longest)
     file = path(str(name))
-    checkpoint = open_checkpoint(file)
+    try:
+        checkpoint = open_checkpoint(file)
+    except NotNative as why:
+        if runtime == NATIVE or rows is not None or quantization != WHOLE or file.suffix == ".safetensors":
+            raise
+        lm = api.by_transformers.named(name, kind, where, room, longest)
+        _LOG.warning(
+            "note: transformers runs this model. %s%s",
+            str(why).partition(" Use the tr")[0],
+            api.by_transformers.cost(lm.model),
+        )
+        return lm
     room = room or longest * usual_room(checkpoint.shape)
     vocab = checkpoint.shape.vocab
     make = rounded(quantization, dense, vocab)
@@ -135,7 +155,7 @@ def _alone(
         )
         _check_fixed(model)
     shapes = "free" if rows is None and steady is None else "fixed"
-    key = _key(file, kind, where, f"{NATIVE}, {shapes} shapes, {quantization} weights")
+    key = key_of(file, kind, where, f"{NATIVE}, {shapes} shapes, {quantization} weights")
     return LM(str(name), model, checkpoint.vocabulary(), key=key)
 
 
@@ -173,7 +193,7 @@ def _on_ranks(
     checkpoint = open_checkpoint(file)
     room = room or longest * usual_room(checkpoint.shape)
     model = _model(runtimes.parallel.ranks.ranked(file, checkpoint, dtype, device, room, ranks))
-    return LM(str(name), model, checkpoint.vocabulary(), key=_key(file, dtype, device, f"{NATIVE}, {ranks} ranks"))
+    return LM(str(name), model, checkpoint.vocabulary(), key=key_of(file, dtype, device, f"{NATIVE}, {ranks} ranks"))
 
 
 def _padded(
@@ -205,7 +225,7 @@ def _model(made: Llama | ParallelNetwork) -> CachedModel | FullDiffusionModel:
     return runtimes.diffusion.block_diffusion.BlockDiffusionModel(made, filling, PREFIX_CACHE)
 
 
-def _key(source: str | Path, dtype: torch.dtype, device: str, runtime: str) -> str:
+def key_of(source: str | Path, dtype: torch.dtype, device: str, runtime: str) -> str:
     """What the time of a forward depends on."""
     chip = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor() or device
     threads, version = torch.get_num_threads(), VERSION

@@ -111,8 +111,9 @@ def origins(events: Sequence[Event], trees: Mapping[int, Tree], prompt: int) -> 
 def trace(lm: LM, prompt: Prompt, settings: Settings, method: str | Method) -> tuple[Output, list[Origin]]:
     """A text, and where each of its tokens came from."""
     watch = DraftWatcher()
-    output = lm.generate(prompt, settings, watch.over(fitted(method, lm.vocabulary)))
-    return output, origins(output.events, watch.trees, len(lm.encode(prompt)))
+    tokens = lm.encode(prompt)
+    output = lm.generate(tokens, settings, watch.over(fitted(method, lm.vocabulary)))
+    return output, origins(output.events, watch.trees, len(tokens))
 
 
 def _levels(tree: Tree) -> dict[int, tuple[int, ...]]:

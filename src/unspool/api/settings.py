@@ -1,10 +1,11 @@
-"""Settings: a request's options as users say them, turned into a warp and a stop."""
+"""What users say of a request: the prompt, with a word for all that people try as one, and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
 
 from ..core import warp as warps
 from ..core.errors import BadRequest
@@ -13,11 +14,60 @@ from ..core.warp.forbid import BadWords, MinTokens, NoRepeatNgram
 from ..core.warp.temperature import Temperature
 from ..core.warp.warp import Same, Warp
 from ..core.warp.warp_limits import expect, real, whole
+from ..models.chat import Dialogue
 from ..rules import constrain
 
 if TYPE_CHECKING:
     from ..rules.constrain.constraint import Constraint
     from ..rules.constrain.form import Form, FormVocabulary
+
+Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]] | Dialogue
+_THEIRS = {
+    "max_new_tokens": "max_tokens",
+    "max_length": "max_tokens",
+    "num_return_sequences": "n",
+    "stop_strings": "stop",
+}
+KINDS = "a text, a list of messages {role, content}, or a list of tokens"
+
+
+class Given(TypedDict, total=False):
+    """What can be said of a request by keyword: the fields of `Settings`."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical: float | None
+    eta: float | None
+    epsilon: float | None
+    top_n_sigma: float | None
+    repetition_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    no_repeat_ngram_size: int
+    logit_bias: Mapping[int, float]
+    bad_words: Sequence[str]
+    constraint: Form | Constraint | None
+    min_tokens: int
+    max_tokens: int
+    stop: str | Sequence[str]
+    stop_tokens: Sequence[int]
+    ignore_eos: bool
+    seconds: float | None
+    seed: int
+    n: int
+    logprobs: int | None
+
+
+def settled(settings: Settings, given: Given) -> Settings:
+    """The settings with what is given by keyword; an unknown name is answered with the nearest known."""
+    for name in given:
+        if name not in Given.__annotations__:
+            near = _THEIRS.get(name) or next(iter(get_close_matches(name, Given.__annotations__, n=1)), None)
+            hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(Given.__annotations__)}"
+            raise BadRequest(f"{name!r} is no setting; {hint}", param=name)
+    return replace(settings, **cast(dict[str, Any], given)) if given else settings
 
 
 @dataclass(frozen=True)
@@ -46,7 +96,7 @@ class Settings:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     bad_words: tuple[str, ...] = ()
 
-    constraint: Form | Constraint | None = None  # what json_schema(…), regex(…), choices(…) and such give
+    constraint: Form | Constraint | None = None  # what json_schema(…), regex(…) and such give, or a pydantic class
 
     min_tokens: int = 0  # until then no token can end the text; a stop string still does
     max_tokens: int = 256
@@ -60,6 +110,11 @@ class Settings:
     logprobs: int | None = None  # None: off; k: of every token, and of the k best alternatives
 
     def __post_init__(self) -> None:
+        if hasattr(self.constraint, "model_json_schema"):  # a class of pydantic's
+            object.__setattr__(self, "constraint", constrain.json_schema(self.constraint))
+        for name in ("stop", "bad_words"):
+            if isinstance(one := getattr(self, name), str):
+                object.__setattr__(self, name, (one,))
         self.validate()
         for name in ("bad_words", "stop", "stop_tokens"):
             object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists
@@ -179,7 +234,7 @@ def _spellings(word: str, vocabulary: FormVocabulary) -> set[tuple[int, ...]]:
 
 def _expect_strings(name: str, given: object) -> None:
     listed = isinstance(given, (tuple, list)) and all(isinstance(text, str) for text in given)
-    expect(listed, name, given, f"a tuple of strings, as in {name}=('like', 'this')")
+    expect(listed, name, given, f"a string or several, as in {name}=('like', 'this')")
     for text in given if isinstance(given, (tuple, list)) else ():
         expect(text != "", f"a string of {name}", text, "at least one character")
         whole = not any("\ud800" <= x <= "\udfff" for x in text)
@@ -189,3 +244,45 @@ def _expect_strings(name: str, given: object) -> None:
 def _expect_token(name: str, token: int, vocabulary: FormVocabulary) -> None:
     known = f"a token of this model: 0 to {vocabulary.size - 1}"
     expect(token < vocabulary.size, f"a token of {name}", token, known, name)
+
+
+def understood(given: Any) -> str | Dialogue | tuple[int, ...]:
+    """A prompt as a text, a dialogue or tokens; refuses what is none of them, and says which call takes it."""
+    if isinstance(given, (str, Dialogue)):
+        return given
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        raise _no_prompt("the prompt is bytes; decode them first, as in data.decode('utf-8')")
+    if isinstance(given, Mapping):
+        raise _no_prompt(f"the prompt is one mapping; give {KINDS}, as in [{{'role': 'user', 'content': 'Hello'}}]")
+    if hasattr(given, "tolist"):
+        raise _no_prompt(f"the prompt is a {type(given).__name__}; give its tokens as a list: .tolist()")
+    if not isinstance(given, Sequence):
+        raise _no_prompt(f"the prompt is {given!r:.80} ({type(given).__name__}); expected {KINDS}")
+    return _listed(given)
+
+
+def several(given: Any) -> list[Any]:
+    """The prompts of a batch; refuses what is one prompt, or none."""
+    one = isinstance(given, (str, bytes, bytearray, Mapping, Dialogue))
+    if one or not isinstance(given, Iterable):
+        found = f"a {type(given).__name__}" if one else f"{given!r:.80} ({type(given).__name__})"
+        raise _no_prompt(f"the prompts of a batch are {found}; give a list of them, or one prompt to `generate`")
+    return list(given)
+
+
+def _listed(given: Sequence[Any]) -> Dialogue | tuple[int, ...]:
+    if not given:
+        raise _no_prompt("the prompt is empty: give some text to go on from")
+    if all(isinstance(part, int) and not isinstance(part, bool) for part in given):
+        return tuple(given)
+    if all(isinstance(part, Mapping) for part in given):
+        return Dialogue(given)
+    if all(isinstance(part, (str, Sequence, Dialogue)) and not isinstance(part, bytes) for part in given):
+        raise _no_prompt("the prompt is a list of prompts; `batch` answers each of them, `generate` and `stream` one")
+    odd = [part for part in given if not isinstance(part, (str, int, Mapping)) or isinstance(part, bool)]
+    about = f"{odd[0]!r:.80} ({type(odd[0]).__name__}) in it" if odd else "parts of different kinds"
+    raise _no_prompt(f"the prompt is a list with {about}; expected {KINDS}")
+
+
+def _no_prompt(why: str) -> BadRequest:
+    return BadRequest(why, param="prompt")

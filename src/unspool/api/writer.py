@@ -7,12 +7,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from .. import api
 from ..core.asks import Emit
 from ..core.canvas import HOLE, Canvas
 from ..core.trace import Trace
 from ..models.vocabulary import TextStream
 from ..runtime.engine.engine import Engine
 from ..runtime.engine.job import Job
+
+_SHOWN = 80  # characters of a text in its repr
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,12 @@ class Event:
     canvas: Canvas | None = field(default=None, repr=False, compare=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Output:
     """A finished text: its tokens, the trace, and every event, made when somebody looks.
 
-    `reason` is why it ended: token, string, length, time or interrupted.
+    `reason` is why it ended: eos (the model's own end), token (one of `stop_tokens`), string, length, time, or
+    interrupted. Printed, it is its text.
     """
 
     text: str
@@ -47,6 +51,26 @@ class Output:
     reason: str
     trace: Trace
     writer: Writer = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        text = self.text if len(self.text) <= _SHOWN else self.text[:_SHOWN] + "…"
+        return f"Output({text!r}, {len(self.tokens)} tokens, {self.reason!r})"
+
+    def _repr_html_(self) -> str:
+        return api.display.output_html(self)
+
+    @property
+    def note(self) -> str | None:
+        """What to know of a text without any words in it, if this is one."""
+        if self.text or self.reason not in ("token", "eos") or len(self.tokens) > 1:
+            return None
+        return (
+            "the first token ended the text, so there is none. To the model what it was given seems finished: ask it "
+            "something, without raw=True (--raw) if it has a chat template, or keep it writing with min_tokens."
+        )
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
@@ -96,6 +120,7 @@ class Writer:
     stream: TextStream
     logprobs: int | None
     found: list[SearchResult] = field(default_factory=list)  # the best text of a search, once it has told
+    ends: frozenset[int] = frozenset()  # the model's own ends of text
     events: list[Event] = field(default_factory=list)
     rounds: int = 0
     placed: int = 0  # tokens of a canvas that are final
@@ -117,7 +142,8 @@ class Writer:
         """The finished text, or the error that ended it."""
         done = self.job.result()
         tokens = (*(event.token for event in self.events), *(x for emit in self.job.emitted for x in emit.tokens))
-        return Output(self.stream.whole(tokens, done.trim), tokens, done.reason, self.job.trace, self)
+        reason = "eos" if done.reason == "token" and tokens and tokens[-1] in self.ends else done.reason
+        return Output(self.stream.whole(tokens, done.trim), tokens, reason, self.job.trace, self)
 
     def broken_off(self, engine: Engine) -> Output:
         """End the text now: what was written of it or, if that is nothing, the best that was found."""

@@ -11,6 +11,10 @@ class BadModel(UnspoolError):
     """A model file or folder that cannot be read, or an architecture that is not known."""
 
 
+class NotNative(BadModel):
+    """A model that may be sound, but is none for the native runtime; transformers may know it."""
+
+
 class FetchFailed(UnspoolError):
     """A download that did not finish; nothing half-written is left behind."""
 

@@ -108,6 +108,10 @@ class Trace:
             "tokens_per_second": self.tokens_per_second,
         }
 
+    def _repr_html_(self) -> str:
+        parts = str(self).split(" · ")
+        return "<ul>" + "".join(f"<li>{part}</li>" for part in parts) + "</ul>"
+
     def __str__(self) -> str:
         parts = [f"{self.tokens} tokens in {self.seconds_total:.2f} s ({self.tokens_per_second:.1f}/s)"]
         parts.append(f"{self.forwards['target']} forwards, {self.tokens_per_forward:.2f} tokens each")

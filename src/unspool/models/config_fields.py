@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..core.errors import BadModel
+from ..core.errors import BadModel, NotNative
 
 _LARGEST = 1 << 40
 
@@ -105,8 +105,9 @@ class ConfigFields:
         return ConfigFields(value, f"{self.source}: {name}")
 
 
-def elsewhere(source: str, problem: str) -> BadModel:
+def elsewhere(source: str, problem: str) -> NotNative:
     """Make the error for a model that is sound but not for the native runtime."""
-    return BadModel(
-        f"{source}: {problem}, which the native runtime does not do. Use the transformers runtime for this model."
+    return NotNative(
+        f"{source}: {problem}, which the native runtime does not do. Use the transformers runtime for this model: "
+        "--runtime transformers, or runtime='transformers'."
     )

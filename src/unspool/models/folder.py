@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..core.errors import BadModel
-from .config_fields import ConfigFields
+from .config_fields import ConfigFields, elsewhere
 from .fillers import stored_name
 from .json_vocabulary import read_vocabulary
 from .ling import LING, Stored
@@ -77,10 +77,7 @@ class SafetensorsCheckpoint:
             strange += [name for name in held if name not in needed]
             for name, part in found.items():
                 if part.get_dtype() not in _FLOATS:
-                    raise BadModel(
-                        f"{path}: {name!r} is stored as {part.get_dtype()}; expected one of {', '.join(_FLOATS)}. "
-                        "Use the transformers runtime for quantised folders."
-                    )
+                    raise elsewhere(str(path), f"{name!r} is stored as {part.get_dtype()}")
                 sizes[name], self._shards[name] = tuple(part.get_shape()), shard
         self.shape.check(str(self.folder), sizes, needed)
         if self.shape.mixture is not None:
@@ -154,6 +151,8 @@ def _shards(folder: Path) -> tuple[Path, ...]:
     if not index.is_file():
         single = folder / "model.safetensors"
         if not single.is_file():
+            if any(folder.glob("pytorch_model*.bin")):
+                raise elsewhere(str(folder), "its weights are in pytorch_model.bin")
             raise BadModel(
                 f"{folder}: holds neither model.safetensors nor model.safetensors.index.json. Save it as safetensors."
             )

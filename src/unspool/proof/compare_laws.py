@@ -14,6 +14,7 @@ from ..core.errors import BadRequest, EmptyLaw
 from ..core.warp import Temperature
 from ..runtime.engine.engine import Engine
 from .case import Case
+from .narrate import address, narrated
 from .plainly import EMPTY, Plainly, Shaping, greedy
 from .shaping import BOUND_BY
 
@@ -47,17 +48,33 @@ class Broken(AssertionError):
 
 
 @dataclass(frozen=True)
+class Parted:
+    """Two texts of one branch, so by the same random numbers, and what chance said where they first differ."""
+
+    mine: Done
+    plain: Done
+    branch: tuple[int, ...]
+    at: int
+    choices: tuple[tuple[str, At, int], ...]
+
+    def __str__(self) -> str:
+        lines = [f"  plain decoding writes {_text(self.plain)}", f"  the method writes {_text(self.mine)}"]
+        told = "; ".join(f"{who}, {address(at)}: {outcome}" for who, at, outcome in self.choices)
+        return "\n".join([*lines, f"  they part at token {self.at + 1}, where {told or 'nobody asked chance'}"])
+
+
+@dataclass(frozen=True)
 class Compared:
     """What came out and what should have: the laws of whole texts, and how far apart they are.
 
-    For SEED and ARGMAX, `parted` is a branch in which the method wrote something else than plain decoding.
+    For SEED and ARGMAX, `parted` is a branch in which the method wrote something else than plain decoding, and where.
     """
 
     tv: float
     branches: int
     got: Mapping[Done, float]
     truth: Mapping[Done, float]
-    parted: tuple[Done, Done] | None = None
+    parted: Parted | None = None
     witness: Witness | None = None
 
 
@@ -82,36 +99,37 @@ def compared(method: Method, claim: Claim, case: Case, most: int, truth: Truth =
     wanted = run.truth
     tv = max(other, total_variation(got, wanted))
     worst = max({*got, *wanted}, key=lambda text: got.get(text, 0.0) - wanted.get(text, 0.0))
-    branch = run.parted[2] if run.parted else run.branches.get(worst)
+    branch = run.parted.branch if run.parted else run.branches.get(worst)
     witness = None if branch is None else Witness(case, claim.name, branch)
-    return Compared(tv, every.branches, got, wanted, run.parted and run.parted[:2], witness)
+    return Compared(tv, every.branches, got, wanted, run.parted, witness)
 
 
 def shown(found: Compared) -> str:
-    """The texts that differ most; for a seed the two texts of one branch."""
+    """The two texts of one branch, where they should be the same; and the texts whose probabilities differ most."""
     got, truth = found.got, found.truth
     texts = sorted({*got, *truth}, key=lambda t: -abs(got.get(t, 0) - truth.get(t, 0)))[:4]
-    rows = [f"  {_text(t):24} got {got.get(t, 0):.6f}  truth {truth.get(t, 0):.6f}" for t in texts]
-    told = "texts that differ most:\n" + "\n".join(rows)
-    if found.parted:
-        mine, plain = found.parted
-        told += f"\nin one branch of chance the method writes {_text(mine)}, and plain decoding {_text(plain)}"
-    return told
+    differ = [t for t in texts if abs(got.get(t, 0) - truth.get(t, 0)) > CLOSE]
+    rows = [f"  {_text(t):24} got {got.get(t, 0):.6f}  truth {truth.get(t, 0):.6f}" for t in differ]
+    told = ["with the same random numbers", str(found.parted)] if found.parted else []
+    told += ["texts that differ most:", *rows] if rows else ["every text has the right probability: the law is kept"]
+    return "\n".join(told)
 
 
 def replay(method: Method, witness: Witness, truth: Truth = Plainly) -> str:
     """Run the branch of a counterexample again, and tell every choice of it."""
     claim = Claim[witness.claim]
     run, every = _Run(method, claim, witness.case, truth), Every()
-    lines = [str(witness.case)]
+    lines = [str(witness.case), "what happened, in this order:"]
+    run.method = narrated(method, lambda said: lines.append(f"  {said}"))
     try:
         mine, plain = every.replay(lambda _: run.both(every), witness.branch)
         lines += [f"the method writes {_text(mine)}"]
         if claim in (SEED, ARGMAX):
+            choices = every.choices[-len(plain.tokens) :] if plain.tokens else []
+            lines += [f"  plain decoding, {address(at)}: token {outcome}" for at, outcome in choices]
             lines += [f"plain decoding writes {_text(plain)}"]
     except Exception as error:
         lines += [f"the method fails: {type(error).__name__}: {error}"]
-    lines += ["what chance said, in this order:", *(f"  {_address(at)}: {outcome}" for at, outcome in every.choices)]
     return "\n".join(lines)
 
 
@@ -126,7 +144,7 @@ class _Run:
         self.tables, self.stop = case.tables(), case.stop()
         self.engine = Engine(case.models(self.tables))
         self.branches: dict[Done, tuple[int, ...]] = {}  # the first branch that led to each text
-        self.parted: tuple[Done, Done, tuple[int, ...]] | None = None
+        self.parted: Parted | None = None
 
     def mine(self, every: Every) -> Done:
         """What the method writes in this branch; EMPTY where no token was left."""
@@ -137,10 +155,19 @@ class _Run:
     def both(self, every: Every) -> tuple[Done, Done]:
         """What the method writes in this branch, and what plain decoding does."""
         mine = self.mine(every)
+        count = len(every.choices)
         plain = self.plainly.text(every)
         if mine != plain and self.parted is None:
-            self.parted = mine, plain, every.branch
+            self.parted = self._parted(mine, plain, every, count)
         return mine, plain
+
+    def _parted(self, mine: Done, plain: Done, every: Every, count: int) -> Parted:
+        """Where two texts of this branch part; the method made the first `count` choices of it."""
+        both = zip(mine.tokens, plain.tokens, strict=False)
+        at = next((i for i, (a, b) in enumerate(both) if a != b), min(len(mine.tokens), len(plain.tokens)))
+        here = len(self.case.prompt) + at
+        said = [("the method" if i < count else "plain decoding", *each) for i, each in enumerate(every.choices)]
+        return Parted(mine, plain, every.branch, at, tuple(each for each in said if each[1].position == here))
 
     def failed(self, error: BaseException, every: Every) -> Broken:
         """That the method raised an error, and in which branch."""
@@ -198,8 +225,3 @@ def _law(p: list[float]) -> str:
 
 def _text(done: Done) -> str:
     return "no text: no token is left" if done == EMPTY else f"{list(done.tokens)} ({done.reason})"
-
-
-def _address(at: At) -> str:
-    told = f"{at.role.name} at position {at.position}"
-    return told + (f", number {at.k}" if at.k else "") + (f", in the round from {at.round}" if at.round else "")

@@ -132,9 +132,9 @@ def test_a_text_is_the_one_of_the_library_and_of_the_server(lm, unspool, tmp_pat
     assert texts(found[:4]) == texts(found[4:])
     chat, once, many, drafted = texts(found[:4])
     assert chat == drafted == [lm.generate(CHAT, Settings(max_tokens=30)).text]
-    assert once == [lm.generate("Once", Settings(max_tokens=16)).text]
+    assert once == [lm.generate("Once", Settings(max_tokens=16), raw=True).text]
     same = Settings(temperature=0.8, seed=5, n=2, max_tokens=12)
-    assert many == [output.text for output in lm.batch(["a", "b"], same)]
+    assert many == [output.text for output in lm.batch(["a", "b"], same, raw=True)]
 
     pytest.importorskip("fastapi")
     client = pytest.importorskip("starlette.testclient")
@@ -154,13 +154,13 @@ def test_a_seed_comes_from_the_number_of_the_line_unless_the_body_has_one(lm, un
     source = put(tmp_path / "in", [line, line, {**line, "seed": 1}, {**line, "temperature": 0}])
     unspool(source, tmp_path / "a")
     first = [text for (text,) in texts(answered(tmp_path / "a"))]
-    assert first[0] == lm.generate("Once", Settings(temperature=1, seed=1, max_tokens=12)).text
+    assert first[0] == lm.generate("Once", Settings(temperature=1, seed=1, max_tokens=12), raw=True).text
     assert first[0] == first[2] != first[1]
     unspool(source, tmp_path / "b", "--seed", 1, "--parallel", 1)
     assert texts(answered(tmp_path / "b"))[0] == [first[1]]
     unspool(source, tmp_path / "c", "-t", 0, "--max-tokens", 3)  # the body's own fields stand above
     assert [text for (text,) in texts(answered(tmp_path / "c"))] == [first[3]] * 2 + [
-        lm.generate("Once", Settings(seed=1, max_tokens=12)).text
+        lm.generate("Once", Settings(seed=1, max_tokens=12), raw=True).text
     ] + [first[3]]
 
 

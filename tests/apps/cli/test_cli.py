@@ -3,22 +3,29 @@
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 from dataclasses import fields
 
+import click
 import pytest
 from patience import PATIENCE
 from processes import started
+from repository import ROOT
 
 from unspool.api.lm import LM
 from unspool.api.settings import Settings
 from unspool.apps.cli.examples import PROMPTS
 from unspool.apps.cli.group import SamplingOptions
+from unspool.apps.cli.root import root
 from unspool.apps.cli.terminal import table, visible
-from unspool.core.claim import LAW
+from unspool.apps.cli.which import ADVICE, WANTS
+from unspool.core.claim import ARGMAX, LAW, SEED
+from unspool.recipes.listing import INDEX, written
 from unspool.recipes.methods import entries
+from unspool.recipes.names import known, parted
 
 PROMPT = "Count from 1 to 20."
 ALL_TOKENS = 49152
@@ -83,7 +90,7 @@ def test_help_does_not_import_torch(arguments):
 
 
 def test_the_check_for_torch_can_fail():
-    assert imports_torch("methods")
+    assert imports_torch("prove", "--quick", "plain")
 
 
 def test_every_command_has_help(here):
@@ -295,8 +302,76 @@ def test_methods_are_the_registry(here):
         assert (row["systems"], row["needs"]) == (list(entry.systems), list(entry.needs))
         assert row["runnable"] == (entry.build is not None)
     assert next(row for row in found if row["name"] == "lookup")["options"] == {"ngram": 3, "least": 2, "depth": 5}
+    assert written(list(known.values())) == INDEX.read_text("utf-8"), "run scripts/methods"
     shown = here("methods")[1]
-    assert all(f"\n{name} " in shown and entry.summary in shown for name, entry in known.items())
+    flat = " ".join(shown.split())
+    assert all(f" {name} " in flat and " ".join(entry.summary.split()) in flat for name, entry in known.items())
+
+
+def test_methods_fit_a_terminal_and_need_no_torch(here):
+    for arguments in (("methods",), ("methods", "--family", "draft")):
+        assert max(map(len, here(*arguments)[1].splitlines())) <= 80
+    assert not imports_torch("methods")
+    assert not imports_torch("methods", "lookup")
+    assert not imports_torch("which")
+
+
+def test_methods_by_name_word_and_property(here):
+    for name in ("heads", "medusa", "2401.10774"):
+        page = here("methods", name)[1]
+        assert page.startswith("heads · draft · SEED")
+        for part in ("nodes", "a whole number from 1 to 512", "unspool prove heads", "Claim:", "arxiv.org"):
+            assert part in page
+
+    def listed(*arguments):
+        code, out, _ = here("methods", *arguments, "--json")
+        assert code == 0
+        return {row["name"] for row in json.loads(out)}
+
+    known = entries()
+    assert listed("--family", "search") == {name for name, e in known.items() if e.family == "search"}
+    assert listed("--claim", "law") == {name for name, e in known.items() if e.claim is LAW}
+    assert listed("--needs", "draft", "--family", "draft") == {
+        name for name, e in known.items() if "draft" in e.needs and e.build and e.family == "draft"
+    }
+    assert "lookup" in listed("--needs", "nothing")
+    assert not listed("--needs", "nothing") & listed("--needs", "filling")
+    assert {"copy", "lookup"} <= listed("prompt")
+    assert listed("tree", "draft") < listed("draft")
+    assert "mcts" in listed("--needs", "file")
+    code, _, err = here("methods", "lokup")
+    assert code == 2
+    assert "Did you mean 'lookup'" in err
+
+
+def test_which_gives_commands_that_there_are(here):
+    context = click.Context(root)
+    for each in ADVICE:
+        words = shlex.split(each.command)
+        command = root.get_command(context, words[1])
+        flags = {flag for parameter in command.params for flag in parameter.opts}
+        assert all(word in flags for word in words[2:] if word.startswith("-")), each.command
+        named = [words[i + 1] for i, word in enumerate(words) if word == "--method"]
+        methods = words[2:] if words[1] == "compare" else []
+        named += [word for word in methods if word.islower() and word != "smollm2-diffusion"]
+        assert all(known(parted(name)[0]) for name in named if not name.startswith("-")), each.command
+        assert each.wants in WANTS
+        if each.exact:
+            claims = [entries()[known(parted(name)[0])].claim for name in named if not name.startswith("-")]
+            assert all(claim in (SEED, LAW, ARGMAX) for claim in claims), each.command
+    out = here("which", "json")[1]
+    assert "--json-schema" in out
+    assert "--draft" not in here("which", "speed", "--no-draft")[1]
+    assert "confident" not in here("which", "diffusion", "--exact")[1]
+    assert "on_device" not in here("which", "--cpu")[1]
+    assert json.loads(here("which", "--json")[1])[0]["command"] == ADVICE[0].command
+    assert {each.wants for each in ADVICE} == set(WANTS)
+
+
+def test_the_first_page_of_the_site_says_the_same():
+    page = (ROOT / "docs/index.md").read_text("utf-8")
+    for each in ADVICE:
+        assert f"| {each.have} | `{each.command}` | {each.why}" in page, "docs/index.md does not say what `which` does"
 
 
 def check_proofs(code, out, names):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from unspool.apps.integrations.likelihood import NODES, Pair, likelihoods
+from unspool.api.likelihood import NODES, Pair, likelihoods
 from unspool.core.errors import BadRequest
 from unspool.runtime.cache.cached_model import CachedModel
 

@@ -76,6 +76,9 @@ def test_a_schema_is_met(model):
     schema["additionalProperties"] = False
     found = json.loads(model.prompt("Is water wet?", schema=schema, max_tokens=40).text())
     assert isinstance(found["ok"], bool)
+    with pytest.raises(llm.ModelError, match="-o within N"):
+        model.prompt("Is water wet?", schema=schema, max_tokens=2).text()
+    assert "ok" in json.loads(model.prompt("Is water wet?", schema=schema, max_tokens=16, within=16).text())
 
 
 def test_mistakes_are_told_as_llm_tells_them(model):

@@ -45,7 +45,7 @@ from unspool.rules.decode import plain
 def test_greedy_text_is_the_librarys_by_every_method(served, lm):
     prompt = "the cat and the cat and the "
     for method in ("beam:width=3", "plain", "lookup", "suffix:depth=8"):
-        expected = lm.generate(prompt, Settings(max_tokens=24), method).text
+        expected = lm.generate(prompt, Settings(max_tokens=24), method, raw=True).text
         answer = served.post(
             "/v1/completions", prompt=prompt, max_tokens=24, temperature=0, decoding={"method": method}
         ).json()
@@ -56,7 +56,7 @@ def test_greedy_text_is_the_librarys_by_every_method(served, lm):
 
 
 def test_a_seed_and_n_give_the_librarys_samples(served, lm):
-    expected = lm.samples("Once", Settings(temperature=0.8, top_p=0.9, seed=7, n=3, max_tokens=12))
+    expected = lm.samples("Once", Settings(temperature=0.8, top_p=0.9, seed=7, n=3, max_tokens=12), raw=True)
     asked = {"prompt": "Once", "temperature": 0.8, "top_p": 0.9, "seed": 7, "n": 3, "max_tokens": 12}
     choices = served.post("/v1/completions", **asked).json()["choices"]
     assert [c["text"] for c in choices] == [output.text for output in expected]
@@ -65,7 +65,7 @@ def test_a_seed_and_n_give_the_librarys_samples(served, lm):
 
 
 def test_several_prompts_and_tokens_as_prompts(served, lm):
-    texts = [lm.generate(p, Settings(max_tokens=8)).text for p in ("ab", "xyz")]
+    texts = [lm.generate(p, Settings(max_tokens=8), raw=True).text for p in ("ab", "xyz")]
     for prompt in (["ab", "xyz"], [list(lm.encode("ab")), list(lm.encode("xyz"))]):
         choices = served.post("/v1/completions", prompt=prompt, max_tokens=8, temperature=0).json()["choices"]
         assert [c["text"] for c in choices] == texts
@@ -93,7 +93,7 @@ def test_the_chunks_of_a_stream_join_to_the_whole(served, stop):
 
 
 def test_reasons_to_finish(served, lm):
-    text = lm.generate("Once", Settings(max_tokens=30)).text
+    text = lm.generate("Once", Settings(max_tokens=30), raw=True).text
     answer = served.post("/v1/completions", prompt="Once", max_tokens=30, temperature=0, stop=[text[4:6]]).json()
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert answer["choices"][0]["text"] == text[: text.index(text[4:6])]
@@ -105,7 +105,7 @@ def test_reasons_to_finish(served, lm):
 
 
 def test_logprobs_are_the_models_own(served, lm):
-    output = lm.generate("Once", Settings(max_tokens=5, logprobs=2))
+    output = lm.generate("Once", Settings(max_tokens=5, logprobs=2), raw=True)
     asked = {"prompt": "Once", "max_tokens": 5, "temperature": 0, "logprobs": 2}
     found = served.post("/v1/completions", **asked).json()["choices"][0]["logprobs"]
     assert found["token_logprobs"] == pytest.approx([e.raw_logprob for e in output.events], abs=1e-4)
@@ -218,7 +218,7 @@ def test_bodies_that_are_too_large_or_of_another_kind(served):
 
 def test_any_characters_survive(served, lm):
     for prompt in ("<script>alert('x')</script> &amp;", "\x00\x1b[31m\r\n\t\x7f", "\u2028 naïve 🙂 \U0010ffff"):
-        expected = lm.generate(prompt, Settings(max_tokens=6))
+        expected = lm.generate(prompt, Settings(max_tokens=6), raw=True)
         answer = served.post("/v1/completions", prompt=prompt, max_tokens=6, temperature=0)
         assert answer.json()["choices"][0]["text"] == expected.text
         assert answer.json()["usage"]["prompt_tokens"] == expected.trace.prompt
@@ -308,7 +308,7 @@ def test_many_at_once_each_as_alone_while_others_leave(served, lm):
         texts = list(pool.map(ask, range(12)))
     served.until(served.empty)
     for prompt, text in zip(prompts, texts, strict=True):
-        assert text in (None, lm.generate(prompt, Settings(max_tokens=16)).text)
+        assert text in (None, lm.generate(prompt, Settings(max_tokens=16), raw=True).text)
     assert texts.count(None) == 4
     assert served.slots() == 0
 
@@ -533,7 +533,7 @@ def test_shutdown_lets_requests_finish_and_gives_up_those_that_do_not(lm):
         asking.join(PATIENCE)
         served.thread.join(PATIENCE)
         assert not served.worker.ready
-    assert texts == [lm.generate("Once", Settings(max_tokens=200, logit_bias={1: -100})).text]
+    assert texts == [lm.generate("Once", Settings(max_tokens=200, logit_bias={1: -100}), raw=True).text]
 
 
 def test_a_worker_that_stops_gives_up_what_is_left(lm):

@@ -371,7 +371,7 @@ def test_a_prediction_is_left_unused_where_copying_would_change_the_text(lm):
 def test_usage_counts_tokens_and_not_rounds(served, lm, method):
     prompt = "the cat and the cat and the cat and the "
     asked = {"prompt": prompt, "max_tokens": 40, "temperature": 0, "decoding": {"method": method}, "n": 2}
-    tokens = len(lm.generate(prompt, Settings(max_tokens=40), method).tokens)
+    tokens = len(lm.generate(prompt, Settings(max_tokens=40), method, raw=True).tokens)
     usage = served.post(COMPLETIONS, **asked).json()["usage"]
     assert usage["completion_tokens"] == 2 * tokens
     assert usage["total_tokens"] == usage["prompt_tokens"] + 2 * tokens

@@ -93,7 +93,7 @@ def test_the_records_add_up_to_the_librarys_text(http, lm, method, heat):
         pytest.skip("a search draws nothing")
     began, rounds, ended = decoded(http, method, temperature=heat)
     settings = unspool.Settings(temperature=heat, max_tokens=24, seed=3)
-    output = lm.generate("abcabcabc", settings, method)
+    output = lm.generate("abcabcabc", settings, method, raw=True)
     assert text_of(rounds, ended) == output.text
     tokens = [token for each in rounds for token in each["tokens"]]
     assert [token["id"] for token in tokens] == list(output.tokens)
@@ -111,7 +111,9 @@ def test_the_records_add_up_to_the_librarys_text(http, lm, method, heat):
 def test_the_trees_are_those_that_were_drafted(http, lm, method):
     _, rounds, _ = decoded(http, method)
     watch = DraftWatcher()
-    output = lm.generate("abcabcabc", unspool.Settings(max_tokens=24), watch.over(fitted(method, lm.vocabulary)))
+    output = lm.generate(
+        "abcabcabc", unspool.Settings(max_tokens=24), watch.over(fitted(method, lm.vocabulary)), raw=True
+    )
     done, drafted, stood = len(lm.encode("abcabcabc")), 0, 0
     for each in rounds:
         tree = watch.trees.get(done)
@@ -201,7 +203,7 @@ def test_what_a_form_leaves_no_choice_about_is_forced(http, method):
 
 
 def test_a_stop_string_across_records_is_taken_back(http, lm):
-    whole = lm.generate("abcabcabc", unspool.Settings(max_tokens=24)).text
+    whole = lm.generate("abcabcabc", unspool.Settings(max_tokens=24), raw=True).text
     stop = whole[5:8]
     _, rounds, ended = decoded(http, "merge", stop=[stop])
     assert text_of(rounds, ended) == whole[: whole.index(stop)]

@@ -232,7 +232,7 @@ def test_the_default_model_writes_what_a_schema_accepts(smollm2, schema, tempera
     if output.reason == "length":  # a list may go on for ever; what stands is then a beginning
         assert schema is TREE
     else:
-        assert output.reason == "token"
+        assert output.reason == "eos"
         jsonschema.validate(json.loads(output.text), schema)
 
 
@@ -243,7 +243,7 @@ def test_a_drafted_text_is_the_plain_one_under_a_constraint(smollm2, method, tem
     prompt = ask('Like {"name": "Ann", "age": 20}: another one.')
     plain, fast = smollm2.generate(prompt, options), smollm2.generate(prompt, options, method)
     assert fast.tokens == plain.tokens
-    assert fast.reason == plain.reason == "token"
+    assert fast.reason == plain.reason == "eos"
 
 
 def test_forced_tokens_are_drafted_and_save_forwards(smollm2):

@@ -51,7 +51,9 @@ def test_auto_drafts_where_rows_are_free_and_is_plain_where_they_are_not(heat):
     assert idle.forwards["target"] == idle.rows["target"] == len(plain)  # one row each
 
 
-def test_auto_asks_a_draft_model_only_if_its_time_is_worth_it():
+def test_auto_asks_a_draft_model_only_if_its_time_is_worth_it(monkeypatch):
+    monkeypatch.setattr(auto, "perf_counter", lambda: 0.0)  # what tables take is not what their prices say
+
     def dull(text):  # nothing to copy and nothing to remember: the draft model alone knows what comes
         return [9.0 if x == (len(text) * 7 + len(text) // 5) % 50 else 0.1 for x in range(50)]
 
@@ -65,6 +67,52 @@ def test_auto_asks_a_draft_model_only_if_its_time_is_worth_it():
         asked[name] = trace
     assert asked["cheap"].tokens_per_forward > 3
     assert asked["dear"].forwards["draft"] <= 40 / 16 + 1  # a probe now and then
+
+
+class Timed(Table):
+    """A table whose forwards take some time of a clock."""
+
+    def __init__(self, clock, seconds, vocab, weights):
+        super().__init__(vocab, weights)
+        self.clock, self.seconds = clock, seconds
+
+    def score(self, asked):
+        self.clock.tick(self.seconds * sum(1 + 0.02 * len(ask.tree) for ask in asked))
+        return super().score(asked)
+
+
+@pytest.mark.parametrize(("right", "takes"), [(0, 0.3), (4, 0.3), (1, 0.3), (1, 2.0), (0, 2.0)])
+def test_a_draft_model_that_loses_is_left_out_whatever_its_price_says(monkeypatch, right, takes):
+    """It is right in one of `right` tokens, never if 0, and its forward takes so much of the target's."""
+    clock, most = Clock(), 300
+
+    def dull(text):
+        return [9.0 if x == (len(text) * 7 + len(text) // 5) % 50 else 0.1 for x in range(50)]
+
+    def drafts(text):
+        hit = right and len(text) % right == 0
+        return (
+            dull(text) if hit else [9.0 if x == (len(text) * 7 + len(text) // 5 + 1) % 50 else 0.1 for x in range(50)]
+        )
+
+    monkeypatch.setattr(auto, "perf_counter", lambda: clock.now)
+    models = {"target": Timed(clock, 1.0, 50, dull), "draft": Timed(clock, takes, 50, drafts)}
+    cheap = Cost((1, 9), (1.0, 1.2))
+    tokens, trace = write("auto", lambda by: CHEAP if by == "draft" else cheap, models=models, most=most)
+    assert len(tokens) == most
+    if right == 1 and takes < 1:
+        assert clock.now < 0.6 * most  # where it is right it stays
+        assert trace.tokens_per_forward > 3
+    else:
+        assert clock.now < 1.07 * most  # 1.00 is plain decoding
+
+
+def test_a_draft_model_is_not_made_to_read_what_it_cannot_win_back(monkeypatch):
+    monkeypatch.setattr(auto, "perf_counter", lambda: 0.0)
+    models = {"target": Table(4, loop), "draft": Table(4, loop)}
+    slow = Cost((1, 8), (0.1, 60.0))  # reading five tokens takes longer than half of the forty that are written
+    _, trace = write("auto", lambda by: slow if by == "draft" else Cost((1, 9), (1.0, 1.2)), models=models)
+    assert trace.forwards["draft"] == 0
 
 
 def test_a_request_is_told_the_price_of_the_forward_it_shares():

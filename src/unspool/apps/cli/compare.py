@@ -10,6 +10,7 @@ import click
 from tqdm import tqdm
 
 from ... import api
+from ...core.claim import SEED
 from ...core.errors import BadRequest
 from .examples import PROMPTS
 from .group import SamplingOptions, options
@@ -31,6 +32,7 @@ _HEADS = (
     "speed-up",
     "break-even",
     "same text",
+    "nats/token",
 )
 _ROWS = (2, 3, 5, 9, 17, 33)
 _MARGIN = 0.03  # differences below this are noise of the machine
@@ -70,33 +72,65 @@ def _cells(row: MethodRow, plain: MethodRow) -> tuple[str, ...]:
         f"{row.speed_up(plain):.2f}×",
         "-" if row is plain or pays is None else f"{pays:.2f}",
         f"{row.same} of {len(row.outputs)}",
+        "-" if row.nats_per_token is None else f"{row.nats_per_token:.3f}",
     )
 
 
 def verdict(row: MethodRow, plain: MethodRow, greedy: bool) -> str:
-    """One sentence: whether the method pays here, and why."""
-    total, speed, pays = row.total, row.speed_up(plain), _break_even(row, plain)
-    got = total.tokens / total.rounds if total.rounds else 0.0
-    why = f"a round must bring {pays or 0.0:.2f} tokens to pay, and brought {got:.2f}"
+    """One sentence: whether the method pays here, and why; and one about its texts, by what it claims of them."""
+    speed, why = row.speed_up(plain), _why(row, plain)
     if speed > 1 + _MARGIN:
         said = f"{speed:.2f}× as fast as plain decoding here; {why}."
     elif speed < 1 - _MARGIN:
-        said = f"do not speculate here: {speed:.2f}× the speed of plain decoding; {why}."
+        advice = "do not speculate here: " if _drafts(row) else "slower here: "
+        said = f"{advice}{speed:.2f}× the speed of plain decoding; {why}."
     else:
         said = f"makes no difference here ({speed:.2f}×); {why}."
-    return f"{row.method}: {said}{_sameness(row, greedy)}"
+    return f"{row.method}: {said}{_sameness(row, greedy)}{_quality(row, plain)}"
+
+
+def _drafts(row: MethodRow) -> bool:
+    """Whether the method speculates: by its family or, if nothing is known of it, by what it did."""
+    if row.entry is None:
+        return row.total.drafted > 0
+    return row.entry.family in ("draft", "verify")
+
+
+def _why(row: MethodRow, plain: MethodRow) -> str:
+    total = row.total
+    if not _drafts(row):
+        return f"it wrote {total.tokens_per_forward:.2f} tokens per forward"
+    got = total.tokens / total.rounds if total.rounds else 0.0
+    return f"a round must bring {_break_even(row, plain) or 0.0:.2f} tokens to pay, and brought {got:.2f}"
 
 
 def _sameness(row: MethodRow, greedy: bool) -> str:
     differ = len(row.outputs) - row.same
     if not differ:
         return ""
+    counted = f" {differ} of {len(row.outputs)} texts"
+    if row.entry is None:
+        return f"{counted} differ; what it claims is not known (`unspool prove FILE.py:NAME` tells)."
+    if not row.keeps_text:
+        return f"{counted} differ from plain decoding's, as its claim allows ({row.entry.promise})."
+    if not greedy and row.entry.claim is SEED:
+        return f"{counted} differ though it claims SEED: rounding does that, or a bug; --batch-invariant tells which."
     if not greedy:
-        return f" {differ} of {len(row.outputs)} texts are other draws than plain decoding's."
+        return f"{counted} are other draws than plain decoding's."
     bugs = sum(not where.near_tie for _, where in row.parted)
     if bugs:
         return f" {bugs} of {len(row.outputs)} texts differ by more than rounding explains: that is a bug."
-    return f" {differ} of {len(row.outputs)} texts part at near ties, which rounding decides."
+    return f"{counted} part at near ties, which rounding decides."
+
+
+def _quality(row: MethodRow, plain: MethodRow) -> str:
+    """How much less likely the texts are than plain decoding's, where they may be others."""
+    ours, theirs = row.nats_per_token, plain.nats_per_token
+    if row.keeps_text or ours is None or theirs is None:
+        return ""
+    return (
+        f" To the model they are {abs(ours - theirs):.3f} nats per token {'less' if ours > theirs else 'more'} likely."
+    )
 
 
 def _break_even(row: MethodRow, plain: MethodRow) -> float | None:

@@ -56,7 +56,9 @@ class Loading:
         "--quantization", default="none", help="none, int8 or int4: how the matrices of layers are kept in memory."
     )
     device: str = option("--device", default="auto", help="cpu, cuda or cuda:N; auto takes a GPU if there is one.")
-    runtime: str = option("--runtime", default="auto", help="native or transformers; auto by the kind of model.")
+    runtime: str = option(
+        "--runtime", default="auto", help="native or transformers; auto: native if it knows the model."
+    )
     kv_cache_tokens: int | None = option(
         "--kv-cache-tokens", type=int, metavar="N", help="Tokens the cache holds for all texts together."
     )
@@ -129,10 +131,9 @@ class Loading:
 
     def prompt(self, lm: LM, text: str, system: str | None = None) -> Prompt:
         """The text as the model wants it: a user's message if it has a chat template, else the text itself."""
-        if not self.raw and lm.vocabulary.chat_template is not None:
-            before = [] if system is None else [{"role": "system", "content": system}]
-            return [*before, {"role": "user", "content": text}]
-        if system is not None:
+        if system is None:
+            return lm.encode(lm.asked(text, self.raw))
+        if self.raw or lm.vocabulary.chat_template is None:
             why = "--raw leaves the chat template out" if self.raw else f"{self.model} has no chat template"
             raise BadRequest(f"--system needs a chat template, but {why}; put the text into the prompt instead.")
-        return text
+        return [{"role": "system", "content": system}, {"role": "user", "content": text}]

@@ -1,81 +1,114 @@
-"""`unspool methods`: the registry as a table."""
+"""`unspool methods`: all rules, those that a word or a property finds, or the page of one; without importing them."""
 
 from __future__ import annotations
 
+import shutil
+import textwrap
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ... import recipes
 from ...core.claim import Claim
-from ...core.option import options, products
+from ...recipes import names
+from ...recipes.listing import listings
 from .terminal import dump, table, write
 
 if TYPE_CHECKING:
-    from ...core.claim import Entry
-    from ...core.option import Option
+    from ...recipes.listing import Listing
 
-_HEADS = ("name", "family", "claim", "paper", "options", "systems")
+_NEEDS = ("nothing", "draft", "small", "heads", "filling", "file")
+_CLAIMS = tuple(claim.name for claim in Claim)
+_NARROW, _WIDE = 40, 100  # columns
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("words", nargs=-1, metavar="[NAME | WORD…]")
+@click.option("--family", type=click.Choice(tuple(names.RULES)), help="Only rules of this family.")
+@click.option("--claim", type=click.Choice(_CLAIMS, case_sensitive=False), help="Only rules that claim this.")
+@click.option("--needs", type=click.Choice(_NEEDS), help="Only methods that need this (filling: a diffusion model).")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects.")
-def methods(name: str | None, as_json: bool) -> None:
-    """List every rule: what it does, what it claims, whose paper it is; or NAME alone, and what its options may be.
+def methods(words: tuple[str, ...], family: str | None, claim: str | None, needs: str | None, as_json: bool) -> None:
+    """List all rules, or show the page of NAME, or those in whose names, papers or descriptions every WORD occurs.
 
-    Those with options (or "(none)") can be used with --method; "-" marks the parts that methods are made of.
+    A name is ours, a paper's or a system's (medusa, fast-dllm), or a number on arXiv. Those with a star can be used
+    with --method; the others are parts that methods are made of.
     """
-    found = list(recipes.methods.entries().values()) if name is None else [recipes.methods.named(name)]
+    every = listings()
+    name = names.known(" ".join(words)) if words else None
+    found = [every[name]] if name in every else [each for each in every.values() if all(map(each.has, words))]
+    if words and not found:
+        raise names.unknown(" ".join(words))
+    found = [each for each in found if _fits(each, family, claim, needs)]
     if as_json:
-        dump([_record(entry) for entry in found])
-        return
-    lines = table(_HEADS, [_row(entry) for entry in found]).split("\n")
-    write(lines[0] + "\n")
-    for entry, line in zip(found, lines[1:], strict=True):
-        write(f"{line}\n    {entry.summary}\n")
-    if name is not None:
-        write(_limits(found[0]))
-        return
-    write("\n" + table(("claim", "promises"), [(claim.name, claim.value) for claim in Claim]) + "\n")
+        dump([_record(each) for each in found])
+    elif name in every and len(found) == 1:
+        write(page(found[0], _columns()))
+    else:
+        write(_list(found, _columns()))
 
 
-def _record(entry: Entry) -> dict[str, Any]:
-    return {
-        "name": entry.name,
-        "family": entry.family,
-        "claim": entry.claim.name,
-        "note": entry.note,
-        "paper": entry.paper,
-        "systems": list(entry.systems),
-        "needs": list(entry.needs),
-        "options": {option.name: option.default for option in _options(entry)},
-        "ranges": {option.name: option.expected for option in _options(entry)},
-        "together": _together(entry),
-        "summary": entry.summary,
-        "runnable": entry.build is not None,
-    }
+def _fits(each: Listing, family: str | None, claim: str | None, needs: str | None) -> bool:
+    files = any(text.startswith("a file") for text in each.ranges.values())
+    has = {"nothing": not each.needs and not each.fills, "filling": each.fills, "file": files}
+    needed = needs is None or (each.runnable and has.get(needs, needs in each.needs))
+    return needed and family in (None, each.family) and claim in (None, each.claim)
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
-    parts = [",".join(option.spelt for option in _options(entry))]
-    parts += [f"--{need} {'FILE' if need == 'heads' else 'MODEL'}" for need in entry.needs]
-    shown = " ".join(filter(None, parts)) or "(none)"
-    options = "-" if entry.build is None else shown
-    return entry.name, entry.family, entry.promise, entry.paper or "-", options, ", ".join(entry.systems)
+def _columns() -> int:
+    return max(_NARROW, min(_WIDE, shutil.get_terminal_size((80, 24)).columns))
 
 
-def _limits(entry: Entry) -> str:
-    """What the options of a rule may be, as a table."""
-    rows = [(option.name, option.spelt.partition("=")[2] or "-", option.expected) for option in _options(entry)]
-    shown = "\n" + table(("option", "default", "what it may be"), rows) + "\n" if rows else ""
-    return shown + "".join(f"together: {product}\n" for product in _together(entry))
+def _list(found: list[Listing], columns: int) -> str:
+    """Rules by family, each with its claim and what it does, within so many columns."""
+    if not found:
+        return "No rule is like that.\n"
+    wide = max(len(each.name) for each in found) + 2
+    lines = []
+    for family, group in groupby(found, key=lambda each: each.family):
+        lines.append(f"{family}:")
+        for each in group:
+            lead = f"{'*' if each.runnable else ' '} {each.name:{wide}}{each.claim:11}"
+            lines += _wrapped(each.summary, lead, len(lead), columns)
+        lines.append("")
+    claims = [line for claim in Claim for line in _wrapped(claim.value, f"{claim.name:11}", 11, columns)]
+    told = "* can be used with --method. `unspool methods NAME` is the page of one. What they claim:"
+    return "\n".join([*lines, *textwrap.wrap(told, columns), *claims]) + "\n"
 
 
-def _options(entry: Entry) -> list[Option]:
-    """What `--method name:option=value` can set."""
-    return [] if entry.build is None else list(options(entry.build).values())
+def page(each: Listing, columns: int) -> str:
+    """All that there is to say of one rule."""
+    lines = [f"{each.name} · {each.family} · {each.promise}"]
+    lines += [f"https://arxiv.org/abs/{each.paper}"] if each.paper else []
+    also = list({names.plainly(said): said for said in (*each.aliases, *each.systems)}.values())
+    lines += _wrapped(", ".join(also), "also known as ", 2, columns) if also else []
+    for part in each.text.split("\n\n"):
+        kept = part.startswith("    ")  # a formula, which keeps its lines
+        lines += ["", *(part.split("\n") if kept else textwrap.wrap(" ".join(part.split()), columns))]
+    if each.recipe:
+        lines += ["", *_wrapped(each.recipe, f"--method {each.name}: ", 2, columns)]
+    if each.options:
+        rows = [(name, _spelt(value), each.ranges[name]) for name, value in each.options.items()]
+        lines += ["", *table(("option", "default", "what it may be"), rows).split("\n")]
+        lines += [f"together: {product}" for product in each.together]
+    return "\n".join([*lines, "", *_commands(each)]) + "\n"
 
 
-def _together(entry: Entry) -> list[str]:
-    return [] if entry.build is None else [str(product) for product in products(entry.build)]
+def _commands(each: Listing) -> list[str]:
+    if not each.runnable:
+        return [f"A part that methods are made of.  unspool prove {each.name}"]
+    needed = [f"--{need} {'FILE' if need == 'heads' else 'MODEL'}" for need in each.needs]
+    needed += ["--model smollm2-diffusion"] if each.fills else []
+    return [f"unspool {what}" for what in (" ".join(['run "…" --method', each.name, *needed]), f"prove {each.name}")]
+
+
+def _wrapped(text: str, lead: str, indent: int, columns: int) -> list[str]:
+    return textwrap.wrap(text, columns, initial_indent=lead, subsequent_indent=" " * indent) or [lead.rstrip()]
+
+
+def _spelt(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value) or "-"
+
+
+def _record(each: Listing) -> dict[str, Any]:
+    return {**vars(each), "aliases": list(each.aliases)}

@@ -16,6 +16,7 @@ from .terminal import dump, table, write
 if TYPE_CHECKING:
     from ...proof import Proof
 
+NOW = ""  # what --replay without a file stands for
 _HEADS = ("method", "claim", "tv", "branches", "cases", "shorter", "skipped", "refused", "ok", "seconds")
 _CLAIMS = ("SEED", "LAW", "ARGMAX", "HEURISTIC")  # BOUND needs a function, which a command line cannot give
 
@@ -27,11 +28,12 @@ _CLAIMS = ("SEED", "LAW", "ARGMAX", "HEURISTIC")  # BOUND needs a function, whic
 @click.option("--json", "as_json", is_flag=True, help="A list of objects.")
 @click.option(
     "--replay",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Run the branch that showed METHOD's failure again; FILE is what --json wrote.",
+    is_flag=False,
+    flag_value=NOW,
+    metavar="[FILE]",
+    help="Tell the branch that shows a failure step by step, of these proofs or of FILE, which --json wrote.",
 )
-def prove(method: tuple[str, ...], quick: bool, claim: str | None, as_json: bool, replay: Path | None) -> int:
+def prove(method: tuple[str, ...], quick: bool, claim: str | None, as_json: bool, replay: str | None) -> int:
     """Enumerate every branch of METHODs on small drawn cases, against what they claim; all of them if none is named.
 
     tv is the largest total variation between the exact law of whole texts and the promised one. Of the cases, shorter
@@ -43,10 +45,10 @@ def prove(method: tuple[str, ...], quick: bool, claim: str | None, as_json: bool
     # Hypothesis keeps what it worked out about Unicode; left alone, in the folder that one happens to be in.
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(home() / "hypothesis"))
     # torch and hypothesis come with it, which --help does not wait for; hypothesis reads the environment set above.
-    from .proving import jobs, replayed
+    from .proving import jobs, replayed, told
 
-    if replay is not None:
-        click.echo(replayed(method, replay))
+    if replay not in (None, NOW):
+        click.echo(replayed(method, Path(replay)))
         return 0
     proofs = []
     with tqdm(jobs(method, quick, claim), unit="method", leave=False, disable=not sys.stderr.isatty()) as bar:
@@ -57,6 +59,8 @@ def prove(method: tuple[str, ...], quick: bool, claim: str | None, as_json: bool
         dump([proof.record() for proof in proofs])
     else:
         write(_report(proofs))
+        for proof in proofs if replay == NOW else ():
+            write("" if proof.witness is None else f"\n{proof.method}, the branch step by step:\n{told(proof)}\n")
     return 0 if all(proof.ok for proof in proofs) else 1
 
 

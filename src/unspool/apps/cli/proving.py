@@ -102,16 +102,25 @@ def replayed(methods: tuple[str, ...], file: Path) -> str:
         raise click.UsageError(
             "--replay runs one branch of one METHOD: name it, as in: unspool prove NAME --replay FILE"
         )
-    seen = witness(file, methods[0])
+    return _steps(methods[0], witness(file, methods[0]), file)
+
+
+def told(proof: Proof) -> str:
+    """The same of a proof that has just been made."""
+    assert proof.witness is not None  # only such proofs are replayed
+    return _steps(proof.method, proof.witness, "the proof")
+
+
+def _steps(name: str, seen: Witness, source: object) -> str:
     truth: Truth = Plainly
     trials: list[Method] = []
-    if is_rule(methods[0]):
-        trials = [load_rule(methods[0])]
+    if is_rule(name):
+        trials = [load_rule(name)]
     else:
-        entry = named(methods[0])
+        entry = named(name)
         truth, trials = truth_of(entry), list(entry.trials(entry.rule))
     if seen.trial >= len(trials):
-        raise BadRequest(f"{file} is of another version: {methods[0]} has no trial number {seen.trial}")
+        raise BadRequest(f"{source} is of another version: {name} has no trial number {seen.trial}")
     return replay(trials[seen.trial], seen, truth)
 
 

@@ -16,7 +16,7 @@ from ...core.version import VERSION
 from .terminal import BROKEN_PIPE, INTERRUPTED, close, prepare, report
 
 GROUP = "unspool.commands"
-OWN = ("run", "chat", "serve", "batch", "trace", "methods", "prove", "compare", "plan", "pull")
+OWN = ("run", "chat", "serve", "batch", "which", "methods", "trace", "prove", "compare", "plan", "pull")
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def root() -> None:
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0 done, 1 failed, 2 bad request, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 failed, 2 bad request, 3 cut before it had its form, 130 interrupted."""
     prepare()
     try:
         # Without click's own handling of errors, which prints them in another form than ours.

@@ -14,7 +14,7 @@ from ...rules import constrain
 from .group import SamplingOptions, method_option, option, options
 from .loading import Loading
 from .sketch import Sketch
-from .terminal import INTERRUPTED, STDIN, dump, note, read_file, read_prompt, utf8, write
+from .terminal import CUT, INTERRUPTED, STDIN, dump, note, read_file, read_prompt, utf8, write
 
 if TYPE_CHECKING:
     from ...api.settings import Settings
@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from ...rules.constrain import Form
 
+CUT_BY = ("length", "time", "rows")  # reasons for which a text may end before it has its form
+
 
 @dataclass(frozen=True)
 class Constraining:
     """What the text must be; at most one of these."""
 
     json_schema: str | None = option(
-        "--json-schema", metavar="FILE", help="The text is JSON that this schema accepts; - is stdin."
+        "--json-schema",
+        metavar="FILE|JSON",
+        help="The text is JSON that this schema accepts: a file, - or '{…}' itself.",
     )
     json_check: bool = option(
         "--json-check", is_flag=True, help="What a grammar cannot enforce of the schema is checked at the end."
@@ -40,9 +44,24 @@ class Constraining:
         "--grammar", metavar="FILE", help="The text is derived from this grammar (Lark or GBNF); - is stdin."
     )
     choices: str | None = option("--choices", metavar="A,B,…", help="The text is one of these.")
+    within: int | None = option(
+        "--within", type=int, metavar="N", help="Close the text within N tokens, so that it is never cut."
+    )
 
-    def form(self) -> Form | None:
-        """The one that was given."""
+    def form(self, most: int) -> Form | None:
+        """The one that was given, closed in time if that was asked for; `most` tokens may be written."""
+        found = self._form()
+        if self.within is None:
+            return found
+        if found is None:
+            raise click.UsageError("--within goes with --json-schema, --regex, --grammar or --choices")
+        if self.within > most:
+            raise click.UsageError(
+                f"--within {self.within} is more than --max-tokens {most}; raise that, or ask for less"
+            )
+        return found.within(self.within)
+
+    def _form(self) -> Form | None:
         given = [name for name in ("json_schema", "regex", "grammar", "choices") if getattr(self, name) is not None]
         if len(given) > 1:
             flags = ", ".join("--" + name.replace("_", "-") for name in given)
@@ -50,7 +69,9 @@ class Constraining:
         if self.json_check and self.json_schema is None:
             raise click.UsageError("--json-check goes with --json-schema")
         if self.json_schema is not None:
-            return constrain.json_schema(_source(self.json_schema), self.json_check)
+            inline = self.json_schema.lstrip().startswith("{")
+            schema = self.json_schema if inline else _source(self.json_schema)
+            return constrain.json_schema(schema, self.json_check)
         if self.regex is not None:
             return constrain.regex(self.regex)
         if self.grammar is not None:
@@ -101,7 +122,8 @@ def run(
 
     Without PROMPT and --file, or where PROMPT is -, the prompt is read from stdin. If the model has a chat template the
     prompt is a user's message, unless --raw. The text goes to stdout as it arrives, a short trace to stderr. Ctrl-C
-    ends it with what there is: the text so far or, of a search, the best that it has found.
+    ends it with what there is: the text so far or, of a search, the best that it has found. The exit status is 3 if a
+    text that must have a form was cut before it had it.
     """
     if reporting.logprobs is not None and not reporting.json:
         raise click.UsageError("--logprobs are reported in JSON; add --json")
@@ -109,7 +131,7 @@ def run(
         raise click.UsageError("the prompt and the constraint cannot both be read from stdin; give one as a file")
     text = read_prompt(prompt, file, loading.raw)
     settings = drawing.settings(n=reporting.samples, logprobs=reporting.logprobs)
-    settings = replace(settings, constraint=constraining.form())
+    settings = replace(settings, constraint=constraining.form(settings.max_tokens))
     loading.check((method,))
     lm = loading.load(reporting.quiet)
     loading.prepare(lm, (method,))
@@ -118,7 +140,7 @@ def run(
         outputs, code = _finished(lambda: lm.samples(asked, settings, method))
         about = {"model": loading.model, "draft": loading.draft, "small": loading.small, "method": method}
         dump({**about, **_record(outputs), "seed": settings.seed, "settings": _plain(settings)})
-        return code
+        return code or _cut(outputs, settings)
     if settings.n == 1:
         events, sketch = lm.stream(asked, settings, method), Sketch(lm.vocabulary.piece)
         outputs, code = _finished(lambda: [stream(events, sketch)])
@@ -131,7 +153,21 @@ def run(
     for number, output in enumerate(outputs if not reporting.quiet else [], 1):
         which = "" if settings.n == 1 else f"sample {number}: "
         note(f"{which}[{output.reason}] {output.trace}")
-    return code
+        if output.note:
+            note(f"note: {output.note}")
+    return code or _cut(outputs, settings)
+
+
+def _cut(outputs: list[Output], settings: Settings) -> int:
+    """The exit status for texts that ended before they had the form that they must have; says so, quiet or not."""
+    cut = [output for output in outputs if settings.constraint is not None and output.reason in CUT_BY]
+    if not cut:
+        return 0
+    note(
+        f"unspool: the text was cut ({cut[0].reason}) before it had its form; raise --max-tokens, or close it in time "
+        f"with --within {settings.max_tokens}."
+    )
+    return CUT
 
 
 def _finished(write_all: Callable[[], list[Output]]) -> tuple[list[Output], int]:

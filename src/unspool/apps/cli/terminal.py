@@ -23,7 +23,7 @@ import click
 from ...core.errors import BadRequest, OutOfRoom, UnspoolError
 
 BROKEN_PIPE = 141  # what shells report of a program whose reader has left: 128 + SIGPIPE
-FAILED, BAD_REQUEST, INTERRUPTED = 1, 2, 130
+FAILED, BAD_REQUEST, CUT, INTERRUPTED = 1, 2, 3, 130
 # Options that had another name before 0.1.
 RENAMED = {
     "--room": "--kv-cache-tokens",

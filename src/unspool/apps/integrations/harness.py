@@ -14,11 +14,11 @@ import lm_eval.api.model as api
 import lm_eval.utils as windows
 from lm_eval.api.registry import register_model
 
+from ...api.likelihood import Pair, likelihoods
 from ...api.lm import LM
 from ...api.loader import load
 from ...api.settings import Settings
 from ...core.errors import BadRequest
-from .likelihood import Pair, likelihoods
 
 MOST = 256  # tokens of an answer, unless the task says how many
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")

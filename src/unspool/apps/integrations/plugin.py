@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ...api.lm import Prompt as Asked
     from ...api.settings import Settings
     from ...api.writer import Event, Output
+    from ...rules.constrain import Form
 
 
 @llm.hookimpl  # type: ignore[untyped-decorator]  # llm is skipped by the type checker
@@ -44,6 +45,7 @@ class PluginOptions(llm.Options):  # type: ignore[misc]
     min_p: float | None = Field(default=None, description="Keep tokens with this share of the likeliest one's")
     repetition_penalty: float = Field(default=1.0, description="Above 1 makes tokens that stood before less likely")
     max_tokens: int = Field(default=512, description="The longest answer")
+    within: int | None = Field(default=None, description="Close an answer that has a schema within so many tokens")
     stop: str | None = Field(default=None, description="End before this string")
     seed: int | None = Field(default=None, description="The same seed gives the same text, by any method")
     dtype: str = Field(default="auto", description="fp32, bf16 or fp16")
@@ -80,6 +82,11 @@ class PluginModel(llm.Model):  # type: ignore[misc]
             raise llm.ModelError(str(error)) from error
         response.set_usage(input=output.trace.prompt, output=output.trace.tokens)
         response.response_json = {"reason": output.reason, "trace": output.trace.record()}
+        if prompt.schema is not None and output.reason == "length":
+            raise llm.ModelError(
+                f"the answer was cut after {len(output.tokens)} tokens, before it had its form; raise -o max_tokens, "
+                "or close it in time with -o within N"
+            )
 
     def load(self, chosen: Any) -> LM:
         """The model that these options mean."""
@@ -128,9 +135,12 @@ def _text(message: Any) -> str:
 
 def _settings(chosen: Any, schema: dict[str, Any] | None) -> Settings:
     shaped = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
+    form: Form | None = None if schema is None else constrain.json_schema(schema)
+    if chosen.within is not None and form is not None:
+        form = form.within(min(chosen.within, chosen.max_tokens))
     return api.settings.Settings(
         **{name: getattr(chosen, name) for name in shaped},
         stop=() if chosen.stop is None else (chosen.stop,),
         seed=secrets.randbits(63) if chosen.seed is None else chosen.seed,
-        constraint=None if schema is None else constrain.json_schema(schema),
+        constraint=form,
     )

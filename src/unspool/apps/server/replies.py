@@ -23,7 +23,7 @@ from .asking import Asking
 from .tool_calls import ToolCallParser
 
 LEAST = -9999.0  # what OpenAI writes for next to never; JSON has no infinity
-FINISH = {"token": "stop", "string": "stop"}  # all else is a limit: of tokens or of time
+FINISH = {"eos": "stop", "token": "stop", "string": "stop"}  # all else is a limit: of tokens or of time
 
 
 def of_chat(events: Sequence[Event], vocabulary: Vocabulary) -> dict[str, Any]:

@@ -28,7 +28,8 @@ WIDE = 64
 LITTLE = 0.02  # of the time: what looking may take before anybody counts it
 HOST = 2e-4  # seconds that a round takes on the host, before it was measured
 SHORT, LONG = 16, 128  # tokens to rest
-PROBE = 16  # rounds after which a draft model that did not seem to pay is asked again
+PROBE, RARELY = 16, 256  # rounds after which a draft model that did not seem to pay is asked again, at most
+LOSS = 1.05  # how much longer a token may take with the draft model than without before it counts as lost
 
 
 @claims(SEED, trials=lambda _: [Speculate(Auto(), budget=2)], systems=("auto",))
@@ -39,7 +40,10 @@ class Auto(Draft):
     Copies and remembered laws are always at hand, and what they propose is marked on the text whether it was drafted or
     not; so a round in which nothing pays is a plain one, and finding that out costs no forward. If there is a draft
     model, it is asked for one token more as long as that token is expected to bring more than its draft forward and
-    its row take at the rate so far. t is measured once per model and device, for as many requests as share a forward.
+    its row take at the rate so far. Rounds with it and without are timed, seconds per token; where it loses it is left
+    out for 16 rounds, twice as many each time. It is not asked at all if reading the text so far would take it longer
+    than half of what may still be written takes plainly. t is measured once per model and device, for as many requests
+    as share a forward.
 
     On a fast device the host's own time counts too: h, what drafting and learning have taken lately, times the requests
     that wait for each other. Where (1 + Σ p̂) / (t(1 + nodes) + h) is below plain decoding's 1 / t(1), the source rests
@@ -57,6 +61,25 @@ class Auto(Draft):
         return Paying(Merged([begun(draft, prefix) for draft in (Suffix(), BigramRecycling(self.width))], FREE))
 
 
+class Pace:
+    """Seconds per token of the rounds of one kind; old rounds fade."""
+
+    __slots__ = ("rounds", "seconds", "tokens")
+
+    def __init__(self) -> None:
+        self.rounds, self.seconds, self.tokens = 0, 0.0, 0.0
+
+    def mark(self, seconds: float, tokens: int) -> None:
+        """Take note of one round."""
+        self.rounds += 1
+        self.seconds, self.tokens = 0.8 * self.seconds + seconds, 0.8 * self.tokens + tokens
+
+    @property
+    def each(self) -> float:
+        """Seconds of a token."""
+        return self.seconds / self.tokens
+
+
 class Paying(CompositeSource):
     """The sources of one request, how often the draft model was right on this text, and what drafting takes."""
 
@@ -67,6 +90,9 @@ class Paying(CompositeSource):
         self.looked = self.untold = False  # whether it has looked in this round, and waits for the prompt's laws
         self.spent, self.host = 0.0, HOST  # seconds of this round so far, and lately per round
         self.pause, self.until = 0, 0
+        self.alone, self.helped = Pace(), Pace()  # rounds without the draft model, and with it
+        self.began, self.step, self.read = 0.0, 0.0, False  # of this round; of a drafted token; whether it has read
+        self.doubt, self.idle = 0, 0  # rounds that it is left out for, and until which one
         self.on_device = 0  # tokens that the model may draft for itself
 
     @property
@@ -90,7 +116,7 @@ class Paying(CompositeSource):
         if ahead > cost(1):  # so many wait for each other that not even looking pays
             self.until = len(prefix) + LONG
             return NOTHING
-        began = perf_counter()
+        self.began = began = perf_counter()
         yield from self.free.gather(prefix, budget, chance)
         twigs = self.free.best(budget, FREE)
         twigs = twigs[: worth([twig.p for twig in twigs], cost, ahead)]
@@ -101,8 +127,8 @@ class Paying(CompositeSource):
             self.untold = True
         self.looked = True
         self.rounds, self.chain = self.rounds + 1, NOTHING
-        if other is not None:
-            self.chain = yield from self._chain(prefix, budget, cost, other(1), rate)
+        if other is not None and self._asks(prefix, cost, other):
+            self.chain = yield from self._chain(prefix, budget, cost, max(other(1), self.step), rate)
             if len(self.chain):
                 self.pause = 0
                 self.free.add(Planted(self.chain), prefix)
@@ -116,12 +142,19 @@ class Paying(CompositeSource):
         else:
             self.pause = max(min(2 * self.pause or SHORT, LONG), int(share / LITTLE))
 
+    def _asks(self, prefix: Prefix, cost: Cost, other: Cost) -> bool:
+        """Whether the draft model may be asked: now and then not, to know what rounds take without it."""
+        if self.rounds % PROBE in (1, 2) or self.rounds < self.idle:  # the first round also reads the prompt
+            return False
+        return self.read or 2 * other(len(prefix)) <= cost(1) * min(prefix.left, LONG)
+
     def _chain(self, prefix: Prefix, budget: int, cost: Cost, step: float, rate: float) -> Proposing:
         """The draft model's likeliest tokens, one by one while the next is worth its time."""
         right = self.stood.value
         drawn: list[Drawn] = []
         sure: list[float] = []
         reach, here, probing = right, prefix, self.rounds % PROBE == 0
+        began = perf_counter()
         while len(drawn) < budget:
             rows = 1 + len(drawn)
             if reach <= rate * (step + cost(rows + 1) - cost(rows)) and not probing:
@@ -134,7 +167,23 @@ class Paying(CompositeSource):
             drawn.append(chosen(law.best))
             sure.append(raw[law.best])
             here, reach, probing = here.then((law.best,)), reach * (sure[-1] + right) / 2, False
+        if drawn and self.read:
+            self.step += ((perf_counter() - began) / len(drawn) - self.step) / 4
         return Tree.chain(drawn, sure)
+
+    def _judge(self, tokens: int) -> None:
+        """Time this round; leave the draft model out for a while where rounds with it take longer per token."""
+        asked, seconds = bool(len(self.chain)), perf_counter() - self.began
+        if self.rounds > 1 and (self.read or not asked):  # its first one is mostly reading
+            (self.helped if asked else self.alone).mark(seconds, tokens)
+        self.read = self.read or asked
+        if not asked or self.helped.rounds < 2 or not self.alone.rounds:
+            return
+        if self.helped.each > LOSS * self.alone.each:
+            self.doubt, self.helped = min(2 * self.doubt or PROBE, RARELY), Pace()
+            self.idle = self.rounds + self.doubt
+        else:
+            self.doubt = 0
 
     def told(self, text: tuple[int, ...], tops: Tops) -> None:
         self.untold = False
@@ -149,6 +198,7 @@ class Paying(CompositeSource):
             self.stood.mark(token == written)
             if token != written:
                 break
+        self._judge(len(prefix) - self.free.start)
         if self.untold:
             self.told(prefix.text, scores.tops)
         super().learn(prefix, tree, scores)

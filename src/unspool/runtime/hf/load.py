@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from pickle import UnpicklingError
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 
 from ...core.errors import BadModel, MissingExtra
 from ...models.hub import snapshot
@@ -20,6 +22,8 @@ from .hf_network import HFModel, HFNetwork
 from .probe import find_way
 
 _ROOM = 8192
+_LONGEST = 300  # characters of an error of another library
+_ENCODERS = ("bert", "roberta", "electra", "camembert", "xlm-roberta", "megatron-bert", "rembert", "roformer", "ernie")
 
 
 def load_hf(
@@ -88,9 +92,13 @@ class _LoadArguments(NamedTuple):
             return load(self.name, local_files_only=True, trust_remote_code=False, **more)
         except ImportError as error:
             raise BadModel(f"{self.shown}: transformers needs another package to read it. {error}") from error
+        except (SafetensorError, UnpicklingError, EOFError) as error:
+            raise BadModel(
+                f"{self.shown}: its weights are not complete ({_short(error)}). Download them again."
+            ) from error
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise BadModel(
-                f"{self.shown}: transformers cannot load it as a causal language model. {error} "
+                f"{self.shown}: transformers cannot load it as a causal language model. {_short(error)} "
                 "Check that the files are complete and that this release of transformers knows the architecture."
             ) from error
 
@@ -101,7 +109,40 @@ class _LoadArguments(NamedTuple):
 
 def _loaded(name: str, dtype: torch.dtype | None) -> Any:
     transformers = _transformers()
-    return _found(name).open(transformers.AutoModelForCausalLM.from_pretrained, dtype=dtype or "auto")
+    found = _found(name)
+    _refuse_encoders(found.shown, found.open(transformers.AutoConfig.from_pretrained))
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    model, info = found.open(load, dtype=dtype or "auto", output_loading_info=True)
+    lacking = sorted(map(str, (*info["missing_keys"], *info["mismatched_keys"])))
+    if lacking:  # which transformers fills with random numbers
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        raise BadModel(
+            f"{found.shown}: the tensor {lacking[0]}{more} of a {type(model).__name__} is not in the files, or not of "
+            "the shape that config.json tells. Download the model again, or name one that writes text."
+        )
+    return model
+
+
+def _refuse_encoders(shown: str, config: Any) -> None:
+    """Stop at models that transformers would load, or fail to, though they do not write text from left to right."""
+    if getattr(config, "is_encoder_decoder", False):
+        raise BadModel(
+            f"{shown}: a {config.model_type} model reads one text and writes another (encoder and decoder), which is "
+            "not supported. Use one that continues a text, such as a Llama or Qwen."
+        )
+    named = [str(name) for name in getattr(config, "architectures", None) or ()]
+    masked = any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in named)
+    if masked or (getattr(config, "is_decoder", True) is False and config.model_type in _ENCODERS):
+        raise BadModel(
+            f"{shown}: {', '.join(named) or config.model_type} reads in both directions and writes no text; it would "
+            "only make noise. Use a model that continues a text."
+        )
+
+
+def _short(error: Exception) -> str:
+    """What an error says first; transformers goes on with lists of all it knows."""
+    said = " ".join(str(error).partition("Model type should be one of")[0].split())
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
 
 
 def _found(name: str) -> _LoadArguments:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ...core.errors import BadRequest, OutOfRoom
-from ...core.law import Drawn, Law
-from ...core.tree import ROOT, Tree
-from ...runtime.engine.contracts import Causal, ScoreRequest, Session
+from ..core.errors import BadRequest, OutOfRoom
+from ..core.law import Drawn, Law
+from ..core.tree import ROOT, Tree
+from ..runtime.engine.contracts import Causal, ScoreRequest, Session
 
 Tokens = tuple[int, ...]
 NODES = 256  # of one tree: the laws of so many tokens are held at a time

@@ -1,0 +1,50 @@
+"""How notebooks show things: `_repr_html_` of outputs and comparisons, without scripts or files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .comparison import Comparison
+    from .writer import Output
+
+_PLAIN, _DRAFTED = "rgba(128, 128, 128, .16)", "rgba(46, 160, 67, .30)"  # readable on light and dark pages
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Cells as a table."""
+    head = "".join(f'<th style="text-align:left">{escape(cell)}</th>' for cell in heads)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="text-align:left">{escape(cell)}</td>' for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def output_html(output: Output) -> str:
+    """The text with every token on a ground of its own: green if it had been drafted, grey if the model added it."""
+    cells = "".join(
+        f'<span title="round {event.round}{_odds(event.logprob)}" style="background:'
+        f'{_DRAFTED if event.drafted else _PLAIN};margin-right:1px;border-radius:2px">{escape(event.text)}</span>'
+        for event in output.events
+        if event.text
+    )
+    said = escape(f"[{output.reason}] {output.trace}")
+    return f'<div style="white-space:pre-wrap;line-height:1.7">{cells}</div><div><small>{said}</small></div>'
+
+
+def comparison_html(found: Comparison) -> str:
+    """A row for every method."""
+    heads = ("method", "claim", "speed-up", "tokens/forward", "accepted", "same text", "nats/token")
+    rows = []
+    for row in found.rows:
+        total, rate, nats = row.total, row.total.draft_acceptance_rate, row.nats_per_token
+        cells = (row.method, "-" if row.entry is None else row.entry.claim.name, f"{row.speed_up(found.plain):.2f}×")
+        more = (f"{total.tokens_per_forward:.2f}", "-" if rate is None else f"{rate:.0%}")
+        rows.append((*cells, *more, f"{row.same} of {len(row.outputs)}", "-" if nats is None else f"{nats:.3f}"))
+    return table(heads, rows)
+
+
+def _odds(logprob: float | None) -> str:
+    return "" if logprob is None else f", log p {logprob:.2f}"

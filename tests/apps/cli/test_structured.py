@@ -1,0 +1,51 @@
+"""Structured output end to end: schemas given in place, texts closed in time, a status for those that were cut."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import BaseModel
+
+from unspool import Settings, json_schema
+
+pytest.importorskip("llguidance")
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+ASKED = ("run", "Answer in JSON.", "--json-schema")
+
+
+def test_a_schema_in_place_is_one_from_a_file(loaded, tmp_path):
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    file = loaded(*ASKED, str(tmp_path / "schema.json"), "--max-tokens", "24", "--within", "24", "-q")
+    place = loaded(*ASKED, " " + json.dumps(SCHEMA), "--max-tokens", "24", "--within", "24", "-q")
+    assert file == place
+    assert file[0] == 0
+    assert "a" in json.loads(file[1])
+
+
+def test_a_text_that_was_cut_has_a_status_of_its_own_quiet_or_not(loaded):
+    for more in ([], ["-q"], ["--json"]):
+        code, _, err = loaded(*ASKED, json.dumps(SCHEMA), "--max-tokens", "3", *more)
+        assert code == 3
+        assert "the text was cut (length)" in err
+        assert "--within" in err
+    assert loaded("run", "Hello", "--max-tokens", "3", "-q")[0] == 0  # nothing was promised
+
+
+def test_within_needs_a_form_and_room(here):
+    for more in (["--within", "9"], ["--choices", "a,b", "--within", "9", "--max-tokens", "4"]):
+        code, _, err = here("run", "Hello", *more)
+        assert code == 2
+        assert "--within" in err
+    code, _, err = here(*ASKED, '{"type": ')
+    assert code == 2
+    assert "not JSON" in err
+
+
+class Person(BaseModel):
+    name: str
+
+
+def test_a_class_of_pydantics_is_a_constraint():
+    assert Settings(constraint=Person).constraint == json_schema(Person)
