@@ -31,7 +31,7 @@ SHORT, LONG = 16, 128  # tokens to rest
 PROBE = 16  # rounds after which a draft model that did not seem to pay is asked again
 
 
-@claims(SEED, trials=lambda _: [Speculate(Auto(), budget=2)], systems=("auto",))
+@claims(SEED, trials=lambda _: [Speculate(Auto(), budget=2)], systems=("auto", "ReSpec (switching by measured cost)"))
 @dataclass(frozen=True)
 class Auto(Draft):
     """The tree with the most expected tokens per time: (1 + Σ p̂(path)) / t(1 + nodes), by this machine's own t.
