@@ -13,9 +13,9 @@ from unspool.apps.cli import root
 from unspool.apps.cli.group import known_method
 from unspool.core.errors import BadRequest
 from unspool.proof import prove
-from unspool.recipes.aliases import ELSEWHERE, KNOWN_AS, PAPERS, RENAMED
+from unspool.recipes.aliases import ELSEWHERE, KNOWN_AS, PAPERS
 from unspool.recipes.methods import entries, method, named, needs, requested
-from unspool.recipes.names import HOMES, NEAR, canonical, known, plainly, suggestions
+from unspool.recipes.names import HOMES, NEAR, RENAMED, canonical, known, plainly, suggestions
 
 
 def test_the_table_is_the_registry():
@@ -151,8 +151,8 @@ def test_what_nobody_knows(said):
 
 
 def test_a_part_of_methods_is_no_method():
-    with pytest.raises(BadRequest, match="'kseq' is a part of methods, of the family verify"):
-        method("spectr")
+    with pytest.raises(BadRequest, match="'static' is a part of methods, of the family constrain"):
+        method("STATIC")
 
 
 def test_the_command_line_refuses_it_before_torch_is_there():

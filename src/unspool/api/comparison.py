@@ -10,6 +10,7 @@ from ..core.claim import Method
 from ..core.cost import Cost
 from ..core.errors import BadRequest
 from ..core.trace import Trace
+from ..recipes.composition import verifier_of
 from ..recipes.methods import method as named
 from .diverge import Divergence, divergence, passes_of
 from .lm import LM, Prompt, several
@@ -24,6 +25,7 @@ class MethodRow:
     """One method over all prompts."""
 
     method: str
+    verify: str | None = None  # what verifies its drafts
     outputs: list[Output] = field(default_factory=list)
     same: int = 0
     parted: list[tuple[int, Divergence]] = field(default_factory=list)  # (prompt, where)
@@ -42,6 +44,7 @@ class MethodRow:
         total, base = self.total, plain.total
         return {
             "method": self.method,
+            "verify": self.verify,
             "speed_up": self.speed_up(plain),
             "break_even_tokens_per_round": total.break_even(base.seconds_total / base.tokens) if base.tokens else None,
             "same_text": self.same,
@@ -89,7 +92,7 @@ def compare(
             "compare needs a list of methods and at least one prompt, as in compare(lm, ['lookup'], ['a'])"
         )
     built: dict[str, Method] = {BASELINE: named(BASELINE), **{spec: named(spec) for spec in methods}}
-    rows = [MethodRow(name) for name in built]
+    rows = [MethodRow(name, verifier_of(method)) for name, method in built.items()]
     _generate(lm, listed[0], replace(settings, max_tokens=4), built[BASELINE])  # the first forward pays for set-up
     for number, prompt in enumerate(listed):
         for row, method in zip(rows, built.values(), strict=True):

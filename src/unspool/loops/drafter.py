@@ -7,7 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..core.asks import Ask, Scores, Tops
+from ..core.asks import Ask, Scores, Tops, Verify
 from ..core.chance import Chance
 from ..core.errors import BadRequest, EmptyLaw
 from ..core.law import Law
@@ -79,6 +79,11 @@ class Draft(ABC):
         The verifier must then decide token by token.
         """
         return False
+
+    @property
+    def verifies(self) -> Verify | None:
+        """The one rule that its drafts can be verified with, where a model drafts and verifies for itself."""
+        return None
 
     @abstractmethod
     def begin(self, prefix: Prefix) -> Source:

@@ -141,21 +141,6 @@ KNOWN_AS = {
     "diverse beam": "diverse",
 }
 
-# What methods were called before 0.1; each is understood, with a note, until 0.2.
-RENAMED = {
-    "bunch": "specinfer",
-    "bush": "rsd_c",
-    "little": "bild",
-    "prose": "slem",
-    "recall": "bigram_recycling",
-    "resident": "on_device",
-    "shaped": "sequoia",
-    "sprout": "dyspec",
-    "strings": "slrs",
-    "thicket": "rsd_s",
-    "walk": "sample_match",
-}
-
 # The method that stands for a paper, by its number on arXiv.
 PAPERS = {
     "1610.02424": "diverse",

@@ -27,13 +27,7 @@ from ..core.verifier import sample_match
 from ..loops.speculate import Speculate
 from ..rules import draft
 
-LENGTHS: Mapping[str, Callable[[], rules.grow.Length]] = {
-    "heuristic": lambda: rules.grow.Heuristic(),
-    "ema": lambda: rules.grow.Ema(),
-    "confident": lambda: rules.grow.ConfidentLength(),
-    "threshold": lambda: rules.grow.Threshold(),
-    "fixed": lambda: rules.grow.FixedLength(),
-}
+LENGTHS = ("heuristic", "ema", "confident", "threshold", "best", "fixed")
 
 
 def aligned(
@@ -157,9 +151,27 @@ def on_device(nodes: Annotated[int, Range(3, 63)] = 31) -> Method:
     return Speculate(draft.OnDevice(nodes), budget=nodes)
 
 
-def paced(length: Annotated[str, Choice(tuple(LENGTHS))] = "heuristic") -> Method:
-    """A chain under rejection whose length one of the rules decides."""
-    return Speculate(draft.Paced(part("length", length, LENGTHS)()), rules.verify.rejection, budget=20)
+def paced(
+    length: Annotated[str, Choice(LENGTHS)] = "heuristic",
+    longest: Annotated[int, Range(0, 256)] = 0,
+    least: Depth = 2,
+    doubt: Share = 0.3,
+    ratio: Annotated[float, Range(0, 1000)] = 0.1,
+) -> Method:
+    """A chain under rejection whose length one of the rules decides, at most `longest` (0: the rule's own).
+
+    `least` and `doubt` are those of `confident`; `ratio`, for `best`, is a draft step's cost in steps of the target.
+    """
+    grow, most = rules.grow, longest or 20
+    kinds: Mapping[str, Callable[[], rules.grow.Length]] = {
+        "heuristic": lambda: grow.Heuristic(min(5, most), most),
+        "ema": lambda: grow.Ema(longest or 16),
+        "confident": lambda: grow.ConfidentLength(doubt, min(least, most), most),
+        "threshold": lambda: grow.Threshold(longest=most),
+        "best": lambda: grow.Best(ratio, longest or 16),
+        "fixed": lambda: grow.FixedLength(longest or 4),
+    }
+    return Speculate(draft.Paced(part("length", length, kinds)()), rules.verify.rejection, budget=most)
 
 
 def phrase(

@@ -1,16 +1,26 @@
-"""The names of methods: where each rule stands, and what else people call it. To look one up imports nothing else."""
+"""How methods are named, the same on every surface: names, and specs of them. To look one up imports no rule.
+
+    lookup:ngram=2,depth=8              a method by name, with options
+    chain:depth=4 + block               what drafts, and what verifies
+    rules.py:mine:depth=2 + rejection   an object of one's own, as a part or alone; never from a request
+
+Parts are joined by a plus with blanks around it; without them it is part of a value, as in widths=3+2+1.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
+from functools import cache
 from typing import NamedTuple
 
-from ..core.errors import BadRequest
-from .aliases import ELSEWHERE, KNOWN_AS, PAPERS, RENAMED
+from .. import recipes
+from ..core.errors import SHOWN, BadRequest, cut
 
-SHOWN = 60  # characters of what was given that a message repeats
 NEAR = 5  # suggestions for a name that is not known
+LONGEST = 8192  # characters of a spec: two names of files, and room for the rest
+_JOINED = re.compile(r"\s+\+\s+")
+_FILE = re.compile(r"([^=,]+\.py:[A-Za-z_]\w*)(?::(.*))?", re.DOTALL)  # mcts:reward=FILE.py:NAME is an option
 
 # The rules by family; `name=module` where the module is called otherwise.
 RULES = {
@@ -33,6 +43,22 @@ RULES = {
         "blended block conditional greedy kseq lenient mixture multipath race rejection rollback "
         "sample_match top_beta traversal typical zeroing"
     ),
+}
+
+
+# What methods were called before 0.1; each is understood, with a note, until 0.2.
+RENAMED = {
+    "bunch": "specinfer",
+    "bush": "rsd_c",
+    "little": "bild",
+    "prose": "slem",
+    "recall": "bigram_recycling",
+    "resident": "on_device",
+    "shaped": "sequoia",
+    "sprout": "dyspec",
+    "strings": "slrs",
+    "thicket": "rsd_s",
+    "walk": "sample_match",
 }
 
 
@@ -60,8 +86,14 @@ def plainly(name: str) -> str:
     return re.sub(r"[\s_\-.]+", "", name).lower()
 
 
-_ALIASES = {plainly(alias): name for alias, name in KNOWN_AS.items()}
-_ELSEWHERE = {plainly(system): told for system, told in ELSEWHERE.items()}
+@cache
+def _aliases() -> dict[str, str]:
+    return {plainly(alias): name for alias, name in recipes.aliases.KNOWN_AS.items()}
+
+
+@cache
+def _elsewhere() -> dict[str, str]:
+    return {plainly(system): told for system, told in recipes.aliases.ELSEWHERE.items()}
 
 
 def known(name: str) -> str | None:
@@ -71,9 +103,9 @@ def known(name: str) -> str | None:
     if name in RENAMED:
         return RENAMED[name]
     if paper := re.fullmatch(r"(?:arxiv:)?(\d{4}\.\d{4,5})(?:v\d+)?", name.strip(), re.IGNORECASE):
-        return PAPERS.get(paper[1])
+        return recipes.aliases.PAPERS.get(paper[1])
     said = plainly(name[: 2 * SHOWN])
-    return _ALIASES.get(said) or next((own for own in HOMES if plainly(own) == said), None)
+    return _aliases().get(said) or next((own for own in HOMES if plainly(own) == said), None)
 
 
 def renamed(name: str) -> str | None:
@@ -81,22 +113,9 @@ def renamed(name: str) -> str | None:
     return f"the method {name!r} is now called {RENAMED[name]!r}; the old name goes in 0.2" if name in RENAMED else None
 
 
-def parted(spec: str) -> tuple[str, str, str]:
-    """A spec as its name, a colon if there is one, and its options; arxiv:2304.04487 is a name."""
-    prefix = "arxiv:" if spec.lower().startswith("arxiv:") else ""
-    name, colon, rest = spec[len(prefix) :].partition(":")
-    return spec[: len(prefix)] + name, colon, rest
-
-
-def canonical(spec: str) -> str:
-    """A spec with the name that we use; one that nobody knows stays as it is."""
-    name, colon, rest = parted(spec)
-    return (known(name) or name) + colon + rest
-
-
 def suggestions(name: str) -> list[str]:
     """The names that were most probably meant, at most five."""
-    said = {plainly(own): own for own in HOMES} | {alias: alias for alias in _ALIASES}
+    said = {plainly(own): own for own in HOMES} | {alias: alias for alias in _aliases()}
     given = plainly(name[:SHOWN])
     near = difflib.get_close_matches(given, said, n=NEAR, cutoff=0.6)
     alike = [difflib.SequenceMatcher(None, given, each).ratio() for each in near]
@@ -106,20 +125,85 @@ def suggestions(name: str) -> list[str]:
 
 def unknown(name: str) -> BadRequest:
     """What to tell somebody whose method nobody knows."""
-    if told := _ELSEWHERE.get(plainly(name[: 2 * SHOWN])):
+    if told := _elsewhere().get(plainly(name[: 2 * SHOWN])):
         return BadRequest(f"{cut(name)!r} is no method by itself: {told}.")
     near = suggestions(name)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     return BadRequest(f"no method is called {cut(name)!r}.{hint} `unspool methods` lists them all.")
 
 
-def cut(text: str) -> str:
-    """A text as it is shown in a message, of which a stranger does not choose the length."""
-    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
-
-
 def _written(name: str) -> str:
     """An alias as people write it, with the method that it stands for."""
     if name in HOMES:
         return name
-    return next(alias for alias in KNOWN_AS if plainly(alias) == name)
+    return next(alias for alias in recipes.aliases.KNOWN_AS if plainly(alias) == name)
+
+
+class Part(NamedTuple):
+    """One part of a spec: what it is called, its options as they were written, and whether its name is FILE.py:NAME."""
+
+    said: str
+    rest: str = ""
+    file: bool = False
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The options by name, as texts."""
+        found: dict[str, str] = {}
+        for each in filter(None, self.rest.split(",")):
+            option, equals, value = each.partition("=")
+            if not equals:
+                raise BadRequest(
+                    f"{cut(each)!r} in {cut(str(self))!r} is not an option: write {self.said}:option=value,option=value"
+                )
+            found[option.strip()] = value.strip()
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.said}:{self.rest}" if self.rest else self.said
+
+
+def parts_of(spec: str) -> tuple[Part, ...]:
+    """The parts of a spec, one or two; BadRequest if there are more, or one is empty. No name is looked up."""
+    if len(spec) > LONGEST:
+        raise BadRequest(f"the method {cut(spec)!r} has {len(spec)} characters; expected at most {LONGEST}")
+    texts = _JOINED.split(spec.strip())
+    if len(texts) > 2:
+        raise BadRequest(
+            f"the method {cut(spec)!r} has {len(texts)} parts; expected a drafter and a verifier, as in chain + block"
+        )
+    return tuple(map(_part, texts))
+
+
+def _part(text: str) -> Part:
+    text = text.strip()
+    if yours := _FILE.fullmatch(text):
+        return Part(yours[1], yours[2] or "", file=True)
+    prefix = "arxiv:" if text.lower().startswith("arxiv:") else ""  # arxiv:2304.04487 is a name
+    name, _, rest = text[len(prefix) :].partition(":")
+    return Part(text[: len(prefix)] + name, rest)
+
+
+def canonical(spec: str) -> str:
+    """A spec with the names that we use; those that nobody knows stay as they are."""
+    return " + ".join(str(part._replace(said=known(part.said) or part.said)) for part in parts_of(spec))
+
+
+def checked(spec: str) -> tuple[str, list[str]]:
+    """A spec with new names for old ones, and a note for each; BadRequest if a name is not known."""
+    notes: list[str] = []
+    for part in parts_of(spec):
+        if part.file:
+            continue
+        if known(part.said) is None:
+            raise unnamed(part.said)
+        notes += filter(None, [renamed(part.said)])
+    return (canonical(spec) if notes else spec), notes
+
+
+def unnamed(said: str) -> BadRequest:
+    """What to tell somebody whose method nobody knows; a plus without blanks around it is the likeliest reason."""
+    pieces = said.split("+")
+    if len(pieces) == 2 and all(map(known, pieces)):
+        return BadRequest(f"no method is called {cut(said)!r}; put blanks around the plus: {' + '.join(pieces)!r}")
+    return unknown(said)
