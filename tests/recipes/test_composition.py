@@ -197,7 +197,7 @@ def test_what_is_wrong_with_one_s_own_part_is_said(file, name, why):
 def test_no_request_runs_a_file(file):
     for spec in (f"{file}:whole", f"{file}:draft + block", f"chain + {file}:verify", f"{file}:build:depth=2"):
         for asked in (requested, refuse_files):
-            with pytest.raises(NotOffered, match="only the operator may name files"):
+            with pytest.raises(NotOffered, match="names a file, and only the operator may"):
                 asked(spec)
         with pytest.raises(NotOffered):
             requested(spec, (spec + " ", f"{file}:other"))

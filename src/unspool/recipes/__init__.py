@@ -8,6 +8,6 @@ from ..core.lazy import lazily
 
 if TYPE_CHECKING:
     from . import aliases as aliases, composition as composition, methods as methods, names as names
-    from . import verify as verify, yours as yours
+    from . import corpus as corpus, memory as memory, verify as verify, yours as yours
 
 __getattr__, __dir__ = lazily(__name__)

@@ -104,16 +104,17 @@ def method(spec: str | Method) -> Method:
     return _made(spec, _parsed(spec))
 
 
-def requested(spec: str, offered: Collection[str] = ()) -> Method:
+def requested(spec: str, offered: Collection[str] = (), client: str = "") -> Method:
     """The method that somebody else's text names: a request, a line of a batch, a profile that was downloaded.
 
-    No part of it may name a file, unless the operator `offered` exactly this spec. Nothing is looked for on the disk
-    before that is settled, so that no refusal tells what is there.
+    No part of it may name a file or share a memory with other requests, unless the operator `offered` exactly this
+    spec; then it shares that with others of this `client` alone. Nothing is looked for on the disk before that is
+    settled, so that no refusal tells what is there.
     """
     chosen = _parsed(spec)
     if spec not in offered:
         _refuse_files(chosen)
-    return _made(spec, chosen)
+    return _made(spec, chosen, client)
 
 
 def refuse_files(spec: str) -> None:
@@ -223,6 +224,8 @@ def _parsed(spec: str) -> tuple[_Chosen, ...]:
     for each in chosen:
         if (entry := each.entry) is None:
             continue
+        if each.part.scope:
+            recipes.memory.expect_scope(each.part.scope, spec, each is chosen[0])
         if entry.build is None:
             raise BadRequest(
                 f"{entry.name!r} is a part of methods, of the family {entry.family}, and no method by itself; in Python"
@@ -235,22 +238,26 @@ def _parsed(spec: str) -> tuple[_Chosen, ...]:
 def _refuse_files(chosen: tuple[_Chosen, ...]) -> None:
     for each in chosen:
         if each.entry is None:
-            raise NotOffered(_PRIVATE.format("FILE.py:NAME"))
+            raise NotOffered(_PRIVATE.format("FILE.py:NAME", "names a file"))
+        if each.part.scope and each.part.scope not in recipes.memory.OPEN:
+            raise NotOffered(_PRIVATE.format(f"@{each.part.scope}", "shares what was written between requests"))
         for name, option in options(each.build).items():
             if option.operator and name in each.part.given:
-                raise NotOffered(_PRIVATE.format(f"{each.entry.name}:{name}"))
+                raise NotOffered(_PRIVATE.format(f"{each.entry.name}:{name}", "names a file"))
 
 
 _PRIVATE = (
-    "{} names a file, and only the operator may name files: a request gets such a method by the exact name under which "
-    "--method or --allow offers it"
+    "{} {}, and only the operator may do that: a request gets such a method by the exact name under which --method or "
+    "--allow offers it"
 )
 
 
-def _made(spec: str, chosen: tuple[_Chosen, ...]) -> Method:
+def _made(spec: str, chosen: tuple[_Chosen, ...], client: str = "") -> Method:
     """The method; every part has its options checked before it is built, and two parts whether they fit each other."""
     parts: list[Any] = [_part(each) for each in chosen]
     first, *rest = parts
+    if scope := chosen[0].part.scope:
+        first = recipes.memory.scoped(first, scope, spec, client)
     if rest:
         return recipes.composition.composed(first, rest[0], spec)
     if isinstance(first, Draft):

@@ -2,6 +2,7 @@
 
     lookup:ngram=2,depth=8              a method by name, with options
     chain:depth=4 + block               what drafts, and what verifies
+    stand@process + rejection           whose memory is shared (`unspool.recipes.memory`)
     rules.py:mine:depth=2 + rejection   an object of one's own, as a part or alone; never from a request
 
 Parts are joined by a plus with blanks around it; without them it is part of a value, as in widths=3+2+1.
@@ -140,11 +141,12 @@ def _written(name: str) -> str:
 
 
 class Part(NamedTuple):
-    """One part of a spec: what it is called, its options as they were written, and whether its name is FILE.py:NAME."""
+    """One part of a spec: its name, options as they were written, whether the name is FILE.py:NAME, and its scope."""
 
     said: str
     rest: str = ""
     file: bool = False
+    scope: str = ""
 
     @property
     def given(self) -> dict[str, str]:
@@ -160,7 +162,8 @@ class Part(NamedTuple):
         return found
 
     def __str__(self) -> str:
-        return f"{self.said}:{self.rest}" if self.rest else self.said
+        name = f"{self.said}@{self.scope}" if self.scope else self.said
+        return f"{name}:{self.rest}" if self.rest else name
 
 
 def parts_of(spec: str) -> tuple[Part, ...]:
@@ -181,7 +184,8 @@ def _part(text: str) -> Part:
         return Part(yours[1], yours[2] or "", file=True)
     prefix = "arxiv:" if text.lower().startswith("arxiv:") else ""  # arxiv:2304.04487 is a name
     name, _, rest = text[len(prefix) :].partition(":")
-    return Part(text[: len(prefix)] + name, rest)
+    name, _, scope = name.partition("@")
+    return Part(text[: len(prefix)] + name, rest, scope=scope)
 
 
 def canonical(spec: str) -> str:

@@ -194,7 +194,7 @@ def test_nor_does_what_is_said_of_objects_in_files(http, tmp_path, spec):
     places = (there, tmp_path / "not.py")
     told = {json.dumps(refused(http.post(r, json=body(r, spec % place)))) for place in places for r in ROUTES}
     assert len(told) == 1
-    assert "only the operator may name files" in told.pop()
+    assert "names a file, and only the operator may" in told.pop()
     assert not there.with_suffix(".ran").exists()
 
 
