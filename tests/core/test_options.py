@@ -71,7 +71,11 @@ def test_every_option_declares_what_it_may_be(name):
 
 def test_what_names_a_file_is_marked():
     marked = {f"{name}:{o.name}" for name in EVERY for o in options(build_of(name)).values() if o.operator}
+    remembering = ("bigram_recycling", "merge", "phrase", "prefilled", "recycle", "stand", "suffixtree")
     assert marked == {
+        *(f"{name}:memory" for name in remembering),
+        "suffix:corpus",
+        "trigram:corpus",
         "filtered:file",
         "mcts:reward",
         "retrieve:project",

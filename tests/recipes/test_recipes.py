@@ -37,7 +37,7 @@ def defined(module: str) -> list[str]:
 def test_every_recipe_is_called_as_its_rule_and_stands_with_its_family(module):
     for name in defined(module):
         assert HOMES[name].family == MODULES[module], name
-        assert entries()[name].build is getattr(import_module(module), name)
+        assert inspect.unwrap(entries()[name].build) is getattr(import_module(module), name)
 
 
 def test_every_method_that_comes_with_unspool_has_one_recipe():
@@ -48,8 +48,8 @@ def test_every_method_that_comes_with_unspool_has_one_recipe():
 
 
 def test_a_rule_without_a_recipe_is_a_part_of_methods():
-    assert recipe("kseq") is None
-    assert ours("kseq").build is None
+    assert recipe("static") is None
+    assert ours("static").build is None
 
 
 def test_importing_recipes_imports_no_rule():

@@ -81,7 +81,7 @@ MORE: Mapping[str, tuple[Method | str, ...]] = {
         "redundant:threshold=0.95,cluster=0.7,span=2,known=0,steady=2,size=3",
         "redundant:threshold=0.95,cluster=2,steady=0.6,streak=2,size=3",
     ),
-    "rollback": ("rollback:sure=0.4,steps=2,surprise=0.8",),
+    "rollback": ("bild:sure=0.4,steps=2 + rollback:surprise=0.8",),
     "top_beta": (Speculate(Chain(2), TopBeta(2, 2.0)),),
     "typical": (Speculate(Chain(2), TypicalAcceptance(0.6, 0.9)), Speculate(RSDC((2,)), TypicalAcceptance(0.4, 0.7))),
     "windowed": (

@@ -11,8 +11,7 @@ from unspool.api.lm import LM
 from unspool.api.settings import Settings
 from unspool.core.claim import ARGMAX, LAW, SEED
 from unspool.core.trace import Trace
-from unspool.recipes.methods import entries, method
-from unspool.recipes.names import canonical
+from unspool.recipes.methods import claim_of, method
 
 PLAIN = "plain"
 
@@ -57,8 +56,7 @@ class Ours:
 
     def __init__(self, lm: LM, spec: str) -> None:
         self.lm, self.name, self.method = lm, spec, method(spec)
-        known = entries().get(canonical(spec).partition(":")[0])
-        self.exact = known is not None and known.claim in (SEED, LAW, ARGMAX)
+        self.exact = claim_of(spec) in (SEED, LAW, ARGMAX)
 
     def write(self, prompts: Sequence[tuple[int, ...]], settings: Settings) -> Sample:
         """The method's texts; what another run left in caches is forgotten first."""

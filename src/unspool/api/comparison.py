@@ -11,8 +11,8 @@ from ..core.claim import ARGMAX, LAW, SEED, Entry, Method
 from ..core.cost import Cost
 from ..core.errors import BadRequest
 from ..core.trace import Trace
-from ..recipes.methods import method, named
-from ..recipes.names import parted
+from ..recipes.composition import verifier_of
+from ..recipes.methods import described, method
 from ..runtime.engine.contracts import Causal
 from .diverge import Divergence, divergence, passes_of
 from .likelihood import Pair, likelihoods
@@ -38,6 +38,7 @@ class MethodRow:
     same: int = 0
     parted: list[tuple[int, Divergence]] = field(default_factory=list)  # (prompt, where)
     entry: Entry | None = None  # what is registered of the method; nothing of one that is given as an object
+    verify: str | None = None  # what verifies its drafts
     nats: float | None = None  # -log p of all texts under the model's own law, where it reads from left to right
 
     @property
@@ -66,6 +67,7 @@ class MethodRow:
         return {
             "method": self.method,
             "claim": None if self.entry is None else self.entry.claim.name,
+            "verify": self.verify,
             "speed_up": self.speed_up(plain),
             "break_even_tokens_per_round": total.break_even(base.seconds_total / base.tokens) if base.tokens else None,
             "nats_per_token": self.nats_per_token,
@@ -122,8 +124,11 @@ def compare(
             "compare needs a list of methods and at least one prompt, as in compare(lm, ['lookup'], ['a'])"
         )
     specs = [BASELINE, *(spec for spec in methods if spec != BASELINE)]
-    rows = [MethodRow(_called(spec), entry=_entry(spec)) for spec in specs]
     built = [method(spec) for spec in specs]
+    rows = [
+        MethodRow(_called(spec), entry=_entry(spec), verify=verifier_of(one))
+        for spec, one in zip(specs, built, strict=True)
+    ]
     _generate(lm, listed[0], replace(settings, max_tokens=4), built[0])  # the first forward pays for set-up
     for number, prompt in enumerate(listed):
         for row, one in zip(rows, built, strict=True):
@@ -146,7 +151,7 @@ def _called(spec: str | Method) -> str:
 
 
 def _entry(spec: str | Method) -> Entry | None:
-    return named(parted(spec)[0]) if isinstance(spec, str) else None
+    return described(spec) if isinstance(spec, str) else None
 
 
 def _score(row: MethodRow, lm: LM, prompt: tuple[int, ...]) -> None:

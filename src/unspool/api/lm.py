@@ -17,6 +17,7 @@ from ..core.claim import Method, overheard, texts_of
 from ..core.cost import Cost
 from ..core.errors import BadRequest, ContextExceeded
 from ..core.reported_law import MOST
+from ..loops.speculate import Speculate
 from ..models.chat import Dialogue
 from ..models.vocabulary import Vocabulary
 from ..recipes.methods import fitted
@@ -273,6 +274,7 @@ class LM:
                 if settings.seconds is not None and heard is not decoder:  # it tells what it has found
                     heard = rules.search.CutShort(heard)
                 job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account, logprobs)
+                job.trace.warm = decoder.draft.warm if isinstance(decoder, Speculate) else 0
                 writers.append(
                     Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found, self.vocabulary.eos)
                 )

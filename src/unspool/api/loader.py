@@ -143,6 +143,7 @@ def _alone(
     steady = None
     if batch_invariant is None and _adds_in_order(where):
         steady = _on_invariant_graphs(checkpoint, kind, where, room, quantization)
+    model: CachedModel | FullDiffusionModel
     if steady is not None:
         model = steady
     elif rows is None:

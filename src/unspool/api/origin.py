@@ -35,6 +35,9 @@ class Watched(CompositeDraft):
     def parts(self) -> tuple[Draft, ...]:
         return (self.draft,)
 
+    def holding(self, parts: tuple[Draft, ...]) -> Draft:
+        return Watched(parts[0], self.note)
+
     def begin(self, prefix: Prefix) -> Source:
         return _Watching(self.sources(prefix), self.note)
 

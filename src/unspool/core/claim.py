@@ -179,10 +179,14 @@ def claims(
     return register
 
 
-def compose(name: str, build: Callable[..., Method]) -> Entry:
-    """Say how a registered rule is made into a method; refused if an option does not say what it may be."""
+def compose(name: str, build: Callable[..., Method], needs: Sequence[str] | None = None) -> Entry:
+    """Say how a registered rule is made into a method, and which models that asks, if others than the rule.
+
+    Refused if an option does not say what it may be.
+    """
     options(build)
-    _entries[name] = replace(_entries[name], build=build)
+    entry = _entries[name]
+    _entries[name] = replace(entry, build=build, needs=entry.needs if needs is None else tuple(dict.fromkeys(needs)))
     return _entries[name]
 
 

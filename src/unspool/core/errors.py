@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+SHOWN = 60  # characters of what was given that a message repeats
+
 
 class UnspoolError(Exception):
     """A mistake a user can act on; the command line prints its message without a traceback."""
@@ -68,3 +70,8 @@ class MissingDistribution(UnspoolError):
             f"{purpose} needs {distribution}, which is not installed (it is no part of the package unspool): "
             f"in a checkout of unspool, run pip install ./{folder}"
         )
+
+
+def cut(text: str) -> str:
+    """A text as it is shown in a message, of which a stranger does not choose the length."""
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"

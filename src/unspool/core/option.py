@@ -2,7 +2,7 @@
 
     def build(ngram: Annotated[int, Range(1, 16)] = 3, store: Annotated[str, FILE] = "") -> Method: ...
 
-A value is checked against its declaration before anything is built (`unspool.recipes.methods`), and a rule whose
+A value is checked against its declaration before anything is built (`made`), and a rule whose
 options declare nothing is not registered. What several options cost together is declared on what `build` returns:
 
     def build(…) -> Annotated[Method, Product(64, "groups", "width")]: ...
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_origin
 
-from .errors import BadRequest
+from .errors import BadRequest, cut
 
 T = TypeVar("T")
 DIGITS = 40  # characters of one number
@@ -218,6 +218,37 @@ def _option(parameter: inspect.Parameter) -> Option:
             f"default, as in {parameter.name}: Annotated[int, Range(1, 64)] = 4 (docs/own-method.md)"
         )
     return Option(parameter.name, kind, limits[0], parameter.default)
+
+
+def refuse_unknown(called: str, build: Callable[..., Any], given: Mapping[str, str]) -> None:
+    """BadRequest if there is no such option."""
+    declared = options(build)
+    for option in given:
+        if option not in declared:
+            listed = ", ".join(each.spelt for each in declared.values()) or "none"
+            raise BadRequest(f"the method {called!r} has no option {cut(option)!r}; its options are: {listed}")
+
+
+def made(called: str, build: Callable[..., T], given: Mapping[str, str]) -> T:
+    """Build it once all of its options are known to be within their limits, each and together."""
+    refuse_unknown(called, build, given)
+    declared = options(build)
+    values = {name: _value(called, declared[name], text) for name, text in given.items()}
+    all_values = {name: values.get(name, option.default) for name, option in declared.items()}
+    for product in products(build):
+        if product.of(all_values) > product.most:
+            shown = ",".join(f"{name}={cut(str(all_values[name]))}" for name in dict.fromkeys(product.names))
+            raise BadRequest(f"{called}:{shown} cannot be used; expected {product}, not {product.of(all_values)}")
+    return build(**values)
+
+
+def _value(called: str, option: Option, text: str) -> Any:
+    try:
+        return option.read(text)
+    except ValueError:
+        shown = repr(cut(text)) if option.type is str else cut(text)
+        joined = " (to join two parts, put blanks around the plus)" if "+" in text else ""
+        raise BadRequest(f"{called}:{option.name} is {shown}; expected {option.expected}{joined}") from None
 
 
 # Options that many methods share. What is written side by side or drafted together is one forward of so many rows.

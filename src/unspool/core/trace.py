@@ -13,6 +13,7 @@ class Trace:
 
     prompt: int = 0
     cached: int = 0  # tokens of it that another text had left in the cache
+    warm: int = 0  # entries of a memory that other texts had left
     tokens: int = 0
     rounds: int = 0
     drafted: int = 0
@@ -85,6 +86,7 @@ class Trace:
         return {
             "prompt_tokens": self.prompt,
             "cached_tokens": self.cached,
+            "warm_entries": self.warm,
             "tokens": self.tokens,
             "rounds": self.rounds,
             "drafted": self.drafted,
@@ -118,6 +120,8 @@ class Trace:
         rate = self.draft_acceptance_rate
         if rate is not None:
             parts.append(f"{self.accepted_tokens} of {self.drafted} drafted tokens accepted ({rate:.0%})")
+        if self.warm:
+            parts.append(f"warm: {self.warm} entries of memory from other texts")
         if self.seconds_total:
             named = {
                 "draft": self.seconds_draft,

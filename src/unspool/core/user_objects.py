@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,19 @@ def loaded(spec: str) -> Any:
     file, _, name = spec.rpartition(":")
     if not file or not name:
         raise BadRequest(f"{spec!r} names no object; write {spec.rstrip(':')}:NAME.")
-    found = getattr(module := _run(Path(file)), name, None)
+    place = Path(file)
+    if not place.is_file():
+        raise BadRequest(f"{file}: there is no such file; give FILE.py:NAME.")
+    found = getattr(module := _run(place, place.stat().st_mtime_ns), name, None)
     if found is None:
         own = [key for key in vars(module) if not key.startswith("_") and callable(getattr(module, key))]
         raise BadRequest(f"{file} has no {name!r}; it has: {', '.join(own) or 'nothing to call'}.")
     return found
 
 
-def _run(file: Path) -> Any:
-    if not file.is_file():
-        raise BadRequest(f"{file}: there is no such file; give FILE.py:NAME.")
+@lru_cache(maxsize=32)
+def _run(file: Path, changed: int) -> Any:
+    """The file as a module; it is run once, however often it is named, and again when it has changed."""
     spec = importlib.util.spec_from_file_location(f"yours_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise BadRequest(f"{file} is not a Python file; give FILE.py:NAME.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from .asks import Verdict, Verify
 from .chance import Chance, Role
@@ -23,6 +23,14 @@ class Kernel(Enum):
     GREEDY = "follow the most probable token down the tree"
     SAMPLE_MATCH = "draw with plain decoding's own noise, and follow what was drawn down the tree"
     REJECTION = "accept x ~ q with probability min(1, p(x)/q(x)), else draw from the residual"
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A rule that says how far its texts may be from the law they should have."""
+
+    def gap(self, tokens: int) -> float:
+        """In total variation, for texts of so many tokens."""
 
 
 def token_by_token(rule: V) -> V:

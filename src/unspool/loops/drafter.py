@@ -7,7 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..core.asks import Ask, Scores, Tops
+from ..core.asks import Ask, Scores, Tops, Verify
 from ..core.chance import Chance
 from ..core.errors import BadRequest, EmptyLaw
 from ..core.law import Law
@@ -69,6 +69,40 @@ class Source(ABC):
         """
 
 
+class Memory(ABC):
+    """Bounded, and safe to share between threads. Who shares one shares what was written, and its timing."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many entries it has."""
+
+    @abstractmethod
+    def state(self) -> Any:
+        """All of it as plain data: numbers, texts, lists, tuples and dictionaries of them."""
+
+    @abstractmethod
+    def restore(self, state: Any) -> None:
+        """Take over what `state` gave; whatever is wrong with it raises."""
+
+
+class MemoryOfParts(Memory):
+    """The memories of drafters that draft together; None for one that remembers nothing."""
+
+    def __init__(self, *parts: Memory | None) -> None:
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.parts if part is not None)
+
+    def state(self) -> Any:
+        return [None if part is None else part.state() for part in self.parts]
+
+    def restore(self, state: Any) -> None:
+        for part, kept in zip(self.parts, state, strict=True):
+            if part is not None:
+                part.restore(kept)
+
+
 class Draft(ABC):
     """A way to draft: begins a source that knows one request and no other."""
 
@@ -79,6 +113,24 @@ class Draft(ABC):
         The verifier must then decide token by token.
         """
         return False
+
+    @property
+    def verifies(self) -> Verify | None:
+        """The one rule that its drafts can be verified with, where a model drafts and verifies for itself."""
+        return None
+
+    @property
+    def warm(self) -> int:
+        """How many entries a memory that was given to it has by now."""
+        return 0
+
+    def memory(self, most: int) -> Memory | None:
+        """A memory of at most `most` entries that its sources could share; None if there is nothing to remember."""
+        return None
+
+    def sharing(self, memory: Any) -> Draft:
+        """The same drafter, whose sources draft from this memory and add to it."""
+        return self
 
     @abstractmethod
     def begin(self, prefix: Prefix) -> Source:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated
 
-from .. import rules
+from .. import recipes, rules
 from ..core.claim import Method
 from ..core.errors import BadRequest
 from ..core.option import (
@@ -27,13 +27,7 @@ from ..core.verifier import sample_match
 from ..loops.speculate import Speculate
 from ..rules import draft
 
-LENGTHS: Mapping[str, Callable[[], rules.grow.Length]] = {
-    "heuristic": lambda: rules.grow.Heuristic(),
-    "ema": lambda: rules.grow.Ema(),
-    "confident": lambda: rules.grow.ConfidentLength(),
-    "threshold": lambda: rules.grow.Threshold(),
-    "fixed": lambda: rules.grow.FixedLength(),
-}
+LENGTHS = ("heuristic", "ema", "confident", "threshold", "best", "fixed")
 
 
 def aligned(
@@ -48,9 +42,9 @@ def auto(nodes: Nodes = 31) -> Method:
     return Speculate(draft.Auto(), budget=nodes)
 
 
-def bigram_recycling(nodes: Nodes = 16) -> Method:
+def bigram_recycling(nodes: Nodes = 16, memory: FileName = "") -> Method:
     """Remembered laws under sample matching."""
-    return Speculate(draft.BigramRecycling(), budget=nodes)
+    return _kept(Speculate(draft.BigramRecycling(), budget=nodes), memory)
 
 
 def bild(sure: Share = 0.6, steps: Depth = 10) -> Method:
@@ -147,9 +141,10 @@ def masks(
     return Speculate(masks, budget=nodes + (nodes + 1) * ahead)  # below each node as many masks
 
 
-def merge(nodes: Nodes = 31) -> Method:
+def merge(nodes: Nodes = 31, memory: FileName = "") -> Method:
     """Copies and remembered laws in one tree, under sample matching."""
-    return Speculate(draft.Prefilled(draft.Merge(draft.Suffix(depth=nodes), draft.BigramRecycling())), budget=nodes)
+    merged = draft.Merge(draft.Suffix(depth=nodes), draft.BigramRecycling())
+    return _kept(Speculate(draft.Prefilled(merged), budget=nodes), memory)
 
 
 def on_device(nodes: Annotated[int, Range(3, 63)] = 31) -> Method:
@@ -157,23 +152,40 @@ def on_device(nodes: Annotated[int, Range(3, 63)] = 31) -> Method:
     return Speculate(draft.OnDevice(nodes), budget=nodes)
 
 
-def paced(length: Annotated[str, Choice(tuple(LENGTHS))] = "heuristic") -> Method:
-    """A chain under rejection whose length one of the rules decides."""
-    return Speculate(draft.Paced(part("length", length, LENGTHS)()), rules.verify.rejection, budget=20)
+def paced(
+    length: Annotated[str, Choice(LENGTHS)] = "heuristic",
+    longest: Annotated[int, Range(0, 256)] = 0,
+    least: Depth = 2,
+    doubt: Share = 0.3,
+    ratio: Annotated[float, Range(0, 1000)] = 0.1,
+) -> Method:
+    """A chain under rejection whose length one of the rules decides, at most `longest` (0: the rule's own).
+
+    `least` and `doubt` are those of `confident`; `ratio`, for `best`, is a draft step's cost in steps of the target.
+    """
+    grow, most = rules.grow, longest or 20
+    kinds: Mapping[str, Callable[[], rules.grow.Length]] = {
+        "heuristic": lambda: grow.Heuristic(min(5, most), most),
+        "ema": lambda: grow.Ema(longest or 16),
+        "confident": lambda: grow.ConfidentLength(doubt, min(least, most), most),
+        "threshold": lambda: grow.Threshold(longest=most),
+        "best": lambda: grow.Best(ratio, longest or 16),
+        "fixed": lambda: grow.FixedLength(longest or 4),
+    }
+    return Speculate(draft.Paced(part("length", length, kinds)()), rules.verify.rejection, budget=most)
 
 
 def phrase(
-    depth: Depth = 4, phrases: Annotated[int, Range(0, 64)] = 3, length: Few = 4
+    depth: Depth = 4, phrases: Annotated[int, Range(0, 64)] = 3, length: Few = 4, memory: FileName = ""
 ) -> Annotated[Method, Product(256, "phrases", "length")]:
     """A drafted chain with phrases below its end, under rejection."""
-    return Speculate(
-        draft.Phrase(draft.Chain(depth), phrases, length), rules.verify.rejection, budget=depth + phrases * length
-    )
+    made = draft.Phrase(draft.Chain(depth), phrases, length)
+    return _kept(Speculate(made, rules.verify.rejection, budget=depth + phrases * length), memory)
 
 
-def prefilled(nodes: Nodes = 24) -> Method:
+def prefilled(nodes: Nodes = 24, memory: FileName = "") -> Method:
     """Token recycling that starts with the prompt's rows, under sample matching."""
-    return Speculate(draft.Prefilled(draft.Recycle()), budget=nodes)
+    return _kept(Speculate(draft.Prefilled(draft.Recycle()), budget=nodes), memory)
 
 
 def raced(depth: Depth = 4) -> Method:
@@ -181,20 +193,22 @@ def raced(depth: Depth = 4) -> Method:
     return Speculate(draft.Raced(depth), rules.verify.race, budget=depth)
 
 
-def recycle(nodes: Nodes = 24) -> Method:
+def recycle(nodes: Nodes = 24, memory: FileName = "") -> Method:
     """Token recycling under sample matching."""
-    return Speculate(draft.Recycle(), budget=nodes)
+    return _kept(Speculate(draft.Recycle(), budget=nodes), memory)
 
 
-def retrieve(store: FileName = "", project: FileName = "", nodes: Nodes = 16) -> Method:
-    """Retrieval under sample matching, from files made by `Store.save`."""
+def retrieve(
+    store: FileName = "", project: FileName = "", nodes: Nodes = 16, favour: Annotated[float, Range(0.01, 100)] = 2.0
+) -> Method:
+    """Retrieval under sample matching, from files that `unspool store` makes; `project` counts `favour` times."""
     if not (store or project):
         raise BadRequest(
-            "retrieve needs a store to draft from: make one with unspool.rules.draft.Store(texts).save(file), "
-            "then write retrieve:store=file (or project=file)"
+            "retrieve needs a store to draft from: make one with `unspool store FOLDER --out FILE`, then write "
+            "retrieve:store=FILE (or project=FILE)"
         )
-    general, own = (draft.Store.load(path) if path else draft.Store() for path in (store, project))
-    return Speculate(draft.Retrieve(general, own), budget=nodes)
+    general, own = (recipes.corpus.stored(path) if path else draft.Store() for path in (store, project))
+    return recipes.corpus.stocked(draft.Retrieve(general, own, favour), nodes, store, project)
 
 
 def rsd_c(widths: Annotated[tuple[int, ...], Numbers(Range(1, 64), 16)] = (3, 2, 1)) -> Method:
@@ -236,19 +250,25 @@ def stand(
     widths: Annotated[tuple[int, ...], Numbers(Range(1, 64), 16)] = (3, 2, 1, 1),
     orders: Annotated[tuple[int, ...], Numbers(Range(1, 16), 8)] = (4, 3, 2),
     nodes: Nodes = 24,
+    memory: FileName = "",
 ) -> Method:
-    """Drawn n-gram trees under rejection."""
-    return Speculate(draft.Stand(widths, orders), rules.verify.rejection, budget=nodes)
+    """Drawn n-gram trees under rejection; the texts of one call learn from each other, unless a scope is named."""
+    made = Speculate(draft.Stand(widths, orders), rules.verify.rejection, budget=nodes)
+    return recipes.memory.remembering(made, memory)
 
 
-def suffix(depth: Depth = 16, least: Few = 1, pace: Annotated[int, Range(0, 256)] = 4) -> Method:
-    """The suffix automaton of prompt and output, under sample matching."""
+def suffix(depth: Depth = 16, least: Few = 1, pace: Annotated[int, Range(0, 256)] = 4, corpus: FileName = "") -> Method:
+    """The suffix automaton of prompt and output, and of a store, under sample matching."""
+    if corpus:
+        return recipes.corpus.stocked(draft.Suffix(depth, least, pace, recipes.corpus.corpus(corpus)), depth, corpus)
     return Speculate(draft.Suffix(depth, least, pace), budget=depth)
 
 
-def suffixtree(nodes: Nodes = 16, pace: Annotated[float, Range(0.001, 1000)] = 4.0, least: Share = 0.1) -> Method:
+def suffixtree(
+    nodes: Nodes = 16, pace: Annotated[float, Range(0.001, 1000)] = 4.0, least: Share = 0.1, memory: FileName = ""
+) -> Method:
     """A tree of counted suffixes under sample matching."""
-    return Speculate(draft.SuffixTree(pace, least), budget=nodes)
+    return _kept(Speculate(draft.SuffixTree(pace, least), budget=nodes), memory)
 
 
 def surest(sure: Share = 0.6, depth: Depth = 6) -> Method:
@@ -257,7 +277,18 @@ def surest(sure: Share = 0.6, depth: Depth = 6) -> Method:
 
 
 def trigram(
-    nodes: Nodes = 16, depth: Annotated[int, Range(1, 32)] = 4, rounds: Annotated[int, Range(1, 4096)] = 64
+    nodes: Nodes = 16,
+    depth: Annotated[int, Range(1, 32)] = 4,
+    rounds: Annotated[int, Range(1, 4096)] = 64,
+    corpus: FileName = "",
 ) -> Annotated[Method, Product(2**15, "depth", "rounds")]:
-    """Adaptive trigrams under sample matching, from the request's own text."""
+    """Adaptive trigrams under sample matching, from the request's own text and from a store."""
+    if corpus:
+        table = draft.trigrams(recipes.corpus.texts_of(corpus, "trigram"))
+        return recipes.corpus.stocked(draft.Trigram(depth, rounds, table), nodes, corpus)
     return Speculate(draft.Trigram(depth, rounds), budget=nodes)
+
+
+def _kept(method: Speculate, memory: str) -> Method:
+    """The method with a memory in a file, if one is named."""
+    return recipes.memory.remembering(method, memory) if memory else method

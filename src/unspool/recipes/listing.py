@@ -12,10 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .. import recipes
 from ..core.claim import Entry
 from ..core.option import options, products
-from .methods import fills
-from .names import KNOWN_AS, plainly
+from .aliases import KNOWN_AS
+from .names import plainly
 
 INDEX = Path(__file__).parent / "index.json"
 
@@ -84,7 +85,7 @@ def listing(entry: Entry) -> Listing:
         () if entry.build is None else tuple(map(str, products(entry.build))),
         entry.summary,
         entry.build is not None,
-        fills(entry),
+        recipes.methods.fills(entry),
         inspect.getdoc(entry.rule) or "",
         "" if entry.build is None else " ".join((inspect.getdoc(entry.build) or "").split()),
     )

@@ -1,22 +1,25 @@
-"""Methods by name: `plain`, `lookup`, `lookup:ngram=2,depth=8`; and all rules that come with unspool, with recipes."""
+"""Methods by name: `plain`, `lookup:ngram=2`, `chain:depth=4 + block`; and all rules of unspool, with recipes."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
-from functools import cache
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import cache, wraps
 from importlib import import_module
-from inspect import isfunction
+from inspect import isfunction, unwrap
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, NamedTuple
 
-from .. import rules
-from ..core.claim import Entry, Method, compose, fit, registered
+from .. import recipes, rules
+from ..core.asks import Verify
+from ..core.claim import HEURISTIC, Claim, Entry, Method, compose, fit, registered
 from ..core.errors import BadRequest
-from ..core.option import Option, options, products
-from .names import HOMES, cut, known, parted, renamed, unknown
-
-LONGEST = 8192  # characters of a spec: two names of files, and room for the rest
+from ..core.option import made, options, refuse_unknown
+from ..core.verifier import Bounded
+from ..loops.drafter import Draft
+from ..loops.speculate import Speculate
+from .names import HOMES, Part, known, parts_of, renamed, unnamed
 
 # Rules outside unmask/ that ask a model which was trained to fill holes.
 FILLING = frozenset({"anyorder", "blended", "deliberate", "denoised", "fragments", "insert", "masks", "slots"})
@@ -44,11 +47,27 @@ def ours(name: str) -> Entry:
     import_module(f"{rules.__name__}.{home.family}.{home.module}")
     entry = registered()[name]
     build = None if entry.build else recipe(name)
-    return compose(name, build) if build else entry
+    if build is None:
+        return entry
+    if home.family != "verify" or name not in recipes.verify.USUAL:
+        return compose(name, build)
+    usual = ours(recipes.verify.USUAL[name])
+    return compose(name, _with_usual(build, usual), (*entry.needs, *usual.needs))
 
 
-def recipe(name: str) -> Callable[..., Method] | None:
-    """What makes a method of a rule that comes with unspool; None if it is a part of methods only."""
+def _with_usual(build: Callable[..., Verify], usual: Entry) -> Callable[..., Method]:
+    """A recipe of a verifier as one of a method, with the drafter that is usual; it keeps the options of the rule."""
+
+    @wraps(build)
+    def whole(**given: Any) -> Method:
+        assert usual.build is not None  # drafters are methods
+        return recipes.composition.composed(usual.build(), build(**given), usual.name)
+
+    return whole
+
+
+def recipe(name: str) -> Callable[..., Any] | None:
+    """What makes a method of a rule that comes with unspool, or a verifier; None if it is a part of methods only."""
     for each in FAMILIES[HOMES[name].family]:
         module = import_module(f".{each}", __package__)
         found = vars(module).get(name)
@@ -73,32 +92,34 @@ def fitted(spec: str | Method, vocabulary: Any) -> Method:
 
 
 def method(spec: str | Method) -> Method:
-    """The method that a spec of one's own names, with its options; a method is returned as it is.
+    """The method that a spec of one's own names (`unspool.recipes.spec`); a method is returned as it is.
 
-    Its options may name files, which are read or run: what comes from elsewhere goes through `requested`.
+    It may name files, which are read or run: what comes from elsewhere goes through `requested`.
     """
     if not isinstance(spec, str):
         return spec
-    if note := renamed(parted(spec)[0]):
-        warnings.warn(note, FutureWarning, stacklevel=2)
-    return _made(*_parsed(spec))
+    for part in parts_of(spec):
+        if note := renamed(part.said):
+            warnings.warn(note, FutureWarning, stacklevel=2)
+    return _made(spec, _parsed(spec))
 
 
-def requested(spec: str, offered: Collection[str] = ()) -> Method:
+def requested(spec: str, offered: Collection[str] = (), client: str = "") -> Method:
     """The method that somebody else's text names: a request, a line of a batch, a profile that was downloaded.
 
-    It may name no file, unless the operator `offered` exactly this spec. Nothing is looked for on the disk before that
-    is settled, so that no refusal tells what is there.
+    No part of it may name a file or share a memory with other requests, unless the operator `offered` exactly this
+    spec; then it shares that with others of this `client` alone. Nothing is looked for on the disk before that is
+    settled, so that no refusal tells what is there.
     """
-    entry, given = _parsed(spec)
+    chosen = _parsed(spec)
     if spec not in offered:
-        _refuse_files(entry, given)
-    return _made(entry, given)
+        _refuse_files(chosen)
+    return _made(spec, chosen, client)
 
 
 def refuse_files(spec: str) -> None:
     """NotOffered if a spec names a file, BadRequest if it cannot be read; nothing is built."""
-    _refuse_files(*_parsed(spec))
+    _refuse_files(_parsed(spec))
 
 
 class NotOffered(BadRequest):
@@ -112,7 +133,51 @@ def fills(entry: Entry) -> bool:
 
 def needs(spec: str | Method) -> tuple[str, ...]:
     """The models besides the target that a named method asks; nothing is known of a method given as an object."""
-    return _parsed(spec)[0].needs if isinstance(spec, str) else ()
+    if not isinstance(spec, str):
+        return ()
+    found = [need for each in _parsed(spec) if each.entry is not None for need in each.asks]
+    return tuple(dict.fromkeys(found))
+
+
+def described(spec: str) -> Entry:
+    """A spec as an entry of the registry: a rule's own for its bare name, else one about the method as it is written.
+
+    A composition claims what its verifier claims, as the drafters here change how fast a text comes and not what it is;
+    one with a drafter of somebody's own that claims less claims that.
+    """
+    chosen = _parsed(spec)
+    entry = _judged(spec, chosen)
+    if len(chosen) == 1 and chosen[0].entry is not None and not chosen[0].part.rest:
+        return entry
+    found = _made(spec, chosen)
+    bound = found.verify if isinstance(found, Speculate) and isinstance(found.verify, Bounded) else None
+    return replace(
+        entry,
+        name=spec,
+        trials=lambda _: [found],
+        build=entry.build if len(chosen) == 1 else None,
+        needs=needs(spec),
+        bound=entry.bound if bound is None else lambda case: bound.gap(case.most),
+    )
+
+
+def claim_of(spec: str) -> Claim:
+    """What a method claims as it is written; nothing is built."""
+    return _judged(spec, _parsed(spec)).claim
+
+
+def _judged(spec: str, chosen: tuple[_Chosen, ...]) -> Entry:
+    """The rule that decides what a method claims, with that claim."""
+    found = [each.entry or recipes.yours.claimed(each.part.said) or _unclaimed(spec) for each in chosen]
+    yours = [entry.claim for entry, each in zip(found, chosen, strict=True) if each.entry is None]
+    entry = found[-1]
+    return replace(entry, claim=recipes.composition.weakest(entry.claim, *yours)) if yours else entry
+
+
+def _unclaimed(spec: str) -> Entry:
+    """An entry for an object of somebody's own that is no rule under @claims."""
+    note = "(of your own, and claims nothing)"
+    return Entry(spec, "yours", HEURISTIC, "", (), _parsed, lambda _: [], None, (), None, True, None, note)
 
 
 def runnable() -> list[Entry]:
@@ -120,69 +185,90 @@ def runnable() -> list[Entry]:
     return [entry for entry in entries().values() if entry.build is not None]
 
 
-def _parsed(spec: str) -> tuple[Entry, dict[str, str]]:
-    if len(spec) > LONGEST:
-        raise BadRequest(f"the method {cut(spec)!r} has {len(spec)} characters; expected at most {LONGEST}")
-    said, _, rest = parted(spec)
-    entry = named(said)
-    name = entry.name
-    if entry.build is None:
-        raise BadRequest(
-            f"{name!r} is a part of methods, of the family {entry.family}, and no method by itself; in Python it can "
-            f"be put into one, as its page in the documentation shows"
-        )
-    given: dict[str, str] = {}
-    for part in filter(None, rest.split(",")):
-        option, equals, value = part.partition("=")
-        if not equals:
-            raise BadRequest(f"{cut(part)!r} in {cut(spec)!r} is not an option: write {name}:option=value,option=value")
-        given[option.strip()] = value.strip()
-    declared = options(_build(entry))
-    for option in given:
-        if option not in declared:
-            listed = ", ".join(each.spelt for each in declared.values()) or "none"
-            raise BadRequest(f"the method {name!r} has no option {cut(option)!r}; its options are: {listed}")
-    return entry, given
-
-
 def named(said: str) -> Entry:
     """The rule that people call so: by our name, a paper's or a system's, or a number on arXiv. Only it is imported."""
     name = known(said)
     found = ours(name) if name is not None else registered().get(said)  # somebody's own may be registered too
     if found is None:
-        raise unknown(said)
+        raise unnamed(said)
     return found
 
 
-def _build(entry: Entry) -> Callable[..., Method]:
-    assert entry.build is not None  # only such entries are parsed
-    return entry.build
+class _Chosen(NamedTuple):
+    """One part of a spec, and the rule it names; None if that is FILE.py:NAME."""
+
+    part: Part
+    entry: Entry | None
+    whole: bool  # whether it is the whole method, and not one of two parts
+
+    @property
+    def build(self) -> Callable[..., Any]:
+        """What makes it: the method, or of two parts the verifier alone."""
+        assert self.entry is not None  # files are asked by nobody
+        assert self.entry.build is not None  # no other entry is chosen
+        return self.entry.build if self.whole or self.entry.family != "verify" else unwrap(self.entry.build)
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The models that it needs; a verifier by itself needs none."""
+        assert self.entry is not None  # files are asked by nobody
+        return self.entry.needs if self.whole or self.entry.family != "verify" else ()
 
 
-def _refuse_files(entry: Entry, given: Mapping[str, str]) -> None:
-    for name, option in options(_build(entry)).items():
-        if option.operator and name in given:
-            raise NotOffered(
-                f"{entry.name}:{name} names a file, and only the operator may name files: a request gets such a method "
-                "by the exact name under which --method or --allow offers it"
+def _parsed(spec: str) -> tuple[_Chosen, ...]:
+    """The parts of a spec; BadRequest if one is not known, is in the wrong place or lacks an option that is given."""
+    parts = parts_of(spec)
+    chosen = tuple(_Chosen(part, None if part.file else named(part.said), len(parts) == 1) for part in parts)
+    if len(chosen) == 2:
+        recipes.composition.expect_families(spec, *(each.entry for each in chosen))
+    for each in chosen:
+        if (entry := each.entry) is None:
+            continue
+        if each.part.scope:
+            recipes.memory.expect_scope(each.part.scope, spec, each is chosen[0])
+        if entry.build is None:
+            raise BadRequest(
+                f"{entry.name!r} is a part of methods, of the family {entry.family}, and no method by itself; in Python"
+                " it can be put into one, as its page in the documentation shows"
             )
+        refuse_unknown(entry.name, each.build, each.part.given)
+    return chosen
 
 
-def _made(entry: Entry, given: Mapping[str, str]) -> Method:
-    """Build a method once all of its options are known to be within their limits, each and together."""
-    declared = options(_build(entry))
-    values = {name: _value(entry.name, declared[name], text) for name, text in given.items()}
-    all_values = {name: values.get(name, option.default) for name, option in declared.items()}
-    for product in products(_build(entry)):
-        if product.of(all_values) > product.most:
-            shown = ",".join(f"{name}={cut(str(all_values[name]))}" for name in dict.fromkeys(product.names))
-            raise BadRequest(f"{entry.name}:{shown} cannot be used; expected {product}, not {product.of(all_values)}")
-    return _build(entry)(**values)
+def _refuse_files(chosen: tuple[_Chosen, ...]) -> None:
+    for each in chosen:
+        if each.entry is None:
+            raise NotOffered(_PRIVATE.format("FILE.py:NAME", "names a file"))
+        if each.part.scope and each.part.scope not in recipes.memory.OPEN:
+            raise NotOffered(_PRIVATE.format(f"@{each.part.scope}", "shares what was written between requests"))
+        for name, option in options(each.build).items():
+            if option.operator and name in each.part.given:
+                raise NotOffered(_PRIVATE.format(f"{each.entry.name}:{name}", "names a file"))
 
 
-def _value(called: str, option: Option, text: str) -> Any:
-    try:
-        return option.read(text)
-    except ValueError:
-        shown = repr(cut(text)) if option.type is str else cut(text)
-        raise BadRequest(f"{called}:{option.name} is {shown}; expected {option.expected}") from None
+_PRIVATE = (
+    "{} {}, and only the operator may do that: a request gets such a method by the exact name under which --method or "
+    "--allow offers it"
+)
+
+
+def _made(spec: str, chosen: tuple[_Chosen, ...], client: str = "") -> Method:
+    """The method; every part has its options checked before it is built, and two parts whether they fit each other."""
+    parts: list[Any] = [_part(each) for each in chosen]
+    first, *rest = parts
+    if scope := chosen[0].part.scope:
+        first = recipes.memory.scoped(first, scope, spec, client)
+    if rest:
+        return recipes.composition.composed(first, rest[0], spec)
+    if isinstance(first, Draft):
+        return Speculate(first)
+    if chosen[0].entry is None and recipes.yours.is_verifier(first):
+        return recipes.composition.composed(method(recipes.verify.USUAL["sample_match"]), first, spec)
+    whole: Method = first
+    return whole
+
+
+def _part(each: _Chosen) -> Any:
+    if each.entry is None:
+        return recipes.yours.yours(each.part.said, each.part.given)
+    return made(each.entry.name, each.build, each.part.given)

@@ -25,7 +25,7 @@ from unspool.apps.cli.which import ADVICE, WANTS
 from unspool.core.claim import ARGMAX, LAW, SEED
 from unspool.recipes.listing import INDEX, written
 from unspool.recipes.methods import entries
-from unspool.recipes.names import known, parted
+from unspool.recipes.names import known, parts_of
 
 PROMPT = "Count from 1 to 20."
 ALL_TOKENS = 49152
@@ -354,10 +354,10 @@ def test_which_gives_commands_that_there_are(here):
         named = [words[i + 1] for i, word in enumerate(words) if word == "--method"]
         methods = words[2:] if words[1] == "compare" else []
         named += [word for word in methods if word.islower() and word != "smollm2-diffusion"]
-        assert all(known(parted(name)[0]) for name in named if not name.startswith("-")), each.command
+        assert all(known(parts_of(name)[0].said) for name in named if not name.startswith("-")), each.command
         assert each.wants in WANTS
         if each.exact:
-            claims = [entries()[known(parted(name)[0])].claim for name in named if not name.startswith("-")]
+            claims = [entries()[known(parts_of(name)[0].said)].claim for name in named if not name.startswith("-")]
             assert all(claim in (SEED, LAW, ARGMAX) for claim in claims), each.command
     out = here("which", "json")[1]
     assert "--json-schema" in out

@@ -51,8 +51,19 @@ ENDLESS = (
     "template:words=" + "a+" * 2000,
     "sequoia:nodes=512,depth=64",
     "neurologic:width=64,words=" + "a/" * 100 + "a",
+    "lookup:depth=100000 + block",
+    "lookup + top_beta:beta=100000",
+    "lookup + block" * 1000,
 )
-NAMED = ("retrieve:store=%s", "retrieve:project=%s", "filtered:file=%s", "mcts:reward=%s:r", "rewarded:partial=%s:r")
+OWN = ("%s:r", "%s:r:depth=2", "%s:r + block", "lookup + %s:r")
+NAMED = (
+    "retrieve:store=%s",
+    "retrieve:store=%s + block",
+    "retrieve:project=%s",
+    "filtered:file=%s",
+    "mcts:reward=%s:r",
+    "rewarded:partial=%s:r",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -176,6 +187,17 @@ def test_what_is_said_does_not_tell_which_files_exist(http, tmp_path, spec):
     assert len(told) == 1
 
 
+@pytest.mark.parametrize("spec", OWN)
+def test_nor_does_what_is_said_of_objects_in_files(http, tmp_path, spec):
+    there = tmp_path / "there.py"
+    there.write_text("import pathlib\npathlib.Path(__file__).with_suffix('.ran').touch()\ndef r(scored, chance): ...\n")
+    places = (there, tmp_path / "not.py")
+    told = {json.dumps(refused(http.post(r, json=body(r, spec % place)))) for place in places for r in ROUTES}
+    assert len(told) == 1
+    assert "names a file, and only the operator may" in told.pop()
+    assert not there.with_suffix(".ran").exists()
+
+
 @pytest.mark.parametrize("spec", ENDLESS, ids=lambda spec: spec[:40])
 def test_what_has_no_bound_is_refused_before_it_is_built(http, spec):
     for route in ROUTES:
@@ -185,6 +207,16 @@ def test_what_has_no_bound_is_refused_before_it_is_built(http, spec):
     with pytest.raises(BadRequest):  # on the command line too
         method(spec)
     assert http.post("/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200
+
+
+def test_a_request_composes_what_drafts_with_what_verifies(http):
+    plain, *others = (
+        http.post("/v1/completions", json=body("", spec, temperature=0, max_tokens=8)).json()["choices"][0]["text"]
+        for spec in ("plain", "lookup:ngram=1,least=1 + block", "recycle + rejection", "zeroing")
+    )
+    assert others == [plain] * 3
+    error = refused(http.post("/v1/completions", json=body("", "coupled + block")))
+    assert "would not be exact" in error["message"]
 
 
 @pytest.mark.parametrize("option", ["method", "methods"])

@@ -122,6 +122,6 @@ def test_the_command_writes_a_profile_that_run_uses(here, tmp_path, monkeypatch)
     assert above["method"] == "plain"
     assert above["text"] == found["text"]
     assert profile.load().generate("ab", Settings(max_tokens=3), profile.method).text == found["text"]
-    code, _, err = here("auto-tune", "--method", "typical", "-m", str(model), "-o", str(out))
+    code, _, err = here("auto-tune", "--method", "lookup + typical", "-m", str(model), "-o", str(out))
     assert code == 2
     assert "does not write plain decoding's text" in err or "no method" in err

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ... import recipes
 from ...core.errors import BadRequest, OutOfRoom, UnspoolError
 from .group import SamplingOptions, method_option, options
 from .loading import Loading
@@ -18,6 +19,7 @@ from .terminal import note, utf8, write
 if TYPE_CHECKING:
     from ...api.lm import LM
     from ...api.settings import Settings
+    from ...core.claim import Method
 
 _PROMPT = "> "
 _HELP = """/exit         leave (also Ctrl-D)
@@ -33,7 +35,7 @@ class Talk:
 
     lm: LM
     settings: Settings
-    method: str
+    method: Method
     system: str | None
     messages: list[dict[str, str]] = field(default_factory=list)
 
@@ -82,7 +84,7 @@ def chat(method: str, system: str | None, trace: bool, loading: Loading, drawing
     if loading.raw or lm.vocabulary.chat_template is None:
         why = "--raw was given" if loading.raw else f"{loading.model} has no chat template"
         raise BadRequest(f"chat needs a chat template, but {why}; use `unspool run --raw` to continue a text.")
-    talk, live, interrupted = Talk(lm, settings, method, system), sys.stdin.isatty(), False
+    talk, live, interrupted = Talk(lm, settings, recipes.methods.method(method), system), sys.stdin.isatty(), False
     if live:
         _edit_lines()
         note(f"{loading.model}. /help for commands, Ctrl-D to leave.")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _HEADS = (
     "method",
+    "verified by",
     "tokens",
     "tokens/forward",
     "accepted",
@@ -42,7 +43,7 @@ _MOST = 64  # tokens per text unless told otherwise: enough for acceptance to se
 def report(found: Comparison, greedy: bool) -> str:
     """The whole report."""
     rows = [_cells(row, found.plain) for row in found.rows]
-    text = table(_HEADS, rows, right=", ".join(_HEADS[1:])) + "\n"
+    text = table(_HEADS, rows, right=", ".join(_HEADS[2:])) + "\n"
     for row in found.rows[1:]:
         for number, where in row.parted:
             text += f"{row.method} parts from plain decoding in prompt {number + 1}, {where}\n"
@@ -64,6 +65,7 @@ def _cells(row: MethodRow, plain: MethodRow) -> tuple[str, ...]:
     pays = _break_even(row, plain)
     return (
         row.method,
+        row.verify or "-",
         f"{total.tokens}",
         f"{total.tokens_per_forward:.2f}",
         "-" if rate is None else f"{rate:.0%}",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 
 from ... import api
-from ...recipes.names import canonical, known, parted, renamed, unknown
+from ...recipes.names import checked
 
 if TYPE_CHECKING:
     from ...api.settings import Settings
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEY = "option"
+HOW = "A name of `unspool methods`: lookup:ngram=2, 'chain + block', FILE.py:NAME."
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -50,16 +51,13 @@ def known_method(ctx: click.Context, parameter: click.Parameter, given: str | tu
 
 
 def _known(spec: str) -> str:
-    name = parted(spec)[0]
-    if known(name) is None:
-        raise unknown(name)
-    if note := renamed(name):
+    name, notes = checked(spec)
+    for note in notes:
         click.echo(f"note: {note}", err=True)
-        return canonical(spec)
-    return spec
+    return name
 
 
-def method_option(default: str, told: str = "A name of `unspool methods`, as in lookup:ngram=2.") -> Decorator:
+def method_option(default: str, told: str = HOW) -> Decorator:
     """The option --method of a command that decodes by one method."""
     return click.option("--method", callback=known_method, default=default, show_default=True, help=told)
 

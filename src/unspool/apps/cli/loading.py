@@ -125,7 +125,7 @@ class Loading:
 
     def prepare(self, lm: LM, methods: tuple[str, ...]) -> None:
         """Have what `auto` must know of this machine measured, if it never was."""
-        if any(spec.partition(":")[0] == "auto" for spec in methods):
+        if any(recipes.names.parts_of(spec)[0].said == "auto" for spec in methods):
             with status("measuring what forwards cost here, once for this model and machine …"):
                 lm.price()
 

@@ -20,16 +20,17 @@ from ...proof.compare_laws import Truth, Witness, replay
 from ...proof.plainly import Plainly
 from ...proof.prove import prove_entry, truth_of
 from ...proof.shaping import WARPS
-from ...recipes.methods import entries, named
-from ...recipes.names import parted, renamed
+from ...recipes.methods import described, entries
+from ...recipes.names import checked, parts_of
 
 _CALL = "a method is called as method(text, chance, warp, stop) and yields asks"
 LARGEST = 1 << 24  # bytes: a file of proofs is a few kilobytes
 
 
 def is_rule(spec: str) -> bool:
-    """Whether a name is FILE.py:NAME rather than that of a registered rule."""
-    return ".py:" in spec or spec.endswith(".py")
+    """Whether a name is FILE.py:NAME alone, which may be any method, rather than that of a registered rule."""
+    parts = parts_of(spec)
+    return len(parts) == 1 and not parts[0].rest and (parts[0].file or spec.endswith(".py"))
 
 
 def load_rule(spec: str) -> Method:
@@ -117,7 +118,7 @@ def _steps(name: str, seen: Witness, source: object) -> str:
     if is_rule(name):
         trials = [load_rule(name)]
     else:
-        entry = named(name)
+        entry = described(name)
         truth, trials = truth_of(entry), list(entry.trials(entry.rule))
     if seen.trial >= len(trials):
         raise BadRequest(f"{source} is of another version: {name} has no trial number {seen.trial}")
@@ -131,11 +132,9 @@ def jobs(methods: tuple[str, ...], quick: bool, claim: str | None) -> list[tuple
     found: list[tuple[str, Callable[[], Proof]]] = []
     for name in methods or tuple(entries()):
         rule = load_rule(name) if is_rule(name) else None
-        if rule is None and (given := parted(name))[1]:
-            raise BadRequest(f"{name!r} has options, and a proof tries its own: write {given[0]!r} alone")
-        if note := renamed(name):
+        for note in () if rule is not None else checked(name)[1]:
             click.echo(f"note: {note}", err=True)
-        entry = named(name) if rule is None else next((e for e in entries().values() if e.rule is rule), None)
+        entry = described(name) if rule is None else next((e for e in entries().values() if e.rule is rule), None)
         if entry is not None and (rule is None or claim is None):
             found.append((entry.name, partial(prove_entry, entry, quick)))
         elif rule is not None:

@@ -16,7 +16,7 @@ from ...core.version import VERSION
 from .terminal import BROKEN_PIPE, INTERRUPTED, close, prepare, report
 
 GROUP = "unspool.commands"
-OWN = ("run", "chat", "serve", "batch", "which", "methods", "trace", "prove", "compare", "plan", "pull")
+OWN = ("run", "chat", "serve", "batch", "which", "methods", "trace", "prove", "compare", "plan", "store", "pull")
 
 
 @dataclass(frozen=True)

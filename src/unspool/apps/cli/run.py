@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ... import api
+from ... import api, recipes
 from ...rules import constrain
 from .group import SamplingOptions, method_option, option, options
 from .loading import Loading
@@ -139,6 +139,7 @@ def run(
     if reporting.json:
         outputs, code = _finished(lambda: lm.samples(asked, settings, method))
         about = {"model": loading.model, "draft": loading.draft, "small": loading.small, "method": method}
+        about["verify"] = recipes.composition.verifier_of(recipes.methods.method(method))
         dump({**about, **_record(outputs), "seed": settings.seed, "settings": _plain(settings)})
         return code or _cut(outputs, settings)
     if settings.n == 1:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ... import api
+from ... import api, recipes
 from ...core.errors import BadRequest
 from .group import SamplingOptions, method_option, options
 from .loading import Loading
@@ -53,6 +53,7 @@ def trace(
         raise BadRequest(f"{svg} cannot be written: its folder does not exist; create it or give another place.")
     lm = loading.load()
     loading.prepare(lm, (method,))
+    verified = recipes.composition.verifier_of(recipes.methods.method(method))
     output, origins = api.origin.trace(lm, loading.prompt(lm, text, system), settings, method)
     if svg is not None:
         drawn = api.picture.picture(origins, lm.vocabulary.name, f"{method} · {loading.model}")
@@ -64,12 +65,13 @@ def trace(
             "draft": loading.draft,
             "small": loading.small,
             "method": method,
+            "verify": verified,
             "seed": settings.seed,
         }
         tokens = [_record(origin, lm.vocabulary) for origin in origins]
         dump({**about, "text": output.text, "reason": output.reason, "tokens": tokens, "trace": output.trace.record()})
     elif svg is None:
-        write(_report(origins, lm.vocabulary) + "\n")
+        write((f"verified by {verified}: " if verified else "") + _report(origins, lm.vocabulary) + "\n")
 
 
 def _report(origins: list[Origin], vocabulary: Vocabulary) -> str:

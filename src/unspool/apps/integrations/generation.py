@@ -20,6 +20,7 @@ from ...core.stop import Stop
 from ...core.trace import Trace
 from ...core.warp.temperature import Temperature
 from ...core.warp.warp import Warp
+from ...recipes.memory import Remembering
 from ...recipes.methods import method, needs
 from ...runtime.cache.cached_model import CachedModel
 from ...runtime.cache.uncached_model import UncachedModel
@@ -179,7 +180,8 @@ class Generate:
         spare = SCRATCH + texts_of(made) * call.most
         longest = max(len(prompt.tokens) for prompt in call.prompts) + spare
         models = self._models(model, longest * len(call.prompts), longest)
-        if isinstance(made, Fitting):
+        own = isinstance(made, Remembering) and made.scope == "batch" and not made.file  # then every row has its own
+        if isinstance(made, Fitting) and not (own and self.tokenizer is None):
             if self.tokenizer is None:
                 raise BadRequest("this method reads what it writes; give custom_generate(…, tokenizer=tokenizer)")
             made = made.fit(hf_vocabulary(self.tokenizer, models[TARGET].vocab))

@@ -20,8 +20,8 @@ from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ...loops.speculate import Speculate
 from ...models.chat import Dialogue
-from ...recipes.methods import entries
-from ...recipes.names import canonical
+from ...recipes.methods import claim_of
+from ...recipes.names import canonical, parts_of
 from ...rules.constrain import Form
 from ...rules.draft.copy import Copy
 from .bodies import ChatRequest, CompletionRequest, TextRequest, form
@@ -206,10 +206,10 @@ def method_for(predicted: str | None, named: str | None, usual: str) -> str:
     """
     if predicted is None or named is not None:
         return usual if named is None else named
-    known = entries().get(canonical(usual).partition(":")[0])
-    return COPY if known is not None and known.claim is SEED else usual
+    return COPY if claim_of(usual) is SEED else usual
 
 
 def copies(method: str) -> bool:
     """Whether a method copies what it is given."""
-    return canonical(method).partition(":")[0] == COPY
+    (first, *others) = parts_of(canonical(method))
+    return first.said == COPY and not others

@@ -31,7 +31,7 @@ class Completions(Handler):
         if isinstance(named, str) and named != self.house.model:
             message = f"there is no model {named[:80]!r} here; this server has {self.house.model!r}"
             raise Refusal(404, message, param="model", code="model_not_found")
-        asking, made = await self._understood(self.understand, values)
+        asking, made = await self._understood(self.understand, values, scope)
         reply = Reply.to(asking, self.house.model, self.worker.lm)
         call.about |= {"id": reply.name, "method": asking.method[:80], "stream": asking.stream}
         took = partial(self.counts.took, scope)

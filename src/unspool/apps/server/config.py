@@ -38,16 +38,17 @@ class ServerConfig:
         """The methods that the operator has named, and so may be chosen by these very names whatever they read."""
         return tuple(dict.fromkeys((self.method, *self.methods)))
 
-    def made(self, method: str) -> Method:
+    def made(self, method: str, client: str = "") -> Method:
         """The method that a request names; Refusal if it may not, options included, as they decide what it costs.
 
-        This is the only place where a server makes a method out of what somebody has sent.
+        A memory that outlives requests is one for each `client`. This is the only place where a server makes a method
+        out of what somebody has sent.
         """
         if self.methods and method not in self.offered:
             message = f"the method {method[:80]!r} may not be chosen here; choose one of: {', '.join(self.offered)}"
             raise Refusal(400, message, param=FIELD, code="method_not_allowed")
         try:
-            return requested(method, self.offered)
+            return requested(method, self.offered, client)
         except NotOffered as error:
             raise Refusal(400, str(error), param=FIELD, code="method_not_allowed") from None
         except BadRequest as error:

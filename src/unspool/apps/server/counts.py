@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -24,6 +25,14 @@ def client(scope: Scope) -> str:
     if RATION in scope:
         return f"key {scope[RATION].client.name}"
     return str((scope.get("client") or ("",))[0])
+
+
+def tenant(scope: Scope, guarded: bool) -> str:
+    """Whose memory a request may use: that of its key where there are keys, else that of its address."""
+    if RATION in scope or not guarded:
+        return client(scope)
+    sent = dict(scope["headers"]).get(b"authorization", b"")
+    return f"key {blake2b(sent, digest_size=16).hexdigest()}"
 
 
 class ServerMetrics:

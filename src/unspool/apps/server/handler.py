@@ -10,6 +10,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -21,7 +22,7 @@ from ...core.claim import Method
 from .asking import Asking, Understand
 from .authentication import address
 from .config import ServerConfig
-from .counts import ServerMetrics
+from .counts import ServerMetrics, tenant
 from .json_body import parsed
 from .refusal import Refusal, refusal
 from .replies import line
@@ -178,11 +179,14 @@ class Handler(ABC):
     async def _answer(self, call: TrackedResponse, scope: Scope, receive: Receive) -> None:
         """Read the request and answer it."""
 
-    async def _understood(self, understand: Understand, values: Mapping[str, Any]) -> tuple[Asking, Method]:
+    async def _understood(
+        self, understand: Understand, values: Mapping[str, Any], scope: Scope
+    ) -> tuple[Asking, Method]:
         """What a body asks for, and what decodes it; read beside the loop, so that nobody waits for a large one."""
 
         def read_and_made() -> tuple[Asking, Method]:
-            return understand(values, self.worker.limits, self.house.method).made(self.house.made)
+            made = partial(self.house.made, client=tenant(scope, self.house.guarded))
+            return understand(values, self.worker.limits, self.house.method).made(made)
 
         return await run_in_threadpool(read_and_made)
 

@@ -32,7 +32,7 @@ PROBE, RARELY = 16, 256  # rounds after which a draft model that did not seem to
 LOSS = 1.05  # how much longer a token may take with the draft model than without before it counts as lost
 
 
-@claims(SEED, trials=lambda _: [Speculate(Auto(), budget=2)], systems=("auto",))
+@claims(SEED, trials=lambda _: [Speculate(Auto(), budget=2)], systems=("auto", "ReSpec (switching by measured cost)"))
 @dataclass(frozen=True)
 class Auto(Draft):
     """The tree with the most expected tokens per time: (1 + Σ p̂(path)) / t(1 + nodes), by this machine's own t.

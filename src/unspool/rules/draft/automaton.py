@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 START = 0
 NEST = 64  # suffix classes that one token can touch; only a text that loops has more
@@ -27,6 +28,27 @@ class Automaton:
 
     def __len__(self) -> int:
         return len(self.link)
+
+    def state(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return {name: [*getattr(self, name)] for name in self.__slots__}
+
+    @staticmethod
+    def of(state: dict[str, Any], most: int) -> Automaton:
+        """What `state` told; ValueError if it is no automaton of at most `most` tokens."""
+        made = Automaton()
+        made.edges = [{int(token): int(kid) for token, kid in edges.items()} for edges in state["edges"]]
+        states = range(len(made.edges))
+        for name in ("link", "length", "count", "latest", "earlier"):
+            setattr(made, name, [int(number) for number in state[name]])
+        sizes = {len(getattr(made, name)) for name in made.__slots__}
+        if len(states) not in range(1, 2 * most + 2) or sizes != {len(states)}:
+            raise ValueError(f"{len(states)} states")
+        if made.link[0] != -1 or any(link not in states for link in made.link[1:]):
+            raise ValueError("a link leads nowhere")
+        if any(kid not in states for edges in made.edges for kid in edges.values()):
+            raise ValueError("an edge leads nowhere")
+        return made
 
     def add(self, state: int, token: int, end: int) -> int:
         """Read one token after the text that is in `state`; it ends at place `end`. The state of the longer text."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...core.asks import Scores, Tops
@@ -58,6 +58,16 @@ class BigramRecycling(Draft):
 
     width: int = 8
     shared: BigramLaws | None = None
+
+    @property
+    def warm(self) -> int:
+        return 0 if self.shared is None else len(self.shared)
+
+    def memory(self, most: int) -> BigramLaws:
+        return BigramLaws(self.width, most)
+
+    def sharing(self, memory: BigramLaws) -> Draft:
+        return replace(self, shared=memory)
 
     def begin(self, prefix: Prefix) -> Source:
         return Recalled(BigramLaws(self.width) if self.shared is None else self.shared, prefix.text[-ORDER:])

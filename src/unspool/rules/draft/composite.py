@@ -9,7 +9,7 @@ from ...core.asks import Scores, Tops
 from ...core.chance import Chance
 from ...core.tree import NOTHING, Tree
 from ...core.warp.warp import Prefix
-from ...loops.drafter import Draft, Proposing, Source, begun
+from ...loops.drafter import Draft, Memory, MemoryOfParts, Proposing, Source, begun
 
 
 class CompositeDraft(Draft):
@@ -23,6 +23,22 @@ class CompositeDraft(Draft):
     @property
     def reuses_noise(self) -> bool:
         return any(part.reuses_noise for part in self.parts)
+
+    @property
+    def warm(self) -> int:
+        return sum(part.warm for part in self.parts)
+
+    def memory(self, most: int) -> Memory | None:
+        found = [part.memory(most) for part in self.parts]
+        return MemoryOfParts(*found) if any(part is not None for part in found) else None
+
+    def sharing(self, memory: MemoryOfParts) -> Draft:
+        pairs = zip(self.parts, memory.parts, strict=True)
+        return self.holding(tuple(part if own is None else part.sharing(own) for part, own in pairs))
+
+    @abstractmethod
+    def holding(self, parts: tuple[Draft, ...]) -> Draft:
+        """The same drafter with these in place of its parts."""
 
     def sources(self, prefix: Prefix) -> tuple[Source, ...]:
         """A fresh source of each."""

@@ -49,6 +49,9 @@ class Either(CompositeDraft):
     def parts(self) -> tuple[Draft, ...]:
         return self.drafts
 
+    def holding(self, parts: tuple[Draft, ...]) -> Draft:
+        return Either(*parts)
+
     def begin(self, prefix: Prefix) -> Source:
         return _First(self.sources(prefix))
 

@@ -56,6 +56,9 @@ class Masks(CompositeDraft):
     def parts(self) -> tuple[Draft, ...]:
         return self.beside
 
+    def holding(self, parts: tuple[Draft, ...]) -> Draft:
+        return Masks(self.ahead, parts)
+
     def begin(self, prefix: Prefix) -> Source:
         guesses = MaskGuide()
         return MasksSource(self, guesses, Merged([*self.sources(prefix), guesses], FREE), len(prefix))

@@ -97,6 +97,9 @@ class Merge(CompositeDraft):
     def parts(self) -> tuple[Draft, ...]:
         return self.drafts
 
+    def holding(self, parts: tuple[Draft, ...]) -> Draft:
+        return Merge(*parts, cost=self.cost)
+
     def begin(self, prefix: Prefix) -> Source:
         return Merged(self.sources(prefix), self.cost)
 

@@ -8,9 +8,10 @@ from threading import Lock
 
 from ...core.law import chosen
 from ...core.tree import NOTHING, ROOT, Tree
+from ...loops.drafter import Memory
 
 
-class NgramPool:
+class NgramPool(Memory):
     """For each token the `each` newest phrases of up to `length` tokens that followed it, for the `most` newest tokens.
 
     Sources of several requests may share one: it is bounded, the longest unused give way, and calls may come from any
@@ -46,6 +47,15 @@ class NgramPool:
 
     def __len__(self) -> int:
         return len(self._phrases)
+
+    def state(self) -> dict[int, list[tuple[int, ...]]]:
+        with self._lock:
+            return dict(self._phrases)
+
+    def restore(self, state: dict[int, list[tuple[int, ...]]]) -> None:
+        for token, phrases in state.items():
+            for phrase in reversed(phrases):
+                self.add(int(token), [int(x) for x in phrase])
 
 
 class TreeBuilder:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...core.asks import Verify
 from ...core.chance import Chance
 from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
 from ...core.tree import NOTHING
+from ...core.verifier import sample_match
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
 from ...loops.speculate import Speculate
@@ -41,6 +43,10 @@ class OnDevice(Draft):
     def __post_init__(self) -> None:
         if not 3 <= self.nodes <= 63:
             raise BadRequest(f"on_device:nodes={self.nodes} cannot be used; expected 3 to 63 nodes")
+
+    @property
+    def verifies(self) -> Verify:
+        return sample_match
 
     def begin(self, prefix: Prefix) -> Source:
         return _Resting(self.nodes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...core.asks import Scores
 from ...core.chance import Chance
@@ -11,7 +11,7 @@ from ...core.errors import BadRequest
 from ...core.tree import ROOT, Tree
 from ...core.verifier import sample_match
 from ...core.warp.warp import Prefix
-from ...loops.drafter import Draft, Nothing, Proposing, Source, check_drafter
+from ...loops.drafter import Draft, Memory, MemoryOfParts, Nothing, Proposing, Source, check_drafter
 from ...loops.speculate import Speculate
 from ..verify.rejection import rejection
 from .chain import DRAFT, Chain
@@ -53,6 +53,21 @@ class Phrase(CompositeDraft):
     @property
     def parts(self) -> tuple[Draft, ...]:
         return (self.draft,)
+
+    @property
+    def warm(self) -> int:
+        return super().warm + (0 if self.pool is None else len(self.pool))
+
+    def memory(self, most: int) -> Memory:
+        return MemoryOfParts(NgramPool(self.length, self.phrases, most), self.draft.memory(most))
+
+    def sharing(self, memory: MemoryOfParts) -> Draft:
+        pool, inner = memory.parts
+        assert isinstance(pool, NgramPool)  # as `memory` makes it
+        return replace(self, draft=self.draft if inner is None else self.draft.sharing(inner), pool=pool)
+
+    def holding(self, parts: tuple[Draft, ...]) -> Draft:
+        return replace(self, draft=parts[0])
 
     def begin(self, prefix: Prefix) -> Source:
         pool = NgramPool(self.length, self.phrases) if self.pool is None else self.pool

@@ -44,6 +44,9 @@ class Prefilled(CompositeDraft):
     def parts(self) -> tuple[Draft, ...]:
         return (self.draft,)
 
+    def holding(self, parts: tuple[Draft, ...]) -> Draft:
+        return Prefilled(*parts)
+
     def begin(self, prefix: Prefix) -> Source:
         telling = _Telling(self.sources(prefix))
         if not telling.listens:

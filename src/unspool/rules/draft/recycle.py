@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Generic, TypeAlias, TypeVar
@@ -16,7 +16,7 @@ from ...core.errors import BadRequest
 from ...core.law import Drawn, chosen
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
-from ...loops.drafter import Draft, Proposing, Source
+from ...loops.drafter import Draft, Memory, Proposing, Source
 from ...loops.speculate import Speculate
 
 # How many children each node of the paper's template has, level by level: a node is the path of its ranks.
@@ -61,7 +61,7 @@ Row: TypeAlias = Sequence[tuple[int, float]]
 Key = TypeVar("Key")
 
 
-class RowMemory(Generic[Key]):
+class RowMemory(Memory, Generic[Key]):
     """The `width` likeliest next tokens after each of at most `most` keys, as last scored.
 
     Give one to a drafter to let requests learn from each other; without one, each request has its own. If there are too
@@ -78,6 +78,14 @@ class RowMemory(Generic[Key]):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def state(self) -> dict[Key, list[tuple[int, float]]]:
+        with self._lock:
+            return {key: list(row) for key, row in self._rows.items()}
+
+    def restore(self, state: dict[Key, list[tuple[int, float]]]) -> None:
+        rows = [[(int(x), float(p)) for x, p in row[: self.width]] for row in state.values()]
+        self._note([*state], rows)
 
     def _note(self, keys: Sequence[Key], rows: Sequence[Row]) -> None:
         with self._lock:
@@ -124,6 +132,16 @@ class Recycle(Draft):
     paths: tuple[tuple[int, ...], ...] = PATHS
     width: int = 8
     shared: Successors | None = None
+
+    @property
+    def warm(self) -> int:
+        return 0 if self.shared is None else len(self.shared)
+
+    def memory(self, most: int) -> Successors:
+        return Successors(self.width, most)
+
+    def sharing(self, memory: Successors) -> Draft:
+        return replace(self, shared=memory)
 
     def begin(self, prefix: Prefix) -> Source:
         rows = Successors(self.width) if self.shared is None else self.shared

@@ -97,7 +97,7 @@ class Store:
     def __init__(self, texts: Iterable[Sequence[int]] = (), most: int = 1 << 22) -> None:
         if most < 1:
             raise BadRequest(f"Store(most={most}) cannot be used; expected room for at least 1 token")
-        self.most = most
+        self.most, self.stamp = most, ""
         self._texts: deque[array[int]] = deque()
         self._size = 0
         self._lock = threading.Lock()
@@ -117,11 +117,21 @@ class Store:
                 self._size -= len(self._texts.popleft())
             self.index = SuffixArray.of(self._texts)
 
-    def save(self, path: str | Path) -> None:
-        """Write the texts and their order to a file."""
+    @property
+    def texts(self) -> list[tuple[int, ...]]:
+        """The texts that it holds, oldest first."""
+        return [tuple(text) for text in self._texts]
+
+    @property
+    def largest(self) -> int:
+        """The largest token; -1 if there is none."""
+        return max(self.index.tokens, default=BORDER)
+
+    def save(self, path: str | Path, stamp: str = "") -> None:
+        """Write the texts and their order to a file; `stamp` tells whose tokens they are."""
         index = self.index
         parts = {name: torch.tensor(part, dtype=torch.int32) for name, part in index._asdict().items()}
-        torch.save({**parts, "most": self.most}, path)
+        torch.save({**parts, "most": self.most, "vocabulary": stamp or self.stamp}, path)
 
     @staticmethod
     def load(path: str | Path) -> Store:
@@ -130,6 +140,7 @@ class Store:
             parts = torch.load(path, weights_only=True)
             tokens, order, most = (parts[name] for name in ("tokens", "order", "most"))
             store = Store(most=most)
+            store.stamp = str(parts.get("vocabulary", ""))
             index = SuffixArray(array("i", tokens.tolist()), array("i", order.tolist()))
         except Exception as error:
             raise BadRequest(

@@ -7,7 +7,7 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -21,7 +21,7 @@ from ...core.errors import BadRequest
 from ...core.law import NEVER, Drawn, Law
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
-from ...loops.drafter import Draft, Proposing, Source
+from ...loops.drafter import Draft, Memory, Proposing, Source
 from ...loops.speculate import Speculate
 from ..verify.rejection import rejection
 
@@ -92,7 +92,7 @@ class Mean:
         self.visits = k + 1
 
 
-class NgramLaws:
+class NgramLaws(Memory):
     """Mean laws after n-grams of several lengths; at most `most` n-grams, the least recently renewed out.
 
     Give one to `Stand` to let the samples of one problem learn from each other; without one, each request has its own.
@@ -109,6 +109,16 @@ class NgramLaws:
 
     def __len__(self) -> int:
         return len(self._means)
+
+    def state(self) -> list[tuple[tuple[int, ...], int, dict[int, float]]]:
+        with self._lock:
+            return [(gram, mean.visits, mean.weights) for gram, mean in self._means.items()]
+
+    def restore(self, state: list[tuple[tuple[int, ...], int, dict[int, float]]]) -> None:
+        kept = state[-self.most :]
+        means = {tuple(map(int, gram)): Mean(int(n), {int(x): float(p) for x, p in w.items()}) for gram, n, w in kept}
+        with self._lock:
+            self._means = OrderedDict(means)
 
     def after(self, text: Sequence[int]) -> dict[int, float]:
         """The mean law after the longest known n-gram that ends this text; empty if none is known."""
@@ -159,6 +169,16 @@ class Stand(Draft):
         if not self.widths or min(self.widths) < 1 or not self.orders or min(self.orders) < 1:
             shown = ",".join(f"{name}={'+'.join(map(str, getattr(self, name)))}" for name in ("widths", "orders"))
             raise BadRequest(f"stand:{shown} cannot be used; expected numbers from 1 on, as widths=3+2+1,orders=4+3+2")
+
+    @property
+    def warm(self) -> int:
+        return 0 if self.shared is None else len(self.shared)
+
+    def memory(self, most: int) -> NgramLaws:
+        return NgramLaws(self.orders, most=most)
+
+    def sharing(self, memory: NgramLaws) -> Draft:
+        return replace(self, shared=memory)
 
     def begin(self, prefix: Prefix) -> Source:
         grams = NgramLaws(self.orders) if self.shared is None else self.shared

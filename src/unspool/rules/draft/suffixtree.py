@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 import threading
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from ...core.asks import Scores
 from ...core.chance import Chance
@@ -14,7 +14,7 @@ from ...core.errors import BadRequest
 from ...core.law import Drawn, chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
-from ...loops.drafter import Draft, Proposing, Source
+from ...loops.drafter import Draft, Memory, Proposing, Source
 from ...loops.speculate import Speculate
 from .automaton import START, Automaton
 
@@ -56,6 +56,16 @@ class SuffixTree(Draft):
             raise BadRequest(
                 f"suffixtree:pace={self.pace},least={self.least} cannot be used; expected pace > 0 and 0 ≤ least ≤ 1"
             )
+
+    @property
+    def warm(self) -> int:
+        return 0 if self.shared is None else len(self.shared)
+
+    def memory(self, most: int) -> SuffixTreeMemory:
+        return SuffixTreeMemory(max(2, most))
+
+    def sharing(self, memory: SuffixTreeMemory) -> Draft:
+        return replace(self, shared=memory)
 
     def begin(self, prefix: Prefix) -> Source:
         return Counted(self, len(prefix))
@@ -138,7 +148,7 @@ class Page(NamedTuple):
     state: int
 
 
-class SuffixTreeMemory:
+class SuffixTreeMemory(Memory):
     """Counts of what requests have written, for others to draft from: at most `most` tokens, the oldest half goes out.
 
     Whoever shares one shares what was written, and its timing: give one to requests that may know of each other.
@@ -152,7 +162,16 @@ class SuffixTreeMemory:
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._young) + len(self._old)
+        return len(self._young) + len(self._old) - 2  # both have a state for no text
+
+    def state(self) -> dict[str, Any]:
+        with self._lock:
+            return {"written": self._written, "young": self._young.state(), "old": self._old.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        young, old = (Automaton.of(state[name], self.most) for name in ("young", "old"))
+        with self._lock:
+            self._written, self._young, self._old = int(state["written"]), young, old
 
     def write(self, page: Page, tokens: tuple[int, ...]) -> Page:
         """Go on writing where this request left off."""

@@ -14,13 +14,11 @@ from ...core.warp.warp import Scored
 from ...core.warp.warp_limits import expect, real
 from .verify_trials import chained
 
-USUAL = 0.2
-
 
 @claims(
     BOUND,
     trials=lambda rule: chained(rule()),
-    bound=lambda case: 1 - (1 - USUAL) ** case.most,
+    bound=lambda case: Mixture().gap(case.most),
     systems=("transformers (assistant_ensemble_weight)",),
 )
 @token_by_token
@@ -34,10 +32,13 @@ class Mixture:
     Claim: BOUND, 1 − (1 − w)ⁿ in total variation for texts of n tokens. Cost: as rejection.
     """
 
-    weight: float = USUAL
+    weight: float = 0.2
 
     def __post_init__(self) -> None:
         expect(real(self.weight, 0, 1), "mixture:weight", self.weight, "a number from 0 (exact) to 1 (the draft alone)")
+
+    def gap(self, tokens: int) -> float:
+        return 1 - (1 - self.weight) ** tokens
 
     def __call__(self, scored: Scored, chance: Chance) -> Verdict:
         tree, node, law = scored.tree, ROOT, self._mixed(scored, ROOT)

@@ -38,7 +38,8 @@ def multipath(scored: Scored, chance: Chance) -> Verdict:
     while front and not scored.ends(above):
         p, q = scored.law(above), tree.drawn[front[0]].law
         place, ahead = ranking(p, q)
-        x = min((tree.drawn[node].token for node in front), key=lambda token: int(place[token]))
+        last = len(place)  # where masks stand, which some drafters hang below tokens and no law knows
+        x = min((tree.drawn[node].token for node in front), key=lambda x: int(place[x]) if x < last else last)
         front = [node for node in front if tree.drawn[node].token == x]
         above = front[0]
         path.append(above)

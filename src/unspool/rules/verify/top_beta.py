@@ -20,7 +20,7 @@ from .verify_trials import chained
     name="top_beta",
     trials=lambda rule: chained(rule()),
     paper="2203.16487",
-    systems=("SpecDec (Spec-Verification)", "Blockwise parallel decoding (top-k)"),
+    systems=("SpecDec and GAD++ (Spec-Verification)", "Blockwise parallel decoding (top-k)"),
 )
 @token_by_token
 @dataclass(frozen=True)

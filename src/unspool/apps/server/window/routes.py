@@ -19,8 +19,7 @@ from ....api.lm import LM
 from ....core.claim import Entry
 from ....core.errors import UnspoolError
 from ....core.option import options, products
-from ....recipes.methods import fills, requested, runnable
-from ....recipes.names import canonical
+from ....recipes.methods import described, fills, requested, runnable
 from ....runtime.engine.contracts import Infill
 from ..bodies import ENDLESS
 from ..config import ServerConfig
@@ -46,14 +45,13 @@ FILES = "/window/"
 
 def choices(lm: LM, house: ServerConfig) -> list[dict[str, Any]]:
     """Every method that a client may choose, as plain data; `missing` says what it lacks here, "" if nothing."""
-    known = {entry.name: entry for entry in runnable()}
-    allowed = house.offered if house.methods else (house.method, *known)
-    return [_record(spec, known[canonical(spec).partition(":")[0]], lm, house) for spec in dict.fromkeys(allowed)]
+    allowed = house.offered if house.methods else (house.method, *(entry.name for entry in runnable()))
+    return [_record(spec, described(spec), lm, house) for spec in dict.fromkeys(allowed)]
 
 
 def _record(spec: str, entry: Entry, lm: LM, house: ServerConfig) -> dict[str, Any]:
-    assert entry.build is not None  # only such entries are runnable
-    free = [option for option in options(entry.build).values() if not option.operator]
+    build = entry.build  # a composition has none, and is taken as it is
+    free = [option for option in options(build).values() if not option.operator] if build else []
     return {
         "spec": spec,
         "family": entry.family,
@@ -62,7 +60,7 @@ def _record(spec: str, entry: Entry, lm: LM, house: ServerConfig) -> dict[str, A
         "summary": entry.summary,
         "options": ",".join(option.spelt for option in free),
         "ranges": {option.name: option.expected for option in free},
-        "together": [str(product) for product in products(entry.build)],
+        "together": [str(product) for product in products(build)] if build else [],
         "missing": _missing(spec, entry, lm, house),
     }
 

@@ -1,0 +1,61 @@
+"""Compositions: any drafter under any verifier; what is not exact together is refused before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..core.asks import Verify
+from ..core.claim import Claim, Entry, Method, registered
+from ..core.errors import BadRequest, cut
+from ..loops.drafter import Draft
+from ..loops.speculate import Speculate
+from .verify import USUAL
+
+ORDER = {claim: place for place, claim in enumerate(Claim)}  # strongest first
+
+
+def composed(drafting: Any, verify: Verify, spec: str) -> Speculate:
+    """A method, or a drafter, under this verifier; BadRequest if it drafts nothing, or they are not exact together."""
+    if isinstance(drafting, Draft):
+        drafting = Speculate(drafting)
+    if not isinstance(drafting, Speculate):
+        raise BadRequest(f"{cut(spec)!r} cannot be used: what stands before the plus drafts nothing to be verified")
+    if drafting.draft.verifies is not None and drafting.draft.verifies is not verify:
+        raise BadRequest(
+            f"{cut(spec)!r} cannot be used: {type(drafting.draft).__name__} leaves drafting and verifying to the model,"
+            f" which does it by {name_of(drafting.draft.verifies)}"
+        )
+    return replace(drafting, verify=verify)
+
+
+def expect_families(spec: str, drafter: Entry | None, verifier: Entry | None) -> None:
+    """Refuse two parts unless the first drafts and the second verifies; of one's own parts nothing is known yet."""
+    for entry, family, wanted in (
+        (drafter, "draft", "a drafter before the plus"),
+        (verifier, "verify", f"a verifier after it, one of {', '.join(USUAL)}"),
+    ):
+        if entry is None or (entry.family == family and (family != "verify" or entry.name in USUAL)):
+            continue
+        own = f"is of the family {entry.family}" if entry.family != family else "verifies nothing but its own drafts"
+        raise BadRequest(
+            f"{cut(spec)!r} cannot be used: {entry.name!r} {own}; expected {wanted}, as in chain:depth=4 + block"
+        )
+
+
+def weakest(*found: Claim) -> Claim:
+    """The weakest of these claims, which is what all of them together promise."""
+    return max(found, key=ORDER.__getitem__)
+
+
+def verifier_of(method: Method) -> str | None:
+    """What verifies the drafts of a method, by name; None if it drafts nothing."""
+    return name_of(method.verify) if isinstance(method, Speculate) else None
+
+
+def name_of(verify: Verify) -> str:
+    """What a verifier is called: by its name among the rules, or by its own."""
+    for entry in registered().values():
+        if entry.rule is verify or (isinstance(entry.rule, type) and type(verify) is entry.rule):
+            return entry.name
+    return str(getattr(verify, "__name__", type(verify).__name__))
