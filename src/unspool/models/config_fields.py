@@ -108,5 +108,6 @@ class ConfigFields:
 def elsewhere(source: str, problem: str) -> BadModel:
     """Make the error for a model that is sound but not for the native runtime."""
     return BadModel(
-        f"{source}: {problem}, which the native runtime does not do. Use the transformers runtime for this model."
+        f"{source}: {problem}, which the native runtime does not do. Use the transformers runtime for this model, or "
+        "llama.cpp's if it is a .gguf file."
     )

@@ -56,7 +56,9 @@ class Loading:
         "--quantization", default="none", help="none, int8 or int4: how the matrices of layers are kept in memory."
     )
     device: str = option("--device", default="auto", help="cpu, cuda or cuda:N; auto takes a GPU if there is one.")
-    runtime: str = option("--runtime", default="auto", help="native or transformers; auto by the kind of model.")
+    runtime: str = option(
+        "--runtime", default="auto", help="native, transformers or llama.cpp; auto by the kind of model."
+    )
     kv_cache_tokens: int | None = option(
         "--kv-cache-tokens", type=int, metavar="N", help="Tokens the cache holds for all texts together."
     )

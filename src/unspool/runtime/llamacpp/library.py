@@ -165,6 +165,8 @@ _SIGNATURES: Mapping[str, tuple[object, tuple[object, ...]]] = {
     "llama_model_is_hybrid": (c_bool, (c_void_p,)),
     "llama_model_is_diffusion": (c_bool, (c_void_p,)),
     "llama_vocab_n_tokens": (c_int32, (c_void_p,)),
+    **dict.fromkeys(("llama_vocab_bos", "llama_vocab_eos", "llama_vocab_pad"), (c_int32, (c_void_p,))),
+    "llama_vocab_get_add_bos": (c_bool, (c_void_p,)),
     "llama_vocab_is_eog": (c_bool, (c_void_p, c_int32)),
     "llama_tokenize": (c_int32, (c_void_p, c_char_p, c_int32, c_void_p, c_int32, c_bool, c_bool)),
     "llama_token_to_piece": (c_int32, (c_void_p, c_int32, c_void_p, c_int32, c_int32, c_bool)),
