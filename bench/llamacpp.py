@@ -113,6 +113,7 @@ def race(lm: LM, bare: Bare, prompts: dict[str, tuple[int, ...]], count: int, re
     names = ("bare", *METHODS)
     found: dict[str, dict[str, list[float]]] = {family: {name: [] for name in names} for family in prompts}
     for family, prompt in prompts.items():
+        timed(lm, prompt, 1, "plain")  # so that the prompt is in the prefix cache
         for _ in range(repeats):
             for name in names:
                 if name == "bare":
