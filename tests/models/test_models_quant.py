@@ -44,9 +44,10 @@ def test_sizes_are_those_of_the_format(number):
     assert gguf.GGMLQuantizationType(number).name == form.name
 
 
-def test_unreadable_formats_are_named_rightly():
-    for number, name in UNREADABLE.items():
-        assert gguf.GGMLQuantizationType(number).name == name
+def test_unreadable_formats_are_named_and_measured_rightly():
+    for number, form in UNREADABLE.items():
+        assert gguf.GGMLQuantizationType(number).name == form.name
+        assert gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(number)] == (form.size, form.width)
     assert not set(UNREADABLE) & set(FORMATS)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("unspool")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 FUSED = (torch.bfloat16, torch.float16)  # what the kernels are made for; float32 stays with PyTorch's own
-NATIVE, TRANSFORMERS = "native", "transformers"
+NATIVE, TRANSFORMERS, LLAMACPP = "native", "transformers", "llama.cpp"
 PREFIX_CACHE = 4  # finished texts whose cache stays, so that the next turn of a chat reads only what is new
 
 HOPPER = 9, 0  # the compute capability of an H100 and H200
@@ -58,8 +58,9 @@ def load(
     A causal model that transformers has loaded can be given itself, with its `tokenizer`; it keeps its dtype and device
     unless they are named.
     `dtype` is fp32, bf16 or fp16; auto is fp32 on the CPU and bf16 on a GPU; fast is what this CPU is faster in.
-    `runtime` is native or transformers; auto is transformers for Hub ids and for what native does not know, and native
-    for the rest.
+    `runtime` is native, transformers or llama.cpp; auto is transformers for Hub ids and for what native does not know,
+    and native for the rest. llama.cpp opens .gguf files alone, whose weights stay as they are; there `dtype` is that of
+    the cache, auto is fp16.
     `kv_cache_tokens` is how many tokens the cache holds for all texts; unless told, as many as `longest` texts of the
     model's context have, of which 8,192 tokens each count at most.
     `quantization` is none, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a weight.
@@ -110,12 +111,15 @@ def _alone(
     """The model without one that drafts for it."""
     where = device_of(device)
     kind = dtype_of(dtype, where)
-    known = {"auto", NATIVE, TRANSFORMERS}
+    known = {"auto", NATIVE, TRANSFORMERS, LLAMACPP}
     if runtime not in known:
         raise BadRequest(f"the runtime {runtime!r} is not known; choose one of: {', '.join(sorted(known))}")
     rows = _rows(batch_invariant)
     if ranks != 1:
         return _on_ranks(name, kind, quantization, where, runtime, room, longest, batch_invariant, ranks)
+    if runtime == LLAMACPP:
+        cache = torch.float16 if dtype in ("auto", "fast") else kind
+        return _by_llamacpp(name, cache, device, quantization, rows, room, longest)
     if runtime == TRANSFORMERS or (runtime == "auto" and is_hub_id(str(name))):
         if rows is not None:
             raise BadRequest("batch_invariant needs the native runtime; transformers chooses its kernels by itself.")
@@ -160,6 +164,27 @@ def _alone(
     return LM(str(name), model, checkpoint.vocabulary(), key=key)
 
 
+def _by_llamacpp(
+    name: str | Path,
+    cache: torch.dtype,
+    device: str,
+    quantization: str,
+    rows: int | None,
+    room: int | None,
+    longest: int,
+) -> LM:
+    """The model as llama.cpp computes it, with its weights as the file has them."""
+    if rows is not None:
+        raise BadRequest("batch_invariant needs the native runtime; llama.cpp chooses its kernels by itself.")
+    if quantization != WHOLE:
+        raise BadRequest(
+            f"quantization={quantization!r} needs the native runtime; llama.cpp keeps the weights as the file has them."
+        )
+    file = path(str(name))
+    model, words = runtimes.llamacpp.load.load_llamacpp(file, cache, device, room, PREFIX_CACHE, longest)
+    return LM(str(name), model, words, key=key_of(file, cache, "cpu", LLAMACPP))
+
+
 def _attach_heads(lm: LM, heads: str | Path | None) -> None:
     """Give the model the heads of a file, or the way to those that came with it, if somebody should want them."""
     file, model = heads_of(lm.name, heads), lm.model
@@ -185,7 +210,7 @@ def _on_ranks(
     ranks: int,
 ) -> LM:
     """The model on several ranks, without graphs and fused kernels."""
-    if runtime == TRANSFORMERS or (runtime == "auto" and is_hub_id(str(name))):
+    if runtime in (TRANSFORMERS, LLAMACPP) or (runtime == "auto" and is_hub_id(str(name))):
         raise BadRequest(f"ranks={ranks} needs the native runtime; give a catalogue name, a .gguf file or a folder.")
     for option, given, only in (("quantization", quantization, WHOLE), ("batch_invariant", batch_invariant, False)):
         if given not in (only, None):

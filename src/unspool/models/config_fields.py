@@ -109,5 +109,5 @@ def elsewhere(source: str, problem: str) -> NotNative:
     """Make the error for a model that is sound but not for the native runtime."""
     return NotNative(
         f"{source}: {problem}, which the native runtime does not do. Use the transformers runtime for this model: "
-        "--runtime transformers, or runtime='transformers'."
+        "--runtime transformers, or runtime='transformers'; or llama.cpp's if it is a .gguf file."
     )

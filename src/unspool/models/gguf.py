@@ -117,9 +117,12 @@ class _Cursor:
 
 
 class GGUF:
-    """An open GGUF file: `metadata`, the tensor directory, and tensors decoded exactly on demand."""
+    """An open GGUF file: `metadata`, the tensor directory, and tensors decoded exactly on demand.
 
-    def __init__(self, path: Path | str) -> None:
+    A file with tensors in other formats than `formats` is refused.
+    """
+
+    def __init__(self, path: Path | str, formats: Mapping[int, Format] = FORMATS) -> None:
         self.path = Path(path)
         self._map = _map(self.path)
         cursor = _Cursor(self._map, self.path)
@@ -127,7 +130,7 @@ class GGUF:
         tensors = cursor.count(24, "the number of tensors")
         values = cursor.count(13, "the number of metadata values")
         self.metadata: Mapping[str, Value] = _read_metadata(cursor, values)
-        self.directory: Mapping[str, TensorEntry] = _read_directory(cursor, tensors, self._alignment(cursor))
+        self.directory: Mapping[str, TensorEntry] = _read_directory(cursor, tensors, self._alignment(cursor), formats)
 
     @property
     def bytes(self) -> int:
@@ -200,18 +203,22 @@ def _read_metadata(cursor: _Cursor, count: int) -> dict[str, Value]:
     return metadata
 
 
-def _read_directory(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorEntry]:
+def _read_directory(
+    cursor: _Cursor, count: int, alignment: int, formats: Mapping[int, Format]
+) -> dict[str, TensorEntry]:
     drafts: dict[str, Callable[[int], TensorEntry]] = {}
     for index in range(count):
         name = cursor.string(f"the name of tensor {index}")
         if name in drafts:
             raise cursor.fail(f"tensor {name!r} appears twice")
-        drafts[name] = _read_entry(cursor, name, alignment)
+        drafts[name] = _read_entry(cursor, name, alignment, formats)
     start = -(-cursor.at // alignment) * alignment
     return {name: place(start) for name, place in drafts.items()}
 
 
-def _read_entry(cursor: _Cursor, name: str, alignment: int) -> Callable[[int], TensorEntry]:
+def _read_entry(
+    cursor: _Cursor, name: str, alignment: int, formats: Mapping[int, Format]
+) -> Callable[[int], TensorEntry]:
     """Read one directory line; where it points is known only after the last line, hence the function."""
     rank = cursor.number("I", f"the rank of tensor {name!r}")
     if not 1 <= rank <= _DIMENSIONS:
@@ -220,12 +227,13 @@ def _read_entry(cursor: _Cursor, name: str, alignment: int) -> Callable[[int], T
     shape = tuple(cursor.number("Q", f"the shape of tensor {name!r}") for _ in range(rank))[::-1]
     kind = cursor.number("I", f"the type of tensor {name!r}")
     offset = cursor.number("Q", f"the offset of tensor {name!r}")
-    form = FORMATS.get(kind)
+    form = formats.get(kind)
     if form is None:
-        known = ", ".join(sorted(form.name for form in FORMATS.values()))
+        known = ", ".join(sorted(form.name for form in formats.values()))
+        stored = UNREADABLE[kind].name if kind in UNREADABLE else f"unknown type {kind}"
         raise BadModel(
-            f"{cursor.path}: tensor {name!r} is stored as {UNREADABLE.get(kind, f'unknown type {kind}')}, "
-            f"which cannot be read; these can: {known}. Use a file quantised as one of them, such as Q4_K_M or Q8_0."
+            f"{cursor.path}: tensor {name!r} is stored as {stored}, which cannot be read; these can: {known}. Use a "
+            "file quantised as one of them, such as Q4_K_M or Q8_0, or the llama.cpp runtime, which reads all."
         )
     if min(shape) < 1 or shape[-1] % form.size:
         raise cursor.fail(f"tensor {name!r} has shape {shape}, which {form.name} blocks of {form.size} cannot fill")

@@ -16,7 +16,7 @@ from ..core.errors import BadModel
 from .config_fields import ConfigFields
 from .vocabulary import ENDINGS, Vocabulary, byte_level, sentence_piece
 
-_NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
+_NORMAL, UNKNOWN, CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 
 # How the words of Llama 3 and Qwen 2 are cut; they differ in how many digits stay together.
 _WORDS = (
@@ -67,11 +67,11 @@ def read_vocabulary(metadata: Mapping[str, object], size: int, source: str) -> V
         [
             AddedToken(name, special=type != _USER, normalized=_after_spaces(fields, kind, name))
             for name, type in zip(names, types, strict=True)
-            if type in (_CONTROL, _USER, _UNKNOWN)
+            if type in (CONTROL, _USER, UNKNOWN)
         ]
     )
     pieces = [_piece(name, type, spell) for name, type in zip(names, types, strict=True)]
-    special = [token for token, type in enumerate(types) if type in (_CONTROL, _UNKNOWN)]
+    special = [token for token, type in enumerate(types) if type in (CONTROL, UNKNOWN)]
     bos = _token(fields, "bos_token_id", len(names))
     ends = [_token(fields, f"{end}_token_id", len(names)) for end in ("eos", "eot", "eom")]
     template = metadata.get("tokenizer.chat_template")
@@ -173,7 +173,7 @@ def _cutter(cut: str) -> tuple[Normalizer | None, PreTokenizer]:
 
 
 def _piece(name: str, type: float, spell: object) -> bytes:
-    if type in (_CONTROL, _UNKNOWN, _UNUSED):
+    if type in (CONTROL, UNKNOWN, _UNUSED):
         return b""
     if type == _USER:
         return sentence_piece(name) if spell is sentence_piece else name.encode("utf-8")

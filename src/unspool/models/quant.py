@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..core.errors import BadModel
+
 
 @dataclass(frozen=True)
 class Format:
@@ -138,29 +140,39 @@ FORMATS: Mapping[int, Format] = {
 }
 """The formats that can be read, by their number in the file."""
 
-UNREADABLE: Mapping[int, str] = {
-    10: "Q2_K",
-    11: "Q3_K",
-    15: "Q8_K",
-    16: "IQ2_XXS",
-    17: "IQ2_XS",
-    18: "IQ3_XXS",
-    19: "IQ1_S",
-    20: "IQ4_NL",
-    21: "IQ3_S",
-    22: "IQ2_S",
-    23: "IQ4_XS",
-    24: "I8",
-    25: "I16",
-    26: "I32",
-    27: "I64",
-    28: "F64",
-    29: "IQ1_M",
-    34: "TQ1_0",
-    35: "TQ2_0",
-    39: "MXFP4",
+
+def _undecoded(blocks: Tensor) -> Tensor:
+    raise BadModel("these blocks can be stored and measured here, but not decoded; use the llama.cpp runtime for them.")
+
+
+UNREADABLE: Mapping[int, Format] = {
+    number: Format(name, size, width, _undecoded)
+    for number, name, size, width in (
+        (10, "Q2_K", 256, 84),
+        (11, "Q3_K", 256, 110),
+        (15, "Q8_K", 256, 292),
+        (16, "IQ2_XXS", 256, 66),
+        (17, "IQ2_XS", 256, 74),
+        (18, "IQ3_XXS", 256, 98),
+        (19, "IQ1_S", 256, 50),
+        (20, "IQ4_NL", 32, 18),
+        (21, "IQ3_S", 256, 110),
+        (22, "IQ2_S", 256, 82),
+        (23, "IQ4_XS", 256, 136),
+        (24, "I8", 1, 1),
+        (25, "I16", 1, 2),
+        (26, "I32", 1, 4),
+        (27, "I64", 1, 8),
+        (28, "F64", 1, 8),
+        (29, "IQ1_M", 256, 56),
+        (34, "TQ1_0", 256, 54),
+        (35, "TQ2_0", 256, 66),
+        (39, "MXFP4", 32, 17),
+        (40, "NVFP4", 64, 36),
+        (41, "Q1_0", 128, 18),
+    )
 }
-"""Formats that exist but are not read here; named so that the error can say which one it met."""
+"""Formats that exist but are not decoded here: llama.cpp does, and the error of the native runtime names them."""
 
 CHUNK = 1 << 21
 """Numbers decoded at a time: large enough to be fast, small enough that temporaries stay a few tens of MB."""

@@ -57,7 +57,9 @@ class Loading:
     )
     device: str = option("--device", default="auto", help="cpu, cuda or cuda:N; auto takes a GPU if there is one.")
     runtime: str = option(
-        "--runtime", default="auto", help="native or transformers; auto: native if it knows the model."
+        "--runtime",
+        default="auto",
+        help="native, transformers or llama.cpp; auto: native if it knows the model.",
     )
     kv_cache_tokens: int | None = option(
         "--kv-cache-tokens", type=int, metavar="N", help="Tokens the cache holds for all texts together."
