@@ -127,6 +127,21 @@ class SupportsChunkedPrefill(Causal, Protocol):
 
 
 @runtime_checkable
+class SupportsPartialScoring(Causal, Protocol):
+    """A causal model that can compute a large answer in several forwards, so that others need not wait for all of it.
+
+    What a part has computed is kept with its session until the rest is, and the answer is the same as in one forward.
+    """
+
+    def rows(self, ask: ScoreRequest) -> int:
+        """How many rows are still to be computed before this can be answered."""
+
+    def score_beside(self, asked: Sequence[ScoreRequest], parts: Sequence[tuple[ScoreRequest, int]]) -> list[Scores]:
+        """Answer all of `asked`, and compute so many rows of the others in the same forward: fewer than they need."""
+        ...
+
+
+@runtime_checkable
 class CountsSlots(Causal, Protocol):
     """A causal model that can tell how much of its cache a session holds."""
 
