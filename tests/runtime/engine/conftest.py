@@ -7,6 +7,6 @@ from ticking import Clock
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    for module in ("engine", "turns", "job"):
+    for module in ("engine", "turns", "job", "model_runner"):
         monkeypatch.setattr(f"unspool.runtime.engine.{module}.perf_counter", made)
     return made

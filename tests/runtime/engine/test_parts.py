@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from ticking import EACH, START, Computing, gaps, written
 from toy import Toy
 
-from unspool.core.asks import Done, Keep, Score
+from unspool.core.asks import Done, Keep, Look, Score
+from unspool.core.canvas import Canvas, Field
 from unspool.core.chance import Philox
 from unspool.core.law import chosen
 from unspool.core.stop import Stop
@@ -14,6 +16,7 @@ from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.rules.decode import plain
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.engine.job import Account
+from unspool.runtime.network.network import unpaused
 
 
 def wide(rows, heard=None, rounds=10**6):
@@ -138,6 +141,64 @@ def test_one_whose_next_text_is_about_to_come_is_not_kept_waiting_by_a_large_ste
         engine.step()
         spans.append(clock.now - began)
     assert max(spans) <= 4 * (START + EACH)
+
+
+# ---- canvases, which are looked at as a whole
+
+
+class Pausing:
+    """A model whose looks take twenty stages, each as long as a step."""
+
+    vocab = 8
+
+    def __init__(self, clock):
+        self.clock, self.open_looks = clock, 0
+
+    def look(self, asked):
+        return [unpaused(self.looking(ask)) for ask in asked]
+
+    def looking(self, ask):
+        self.open_looks += 1
+        try:
+            for _ in range(20):
+                self.clock.now += START
+                yield
+        finally:
+            self.open_looks -= 1
+        return Field.of(ask.look.places, torch.zeros(len(ask.look.places), 8), rows=len(ask.look.places))
+
+
+def looks(heard):
+    def method(text, chance, warp, stop):
+        while True:
+            heard.append((yield Look(Canvas.blank(text, 400), by="filler")))
+
+    return method
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_look_at_a_large_canvas_pauses_for_others(clock, leaves):
+    target = Computing(Toy(vocab=8, room=40_000))
+    target.clock = clock
+    engine = Engine({"target": target, "filler": (filler := Pausing(clock))})
+    job = engine.submit(plain(), (1,), Philox(0), stop=Stop(most=10**6), account=Account("a"))
+    quiet = gaps(written(engine, job, clock, 40))
+    heard = []
+    other = engine.submit(looks(heard), (2,), Philox(0), stop=Stop(), account=Account("b"))
+    written(engine, job, clock, 200)  # in which one look shows what such looks take
+    while leaves and other.looking is None:
+        engine.step()
+    if leaves:
+        assert filler.open_looks == 1
+        engine.cancel(other)
+        assert filler.open_looks == 0
+        return
+    count, since = len(heard), len(job.tokens)
+    busy = gaps(written(engine, job, clock, 1000)[since:])
+    assert max(busy) <= 3.5 * max(quiet)  # a look takes 20 times as long
+    assert sum(busy) <= 1.6 * len(busy) * max(quiet)
+    assert len(heard) >= count + 5
+    assert all(list(field) == list(range(1, 401)) for field in heard)
 
 
 # ---- prompts

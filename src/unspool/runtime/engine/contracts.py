@@ -7,7 +7,7 @@ fork = copy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from ...core.asks import Check, Checked, Draw, Drew, Look, Scores, Write, Written
@@ -149,6 +149,32 @@ class CountsSlots(Causal, Protocol):
         """For how many tokens it has stored something; what several of its texts share counts once."""
 
 
+class SlotPool(Protocol):
+    """Where a model keeps what it has computed of texts."""
+
+    @property
+    def in_use(self) -> int:
+        """Slots that some text holds."""
+
+
+@runtime_checkable
+class HasSlots(Protocol):
+    """A model with a pool of slots."""
+
+    @property
+    def slots(self) -> SlotPool:
+        """The pool."""
+
+
+@runtime_checkable
+class HasHeads(Protocol):
+    """A model that may have heads which look further ahead than it does."""
+
+    @property
+    def heads(self) -> object | None:
+        """They, or None."""
+
+
 class SupportsDeviceDecoding(Protocol):
     """What a device answers by itself of what rules would say of a model's scores.
 
@@ -228,6 +254,15 @@ class Infill(Protocol):
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
         """Answer all these in one forward: the law at every place that each asks about."""
+
+
+@runtime_checkable
+class SupportsStagedLooks(Infill, Protocol):
+    """A model that can pause in the middle of a look, so that others need not wait for all of it."""
+
+    def looking(self, ask: LookRequest) -> Generator[None, None, Field]:
+        """Answer this in stages, between which others are answered; closing it gives back all that it holds."""
+        ...
 
 
 Model = Causal | Infill

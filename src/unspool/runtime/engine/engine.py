@@ -143,9 +143,11 @@ class Engine:
         job.trace.seconds_total = perf_counter() - job.began
         self._scheduler.remove(job)
         job.decoding.close()
+        if job.looking is not None:
+            job.looking.close()
         for session in job.sessions.values():
             session.close()
-        job.sessions, job.ask, job.reply = {}, None, None
+        job.sessions, job.ask, job.reply, job.looking = {}, None, None, None
 
     def _out_of_time(self, job: Job) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -72,6 +72,8 @@ class Job:
     reading: bool = False  # its ask waits until more of its prompt is read
     cut: int = 0  # rows of its ask that are computed now, if that is not all of it
     begun: bool = False  # some rows of its ask are computed
+    span: float = 0.0  # seconds that its look may take now, if others should not wait for all of it
+    looking: Generator[None, None, Field] | None = None  # its look, where that has paused
     key: int = field(init=False)  # the same for the same prompt
     began: float = 0.0
     laws: bool = True  # whether anybody looks at the laws of what is emitted

@@ -25,6 +25,7 @@ from .contracts import (
     SupportsChunkedPrefill,
     SupportsDeviceDecoding,
     SupportsPartialScoring,
+    SupportsStagedLooks,
     device_of,
     drafting_of,
 )
@@ -87,6 +88,7 @@ class ModelRunner:
         # What a device computes is never large enough to be worth a second round trip.
         host = {name: model for name, model in models.items() if name not in self._devices}
         self._partial = {name: model for name, model in host.items() if isinstance(model, SupportsPartialScoring)}
+        self._pausing = {name: model for name, model in host.items() if isinstance(model, SupportsStagedLooks)}
         self._drafting = {name: chain for name, model in models.items() if (chain := drafting_of(model)) is not None}
         self.multi_step = MultiStep(self._devices)
         self._price = price
@@ -119,6 +121,8 @@ class ModelRunner:
 
     def cuts(self, job: Job, name: str) -> bool:
         """Whether what a request asks can be computed in parts."""
+        if isinstance(job.ask, Look):
+            return name in self._pausing
         return name in self._partial and isinstance(job.ask, (Score, Check))
 
     def rows(self, job: Job, name: str) -> int:
@@ -156,6 +160,8 @@ class ModelRunner:
             if any(job.cut for job in jobs):
                 return self._in_parts(name, jobs, asked)
             return self._on_device(name, jobs, asked) or causal.score(asked)
+        if any(job.span for job in jobs):
+            return [self._look_on(name, job) for job in jobs]
         looks = [LookRequest(job.sessions.get(name), job.ask) for job in jobs if isinstance(job.ask, Look)]
         if isinstance(model, Infill) and looks:
             return model.look(looks)
@@ -172,6 +178,21 @@ class ModelRunner:
         whole = [ask for job, ask in zip(jobs, asked, strict=True) if not job.cut]
         scores = iter(self._partial[name].score_beside(whole, parts))
         return [Part(job.cut) if job.cut else next(scores) for job in jobs]
+
+    def _look_on(self, name: str, job: Job) -> Any:
+        """Go on with a look for its time; the answer, or a part of none."""
+        assert isinstance(job.ask, Look)
+        until = perf_counter() + job.span
+        stages = job.looking or self._pausing[name].looking(LookRequest(job.sessions.get(name), job.ask))
+        job.looking = None
+        try:
+            next(stages)
+            while perf_counter() < until:
+                next(stages)
+        except StopIteration as end:
+            return end.value
+        job.looking = stages
+        return Part(0)
 
     def _on_device(self, name: str, jobs: list[Job], asked: list[ScoreRequest]) -> Sequence[Any] | None:
         """What the model's device can answer by itself, if it can."""

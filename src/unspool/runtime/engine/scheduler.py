@@ -107,8 +107,9 @@ class Scheduler:
         asking = [job for job in going if job.state == LIVE and not (job.answered or job.reading)]
         for job in self._turns.expected(asking, self._seconds_now):
             try:
+                name = job.asks or ""
+                job.cut, job.span = self._rows_now(job, name), self._span_now(job, name)
                 groups.setdefault(self._group(job), []).append(job)
-                job.cut = self._rows_now(job, job.asks or "")
             except UnspoolError as error:
                 refused.append((job, error))
         mixed = any(prompts.values()) or len(groups) > len({name for name, _ in groups})
@@ -125,7 +126,8 @@ class Scheduler:
         self._refuse_outgrown(job, name)
         if reach := self._multi_step.reach(job, name):
             return name, "write" if reach > 1 else "step"
-        return name, {Look: "look", Draw: "draw"}.get(type(job.ask), "score")
+        kind = {Look: "look", Draw: "draw"}.get(type(job.ask), "score")
+        return name, f"{kind} in stages" if job.span else kind
 
     def _refuse_outgrown(self, job: Job, name: str) -> None:
         """Hold a request to what it may have of the cache, where it might need more: a search with many texts.
@@ -182,6 +184,11 @@ class Scheduler:
         if not self._turns.watches or any(self._multi_step.reach(job, name) for job in jobs):
             return
         rows = [rows_of(reply) for reply in replies]
+        if any(job.span for job in jobs):  # each by itself, for its time
+            for job, count in zip(jobs, rows, strict=True):
+                job.rows = count or job.rows
+                self._turns.charge(job, seconds / len(jobs))
+            return
         self._times[name].add(sum(rows), seconds)
         each = self._times[name].each
         for job, count in zip(jobs, rows, strict=True):
@@ -214,13 +221,22 @@ class Scheduler:
     def _rows_now(self, job: Job, name: str) -> int:
         """How many rows of what a request asks are computed in this step, if others should not wait for all; else 0."""
         seconds = self._turns.most(job.account)
-        if seconds == math.inf or not self._runner.cuts(job, name):
+        if seconds == math.inf or not self._runner.cuts(job, name) or isinstance(job.ask, Look):
             return 0
         most = self._times[name].within(seconds)
         read = job.trace.forwards[name] or seconds >= ALONE  # or the end of its prompt is among them
         if most == math.inf or (read and rows_asked(job.ask, job.texts) <= most):
             return 0
         return int(most) if self._runner.rows(job, name) > most else 0
+
+    def _span_now(self, job: Job, name: str) -> float:
+        """How many seconds of a look are spent in this step, if others should not wait for all of it; else 0."""
+        if not isinstance(job.ask, Look) or not self._runner.cuts(job, name):
+            return 0.0
+        seconds = self._turns.most(job.account)
+        rows = rows_asked(job.ask, job.texts)
+        fits = seconds == math.inf or rows <= self._times[name].within(seconds)
+        return 0.0 if fits and job.looking is None else seconds
 
     def _seconds_now(self, job: Job) -> float:
         """The same of what is computed in this step."""
