@@ -22,6 +22,7 @@ from callers import Server
 HARM = "HARM"
 WAIT = 12.0  # seconds that an attacker waits for an answer before it hangs up
 PROPERTIES = 12_000  # of a large schema
+READ = 700  # words of a long prompt: bytes enough for a model that reads bytes
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,19 @@ async def long_prompts(server: Server) -> str:
     return counted(await asyncio.gather(*(told(server, body, 2 * WAIT) for _ in range(3))))
 
 
+async def much_to_read(server: Server) -> str:
+    """Prompts that fill much of the context, six at a time and each another, for a token each."""
+
+    async def one(client: int) -> list[str]:
+        until, found = asyncio.get_running_loop().time() + WAIT, list[str]()
+        while asyncio.get_running_loop().time() < until:
+            prompt = f"{client} {len(found)} " + "word thing " * (READ // 2)
+            found.append(await told(server, {"prompt": prompt, "max_tokens": 1}))
+        return found
+
+    return counted([answer for found in await asyncio.gather(*map(one, range(6))) for answer in found])
+
+
 def counted(found: list[Any]) -> str:
     """Answers with how often each came."""
     names = (one if isinstance(one, str) else type(one).__name__ for one in found)
@@ -212,8 +226,10 @@ ATTACKS = (
     Attack("1000 wrong keys", wrong_keys),
     Attack("100 who hang up", disconnects),
     Attack("3 prompts of 900 KB", long_prompts),
+    Attack("6 × long prompts", much_to_read),
     Attack("renoise with a schema", method("renoise", **BOUND), fills=True),
     Attack("edit with a schema", method("edit:block=8,passes=2", **BOUND), fills=True),
     Attack("resample with a schema", method("resample", **BOUND), fills=True),
     Attack("explore with a schema", method("explore", **BOUND), fills=True),
+    Attack("4 × canvases of 1024", crowd("confident:block=1024,size=1024", 4, max_tokens=1024), fills=True),
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from unspool.core.law import Drawn, Law
 from unspool.core.tree import NOTHING, Tree
-from unspool.runtime.engine.contracts import Causal, ScoreRequest, Session
+from unspool.runtime.engine.contracts import Causal, ScoreRequest, Session, SupportsPartialScoring
 
 
 def trees(draw: Callable, vocab: int, leaves: int, most: int = 6) -> Tree:
@@ -31,6 +31,15 @@ class Text:
 
     def whole(self, tree: Tree, node: int) -> tuple[int, ...]:
         return self.leaves[tree.leaf(node)] + tree.tokens(tree.path(node))
+
+
+def asked_in_parts(data: st.DataObject, model: SupportsPartialScoring, asked: list[ScoreRequest]) -> None:
+    """Compute some rows of these beforehand, a few at a time; no less and no more is then left to compute."""
+    for _ in range(data.draw(st.integers(1, 3))):
+        left = [model.rows(ask) for ask in asked]
+        parts = [data.draw(st.integers(0, max(0, rows - 1)), label="part") for rows in left]
+        assert model.score_beside([], [(ask, n) for ask, n in zip(asked, parts, strict=True) if n]) == []
+        assert [model.rows(ask) for ask in asked] == [rows - n for rows, n in zip(left, parts, strict=True)]
 
 
 def exercise(
@@ -72,7 +81,10 @@ def exercise(
         else:
             company = [t for t in live if data.draw(st.booleans())] or live[:1]
             drawn = [trees(data.draw, size, len(t.leaves)) for t in company]
-            replies = model.score([ScoreRequest(t.session, tree) for t, tree in zip(company, drawn, strict=True)])
+            asked = [ScoreRequest(t.session, tree) for t, tree in zip(company, drawn, strict=True)]
+            if isinstance(model, SupportsPartialScoring) and data.draw(st.booleans(), label="in parts"):
+                asked_in_parts(data, model, asked)
+            replies = model.score(asked)
             for text, tree, scores in zip(company, drawn, replies, strict=True):
                 for node in range(-len(text.leaves), len(tree)):
                     compare(scores.law(node), text.whole(tree, node))

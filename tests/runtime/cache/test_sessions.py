@@ -52,6 +52,20 @@ def test_a_drafted_chain_is_computed_one_token_at_a_time():
     assert torch.equal(scores.leaf[0].scores, logits_of((1, 2, 0, 1, 2, 4), 5))
 
 
+def test_a_part_of_a_prompt_is_not_taken_for_all_of_it():
+    model = CachedModel(Toy(room=32))
+    session = model.open((1, 2, 3, 4, 0, 1))
+    ask = ScoreRequest(session, chain(2), ("hidden:-1",))
+    model.score_beside([], [(ScoreRequest(session, chain(2)), 4)])
+    assert model.rows(ask) == 3
+    assert model.score_beside([], [(ask, 2)]) == []
+    (scores,) = model.score([ask])
+    assert scores.rows == 1
+    assert torch.equal(scores.leaf[0].scores, logits_of((1, 2, 3, 4, 0, 1), 5))
+    assert torch.equal(scores.after[0].scores, logits_of((1, 2, 3, 4, 0, 1, 2), 5))
+    assert scores.hidden["hidden:-1"].shape[0] == 2
+
+
 def test_forking_copies_nothing_and_a_shared_prefix_is_stored_once():
     network = Toy(room=32)
     model = CachedModel(network)

@@ -18,6 +18,7 @@ from unspool.models.shape import DiffusionSpec
 from unspool.runtime.diffusion.block_diffusion import BlockDiffusionModel
 from unspool.runtime.diffusion.full_diffusion import FullDiffusionModel
 from unspool.runtime.engine.contracts import Causal, Infill, LookRequest, ScoreRequest
+from unspool.runtime.network.network import unpaused
 
 
 @st.composite
@@ -48,14 +49,38 @@ def looks(draw, text: tuple[int, ...]):
     return Look(canvas, soft=soft)
 
 
+class Pausing(Deep):
+    """The same, which pauses before and after its work."""
+
+    def stages(self, batch):
+        yield
+        outputs = self.forward(batch)
+        yield
+        return outputs
+
+
+def paused(data, model, ask, meanwhile):
+    """The answer to a look between whose stages others are answered; None if it was broken off."""
+    stages = model.looking(ask)
+    try:
+        for _ in range(data.draw(st.integers(0, 3))):
+            next(stages)
+            meanwhile()
+        if data.draw(st.booleans()):
+            return stages.close()
+        return unpaused(stages)
+    except StopIteration as end:
+        return end.value
+
+
 @given(st.data(), st.sampled_from(FILLINGS), st.sampled_from([0, 2]))
 @settings(max_examples=100, deadline=None)
 def test_looks_and_scores_of_any_history_equal_those_from_nothing(data, filling, shelf):
-    network = Deep()
+    network = Pausing()
     model = BlockDiffusionModel(network, filling, shelf)
     live, tokens = [], st.integers(0, VOCAB - 2)
     for _ in range(8):
-        act = data.draw(st.sampled_from(["open", "look", "look", "look", "score", "keep", "fork", "close"]))
+        act = data.draw(st.sampled_from(["open", "look", "look", "look", "pause", "score", "keep", "fork", "close"]))
         if act == "open" or not live:
             text = tuple(data.draw(st.lists(tokens, min_size=1, max_size=4)))
             live.append([model.open(text), text])
@@ -77,6 +102,17 @@ def test_looks_and_scores_of_any_history_equal_those_from_nothing(data, filling,
                 if ask.look.places:
                     same(field, ask.look, filling)
             assert network.forwards - before <= 2
+        elif act == "pause":
+            (session, text), others = company[0], [each for each in live if each is not company[0]]
+            ask, between = LookRequest(session, data.draw(looks(text))), data.draw(st.booleans())
+
+            def meanwhile(others=others if between else ()):
+                for other, own in others:
+                    assert torch.equal(model.score([ScoreRequest(other, NOTHING)])[0].leaf[0].scores, text_law(own))
+
+            field = paused(data, model, ask, meanwhile)
+            if field is not None and ask.look.places:
+                same(field, ask.look, filling)
         else:
             for each in company:
                 tree = Tree.chain([Drawn(x, Law.point(x)) for x in data.draw(st.lists(tokens, max_size=3))])

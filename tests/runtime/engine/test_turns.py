@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_engine import JOBS, alone, slotted
+from ticking import EACH, START, Clock, Computing, Timed, gaps, written
 from toy import Toy
 
 from unspool.core.asks import Done, Emit, Keep, Score
@@ -21,49 +19,6 @@ from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.engine.job import Account
 from unspool.runtime.engine.turns import PAUSES, StepTimes, Turns
-
-START, EACH = 0.010, 0.001  # seconds of a forward, and of each of its rows
-
-
-class Clock:
-    """Time that passes only where a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Timed(CachedModel):
-    """A model whose forwards take their time by the clock of a test."""
-
-    clock: Clock
-
-    def score(self, asked):
-        given = zip(asked, super().score(asked), strict=True)
-        answers = [replace(answer, rows=len(one.tree) + 1) for one, answer in given]  # as if nothing were ever known
-        self.clock.now += START + EACH * sum(answer.rows for answer in answers)
-        return answers
-
-
-class Computing(CachedModel):
-    """The same, for the rows that were really computed."""
-
-    clock: Clock
-
-    def score(self, asked):
-        answers = super().score(asked)
-        self.clock.now += START + EACH * sum(answer.rows for answer in answers)
-        return answers
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    made = Clock()
-    for module in ("engine", "turns", "job"):
-        monkeypatch.setattr(f"unspool.runtime.engine.{module}.perf_counter", made)
-    return made
 
 
 def engine_of(clock):
@@ -91,19 +46,6 @@ def slow(clock, seconds, turns=None, rows=0, rounds=10**6):
         return Done((), "length")
 
     return method
-
-
-def written(engine, job, clock, tokens):
-    """When each token of a text came, until it has so many."""
-    came = [clock.now] * len(job.tokens)
-    while len(came) < tokens:
-        engine.step()
-        came += [clock.now] * (len(job.tokens) - len(came))
-    return came
-
-
-def gaps(times):
-    return [b - a for a, b in itertools.pairwise(times)]
 
 
 @pytest.mark.parametrize("others", [1, 3])
@@ -349,7 +291,7 @@ def test_a_step_in_which_prompts_are_read_says_nothing_about_those_who_take_long
         clock.now += START
         if number % 2:
             clock.now += 20 * START
-            turns.read()
+            turns.read(heavy.account, 20 * START)
         went += heavy in going
         turns.end()
     assert went >= 340  # all but those steps that show what is usual

@@ -22,7 +22,7 @@ from ..engine.contracts import (
 )
 from ..network.network import Network
 from .cached_session import CachedSession, scores_of, unlink
-from .forward_request import EagerExecutor, Executor, ForwardRequest, grown
+from .forward_request import EagerExecutor, Executor, ForwardRequest, first_rows, grown
 from .sequence import CachedSequence, PrefixIndex
 
 if TYPE_CHECKING:
@@ -124,15 +124,28 @@ class CachedModel:
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
         """Answer all these with one forward; nothing is changed if it cannot be done."""
+        return self.score_beside(asked, ())
+
+    def score_beside(self, asked: Sequence[ScoreRequest], parts: Sequence[tuple[ScoreRequest, int]]) -> list[Scores]:
+        """The same, with some rows of larger asks in the same forward: what they compute is found by the next."""
         groups = self.requests(asked)
         requests = [request for group in groups for request in group]
+        for ask, count in parts:
+            (group,) = self.requests([ask])
+            requests += first_rows(group, count)
         self.refuse_overlong(requests)
         busy = [request for request in requests if len(request)]
         if busy:
-            wants = layers_of(asked)
+            wants = layers_of([*asked, *(ask for ask, _ in parts)])
             self.holding(busy, lambda: self.executor.forward(busy, wants))
             self.note(busy)
+        for leaf in (request.leaf for request in requests if request.leaf.owed):
+            leaf.law, leaf.hidden = None, {}  # those of a token in the middle
         return [self._answered(ask, group) for ask, group in zip(asked, groups, strict=True)]
+
+    def rows(self, ask: ScoreRequest) -> int:
+        """How many rows are still to be computed before this can be answered."""
+        return sum(map(len, self.requests([ask])[0]))
 
     def _answered(self, ask: ScoreRequest, requests: list[ForwardRequest]) -> Scores:
         """The answer to an ask; heads guess where somebody looks."""

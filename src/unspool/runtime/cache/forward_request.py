@@ -69,6 +69,19 @@ def grown(leaf: CachedSequence, number: int, tree: Tree) -> ForwardRequest:
     return request
 
 
+def first_rows(requests: Sequence[ForwardRequest], most: int) -> list[ForwardRequest]:
+    """The first `most` rows of these, in an order in which nothing stands before what it hangs from."""
+    found: list[ForwardRequest] = []
+    for request in requests:
+        owed = request.owed[:most]
+        most -= len(owed)
+        added = request.added[:most]  # none where something is still owed
+        most -= len(added)
+        answers = {n: at for n, at in request.answers.items() if isinstance(at, DraftNode) or at < len(added)}
+        found.append(ForwardRequest(request.leaf, owed, added, answers))
+    return found
+
+
 def row_of(request: ForwardRequest, first: int) -> tuple[list[int], list[int], Row]:
     """The tokens and positions of a request, and its row of the batch, whose first token has number `first`."""
     leaf, owed = request.leaf, request.owed

@@ -16,7 +16,7 @@ from ..cache.cached_session import CachedSession
 from ..cache.forward_request import Executor, ForwardRequest
 from ..cache.sequence import CachedSequence
 from ..engine.contracts import LookRequest, ScoreRequest, Session
-from ..network.network import Network
+from ..network.network import Network, Stages, unpaused
 from .denoise_batch import DenoiseBatch, Denoiser, EagerDenoiser, sheet_of, waves
 
 
@@ -51,13 +51,24 @@ class BlockDiffusionModel(CachedModel):
         for wave in waves(asked):
             sheets = {n: self._sheet(asked[n]) for n in wave if asked[n].look.places}
             try:
-                scores = self._computed(list(sheets.values()))
+                scores = unpaused(self._computed(list(sheets.values())))
             finally:
                 for n in sheets:
                     self._shared(asked[n], sheets[n])
             for (n, sheet), lines in zip(sheets.items(), scores, strict=True):
                 fields[n] = Field.of(asked[n].look.places, lines, len(sheet), sheet.final(self.filling))
         return [fields.get(n) or Field({}) for n in range(len(asked))]
+
+    def looking(self, ask: LookRequest) -> Stages[Field]:
+        """Answer one look in stages."""
+        if not ask.look.places:
+            return Field({})
+        sheet = self._sheet(ask)
+        try:
+            (lines,) = yield from self._computed([sheet])
+        finally:
+            self._shared(ask, sheet)
+        return Field.of(ask.look.places, lines, len(sheet), sheet.final(self.filling))
 
     def _sheet(self, ask: LookRequest) -> DenoiseBatch:
         """The sheet of a look on the page of its session, with all that is computed of its text already."""
@@ -127,14 +138,14 @@ class BlockDiffusionModel(CachedModel):
 
     # ---- the forward
 
-    def _computed(self, sheets: list[DenoiseBatch]) -> list[Tensor]:
+    def _computed(self, sheets: list[DenoiseBatch]) -> Stages[list[Tensor]]:
         """The scores that every sheet wants, a line for each place."""
         done = False
         try:
             for sheet in sheets:
                 last = sheet.page.slots[sheet.known - 1] if sheet.known else None
                 sheet.slots = self.take(len(sheet), last)
-            logits = self._denoiser.logits(sheets)
+            logits = yield from self._denoiser.stages(sheets)
             done = True
         finally:
             for sheet in sheets:

@@ -14,7 +14,7 @@ from ...core.canvas import HOLE
 from ...models.shape import DiffusionSpec
 from ..cache.sequence import CachedSequence
 from ..engine.contracts import LookRequest
-from ..network.network import Batch, Network, Row, SoftTokens
+from ..network.network import Batch, Network, Row, SoftTokens, Stages, staged
 
 
 @dataclass(frozen=True)
@@ -190,8 +190,9 @@ def waves(asked: Sequence[LookRequest]) -> Iterator[list[int]]:
 class Denoiser(Protocol):
     """One forward over what several looks add to their texts, in slots that were taken for it."""
 
-    def logits(self, sheets: list[DenoiseBatch]) -> list[Tensor]:
-        """For every sheet the logits that it reads."""
+    def stages(self, sheets: list[DenoiseBatch]) -> Stages[list[Tensor]]:
+        """For every sheet the logits that it reads; it may pause on the way."""
+        ...
 
 
 class EagerDenoiser:
@@ -200,7 +201,7 @@ class EagerDenoiser:
     def __init__(self, network: Network, spec: DiffusionSpec) -> None:
         self._network, self._spec = network, spec
 
-    def logits(self, sheets: list[DenoiseBatch]) -> list[Tensor]:
+    def stages(self, sheets: list[DenoiseBatch]) -> Stages[list[Tensor]]:
         tokens, places, slots = list[int](), list[int](), list[int]()
         rows, read, soft, counts = list[Row](), list[int](), list[tuple[int, Soft]](), list[int]()
         for sheet in sheets:
@@ -217,4 +218,4 @@ class EagerDenoiser:
         if not tokens:  # all is known
             return [torch.empty(0)] * len(sheets)
         batch = Batch(torch.tensor(tokens), torch.tensor(places), slots, rows, torch.tensor(read), (), mixed(soft))
-        return list(torch.split(self._network.forward(batch).logits, counts))
+        return list(torch.split((yield from staged(self._network, batch)).logits, counts))

@@ -15,7 +15,7 @@ from ...core.errors import BadRequest
 from ...core.tree import Tree
 from ...models.shape import DiffusionSpec
 from ..engine.contracts import LookRequest, ScoreRequest, Session
-from ..network.network import Batch, CacheRefresh, Network, Row
+from ..network.network import Batch, CacheRefresh, Network, Row, Stages, staged, unpaused
 from .denoise_batch import mixed, waves
 
 
@@ -49,29 +49,35 @@ class FullDiffusionModel:
         fields: dict[int, Field] = {}
         for wave in waves(asked):
             plain = [n for n in wave if asked[n].look.places and not asked[n].look.along]
-            fields.update(zip(plain, self._seen([asked[n] for n in plain]), strict=True))
-            fields.update({n: self._along(asked[n].look) for n in wave if asked[n].look.along})
+            fields.update(zip(plain, unpaused(self._seen([asked[n] for n in plain])), strict=True))
+            fields.update({n: unpaused(self._along(asked[n].look)) for n in wave if asked[n].look.along})
         return [fields.get(n) or Field({}) for n in range(len(asked))]
 
-    def _along(self, look: Look) -> Field:
+    def looking(self, ask: LookRequest) -> Stages[Field]:
+        """Answer one look in stages."""
+        if ask.look.along:
+            return (yield from self._along(ask.look))
+        return (yield from self._seen([ask]))[0] if ask.look.places else Field({})
+
+    def _along(self, look: Look) -> Stages[Field]:
         """The law of each place given those before it, from a copy of the canvas each."""
         copies = [Look(look.canvas.masked(look.along[n:]), (i,), soft=look.soft) for n, i in enumerate(look.along)]
         lines, rows = list[Tensor](), 0
         while copies:
             most = max(1, (self.room - self.slots.in_use) // len(look.canvas))
-            told = self._seen([LookRequest(None, copy) for copy in copies[:most]])
+            told = yield from self._seen([LookRequest(None, copy) for copy in copies[:most]])
             lines += (field.scores for field in told)
             rows += sum(field.rows for field in told)
             del copies[:most]
         return Field.of(look.along, torch.cat(lines), rows)
 
-    def _seen(self, asked: Sequence[LookRequest]) -> list[Field]:
+    def _seen(self, asked: Sequence[LookRequest]) -> Stages[list[Field]]:
         glances = [ForwardPlan.of(ask, self.filling) for ask in asked]
         done = False
         try:
             for plan in glances:
                 plan.taken = self.slots.take(len(plan.missing))
-            logits = self._run(glances) if glances else []
+            logits = (yield from self._run(glances)) if glances else []
             done = True
         finally:
             for ask, plan in zip(asked, glances, strict=True):
@@ -83,7 +89,7 @@ class FullDiffusionModel:
             Field.of(ask.look.places, lines, len(plan)) for ask, plan, lines in zip(asked, glances, logits, strict=True)
         ]
 
-    def _run(self, glances: list[ForwardPlan]) -> list[Tensor]:
+    def _run(self, glances: list[ForwardPlan]) -> Stages[list[Tensor]]:
         """One forward; for every plan the logits that it reads."""
         tokens, places, slots = list[int](), list[int](), list[int]()
         rows, read, soft, renewals = list[Row](), list[int](), list[tuple[int, Soft]](), list[CacheRefresh]()
@@ -99,7 +105,8 @@ class FullDiffusionModel:
             soft += ((number[i], plan.look.soft[i]) for i in plan.computed if plan.softens(i))
         read_at, sheet = torch.tensor(read), (torch.tensor(tokens), torch.tensor(places))
         batch = Batch(*sheet, slots, rows, read_at, mixed=mixed(soft), renewals=renewals)
-        return list(torch.split(self.network.forward(batch).logits, [len(plan.readers) for plan in glances]))
+        logits = (yield from staged(self.network, batch)).logits
+        return list(torch.split(logits, [len(plan.readers) for plan in glances]))
 
 
 @dataclass

@@ -14,6 +14,7 @@ from ..cuda.fused import Fused
 from ..cuda.graph_bucket import Kind
 from ..cuda.graph_model import on_device
 from ..cuda.packing import Packed
+from ..network.network import Stages
 from .block_diffusion import BlockDiffusionModel
 from .denoise_batch import DenoiseBatch
 
@@ -38,7 +39,11 @@ class GraphDenoiser:
     def __init__(self, graphs: CudaGraphExecutor, spec: DiffusionSpec) -> None:
         self._graphs, self._spec = graphs, spec
 
-    def logits(self, sheets: list[DenoiseBatch]) -> list[Tensor]:
+    def stages(self, sheets: list[DenoiseBatch]) -> Stages[list[Tensor]]:
+        yield from ()  # a replay does not pause
+        return self._logits(sheets)
+
+    def _logits(self, sheets: list[DenoiseBatch]) -> list[Tensor]:
         if any(sheet.soft for sheet in sheets):
             raise BadRequest("holes that show mixtures are not computed by kernels; load the model with dtype='fp32'")
         graphs = self._graphs

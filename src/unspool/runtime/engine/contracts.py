@@ -7,7 +7,7 @@ fork = copy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from ...core.asks import Check, Checked, Draw, Drew, Look, Scores, Write, Written
@@ -127,11 +127,52 @@ class SupportsChunkedPrefill(Causal, Protocol):
 
 
 @runtime_checkable
+class SupportsPartialScoring(Causal, Protocol):
+    """A causal model that can compute a large answer in several forwards, so that others need not wait for all of it.
+
+    What a part has computed is kept with its session until the rest is, and the answer is the same as in one forward.
+    """
+
+    def rows(self, ask: ScoreRequest) -> int:
+        """How many rows are still to be computed before this can be answered."""
+
+    def score_beside(self, asked: Sequence[ScoreRequest], parts: Sequence[tuple[ScoreRequest, int]]) -> list[Scores]:
+        """Answer all of `asked`, and compute so many rows of the others in the same forward: fewer than they need."""
+        ...
+
+
+@runtime_checkable
 class CountsSlots(Causal, Protocol):
     """A causal model that can tell how much of its cache a session holds."""
 
     def holds(self, session: Session) -> int:
         """For how many tokens it has stored something; what several of its texts share counts once."""
+
+
+class SlotPool(Protocol):
+    """Where a model keeps what it has computed of texts."""
+
+    @property
+    def in_use(self) -> int:
+        """Slots that some text holds."""
+
+
+@runtime_checkable
+class HasSlots(Protocol):
+    """A model with a pool of slots."""
+
+    @property
+    def slots(self) -> SlotPool:
+        """The pool."""
+
+
+@runtime_checkable
+class HasHeads(Protocol):
+    """A model that may have heads which look further ahead than it does."""
+
+    @property
+    def heads(self) -> object | None:
+        """They, or None."""
 
 
 class SupportsDeviceDecoding(Protocol):
@@ -212,6 +253,15 @@ class Infill(Protocol):
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
         """Answer all these in one forward: the law at every place that each asks about."""
+
+
+@runtime_checkable
+class SupportsStagedLooks(Infill, Protocol):
+    """A model that can pause in the middle of a look, so that others need not wait for all of it."""
+
+    def looking(self, ask: LookRequest) -> Generator[None, None, Field]:
+        """Answer this in stages, between which others are answered; closing it gives back all that it holds."""
+        ...
 
 
 Model = Causal | Infill

@@ -4,7 +4,8 @@ A step of it reads:
 
 1. Schedule. Who waits is let in where there is room, and those whose turn it is go on.
 2. Emit. Each decoder goes on with the answer it has, hands out tokens, and asks a model again.
-3. Run. All who ask one model for the same thing share a forward; long prompts are read a chunk at a time.
+3. Run. All who ask one model for the same thing share a forward; long prompts are read a chunk at a time, and what is
+   too large for the others to wait for is computed in parts.
 4. Verify. What was scored is verified by each request's own rule, unless its model has done that on the device.
 """
 
@@ -27,7 +28,7 @@ from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Same, Warp
 from .admission import TURN, refuse_endless, refuse_large
 from .contracts import Model
-from .job import ENDED, Account, Job, forwards_of, rows_of
+from .job import ENDED, Account, Job, Part, forwards_of, rows_of
 from .model_runner import ModelRunner
 from .scheduler import Scheduler
 from .turns import PAUSE
@@ -142,9 +143,11 @@ class Engine:
         job.trace.seconds_total = perf_counter() - job.began
         self._scheduler.remove(job)
         job.decoding.close()
+        if job.looking is not None:
+            job.looking.close()
         for session in job.sessions.values():
             session.close()
-        job.sessions, job.ask, job.reply = {}, None, None
+        job.sessions, job.ask, job.reply, job.looking = {}, None, None, None
 
     def _out_of_time(self, job: Job) -> None:
         try:
@@ -225,9 +228,11 @@ class Engine:
                 else:
                     self._read(name, {job: count})
             return
+        spent = perf_counter() - began
+        self._scheduler.has_read(chunks, spent)
         for job, count in chunks.items():
             job.trace.rows[name] += count
-            job.trace.seconds_forward += perf_counter() - began
+            job.trace.seconds_forward += spent
 
     def _run(self, name: str, jobs: list[Job]) -> None:
         """One forward of a model for all these, and what follows from it for each."""
@@ -250,7 +255,8 @@ class Engine:
                 job.trace.seconds_forward += spent
             else:
                 job.trace.seconds_draft += spent
-            self._verify(job, name, reply)
+            if not isinstance(reply, Part):
+                self._verify(job, name, reply)
 
     # ---- verify
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.asks import (
     TARGET,
@@ -70,6 +70,10 @@ class Job:
     reply: Any = None
     answered: bool = True  # its decoder can go on: it has asked nothing, or `reply` is the answer
     reading: bool = False  # its ask waits until more of its prompt is read
+    cut: int = 0  # rows of its ask that are computed now, if that is not all of it
+    begun: bool = False  # some rows of its ask are computed
+    span: float = 0.0  # seconds that its look may take now, if others should not wait for all of it
+    looking: Generator[None, None, Field] | None = None  # its look, where that has paused
     key: int = field(init=False)  # the same for the same prompt
     began: float = 0.0
     laws: bool = True  # whether anybody looks at the laws of what is emitted
@@ -179,16 +183,22 @@ class Job:
         return self.done
 
 
+class Part(NamedTuple):
+    """No answer yet: so many rows of what it takes were computed."""
+
+    rows: int
+
+
 def rows_of(reply: Any) -> int:
     """How many rows an answer took, 0 if all was known already."""
     counted = reply.scores if isinstance(reply, Checked) else reply
-    return counted.rows if isinstance(counted, (Scores, Field, Written, Drew)) else 0
+    return counted.rows if isinstance(counted, (Scores, Field, Written, Drew, Part)) else 0
 
 
 def forwards_of(reply: Any) -> int:
     """How many forwards an answer took."""
     match reply:
-        case None:
+        case None | Part():
             return 0
         case Written(tokens, rounds=rounds, forwards=forwards):
             return forwards or len(rounds or tokens)

@@ -24,10 +24,12 @@ from .contracts import (
     ScoreRequest,
     SupportsChunkedPrefill,
     SupportsDeviceDecoding,
+    SupportsPartialScoring,
+    SupportsStagedLooks,
     device_of,
     drafting_of,
 )
-from .job import Job
+from .job import Job, Part
 
 LONGEST = 32  # tokens that a device may write before anybody looks
 BRIEF = 4  # and while others wait for a forward of their own
@@ -81,6 +83,10 @@ class ModelRunner:
         self.prefilling = {name: model for name, model in models.items() if isinstance(model, SupportsChunkedPrefill)}
         self._counting = {name: model for name, model in models.items() if isinstance(model, CountsSlots)}
         self._devices = {name: device for name, model in models.items() if (device := device_of(model)) is not None}
+        # What a device computes is never large enough to be worth a second round trip.
+        host = {name: model for name, model in models.items() if name not in self._devices}
+        self._partial = {name: model for name, model in host.items() if isinstance(model, SupportsPartialScoring)}
+        self._pausing = {name: model for name, model in host.items() if isinstance(model, SupportsStagedLooks)}
         self._drafting = {name: chain for name, model in models.items() if (chain := drafting_of(model)) is not None}
         self.multi_step = MultiStep(self._devices)
         self._price = price
@@ -106,6 +112,20 @@ class ModelRunner:
     def slots(self, job: Job, name: str) -> int | None:
         """For how many tokens a request holds cache of a model; None if that does not say."""
         return self._counting[name].holds(job.sessions[name]) if name in self._counting else None
+
+    def has_device(self, name: str) -> bool:
+        """Whether a model has a device that verifies and writes by itself."""
+        return name in self._devices
+
+    def cuts(self, job: Job, name: str) -> bool:
+        """Whether what a request asks can be computed in parts."""
+        if isinstance(job.ask, Look):
+            return name in self._pausing
+        return name in self._partial and isinstance(job.ask, (Score, Check))
+
+    def rows(self, job: Job, name: str) -> int:
+        """How many rows are still to be computed for what a request asks, where it can be computed in parts."""
+        return self._partial[name].rows(ScoreRequest(job.sessions[name], *job.question))
 
     def draws(self, ask: Draw) -> bool:
         """Whether a device can draw what is asked for."""
@@ -135,7 +155,11 @@ class ModelRunner:
         causal = self.causal.get(name)
         if causal is not None and all(isinstance(ask, (Score, Check, Write)) for ask in asks):
             asked = [ScoreRequest(job.sessions[name], *job.question) for job in jobs]
+            if any(job.cut for job in jobs):
+                return self._in_parts(name, jobs, asked)
             return self._on_device(name, jobs, asked) or causal.score(asked)
+        if any(job.span for job in jobs):
+            return [self._look_on(name, job) for job in jobs]
         looks = [LookRequest(job.sessions.get(name), job.ask) for job in jobs if isinstance(job.ask, Look)]
         if isinstance(model, Infill) and looks:
             return model.look(looks)
@@ -145,6 +169,28 @@ class ModelRunner:
                 "fill them, such as smollm2-diffusion"
             )
         raise BadRequest(f"the method reads left to right, but the {name} model only fills holes")
+
+    def _in_parts(self, name: str, jobs: list[Job], asked: list[ScoreRequest]) -> Sequence[Any]:
+        """The answers where only some rows of large asks are computed now."""
+        parts = [(ask, job.cut) for job, ask in zip(jobs, asked, strict=True) if job.cut]
+        whole = [ask for job, ask in zip(jobs, asked, strict=True) if not job.cut]
+        scores = iter(self._partial[name].score_beside(whole, parts))
+        return [Part(job.cut) if job.cut else next(scores) for job in jobs]
+
+    def _look_on(self, name: str, job: Job) -> Any:
+        """Go on with a look for its time; the answer, or a part of none."""
+        assert isinstance(job.ask, Look)
+        until = perf_counter() + job.span
+        stages = job.looking or self._pausing[name].looking(LookRequest(job.sessions.get(name), job.ask))
+        job.looking = None
+        try:
+            next(stages)
+            while perf_counter() < until:
+                next(stages)
+        except StopIteration as end:
+            return end.value
+        job.looking = stages
+        return Part(0)
 
     def _on_device(self, name: str, jobs: list[Job], asked: list[ScoreRequest]) -> Sequence[Any] | None:
         """What the model's device can answer by itself, if it can."""

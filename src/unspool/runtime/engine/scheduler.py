@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...core.asks import Draw, Look
@@ -13,7 +13,7 @@ from .admission import Shares, admitted, refuse_impossible, refuse_outgrown, row
 from .contracts import SupportsChunkedPrefill
 from .job import LIVE, Account, Job, rows_of
 from .model_runner import ModelRunner
-from .turns import AllAtOnce, StepTimes, Turns
+from .turns import ALONE, ALONE_READING, AllAtOnce, StepTimes, Turns
 
 
 class Step(NamedTuple):
@@ -101,19 +101,18 @@ class Scheduler:
 
     def schedule(self, going: list[Job]) -> Step:
         """What to run, now that everybody has asked: prompts first get their chunks, the others share forwards."""
-        prompts = {name: self._chunks(name) for name in self._runner.prefilling}
+        prompts = {name: self._chunks(name, going) for name in self._runner.prefilling}
         groups: dict[tuple[str, str], list[Job]] = {}
         refused: list[tuple[Job, UnspoolError]] = []
         asking = [job for job in going if job.state == LIVE and not (job.answered or job.reading)]
-        for job in self._turns.expected(asking, self._seconds):
+        for job in self._turns.expected(asking, self._seconds_now):
             try:
+                name = job.asks or ""
+                job.cut, job.span = self._rows_now(job, name), self._span_now(job, name)
                 groups.setdefault(self._group(job), []).append(job)
             except UnspoolError as error:
                 refused.append((job, error))
-        reads = any(prompts.values())
-        if reads:
-            self._turns.read()
-        mixed = reads or len(groups) > len({name for name, _ in groups})
+        mixed = any(prompts.values()) or len(groups) > len({name for name, _ in groups})
         self._multi_step.plan(self._held, mixed)
         return Step(groups, prompts, refused)
 
@@ -127,14 +126,15 @@ class Scheduler:
         self._refuse_outgrown(job, name)
         if self._multi_step.takes(job, name):
             return name, "write"
-        return name, {Look: "look", Draw: "draw"}.get(type(job.ask), "score")
+        kind = {Look: "look", Draw: "draw"}.get(type(job.ask), "score")
+        return name, f"{kind} in stages" if job.span else kind
 
     def _refuse_outgrown(self, job: Job, name: str) -> None:
         """Hold a request to what it may have of the cache, where it might need more: a search with many texts.
 
         They share much, so that few ever do. What is held is counted only when it might be too much.
         """
-        if job.room < self.most:
+        if job.room < self.most or job.begun:  # then it was counted with the first part
             return
         rows = rows_asked(job.ask, job.texts)
         job.slots += rows
@@ -145,12 +145,29 @@ class Scheduler:
             job.slots = held + rows
         refuse_outgrown(job.slots, job.room)
 
-    def _chunks(self, name: str) -> dict[Job, int]:
-        """Who has to read before it is answered, and how many tokens now."""
+    def _chunks(self, name: str, going: Sequence[Job]) -> dict[Job, int]:
+        """Who has to read before it is answered, and how many tokens now.
+
+        While somebody writes with the model it is no more than its chunk per forward of all new prompts together, or a
+        token for each who writes, if those are more. Where nobody does, nobody is held up, and all is read at once, or
+        as much as takes so long that who comes in between need not wait for longer.
+        """
         asking = [job for job in self.live if not job.answered and job.asks == name and not isinstance(job.ask, Look)]
         writing = sum(job.trace.forwards[name] > 0 for job in self.live)  # whatever they ask for just now
-        forwards = self._multi_step.forwards(name, asking, self._held)
-        found = chunks(self._runner.prefilling[name], name, asking, writing, forwards)
+        model, times = self._runner.prefilling[name], self._times[name]
+        most: float = max(model.chunk, writing) * self._multi_step.forwards(name, asking, self._held)
+        if not writing and not self._turns.accompanied:
+            watched = self._turns.watches and not self._runner.has_device(name)
+            most = max(model.chunk, times.within(ALONE_READING) if times.each else 0) if watched else math.inf
+        idle = not (going or self.pauses)
+
+        def granted(job: Job, rows: int, first: bool) -> int:
+            if not (times.each and rows):
+                return rows
+            seconds = self._turns.granted(job.account, times.each * rows, first and idle)
+            return int(seconds / times.each + 1e-6)
+
+        found = chunks(model, name, self._turns.readers(asking), most, granted)
         for job in asking:
             job.reading = job in found
         return found
@@ -167,14 +184,28 @@ class Scheduler:
         if not self._turns.watches or any(self._multi_step.takes(job, name) for job in jobs):
             return
         rows = [rows_of(reply) for reply in replies]
+        if any(job.span for job in jobs):  # each by itself, for its time
+            for job, count in zip(jobs, rows, strict=True):
+                job.rows = count or job.rows
+                self._turns.charge(job, seconds / len(jobs))
+            return
         self._times[name].add(sum(rows), seconds)
         each = self._times[name].each
         for job, count in zip(jobs, rows, strict=True):
-            job.rows = count
             if not job.trace.forwards[name]:  # its prompt is among them, which is read once
-                job.rows = rows_asked(job.ask, job.texts)
-                self._turns.read()
-            self._turns.charge(job, each * job.rows)
+                prompt = max(0, count - rows_asked(job.ask, job.texts))
+                count -= prompt
+                if prompt:
+                    self._turns.read(job.account, each * prompt)
+            job.rows = job.rows + count if job.begun else count
+            job.begun = job.cut > 0
+            self._turns.charge(job, each * count)
+
+    def has_read(self, chunks: Mapping[Job, int], seconds: float) -> None:
+        """So many tokens of prompts were read, which took so long."""
+        total = sum(chunks.values())
+        for job, count in chunks.items():
+            self._turns.read(job.account, seconds * count / total)
 
     def end(self) -> None:
         """The step is over."""
@@ -187,6 +218,31 @@ class Scheduler:
         forward = self._times[job.asks].each * job.rows if job.rows and job.asks else 0.0
         return job.host_seconds + forward
 
+    def _rows_now(self, job: Job, name: str) -> int:
+        """How many rows of what a request asks are computed in this step, if others should not wait for all; else 0."""
+        seconds = self._turns.most(job.account)
+        if seconds == math.inf or not self._runner.cuts(job, name) or isinstance(job.ask, Look):
+            return 0
+        most = self._times[name].within(seconds)
+        read = job.trace.forwards[name] or seconds >= ALONE  # or the end of its prompt is among them
+        if most == math.inf or (read and rows_asked(job.ask, job.texts) <= most):
+            return 0
+        return int(most) if self._runner.rows(job, name) > most else 0
+
+    def _span_now(self, job: Job, name: str) -> float:
+        """How many seconds of a look are spent in this step, if others should not wait for all of it; else 0."""
+        if not isinstance(job.ask, Look) or not self._runner.cuts(job, name):
+            return 0.0
+        seconds = self._turns.most(job.account)
+        rows = rows_asked(job.ask, job.texts)
+        fits = seconds == math.inf or rows <= self._times[name].within(seconds)
+        return 0.0 if fits and job.looking is None else seconds
+
+    def _seconds_now(self, job: Job) -> float:
+        """The same of what is computed in this step."""
+        seconds = self._seconds(job)
+        return min(seconds, self._turns.most(job.account)) if self._runner.cuts(job, job.asks or "") else seconds
+
     def _seconds(self, job: Job) -> float:
         """How much longer a forward takes for what a request asks; who only writes on is in nobody's way."""
         name = job.asks or ""
@@ -195,20 +251,18 @@ class Scheduler:
 
 
 def chunks(
-    model: SupportsChunkedPrefill, name: str, jobs: Sequence[Job], writing: int, forwards: int
+    model: SupportsChunkedPrefill, name: str, jobs: Sequence[Job], most: float, granted: Callable[[Job, int, bool], int]
 ) -> dict[Job, int]:
     """Which of these who ask a model must read before they can be answered, and how many tokens each reads now.
 
-    While somebody writes with it (`writing` requests), `forwards` at a time, no more than the model's chunk per
-    forward is read of all new prompts together, or a token for each who writes, if those are more: the oldest request
-    first. Whose prompt ends within that is answered. Where nobody writes, nobody is held up, and all is read at once.
+    All together read `most`, the first of them first, and of so many tokens each as many as it is `granted`. Whose
+    prompt ends within that is answered.
     """
-    left = max(model.chunk, writing) * forwards
-    found: dict[Job, int] = {}
-    for job in jobs if writing else ():
+    found, first = dict[Job, int](), True
+    for job in jobs:
         owed = 0 if job.trace.forwards[name] else model.owed(job.sessions[name])
-        if owed > left:
-            found[job], left = left, 0
-        else:
-            left -= owed
+        now = granted(job, int(min(owed, most)), first)
+        most, first = most - now, first and not owed
+        if now < owed:
+            found[job] = now
     return found

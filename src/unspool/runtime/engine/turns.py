@@ -7,10 +7,15 @@ quarter of the time, all of them together, and the others have the rest. What co
 them, by the clock: their rows, what their decoders do between two asks, and whatever else they cause. Where requests
 of several clients live together it is clients who take turns, each with all its requests, so that nobody has more of
 the time by sending more of them. What a text contains does not depend on it, only when it comes.
+
+One step of theirs is cut too: while others wait, a forward computes no more rows for those who take long than take as
+long as a step without them, and the rest of what they asked in later ones. Prompts are read a little at a time, for
+which a client pays less than for what it writes. And where nobody waits, somebody may come.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -21,6 +26,12 @@ PAUSE, PAUSES = 0.001, 60  # seconds, and how often, that those who take longer 
 BRIEF = 0.001  # seconds of a step that nobody is stopped for in the middle of it
 ALIKE = 1.5  # who takes no more than so many times what the least takes has its part in every step
 LEAD = 3  # seconds that the others have for every second of those who take long
+READ_LEAD = 2  # and for every second in which a client's prompts are read, which are read once
+READ_STEPS = 3  # usual steps that a client's prompts may take of one, and be ahead
+SOON = 0.004  # seconds of a forward that nobody's ask is cut for
+ALONE, ALONE_READING = 0.25, 1.0  # and, to read in, where nobody is there who might come in the middle of it
+BACK = 1.0  # seconds in which one who has just gone may be about to come back
+WIDER = 4  # times the rows of late that are computed in one forward: what these take is only an estimate
 YOUNG = 4  # steps in which requests show what they take: a search is wide only after its first tokens
 FADING = 0.98  # what a forward counts for, each time that another has come
 FLAT = 1e-3  # of the squares: what the sizes of forwards must differ by to tell what a row takes
@@ -36,9 +47,11 @@ class StepTimes:
     squares: float = 0.0
     products: float = 0.0
     slope: float | None = None  # when forwards of several sizes were last seen
+    widest: float = 0.0  # the most rows of one, of late
 
     def add(self, rows: int, seconds: float) -> None:
         """Take note of a forward."""
+        self.widest = max(rows, FADING * self.widest)
         self.count = FADING * self.count + 1
         self.rows = FADING * self.rows + rows
         self.seconds = FADING * self.seconds + seconds
@@ -55,6 +68,10 @@ class StepTimes:
             return self.slope
         return self.seconds / self.rows if self.rows else 0.0
 
+    def within(self, seconds: float) -> float:
+        """How many rows more take no longer than that, at least one; any number if nothing is known."""
+        return max(1, min(WIDER * self.widest or math.inf, seconds / self.each if self.each else math.inf))
+
 
 Party = Account | str  # who takes turns: requests, or clients by their names
 
@@ -64,6 +81,7 @@ class AllAtOnce:
 
     watches = False
     pauses = False
+    accompanied = False
 
     def expected(self, asking: list[Job], seconds: Callable[[Job], float]) -> list[Job]:
         """All of them."""
@@ -72,10 +90,22 @@ class AllAtOnce:
     def over(self, account: Account) -> bool:
         return False
 
+    def most(self, account: Account) -> float:
+        """No limit."""
+        return math.inf
+
+    def readers(self, jobs: list[Job]) -> list[Job]:
+        """The oldest first."""
+        return jobs
+
+    def granted(self, account: Account, seconds: float, first: bool) -> float:
+        """All of them."""
+        return seconds
+
     def charge(self, job: Job, seconds: float) -> None:
         """Nobody counts."""
 
-    def read(self) -> None:
+    def read(self, account: Account, seconds: float) -> None:
         """Nobody looks."""
 
     def end(self) -> None:
@@ -92,18 +122,22 @@ class Turns:
         self._usual = 0.0  # seconds that a step takes without them, of late; 0 before the first
         self._least = 0.0  # seconds that the one who takes least has of a step, of late; 0 before the first
         self._smallest: Party | None = None  # who that is
-        self._by_client = False  # whether there are several clients, so that it is they who take turns
+        self._several = -math.inf  # when there last were several clients
+        self._by_client = False  # whether there are, so that it is they who take turns
         self._turn: dict[Party, int] = {}  # the step in which each last had one
         self._expected: dict[Party, float] = {}  # seconds of everybody in this step
         self._taken: dict[Party, float] = {}  # and what it was so far
         self._long: set[Party] = set()  # who takes longer than the others
         self._others = False  # whether anybody lives beside those
+        self._beside = -math.inf  # when somebody last did
         self._ahead = 0.0  # seconds of this step that those had
         self._mixed = 0  # steps in a row with some of them
         self._patience = 0  # pauses that they make before they go on alone
         self.pauses = False  # whether this step is one
         self._surprised = False  # whether somebody took far longer than was to be expected
         self._reads = False  # whether prompts are read in this step, so that it tells nothing about others
+        self._read: dict[str, float] = {}  # seconds that each client is ahead by its prompts
+        self._grants: dict[str, float] = {}  # seconds in which those of each may still be read in this step
         self._began = 0.0
         self._number = 0  # of this step
 
@@ -112,11 +146,15 @@ class Turns:
         self._began, self._ahead, self._number = perf_counter(), 0.0, self._number + 1
         self._surprised = self._reads = False
         self._taken.clear()
+        self._grants.clear()
         self._long.clear()
         accounts = dict.fromkeys(job.account for job in live)
-        self._by_client = len({account.client for account in accounts}) > 1
+        if len({account.client for account in accounts}) > 1:
+            self._several = self._began
+        self._by_client = self._began - self._several < BACK
         self._expected = dict.fromkeys(map(self._party, accounts), 0.0)
         self._turn = {party: self._turn.get(party, 0) for party in self._expected}
+        self._read = {client: ahead for client, ahead in self._read.items() if ahead > 0}
         parts = {job: seconds(job) for job in wanting}
         self._others, self.pauses = False, self._waits(parts)
         if self.pauses:
@@ -128,6 +166,7 @@ class Turns:
         fair = ALIKE * self._least_of_late()
         self._long.update(party for party, seconds in self._expected.items() if seconds > fair)
         self._others = len(self._long) < len(self._expected)
+        self._beside = self._began if self._others else self._beside
         return [job for job in parts if self._party(job.account) not in self._long] + self._portion(parts)
 
     def _party(self, account: Account) -> Party:
@@ -209,9 +248,34 @@ class Turns:
         taken = self._taken.get(party, 0.0) + more
         return taken > 2 * max(BRIEF, self._usual, self._least, self._expected.get(party, 0.0))
 
-    def read(self) -> None:
-        """Prompts are read in this step."""
+    @property
+    def accompanied(self) -> bool:
+        """Whether anybody lives beside those who take long, or has just gone and may come back."""
+        return self._others or self._began - self._beside < BACK
+
+    def most(self, account: Account) -> float:
+        """Seconds of one forward that a request may have now: as long as a step takes without those who take long."""
+        if self._others and self._party(account) not in self._long:
+            return math.inf
+        return max(SOON, self._usual - self._taken.get(self._party(account), 0.0)) if self.accompanied else ALONE
+
+    def readers(self, jobs: Sequence[Job]) -> list[Job]:
+        """Who reads first: the clients of whose prompts least was read, each in the order of their coming."""
+        return sorted(jobs, key=lambda job: self._read.get(job.account.client, 0.0))
+
+    def granted(self, account: Account, seconds: float, first: bool) -> float:
+        """In how many of these seconds a prompt may be read in this step, beside others; the `first` need not wait."""
+        if not self._by_client:
+            return seconds
+        client, burst = account.client, READ_STEPS * max(SOON, self._usual)
+        left = self._grants.get(client, burst if first or self._read.get(client, 0.0) <= burst else 0.0)
+        self._grants[client] = max(0.0, left - seconds)
+        return min(left, seconds)
+
+    def read(self, account: Account, seconds: float) -> None:
+        """A prompt is read in this step, which takes so long."""
         self._reads = True
+        self._read[account.client] = self._read.get(account.client, 0.0) + (1 + READ_LEAD) * seconds
 
     def end(self) -> None:
         """A step is over: all but those who take long have had the rest of it.
@@ -220,6 +284,8 @@ class Turns:
         to take: it is they who make it longer, whatever the reason.
         """
         spent, ahead = perf_counter() - self._began, self._ahead
+        for client in self._read:
+            self._read[client] -= spent
         without = self._long.isdisjoint(self._taken)
         self._mixed = 0 if without else min(self._mixed + 1, RECENT)
         if self._taken and not self._reads:

@@ -19,9 +19,10 @@ from ..cache.kv_pool import KVPool, Where
 from .attention import Planner, QuerySpan, Rotary, attend, turn
 from .layer import Layer, Loader
 from .linear import Linear, MakeLinear, dense, rms
-from .network import Batch, NetworkOutputs, narrowed, staying
+from .network import Batch, NetworkOutputs, Stages, narrowed, staying, unpaused
 
 MOST_ROOM = 8192  # tokens by default; memory is laid out for all of them, though only touched where written
+HEAD_ROWS = 128  # rows whose logits are computed at a time: a look at a large canvas reads a thousand
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 L = TypeVar("L", bound="Llama")
 
@@ -136,8 +137,12 @@ class Llama:
     def _pool(self, room: int) -> KVPool:
         return KVPool(room)
 
-    @torch.no_grad()
     def forward(self, batch: Batch) -> NetworkOutputs:
+        return unpaused(self.stages(batch))
+
+    @torch.no_grad()
+    def stages(self, batch: Batch) -> Stages[NetworkOutputs]:
+        """A forward that pauses after every layer, and after every few rows of the head."""
         furthest, device = self._check(batch), self.ends.embedding.device
         x = self._embedded(batch.tokens.to(device), batch)
         work = self._work(batch, furthest)
@@ -153,10 +158,15 @@ class Llama:
             if index == self.layers - 1:
                 x, seen = x[work.read], seen[work.read]  # nothing more is asked of the other tokens
             x = self._finish(layer, x, seen)
+            yield
         x = rms(x, self.ends.norm, self.shape.norm_eps)
         if -1 in batch.want:
             hidden[-1] = x
-        logits = self.ends.head(x)
+        read = list[Tensor]()
+        for rows in torch.split(x, HEAD_ROWS):
+            read.append(self.ends.head(rows))
+            yield
+        logits = read[0] if len(read) == 1 else torch.cat(read)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if self.shape.filling is not None:
             logits[:, self.shape.filling.mask] = float("-inf")

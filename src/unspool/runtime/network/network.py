@@ -5,9 +5,9 @@ Of places whose keys are old, those that have changed most can be computed again
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -15,6 +15,10 @@ from torch import Tensor
 
 from ..cache.kv_pool import KVPool
 from ..engine.contracts import Reader
+
+T = TypeVar("T")
+Stages: TypeAlias = Generator[None, None, T]
+"""Work that pauses between its stages, so that others need not wait for all of it; closing it ends it."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,31 @@ class Network(Reader, Protocol):
 
     def forward(self, batch: Batch) -> NetworkOutputs:
         """Run all tokens, store their keys and values in their slots, and read out the wanted ones."""
+
+
+@runtime_checkable
+class SupportsStages(Network, Protocol):
+    """A network that can pause in the middle of a forward."""
+
+    def stages(self, batch: Batch) -> Stages[NetworkOutputs]:
+        """A forward that pauses after every layer; others may run in between."""
+        ...
+
+
+def staged(network: Network, batch: Batch) -> Stages[NetworkOutputs]:
+    """A forward that pauses wherever the network can."""
+    if isinstance(network, SupportsStages):
+        return (yield from network.stages(batch))
+    return network.forward(batch)
+
+
+def unpaused(stages: Stages[T]) -> T:
+    """What comes of stages when nobody pauses between them."""
+    while True:
+        try:
+            next(stages)
+        except StopIteration as end:
+            return cast("T", end.value)
 
 
 class CacheRefresh(NamedTuple):
