@@ -22,7 +22,7 @@ from ..runtime.cache.cached_model import CachedModel
 from ..runtime.engine.contracts import Causal
 from ..runtime.network.linear import DenseLinear, MakeLinear, dense, fastest
 from ..runtime.network.llama import Llama, usual_room
-from ..runtime.network.quantised import WHOLE, rounded
+from ..runtime.network.quantised import AUTO, PACKED, WHOLE, rounded
 from .lm import LM
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def load(
     `runtime` is native or transformers; auto is transformers for Hub ids and native for the rest.
     `kv_cache_tokens` is how many tokens the cache holds for all texts; unless told, as many as `longest` texts of the
     model's context have, of which 8,192 tokens each count at most.
-    `quantization` is none, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a weight.
+    `quantization` is none, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a weight;
+    or packed: they stay in the blocks of their .gguf file, and numbers between them are rounded to int8 in every
+    product. auto is packed on a CPU that has kernels for it, if `dtype` is auto or fast, else none.
     `batch_invariant` makes a token's numbers depend on its text alone, bit for bit, so that no text depends on what was
     drafted or batched; a number N computes N rows at a time, 8 unless told; on a GPU's fused kernels 16, 32 or 64,
     which is theirs unless told.
@@ -103,7 +105,7 @@ def _alone(
     if runtime == TRANSFORMERS or (runtime == "auto" and is_hub_id(str(name))):
         if rows is not None:
             raise BadRequest("batch_invariant needs the native runtime; transformers chooses its kernels by itself.")
-        if quantization != WHOLE:
+        if quantization not in (AUTO, WHOLE):
             raise BadRequest(
                 f"quantization={quantization!r} needs the native runtime; transformers has its own ways to round."
             )
@@ -115,8 +117,12 @@ def _alone(
         return LM(str(name), model, words, key=_key(source, kind, where, TRANSFORMERS))
     file = path(str(name))
     checkpoint = open_checkpoint(file)
+    quantization = runtimes.cpu.packed.resolved(quantization, checkpoint, dtype, where)
     room = room or longest * usual_room(checkpoint.shape)
     vocab = checkpoint.shape.vocab
+    if quantization == PACKED:
+        model = _packed(checkpoint, room, rows)
+        return LM(str(name), model, checkpoint.vocabulary(), key=_key(file, kind, where, f"{NATIVE}, packed weights"))
     make = rounded(quantization, dense, vocab)
     if rows is None:
         model = _on_graphs(checkpoint, kind, where, room, rounded(quantization, DenseLinear, vocab)) or _model(
@@ -158,7 +164,8 @@ def _on_ranks(
     """The model on several ranks, without graphs and fused kernels."""
     if runtime == TRANSFORMERS or (runtime == "auto" and is_hub_id(str(name))):
         raise BadRequest(f"ranks={ranks} needs the native runtime; give a catalogue name, a .gguf file or a folder.")
-    for option, given, only in (("quantization", quantization, WHOLE), ("batch_invariant", batch_invariant, False)):
+    rounding = WHOLE if quantization == AUTO else quantization
+    for option, given, only in (("quantization", rounding, WHOLE), ("batch_invariant", batch_invariant, False)):
         if given != only:
             raise BadRequest(f"{option}={given!r} is not there on ranks={ranks}; use {option}={only!r}, or one rank.")
     file = path(str(name))
@@ -176,6 +183,16 @@ def _padded(
     rows = rows or fixed.ROWS
     wide, head = fixed.padded(make, rows), fixed.padded(dense, rows)
     return _model(Llama.load(checkpoint, dtype, device, room, wide, fixed.PerTokenPlanner, head))
+
+
+def _packed(checkpoint: Checkpoint, room: int, rows: int | None) -> CachedModel | FullDiffusionModel:
+    """The model with its matrices in their blocks."""
+    load_packed, fixed = runtimes.cpu.packed_llama.load_packed, runtimes.network.batch_invariant
+    if rows is None:
+        return _model(load_packed(checkpoint, room))
+    model = _model(load_packed(checkpoint, room, fixed.padded(dense, rows or fixed.ROWS), fixed.PerTokenPlanner))
+    _check_fixed(model)
+    return model
 
 
 def _check_fixed(model: CachedModel | FullDiffusionModel) -> None:

@@ -8,8 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
+from ...models.quant import Blocks
 from ...models.shape import Shape
 from ...models.weights import Checkpoint
 from .. import network as networks
@@ -34,6 +36,36 @@ class Layer:
     before_mlp: Tensor
     mlp: GatedMLP | Experts
     after_mlp: Tensor | None
+
+
+@dataclass(frozen=True)
+class EmbeddingAndHead:
+    """What stands before the first layer and behind the last."""
+
+    table: Tensor | Blocks  # [vocab, dim]
+    scale: Tensor | None
+    norm: Tensor
+    head: Linear
+    mask: Tensor | None = None  # what a hole looks like [dim]
+
+    @property
+    def embedding(self) -> Tensor:
+        """The table in full; one that is kept in blocks is decoded for it."""
+        return self.table if isinstance(self.table, Tensor) else self.table.whole()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What tokens are embedded in."""
+        return self.table.dtype if isinstance(self.table, Tensor) else torch.float32
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.norm.device
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The rows of these tokens."""
+        return F.embedding(tokens, self.table) if isinstance(self.table, Tensor) else self.table.rows(tokens)
 
 
 class Loader:
@@ -63,6 +95,24 @@ class Loader:
         """Return the matrices of these names as one, stacked; only one of them is in memory twice at a time."""
         weight = self._stacked([f"{name}.weight" for name in names])
         return self.linear(weight, self._stacked([f"{name}.bias" for name in names]) if has_bias else None)
+
+    def ends(self) -> EmbeddingAndHead:
+        """Return embedding and head; a tied head is the embedding itself, unless `linear` lays it out anew."""
+        shape = self.checkpoint.shape
+        embedding = self.tensor("model.embed_tokens.weight")
+        head = self.linear(embedding if shape.tied else self.tensor("lm_head.weight"), None)
+        return EmbeddingAndHead(embedding, self.scale(), self.norm("model.norm"), head, self._mask(embedding))
+
+    def scale(self) -> Tensor | None:
+        """Return what embeddings are multiplied by, rounded as they are; None for 1."""
+        scale = self.checkpoint.shape.embed_scale
+        return torch.tensor(scale, dtype=torch.float64).to(self.device, self.dtype) if scale != 1 else None
+
+    def _mask(self, embedding: Tensor) -> Tensor | None:
+        filling = self.checkpoint.shape.filling
+        if filling is None:
+            return None
+        return self.tensor("model.mask") if filling.learned else embedding[filling.mask]
 
     def layer(self, index: int) -> Layer:
         """Return one layer."""
