@@ -39,7 +39,7 @@ def load(
     name: str | Path = "smollm2",
     *,
     dtype: str = "auto",
-    quantization: str | None = None,
+    quantization: str | None = "auto",
     device: str = "auto",
     runtime: str = "auto",
     kv_cache_tokens: int | None = None,
@@ -117,12 +117,13 @@ def _alone(
         return LM(str(name), model, words, key=_key(source, kind, where, TRANSFORMERS))
     file = path(str(name))
     checkpoint = open_checkpoint(file)
-    quantization = runtimes.cpu.packed.resolved(quantization, checkpoint, dtype, where)
+    quantization = runtimes.cpu.packed.resolved(quantization, dtype, where, ranks, checkpoint)
     room = room or longest * usual_room(checkpoint.shape)
     vocab = checkpoint.shape.vocab
     if quantization == PACKED:
         model = _packed(checkpoint, room, rows)
-        return LM(str(name), model, checkpoint.vocabulary(), key=_key(file, kind, where, f"{NATIVE}, packed weights"))
+        key = _key(file, kind, where, f"{NATIVE}, packed weights")
+        return LM(str(name), model, checkpoint.vocabulary(), key=key, note=runtimes.cpu.packed.described(checkpoint))
     make = rounded(quantization, dense, vocab)
     if rows is None:
         model = _on_graphs(checkpoint, kind, where, room, rounded(quantization, DenseLinear, vocab)) or _model(
@@ -187,9 +188,10 @@ def _padded(
 
 def _packed(checkpoint: Checkpoint, room: int, rows: int | None) -> CachedModel | FullDiffusionModel:
     """The model with its matrices in their blocks."""
-    load_packed, fixed = runtimes.cpu.packed_llama.load_packed, runtimes.network.batch_invariant
+    load_packed = runtimes.cpu.packed_llama.load_packed
     if rows is None:
         return _model(load_packed(checkpoint, room))
+    fixed = runtimes.network.batch_invariant
     model = _model(load_packed(checkpoint, room, fixed.padded(dense, rows or fixed.ROWS), fixed.PerTokenPlanner))
     _check_fixed(model)
     return model

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Protocol
 
@@ -154,6 +155,11 @@ class GGUFCheckpoint:
     def format_of(self, name: str) -> Format:
         """Return how the file stores a tensor."""
         return self.file.entry(self._names[name]).format
+
+    def packed_bytes(self, name: str) -> int:
+        """Return what a tensor takes in memory as the file has it, with float32 for what is not in blocks."""
+        entry = self.file.entry(self._names[name])
+        return entry.bytes if entry.format.size > 1 else 4 * prod(entry.shape)
 
     def blocks(self, name: str) -> Blocks:
         """Return one matrix as the file has it."""

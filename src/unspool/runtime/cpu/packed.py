@@ -17,10 +17,10 @@ from torch import Tensor
 from ...core.errors import BadRequest, OutOfRoom
 from ...models.quant import FORMATS, Blocks
 from ...models.weights import Checkpoint, GGUFCheckpoint
-from ..network.layer import EmbeddingAndHead, Loader
-from ..network.linear import Linear
+from ..network.layer import Loader
+from ..network.linear import EmbeddingAndHead, Linear
 from ..network.quantised import AUTO, PACKED, WHOLE
-from .compiled import Kernels, Matrix, kernels
+from .compiled import Kernels, Matrix, kernels, missing
 
 FAST = ("auto", "fast")  # precisions that leave the choice to us
 WIDE = (*FAST, "fp32")
@@ -116,7 +116,7 @@ def formats(checkpoint: GGUFCheckpoint) -> dict[str, bool]:
     return {name: checkpoint.format_of(name).name in KINDS for name, size in sizes.items() if len(size) == 2}
 
 
-def resolved(quantization: str, checkpoint: Checkpoint, dtype: str, device: str) -> str:
+def resolved(quantization: str, dtype: str, device: str, ranks: int, checkpoint: Checkpoint) -> str:
     """What `auto` means here: packed where a CPU has kernels for the file's blocks and no precision was asked for."""
     if quantization == PACKED and not packs(checkpoint):
         raise BadRequest(
@@ -130,8 +130,17 @@ def resolved(quantization: str, checkpoint: Checkpoint, dtype: str, device: str)
         )
     if quantization != AUTO:
         return quantization
-    fast = device == "cpu" and dtype in FAST and packs(checkpoint) and kernels() is not None
+    fast = device == "cpu" and dtype in FAST and ranks == 1 and packs(checkpoint) and kernels() is not None
     return PACKED if fast else WHOLE
+
+
+def described(checkpoint: Checkpoint) -> str:
+    """What was chosen, in a line."""
+    assert isinstance(checkpoint, GGUFCheckpoint)
+    known = sorted({checkpoint.format_of(name).name for name, blocks in formats(checkpoint).items() if blocks})
+    native, size = kernels(), sum(map(checkpoint.packed_bytes, checkpoint.names()))
+    how = f"no kernels: {missing()}" if native is None else f"{native.level} kernels"
+    return f"weights packed as in the file ({', '.join(known)}), {size / 1e6:,.0f} MB, {how}"
 
 
 def _tiled(part: Blocks, native: Kernels) -> Tensor:

@@ -22,7 +22,7 @@ from ..network.layer import Layer
 from ..network.linear import Linear, MakeLinear, dense
 from ..network.llama import Llama
 from ..network.network import Batch, NetworkOutputs, Row
-from .compiled import LayerStruct, NetworkStruct, Plan, kernels
+from .compiled import Kernels, LayerStruct, NetworkStruct, Plan, kernels
 from .packed import PackedLinear, PackedLoader, formats
 
 LANES = 16  # numbers that the kernels take at a time
@@ -60,19 +60,20 @@ class PackedLlama(Llama):
     """
 
     _slots: GatherPool
+    _native: Kernels
 
     def _pool(self, room: int) -> GatherPool:
-        shape, lacking = self.shape, unpacked(self.shape)
+        shape, lacking, native = self.shape, unpacked(self.shape), kernels()
         if lacking is not None or not all(map(_is_packed, self._stack)) or not isinstance(self.ends.head, PackedLinear):
             why = lacking or "some of its matrices are not in blocks"
             raise BadRequest(f"this {shape.family} model cannot run on the packed kernels: {why}. Use `Llama`.")
+        assert native is not None
+        self._native = native
         return UntouchedPool(room, shape.layers, shape.kv_heads, shape.head_dim, torch.float32, torch.device("cpu"))
 
     @torch.no_grad()
     def forward(self, batch: Batch) -> NetworkOutputs:
-        furthest, native = self._check(batch), kernels()
-        assert native is not None
-        self._turn_up_to(furthest)
+        self._turn_up_to(self._check(batch))
         shape, reads = self.shape, len(batch.read)
         x = torch.empty(max(len(batch.tokens), reads), shape.dim)
         x[: len(batch.tokens)] = self._embedded(batch.tokens, batch)
@@ -85,7 +86,7 @@ class PackedLlama(Llama):
         wanted = (ctypes.c_void_p * (shape.layers + 1))()
         for index, state in hidden.items():
             wanted[index % (shape.layers + 1)] = state.data_ptr()
-        if not native.forward(
+        if not self._native.forward(
             ctypes.byref(self._struct),
             *(len(batch.tokens), x.data_ptr(), places.data_ptr(), into.data_ptr(), structs),
             max(near + own for _, _, nears, _, owns in plans for near, own in zip(nears, owns, strict=True)),

@@ -8,15 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
-from ...models.quant import Blocks
 from ...models.shape import Shape
 from ...models.weights import Checkpoint
 from .. import network as networks
 from .gated_mlp import GatedMLP, bend_of
-from .linear import Linear, MakeLinear, dense
+from .linear import EmbeddingAndHead, Linear, MakeLinear, dense
 
 if TYPE_CHECKING:
     from .experts import Experts  # of a few models alone
@@ -36,36 +34,6 @@ class Layer:
     before_mlp: Tensor
     mlp: GatedMLP | Experts
     after_mlp: Tensor | None
-
-
-@dataclass(frozen=True)
-class EmbeddingAndHead:
-    """What stands before the first layer and behind the last."""
-
-    table: Tensor | Blocks  # [vocab, dim]
-    scale: Tensor | None
-    norm: Tensor
-    head: Linear
-    mask: Tensor | None = None  # what a hole looks like [dim]
-
-    @property
-    def embedding(self) -> Tensor:
-        """The table in full; one that is kept in blocks is decoded for it."""
-        return self.table if isinstance(self.table, Tensor) else self.table.whole()
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """What tokens are embedded in."""
-        return self.table.dtype if isinstance(self.table, Tensor) else torch.float32
-
-    @property
-    def device(self) -> torch.device:
-        """Where it is."""
-        return self.norm.device
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        """The rows of these tokens."""
-        return F.embedding(tokens, self.table) if isinstance(self.table, Tensor) else self.table.rows(tokens)
 
 
 class Loader:

@@ -15,8 +15,8 @@ from ...models.shape import Shape
 from ...models.weights import Checkpoint
 from ..cache.kv_pool import KVPool, Where
 from .attention import Planner, QuerySpan, Rotary, attend, turn
-from .layer import EmbeddingAndHead, Layer, Loader
-from .linear import MakeLinear, dense, rms
+from .layer import Layer, Loader
+from .linear import EmbeddingAndHead, MakeLinear, dense, rms
 from .network import Batch, NetworkOutputs, narrowed, staying
 
 MOST_ROOM = 8192  # tokens by default; memory is laid out for all of them, though only touched where written

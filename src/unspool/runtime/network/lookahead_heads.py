@@ -17,7 +17,7 @@ from ...core.asks import unpacked
 from ...core.errors import BadModel
 
 if TYPE_CHECKING:
-    from .layer import EmbeddingAndHead
+    from .linear import EmbeddingAndHead
 
 Best: TypeAlias = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
