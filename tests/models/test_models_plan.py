@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from packing import write_packed
 
 from unspool.api.memory_plan import MemoryPlan, available_bytes, plan, weight_bytes
 from unspool.core.errors import BadRequest
@@ -48,7 +49,7 @@ def test_few_bits_are_counted_as_they_are_kept():
     assert outside + (whole - outside) / 2 < eight < outside + 0.52 * (whole - outside)
     assert outside + (whole - outside) / 4 < four < outside + 0.32 * (whole - outside)
     assert plan(SHAPE, torch.bfloat16, quantization="int4").weights == four
-    with pytest.raises(BadRequest, match="choose one of: none, int8, int4"):
+    with pytest.raises(BadRequest, match="choose one of: auto, packed, none, int8, int4"):
         plan(SHAPE, torch.bfloat16, quantization="int3")
 
 
@@ -63,3 +64,14 @@ def test_on_a_gpu_graphs_tables_and_workspaces_are_counted():
     drafts = 65 * 8192 * 4 + (1 << 17) * 72
     assert found.tables == lanes + drafts + 2 * 8 * 2048 * 4 + turns + workspaces
     assert plan(SHAPE, torch.bfloat16, 1000, rows=8, tree=31).tables == 0
+
+
+def test_packed_weights_take_what_the_file_has_and_a_token_reads_all_but_a_table_that_is_no_head(tmp_path):
+    for tied in (True, False):
+        file = write_packed(tmp_path / f"{tied}.gguf", "llama", tied=tied)
+        found = plan(file, torch.float32, 64, quantization="packed")
+        sizes = {name: entry.bytes for name, entry in file.file.directory.items()}
+        assert found.weights == sum(sizes.values())
+        assert found.per_token == found.weights - (0 if tied else sizes["token_embd.weight"])
+        assert f"Each token reads {found.per_token / 1e6:,.1f} MB of weights." in found.table()
+        assert plan(file, torch.float32, 64).per_token == 4 * (file.shape.parameters - (0 if tied else 97 * 256))

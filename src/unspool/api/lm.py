@@ -49,7 +49,7 @@ class LM:
     `draft` is another model for methods that ask one; the draft's own draft is what cascades call the small model.
     Where tokens differ, drafts are made of those that both have, or by their strings if those are too few:
     `alignments` tells which, by the names of the models. `key` names model and machine for what is measured once and
-    kept.
+    kept. `note` says in a line what was chosen for this machine, where something was.
     """
 
     name: str
@@ -57,6 +57,7 @@ class LM:
     vocabulary: Vocabulary
     draft: LM | None = None
     key: str | None = None
+    note: str | None = None
 
     alignments: dict[str, Alignment] = field(init=False, default_factory=dict)
     _drafts: dict[str, Causal] = field(init=False, default_factory=dict)

@@ -22,7 +22,7 @@ from ..models.weights import Checkpoint, open_checkpoint
 from ..runtime.cache.cached_model import CachedModel
 from ..runtime.network.linear import DenseLinear, MakeLinear, dense, fastest
 from ..runtime.network.llama import Llama, usual_room
-from ..runtime.network.quantised import WHOLE, rounded
+from ..runtime.network.quantised import AUTO, PACKED, WHOLE, rounded
 from .lm import LM
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def load(
     tokenizer: Any = None,
     *,
     dtype: str = "auto",
-    quantization: str | None = None,
+    quantization: str | None = "auto",
     device: str = "auto",
     runtime: str = "auto",
     kv_cache_tokens: int | None = None,
@@ -63,7 +63,9 @@ def load(
     the cache, auto is fp16.
     `kv_cache_tokens` is how many tokens the cache holds for all texts; unless told, as many as `longest` texts of the
     model's context have, of which 8,192 tokens each count at most.
-    `quantization` is none, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a weight.
+    `quantization` is none, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a weight;
+    or packed: they stay in the blocks of their .gguf file, and numbers between them are rounded to int8 in every
+    product. auto is packed on a CPU that has kernels for it, if `dtype` is auto or fast, else none.
     `batch_invariant` makes a token's numbers depend on its text alone, bit for bit, so that no text depends on what was
     drafted or batched. Unless told, that holds for whole weights on a GPU of the Hopper kind, where it costs little. A
     number N computes N rows at a time elsewhere, 8 unless told.
@@ -80,7 +82,7 @@ def load(
     expect(drafts, "draft", draft, "a loaded model, the name of one, layers:N, or None")
     expect(heads is None or isinstance(heads, (str, Path)), "heads", heads, "the path of a file of heads, or None")
     if isinstance(name, torch.nn.Module):
-        only = {"quantization": rounding == WHOLE, "batch_invariant": batch_invariant is False, "ranks": ranks == 1}
+        only = {"quantization": rounding in (AUTO, WHOLE), "batch_invariant": not batch_invariant, "ranks": ranks == 1}
         if lost := [option for option, absent in only.items() if not absent]:
             raise BadRequest(
                 f"{lost[0]} needs a model that is loaded by its name; this one was loaded by transformers."
@@ -123,7 +125,7 @@ def _alone(
     if runtime == TRANSFORMERS or (runtime == "auto" and is_hub_id(str(name))):
         if rows is not None:
             raise BadRequest("batch_invariant needs the native runtime; transformers chooses its kernels by itself.")
-        if quantization != WHOLE:
+        if quantization not in (AUTO, WHOLE):
             raise BadRequest(
                 f"quantization={quantization!r} needs the native runtime; transformers has its own ways to round."
             )
@@ -132,7 +134,7 @@ def _alone(
     try:
         checkpoint = open_checkpoint(file)
     except NotNative as why:
-        if runtime == NATIVE or rows is not None or quantization != WHOLE or file.suffix == ".safetensors":
+        if runtime == NATIVE or rows is not None or quantization not in (WHOLE, AUTO) or file.suffix == ".safetensors":
             raise
         lm = api.by_transformers.named(name, kind, where, room, longest)
         _LOG.warning(
@@ -141,13 +143,18 @@ def _alone(
             api.by_transformers.cost(lm.model),
         )
         return lm
+    quantization = runtimes.cpu.packed.resolved(quantization, dtype, where, ranks, checkpoint)
     room = room or longest * usual_room(checkpoint.shape)
     vocab = checkpoint.shape.vocab
+    model: CachedModel | FullDiffusionModel
+    if quantization == PACKED:
+        model = _packed(checkpoint, room, rows)
+        key = key_of(file, kind, where, f"{NATIVE}, packed weights")
+        return LM(str(name), model, checkpoint.vocabulary(), key=key, note=runtimes.cpu.packed.described(checkpoint))
     make = rounded(quantization, dense, vocab)
     steady = None
     if batch_invariant is None and _adds_in_order(where):
         steady = _on_invariant_graphs(checkpoint, kind, where, room, quantization)
-    model: CachedModel | FullDiffusionModel
     if steady is not None:
         model = steady
     elif rows is None:
@@ -176,7 +183,7 @@ def _by_llamacpp(
     """The model as llama.cpp computes it, with its weights as the file has them."""
     if rows is not None:
         raise BadRequest("batch_invariant needs the native runtime; llama.cpp chooses its kernels by itself.")
-    if quantization != WHOLE:
+    if quantization not in (AUTO, WHOLE):
         raise BadRequest(
             f"quantization={quantization!r} needs the native runtime; llama.cpp keeps the weights as the file has them."
         )
@@ -212,7 +219,8 @@ def _on_ranks(
     """The model on several ranks, without graphs and fused kernels."""
     if runtime in (TRANSFORMERS, LLAMACPP) or (runtime == "auto" and is_hub_id(str(name))):
         raise BadRequest(f"ranks={ranks} needs the native runtime; give a catalogue name, a .gguf file or a folder.")
-    for option, given, only in (("quantization", quantization, WHOLE), ("batch_invariant", batch_invariant, False)):
+    rounding = WHOLE if quantization == AUTO else quantization
+    for option, given, only in (("quantization", rounding, WHOLE), ("batch_invariant", batch_invariant, False)):
         if given not in (only, None):
             raise BadRequest(f"{option}={given!r} is not there on ranks={ranks}; use {option}={only!r}, or one rank.")
     file = path(str(name))
@@ -230,6 +238,17 @@ def _padded(
     rows = rows or fixed.ROWS
     wide, head = fixed.padded(make, rows), fixed.padded(dense, rows)
     return _model(Llama.load(checkpoint, dtype, device, room, wide, fixed.PerTokenPlanner, head))
+
+
+def _packed(checkpoint: Checkpoint, room: int, rows: int | None) -> CachedModel | FullDiffusionModel:
+    """The model with its matrices in their blocks."""
+    load_packed = runtimes.cpu.packed_llama.load_packed
+    if rows is None:
+        return _model(load_packed(checkpoint, room))
+    fixed = runtimes.network.batch_invariant
+    model = _model(load_packed(checkpoint, room, fixed.padded(dense, rows or fixed.ROWS), fixed.PerTokenPlanner))
+    _check_fixed(model)
+    return model
 
 
 def _check_fixed(model: CachedModel | FullDiffusionModel) -> None:

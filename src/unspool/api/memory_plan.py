@@ -11,10 +11,10 @@ import torch
 from ..core.errors import BadRequest
 from ..models.shape import Shape
 from ..models.share import Share
-from ..models.weights import Checkpoint
+from ..models.weights import Checkpoint, GGUFCheckpoint
 from ..runtime.cuda.footprint import Footprint, footprint
 from ..runtime.cuda.fusible import unfused
-from ..runtime.network.quantised import KINDS, WHOLE, bytes_of
+from ..runtime.network.quantised import KINDS, PACKED, WHOLE, bytes_of, unknown
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class MemoryPlan:
     available: int | None
     device: str
     note: str
+    per_token: int = 0  # bytes of weights that plain decoding reads for every token; 0 if that depends on the token
 
     @property
     def total(self) -> int:
@@ -56,10 +57,11 @@ class MemoryPlan:
         amounts = [f"{count / 1e6:,.1f} MB" for _, count in rows]
         far = max(map(len, amounts))
         lines = [f"{label:<{wide}}  {amount:>{far}}" for (label, _), amount in zip(rows, amounts, strict=True)]
+        reads = f"Each token reads {self.per_token / 1e6:,.1f} MB of weights."
         verdict = {None: "", True: "It fits.", False: "It does not fit: use a smaller context, batch or dtype."}[
             self.fits
         ]
-        return "\n".join([self.note, *lines, *([verdict] if verdict else [])])
+        return "\n".join([self.note, *lines, *([reads] if self.per_token else []), *([verdict] if verdict else [])])
 
 
 def plan(
@@ -76,7 +78,8 @@ def plan(
 
     Keys and values are counted for every token of every layer (windows save time, not slots); logits for one tree a
     row in float32, twice, since the law is made beside them; activations for the widest layer of such a step. On a GPU
-    what graphs keep to themselves is counted too, see `runtime.cuda.footprint`. `quantization` is none, int8 or int4.
+    what graphs keep to themselves is counted too, see `runtime.cuda.footprint`. `quantization` is none, int8, int4
+    or packed. What plain decoding reads for a token is all weights but a table of embeddings that is no head.
     With several `ranks` it is what the first needs, which has the most; those on a CPU share its memory.
     """
     whole = model if isinstance(model, Shape) else model.shape
@@ -100,8 +103,14 @@ def plan(
         beside = footprint(shape, dtype, room, context, rows, tree)
     unheld = 0 if shape.tied else shape.dim * (shape.vocab - len(share.tokens(shape.vocab)))
     free = available_bytes(place)
+    if quantization == PACKED and isinstance(model, GGUFCheckpoint):
+        weights, table = sum(map(model.packed_bytes, shape.tensors())), model.packed_bytes("model.embed_tokens.weight")
+    else:
+        weights = weight_bytes(shape, dtype, quantization) - unheld * dtype.itemsize
+        table = shape.vocab * shape.dim * dtype.itemsize
     return MemoryPlan(
-        weights=weight_bytes(shape, dtype, quantization) - unheld * dtype.itemsize,
+        weights=weights,
+        per_token=weights - (0 if shape.tied else table) if shape.mixture is None else 0,
         kv=room * shape.kv_bytes(dtype),
         logits=beside.logits,
         activations=beside.activations,
@@ -117,7 +126,7 @@ def plan(
 def weight_bytes(shape: Shape, dtype: torch.dtype, quantization: str = WHOLE) -> int:
     """What all weights take; only the matrices of layers are kept in few bits, and routers in 32 or more."""
     if quantization not in KINDS:
-        raise BadRequest(f"quantization={quantization!r} is not known; choose one of: {', '.join(KINDS)}")
+        raise unknown(quantization)
     inside = [item for layer in range(shape.layers) for item in shape.layer_tensors(layer).items()]
     whole = shape.parameters - sum(prod(size) for _, size in inside)
     return whole * dtype.itemsize + sum(_bytes(name, size, dtype, quantization) for name, size in inside)

@@ -32,7 +32,7 @@ class Profile:
     method: str = "plain"
     draft: str | None = None
     dtype: str = "auto"
-    quantization: str = "none"
+    quantization: str = "auto"
     device: str = "auto"
     heads: str | None = None
     notes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)

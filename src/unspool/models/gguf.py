@@ -151,6 +151,13 @@ class GGUF:
         raw = torch.frombuffer(self._map, dtype=torch.uint8, count=entry.bytes, offset=entry.offset)
         return raw.view(-1, entry.format.width)
 
+    def release(self, name: str) -> None:
+        """Let the system have back the memory that the bytes of a tensor were read into; they can be read again."""
+        entry, page = self.entry(name), mmap.PAGESIZE
+        start, end = -(-entry.offset // page) * page, (entry.offset + entry.bytes) // page * page
+        if end > start and hasattr(self._map, "madvise"):
+            self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+
     def entry(self, name: str) -> TensorEntry:
         """Return where a tensor lies."""
         if name not in self.directory:

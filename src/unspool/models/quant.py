@@ -192,3 +192,24 @@ def dequantise(blocks: Tensor, form: Format, dtype: torch.dtype = torch.float32)
         part = form.decode(blocks[start : start + step]).reshape(-1)
         out[start * form.size : start * form.size + part.numel()] = part
     return out
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A matrix as its file has it, still quantised: raw bytes [rows, bytes of a row] and how they are read."""
+
+    format: Format
+    data: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the matrix."""
+        return self.data.shape[0], self.data.shape[1] // self.format.width * self.format.size
+
+    def rows(self, numbers: Tensor) -> Tensor:
+        """Some of its rows in float32."""
+        return dequantise(self.data[numbers].view(-1, self.format.width), self.format).view(len(numbers), -1)
+
+    def whole(self, dtype: torch.dtype = torch.float32) -> Tensor:
+        """All of it."""
+        return dequantise(self.data.reshape(-1, self.format.width), self.format, dtype).view(self.shape)

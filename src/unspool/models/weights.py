@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from ..core.errors import BadModel
 from .address import path as located
 from .gguf import GGUF
 from .gguf_vocabulary import read_vocabulary
+from .quant import Blocks, Format
 from .shape import Shape
 from .vocabulary import Vocabulary
 
@@ -148,14 +150,34 @@ class GGUFCheckpoint:
         """Return one tensor, decoded exactly and rounded once to `dtype` (None: float32)."""
         if name not in self._names:
             raise BadModel(f"{self.file.path}: this {self.shape.family} model has no tensor {name!r}.")
-        found = self.file.tensor(self._names[name], dtype or torch.float32)
-        if self.shape.family != "llama":
-            return found
-        if ".q_proj." in name:
-            return _split_halves(found, self.shape.heads)
-        if ".k_proj." in name:
-            return _split_halves(found, self.shape.kv_heads)
-        return found
+        return self._ordered(name, self.file.tensor(self._names[name], dtype or torch.float32))
+
+    def format_of(self, name: str) -> Format:
+        """Return how the file stores a tensor."""
+        return self.file.entry(self._names[name]).format
+
+    def packed_bytes(self, name: str) -> int:
+        """Return what a tensor takes in memory as the file has it, with float32 for what is not in blocks."""
+        entry = self.file.entry(self._names[name])
+        return entry.bytes if entry.format.size > 1 else 4 * prod(entry.shape)
+
+    def blocks(self, name: str) -> Blocks:
+        """Return one matrix as the file has it."""
+        stored = self._names[name]
+        entry = self.file.entry(stored)
+        return Blocks(entry.format, self._ordered(name, self.file.blocks(stored).view(entry.shape[0], -1)))
+
+    def release(self, name: str) -> None:
+        """Give back the memory of a tensor's bytes, of which somebody has made a copy."""
+        self.file.release(self._names[name])
+
+    def _ordered(self, name: str, rows: Tensor) -> Tensor:
+        """Rows of a tensor in our order."""
+        if self.shape.family == "llama" and ".q_proj." in name:
+            return _split_halves(rows, self.shape.heads)
+        if self.shape.family == "llama" and ".k_proj." in name:
+            return _split_halves(rows, self.shape.kv_heads)
+        return rows
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import cuda as cuda, diffusion as diffusion, engine as engine, hf as hf, llamacpp as llamacpp
+    from . import cpu as cpu, cuda as cuda, diffusion as diffusion, engine as engine, hf as hf, llamacpp as llamacpp
     from . import network as network, parallel as parallel
 
 __getattr__, __dir__ = lazily(__name__)

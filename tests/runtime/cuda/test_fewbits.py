@@ -83,7 +83,7 @@ def test_the_plan_counts_the_bytes_that_are_kept(kind, depth):
 def test_the_head_stays_whole_and_unknown_kinds_are_refused():
     assert isinstance(rounded("int4", DenseLinear, head=48)(torch.randn(48, 128), None), DenseLinear)
     assert rounded("none", DenseLinear, head=48) is DenseLinear
-    with pytest.raises(BadRequest, match="choose one of: none, int8, int4"):
+    with pytest.raises(BadRequest, match="choose one of: auto, packed, none, int8, int4"):
         rounded("int5", DenseLinear, head=48)
 
 

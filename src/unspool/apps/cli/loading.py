@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -53,7 +54,9 @@ class Loading:
         "--dtype", default="auto", help="fp32, bf16, fp16; auto: fp32 on a CPU, bf16 on a GPU; fast: timed."
     )
     quantization: str = option(
-        "--quantization", default="none", help="none, int8 or int4: how the matrices of layers are kept in memory."
+        "--quantization",
+        default="auto",
+        help="none, packed (blocks of a .gguf), int8 or int4; auto: what is fastest.",
     )
     device: str = option("--device", default="auto", help="cpu, cuda or cuda:N; auto takes a GPU if there is one.")
     runtime: str = option(
@@ -121,6 +124,8 @@ class Loading:
             lm = with_same(
                 self.model, batch_invariant=self.batch_invariant, ranks=self.ranks, draft=draft, heads=self.heads
             )
+        if not quiet and lm.note is not None and sys.stderr.isatty():
+            note(f"{self.model}: {lm.note}")
         for role, found in () if quiet else lm.alignments.items():
             note(f"{getattr(self, role)} drafts for {self.model}: {found}")
         return lm

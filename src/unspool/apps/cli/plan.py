@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--rows", type=int, default=1, show_default=True, metavar="B", help="Texts at a time.")
 @click.option("--tree", type=int, default=64, show_default=True, metavar="T", help="Drafted tokens per round and text.")
 @click.option("--dtype", default="auto", help="fp32, bf16, fp16; auto: fp32 on a CPU, bf16 on a GPU; fast: timed.")
-@click.option("--quantization", default="none", show_default=True, help="none, int8 or int4.")
+@click.option("--quantization", default="auto", show_default=True, help="none, packed, int8 or int4; auto: as loaded.")
 @click.option("--ranks", type=int, default=1, show_default=True, metavar="N", help="Processes that share MODEL.")
 @click.option("--device", default="auto", help="cpu, cuda or cuda:N; auto takes a GPU if there is one.")
 @click.option("--pull", is_flag=True, help="Fetch catalogue models that are not here yet.")
@@ -54,12 +55,14 @@ def plan(
     planned, opened = api.memory_plan.plan, models.weights.open_checkpoint
     names = [model] if draft is None else [model, draft]
     whole = opened(_path(model, pull))
-    plans = [planned(whole, kind, context, rows, tree, place, quantization, ranks)]
+    kept = partial(runtime.cpu.packed.resolved, quantization, dtype, place, ranks)
+    plans = [planned(whole, kind, context, rows, tree, place, kept(whole), ranks)]
     if draft is not None and api.self_draft.is_shortcut(draft):
         some = whole.shape.part(api.self_draft.layers_of(draft, whole.shape.layers))
         plans.append(replace(planned(some, kind, context, rows, tree, place), weights=0))  # which it shares
     elif draft is not None:  # it is on the first rank alone
-        plans.append(planned(opened(_path(draft, pull)), kind, context, rows, tree, place, quantization))
+        other = opened(_path(draft, pull))
+        plans.append(planned(other, kind, context, rows, tree, place, kept(other)))
     if heads is not None:
         more = runtime.network.lookahead_heads.heads_bytes(Path(heads).expanduser(), kind)
         plans[0] = replace(plans[0], weights=plans[0].weights + more)
@@ -90,6 +93,7 @@ def _record(found: MemoryPlan) -> dict[str, Any]:
         "note": found.note,
         "device": found.device,
         "weights": found.weights,
+        "per_token": found.per_token,
         "kv": found.kv,
         "logits": found.logits,
         "activations": found.activations,

@@ -42,7 +42,7 @@ class HarnessModel(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the t
         dtype: str = "auto",
         device: str | None = None,
         runtime: str = "auto",
-        quantization: str = "none",
+        quantization: str = "auto",
         batch_invariant: bool | int | None = None,
         kv_cache_tokens: int | None = None,
         seed: int = 0,

@@ -50,7 +50,7 @@ class PluginOptions(llm.Options):  # type: ignore[misc]
     seed: int | None = Field(default=None, description="The same seed gives the same text, by any method")
     dtype: str = Field(default="auto", description="fp32, bf16 or fp16")
     device: str = Field(default="auto", description="cpu, cuda or cuda:N")
-    quantization: str = Field(default="none", description="none, int8 or int4")
+    quantization: str = Field(default="auto", description="auto, packed, none, int8 or int4")
 
 
 class PluginModel(llm.Model):  # type: ignore[misc]

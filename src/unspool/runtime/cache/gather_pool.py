@@ -25,10 +25,13 @@ class GatherPool(KVPool):
     ) -> None:
         super().__init__(room)
         self.trash = room
-        self.keys = [torch.zeros(heads, room + 1, width, dtype=dtype, device=device) for _ in range(layers)]
-        self.values = [torch.zeros(heads, room + 1, width, dtype=dtype, device=device) for _ in range(layers)]
+        self.keys = [self._storage(heads, width, dtype, device) for _ in range(layers)]
+        self.values = [self._storage(heads, width, dtype, device) for _ in range(layers)]
         self._stack = list(range(room - 1, -1, -1))
         self._users = [1] * room  # a free slot waits with its first user counted, so that taking it is taking it off
+
+    def _storage(self, heads: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.zeros(heads, self.room + 1, width, dtype=dtype, device=device)
 
     def take(self, count: int, after: int | None = None) -> list[int]:
         if count > self._free:
@@ -56,3 +59,10 @@ class GatherPool(KVPool):
     def read(self, layer: int, slots: Sequence[int] | slice | Tensor) -> tuple[Tensor, Tensor]:
         at = slots if isinstance(slots, (slice, Tensor)) else self.where(slots, self.keys[layer].device)
         return self.keys[layer][:, at], self.values[layer][:, at]
+
+
+class UntouchedPool(GatherPool):
+    """The same for kernels that read nothing before it is written: memory that was never written is never touched."""
+
+    def _storage(self, heads: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(heads, self.room + 1, width, dtype=dtype, device=device)

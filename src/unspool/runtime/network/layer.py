@@ -14,7 +14,7 @@ from ...models.shape import Shape
 from ...models.weights import Checkpoint
 from .. import network as networks
 from .gated_mlp import GatedMLP, bend_of
-from .linear import Linear, MakeLinear, dense
+from .linear import EmbeddingAndHead, Linear, MakeLinear, dense
 
 if TYPE_CHECKING:
     from .experts import Experts  # of a few models alone
@@ -63,6 +63,24 @@ class Loader:
         """Return the matrices of these names as one, stacked; only one of them is in memory twice at a time."""
         weight = self._stacked([f"{name}.weight" for name in names])
         return self.linear(weight, self._stacked([f"{name}.bias" for name in names]) if has_bias else None)
+
+    def ends(self) -> EmbeddingAndHead:
+        """Return embedding and head; a tied head is the embedding itself, unless `linear` lays it out anew."""
+        shape = self.checkpoint.shape
+        embedding = self.tensor("model.embed_tokens.weight")
+        head = self.linear(embedding if shape.tied else self.tensor("lm_head.weight"), None)
+        return EmbeddingAndHead(embedding, self.scale(), self.norm("model.norm"), head, self._mask(embedding))
+
+    def scale(self) -> Tensor | None:
+        """Return what embeddings are multiplied by, rounded as they are; None for 1."""
+        scale = self.checkpoint.shape.embed_scale
+        return torch.tensor(scale, dtype=torch.float64).to(self.device, self.dtype) if scale != 1 else None
+
+    def _mask(self, embedding: Tensor) -> Tensor | None:
+        filling = self.checkpoint.shape.filling
+        if filling is None:
+            return None
+        return self.tensor("model.mask") if filling.learned else embedding[filling.mask]
 
     def layer(self, index: int) -> Layer:
         """Return one layer."""

@@ -1,4 +1,4 @@
-"""What layers apply to packed tokens: matrices, by whichever public kernel is fastest for so many, and norms.
+"""What is applied to packed tokens: embeddings, matrices, by whichever public kernel is fastest, and norms.
 
 Which precision a CPU decodes faster in is told by the clock: some have units for bfloat16, some only read it faster.
 """
@@ -6,6 +6,7 @@ Which precision a CPU decodes faster in is told by the clock: some have units fo
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter
 from typing import Protocol
@@ -14,6 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
+from ...models.quant import Blocks
 from ..process_setting import ProcessSetting
 
 PAIR = 2  # tokens up to which float32 products are faster the other way round on one thread
@@ -95,6 +97,36 @@ class Bfloat16Linear:
             return F.linear(x, self.weight, self.bias)
         with ONEDNN.set_to(False):
             return F.linear(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True)
+class EmbeddingAndHead:
+    """What stands before the first layer and behind the last."""
+
+    table: Tensor | Blocks  # [vocab, dim]
+    scale: Tensor | None
+    norm: Tensor
+    head: Linear
+    mask: Tensor | None = None  # what a hole looks like [dim]
+
+    @property
+    def embedding(self) -> Tensor:
+        """The table in full; one that is kept in blocks is decoded for it."""
+        return self.table if isinstance(self.table, Tensor) else self.table.whole()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What tokens are embedded in."""
+        return self.table.dtype if isinstance(self.table, Tensor) else torch.float32
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.norm.device
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The rows of these tokens."""
+        return F.embedding(tokens, self.table) if isinstance(self.table, Tensor) else self.table.rows(tokens)
 
 
 def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:

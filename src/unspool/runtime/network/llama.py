@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
 from ...core.canvas import HOLE
@@ -18,7 +16,7 @@ from ...models.weights import Checkpoint
 from ..cache.kv_pool import KVPool, Where
 from .attention import Planner, QuerySpan, Rotary, attend, turn
 from .layer import Layer, Loader
-from .linear import Linear, MakeLinear, dense, rms
+from .linear import EmbeddingAndHead, MakeLinear, dense, rms
 from .network import Batch, NetworkOutputs, Stages, narrowed, staying, unpaused
 
 MOST_ROOM = 8192  # tokens by default; memory is laid out for all of them, though only touched where written
@@ -32,17 +30,6 @@ STRETCHED = ("dynamic", "longrope")  # scalings that turn old keys anew when a t
 def usual_room(shape: Shape) -> int:
     """How many tokens the cache holds unless told: a text of the model's context."""
     return min(shape.context, MOST_ROOM)
-
-
-@dataclass(frozen=True)
-class EmbeddingAndHead:
-    """What stands before the first layer and behind the last."""
-
-    embedding: Tensor  # [vocab, dim]
-    scale: Tensor | None
-    norm: Tensor
-    head: Linear
-    mask: Tensor | None = None  # what a hole looks like [dim]
 
 
 class ForwardState(NamedTuple):
@@ -73,7 +60,7 @@ class Llama:
         self.shape = shape
         self.ends, self._stack, self._rotaries = ends, stack, rotaries
         self._slots = self._pool(room)
-        self._planner = planner(self._slots, shape.heads // shape.kv_heads, ends.embedding.dtype, ends.embedding.device)
+        self._planner = planner(self._slots, shape.heads // shape.kv_heads, ends.dtype, ends.device)
 
     @classmethod
     @torch.no_grad()
@@ -86,25 +73,20 @@ class Llama:
         linear: MakeLinear = dense,
         planner: type[Planner] = Planner,
         router: MakeLinear = dense,
+        loader: type[Loader] = Loader,
     ) -> L:
         """Read all weights, each rounded once to `dtype`; `room` is how many tokens all texts together may hold.
 
         `linear` lays out the matrices. The default leaves them as they are, and a tied head is the embedding itself; a
         layout of its own gives a tied head a second copy. `router` lays out the matrices that choose experts, which are
-        never rounded. `planner` says how tokens gather their keys.
+        never rounded. `planner` says how tokens gather their keys. `loader` reads the checkpoint.
         """
         if dtype not in DTYPES:
             raise BadRequest(f"dtype is {dtype}; expected one of {', '.join(map(str, DTYPES))}.")
         if room is not None and room < 1:
             raise BadRequest(f"room is {room} tokens; expected at least 1, or None for the model's context.")
-        shape, loader = checkpoint.shape, Loader(checkpoint, dtype, torch.device(device), linear, router)
-        embedding = loader.tensor("model.embed_tokens.weight")
-        head = embedding if shape.tied else loader.tensor("lm_head.weight")
-        scale = torch.tensor(shape.embed_scale, dtype=torch.float64).to(embedding) if shape.embed_scale != 1 else None
-        ends = EmbeddingAndHead(
-            embedding, scale, loader.norm("model.norm"), linear(head, None), _mask(loader, embedding)
-        )
-        stack = [loader.layer(index) for index in range(shape.layers)]
+        shape, read = checkpoint.shape, loader(checkpoint, dtype, torch.device(device), linear, router)
+        ends, stack = read.ends(), [read.layer(index) for index in range(shape.layers)]
         rotaries = {}
         for theta in {layer.theta for layer in stack}:
             frequencies, grown = rope_frequencies(shape, theta, device, checkpoint.rope_factors)
@@ -143,7 +125,7 @@ class Llama:
     @torch.no_grad()
     def stages(self, batch: Batch) -> Stages[NetworkOutputs]:
         """A forward that pauses after every layer, and after every few rows of the head."""
-        furthest, device = self._check(batch), self.ends.embedding.device
+        furthest, device = self._check(batch), self.ends.device
         x = self._embedded(batch.tokens.to(device), batch)
         work = self._work(batch, furthest)
         hidden: dict[int, Tensor] = {}
@@ -173,7 +155,7 @@ class Llama:
         return NetworkOutputs(logits, hidden)
 
     def _work(self, batch: Batch, furthest: int) -> ForwardState:
-        device = self.ends.embedding.device
+        device = self.ends.device
         places = batch.places.to(device)
         return ForwardState(
             batch.read.to(device),
@@ -191,9 +173,9 @@ class Llama:
     def _embedded(self, tokens: Tensor, batch: Batch) -> Tensor:
         mask = self.ends.mask
         if mask is None:
-            x = F.embedding(tokens, self.ends.embedding)
+            x = self.ends.embed(tokens)
         else:
-            x = F.embedding(tokens.clamp(min=0), self.ends.embedding)
+            x = self.ends.embed(tokens.clamp(min=0))
             x = torch.where((tokens == HOLE)[:, None], mask, x)
             if batch.mixed is not None:
                 rows, p, weight = (part.to(tokens.device) for part in batch.mixed)
@@ -249,10 +231,3 @@ class Llama:
                 "for what leaves the last norm."
             )
         return furthest
-
-
-def _mask(loader: Loader, embedding: Tensor) -> Tensor | None:
-    filling = loader.checkpoint.shape.filling
-    if filling is None:
-        return None
-    return loader.tensor("model.mask") if filling.learned else embedding[filling.mask]

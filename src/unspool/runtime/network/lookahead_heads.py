@@ -17,7 +17,7 @@ from ...core.asks import unpacked
 from ...core.errors import BadModel
 
 if TYPE_CHECKING:
-    from .llama import EmbeddingAndHead
+    from .linear import EmbeddingAndHead
 
 Best: TypeAlias = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
@@ -81,7 +81,7 @@ class MedusaHeads:
         """Read a file of `unspool train heads`, for the model that has these ends."""
         dim, known = ends.norm.shape[0], Matrices._fields
         with _opened(file) as stored:
-            parts = {name: stored.get_tensor(name).to(ends.embedding) for name in stored.keys()}  # noqa: SIM118
+            parts = {name: stored.get_tensor(name).to(ends.device, ends.dtype) for name in stored.keys()}  # noqa: SIM118
         if not {"blocks", "biases"} <= set(parts) <= set(known):
             held = ", ".join(sorted(parts)[:3]) or "nothing"
             raise BadModel(f"{file}: holds {held}; expected {', '.join(known)}, as `unspool train heads` writes them.")
@@ -106,7 +106,7 @@ class MedusaHeads:
 
         They are packed, [n · heads, 2k]: probabilities, then tokens.
         """
-        words = F.embedding(tokens, self.ends.embedding)
+        words = self.ends.embed(tokens)
         logits = self.ends.head(bent(hidden, words, self.matrices).reshape(-1, hidden.shape[1]))
         values, found = best(logits, k)
         p = (values - logits.float().logsumexp(1, keepdim=True)).exp()

@@ -16,6 +16,7 @@ from .linear import Linear, MakeLinear
 
 WHOLE = "none"
 KINDS = (WHOLE, "int8", "int4")
+AUTO, PACKED = "auto", "packed"  # what is fastest; what the file has, see `runtime.cpu.packed`
 GROUP = 32  # weights that share a scale in 4 bits; so many do in files of 4-bit weights, which are then kept exactly
 SHARED = torch.float16  # what the scale and the least of a group are kept in
 
@@ -93,7 +94,7 @@ def rounded(kind: str, make: MakeLinear, head: int) -> MakeLinear:
     A matrix whose rows are not pairs of groups stays at 8 bits where 4 were asked for.
     """
     if kind not in KINDS:
-        raise BadRequest(f"quantization={kind!r} is not known; choose one of: {', '.join(KINDS)}")
+        raise unknown(kind)
 
     def matrix(weight: Tensor, bias: Tensor | None) -> Linear:
         if weight.shape[0] == head:
@@ -103,6 +104,11 @@ def rounded(kind: str, make: MakeLinear, head: int) -> MakeLinear:
         )
 
     return make if kind == WHOLE else matrix
+
+
+def unknown(kind: str) -> BadRequest:
+    """The error for a word that names no way to keep weights."""
+    return BadRequest(f"quantization={kind!r} is not known; choose one of: {', '.join((AUTO, PACKED, *KINDS))}")
 
 
 def bytes_of(kind: str, rows: int, depth: int, dtype: torch.dtype) -> int:

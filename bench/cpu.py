@@ -1,0 +1,190 @@
+"""Time decoding on a CPU: packed weights against whole ones and against llama.cpp with the same file, turn by turn.
+
+    python bench/cpu.py [--model FILE] [--repeats 15] [--threads N] [--json FILE]
+
+Every number is a median in milliseconds. `rows` reads so many new tokens behind a cached text and gives the logits of
+all of them, which is what verifying a draft costs; `token` is greedy decoding, per token: `LM.generate` with all its
+machinery, the prompt not counted. llama.cpp runs through the wheel `xllamacpp` where the llama.cpp runtime and it are
+installed, by calls of `llama_decode`; its tokens are the likeliest ones, found by torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+from collections.abc import Callable
+from importlib import import_module, metadata
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any, Protocol
+
+import torch
+from record import save
+
+import unspool
+from unspool.api.lm import LM
+from unspool.api.settings import Settings
+from unspool.models.address import path
+from unspool.runtime.network.network import Batch, Row
+
+ROWS = (1, 2, 4, 8, 16)
+BEHIND, DECODED = 128, 32
+LLAMA_CPP = "llama.cpp"
+
+
+class Contender(Protocol):
+    """Something that reads tokens behind a text of `BEHIND`, and decodes from there."""
+
+    def step(self, tokens: list[int]) -> object:
+        """Read these tokens, give all logits, and forget them again."""
+
+    def token(self) -> float:
+        """Milliseconds per token of greedy decoding."""
+
+
+class Unspool:
+    """The native runtime."""
+
+    def __init__(self, lm: LM, text: list[int]) -> None:
+        self.lm, self.text, self.net = lm, text, lm.model.network
+        self.slots = self.net.slots.take(BEHIND + max(ROWS))
+        self._read(text, 0)
+
+    def _read(self, tokens: list[int], past: int) -> torch.Tensor:
+        end = past + len(tokens)
+        row = Row(0, len(tokens), self.slots[:end], range(end))
+        batch = Batch(
+            torch.tensor(tokens), torch.arange(past, end), self.slots[past:end], [row], torch.arange(len(tokens))
+        )
+        return self.net.forward(batch).logits
+
+    def step(self, tokens: list[int]) -> object:
+        return self._read(tokens, BEHIND)
+
+    def token(self) -> float:
+        def spent(count: int) -> float:
+            start = perf_counter()
+            self.lm.generate(self.text, Settings(max_tokens=count, ignore_eos=True))
+            return perf_counter() - start
+
+        return 1e3 * (spent(DECODED + 1) - spent(1)) / DECODED
+
+
+class LlamaCpp:
+    """llama.cpp's own functions, by the layouts that the llama.cpp runtime has written down."""
+
+    def __init__(self, file: Path, text: list[int], threads: int) -> None:
+        self.library = import_module("unspool.runtime.llamacpp.library")
+        self.c, self.text = self.library.library(), text
+        asked = self.c.llama_context_default_params()
+        asked.n_ctx, asked.n_threads, asked.n_threads_batch = 1024, threads, threads
+        model = self.c.llama_model_load_from_file(str(file).encode(), self.c.llama_model_default_params())
+        self.context, self.memory = self.c.llama_init_from_model(model, asked), None
+        self.vocab = self.c.llama_vocab_n_tokens(self.c.llama_model_get_vocab(model))
+        self.memory = self.c.llama_get_memory(self.context)
+        self._read(text, 0)
+
+    def _read(self, tokens: list[int], past: int) -> torch.Tensor:
+        count = len(tokens)
+        ids, at = (ctypes.c_int32 * count)(*tokens), (ctypes.c_int32 * count)(*range(past, past + count))
+        number, wanted = (ctypes.c_int32 * count)(*[1] * count), (ctypes.c_int8 * count)(*[1] * count)
+        zero = (ctypes.c_int32 * 1)(0)
+        whose = (ctypes.c_void_p * count)(*[ctypes.addressof(zero)] * count)
+        parts = (ctypes.addressof(part) for part in (at, number, whose, wanted))
+        batch = self.library.Batch(count, ctypes.addressof(ids), None, *parts)
+        if self.c.llama_decode(self.context, batch):
+            raise RuntimeError(f"llama.cpp cannot decode: {self.library.said()}")
+        rows = self.c.llama_get_logits_ith(self.context, count - 1)
+        return torch.frombuffer((ctypes.c_float * self.vocab).from_address(rows), dtype=torch.float32)
+
+    def step(self, tokens: list[int]) -> object:
+        return self._forgotten(lambda: self._read(tokens, BEHIND))
+
+    def _forgotten(self, act: Callable[[], Any]) -> Any:
+        try:
+            return act()
+        finally:
+            self.c.llama_memory_seq_rm(self.memory, 0, BEHIND, -1)
+
+    def token(self) -> float:
+        return float(self._forgotten(self._decode))
+
+    def _decode(self) -> float:
+        token, start = self.text[-1], perf_counter()
+        for place in range(BEHIND, BEHIND + DECODED):
+            token = int(self._read([token], place).argmax())
+        return 1e3 * (perf_counter() - start) / DECODED
+
+
+def contenders(file: Path, text: list[int]) -> dict[str, Contender]:
+    found: dict[str, Contender] = {"packed": Unspool(unspool.load(file, quantization="packed", device="cpu"), text)}
+    for name in ("fp32", "bf16"):
+        found[name] = Unspool(unspool.load(file, quantization="none", dtype=name, device="cpu"), text)
+    try:
+        found[LLAMA_CPP] = LlamaCpp(file, text, torch.get_num_threads())
+    except ModuleNotFoundError as missing:
+        print(f"without llama.cpp: {missing}")
+    return found
+
+
+def timed(act: Callable[[], object]) -> float:
+    start = perf_counter()
+    act()
+    return 1e3 * (perf_counter() - start)
+
+
+@torch.no_grad()
+def measure(file: Path, repeats: int) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+    """Medians and least times, by side and case."""
+    text = torch.randint(100, 40000, (BEHIND + max(ROWS),), generator=torch.Generator().manual_seed(0)).tolist()
+    sides = contenders(file, text[:BEHIND])
+    cases: dict[str, Callable[[Contender], float]] = {
+        f"rows {count}": lambda side, count=count: timed(lambda: side.step(text[BEHIND : BEHIND + count]))  # type: ignore[misc]
+        for count in ROWS
+    }
+    cases["token"] = lambda side: side.token()
+    results: dict[str, dict[str, float]] = {name: {} for name in sides}
+    least: dict[str, dict[str, float]] = {name: {} for name in sides}
+    print(f"{'':10}" + "".join(f"{name:>12}" for name in sides))
+    for case, act in cases.items():
+        times: dict[str, list[float]] = {name: [] for name in sides}
+        for turn in range(repeats + 1 if case != "token" else max(3, repeats // 3)):
+            for name, side in sides.items():
+                spent = act(side)
+                if turn:
+                    times[name].append(spent)
+        for name, spent in times.items():
+            results[name][case], least[name][case] = round(median(spent), 2), round(min(spent), 2)
+        print(f"{case:10}" + "".join(f"{results[name][case]:>12}" for name in sides), flush=True)
+    return results, least
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="smollm2", help="a .gguf file with blocks, or a name of the catalogue")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--threads", type=int, help="one per free core: a busy core stalls all sides")
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    file = path(args.model)
+    results, least = measure(file, args.repeats)
+    summary = {}
+    for kind, found in (("median", results), ("least", least)):
+        packed = found["packed"]
+        summary |= {f"{kind}: {n} rows, times one": round(packed[f"rows {n}"] / packed["rows 1"], 2) for n in ROWS[1:]}
+        if LLAMA_CPP in found:
+            faster = found[LLAMA_CPP]["token"] / packed["token"]
+            summary[f"{kind}: tokens per second, times llama.cpp's"] = round(faster, 2)
+    for line in summary.items():
+        print(*line)
+    if args.json:
+        wheel = metadata.version("xllamacpp") if LLAMA_CPP in results else None
+        about = {"model": file.name, "bytes": file.stat().st_size, "threads": torch.get_num_threads()}
+        save(args.json, {**about, "xllamacpp": wheel, "median_ms": results, "least_ms": least, "summary": summary})
+
+
+if __name__ == "__main__":
+    main()

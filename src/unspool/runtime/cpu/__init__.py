@@ -1,0 +1,12 @@
+"""The CPU runtime: matrices kept in the blocks of their file, and C kernels that multiply them as they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.lazy import lazily
+
+if TYPE_CHECKING:
+    from . import compiled as compiled, packed as packed, packed_llama as packed_llama
+
+__getattr__, __dir__ = lazily(__name__)

@@ -1,0 +1,264 @@
+/* A forward of the Llama family over packed weights, all of it: norms, products, rotary turns, attention, perceptron.
+ *
+ * The same steps as runtime/network/llama.py, which defines them. Every token is computed by itself, in one order, from
+ * its own numbers and the keys that it sees, so that its bits depend on its text alone.
+ */
+#define PER_LAYER 14 /* phases at most */
+
+typedef struct {
+    const float *before_attention, *qk_norm, *after_attention, *before_mlp, *after_mlp; /* NULL where there is none */
+    const Matrix *qkv, *out, *gate_up, *down; /* qkv may be three matrices, gate_up two */
+    const float *cosine, *sine;               /* [places, rotary / 2] */
+    float *keys, *values;                     /* [kv_heads, room, head_dim] */
+    int qkv_count, gate_up_count, plan;
+} Layer;
+
+typedef struct {
+    const Layer *layer;
+    const float *norm;
+    const Matrix *head;
+    int layers, dim, heads, kv_heads, head_dim, hidden, rotary, gelu;
+    long long room;
+    float eps, scale;
+} Network;
+
+/* What each token sees: `near` of the slots from `start` on, then `own` of those from `first` on. */
+typedef struct { const int32_t *slots, *start, *near, *first, *own; } Plan;
+
+typedef struct {
+    const Network *net;
+    float *x; /* embedded [tokens, dim], with room for [reads, dim]; changed */
+    const int32_t *places, *into, *read;
+    const Plan *plans;
+    float *logits;  /* [reads, vocab] */
+    float **hidden; /* by layer, and behind them what leaves the last norm: [reads, dim] each, or NULL */
+    float *qkv, *seen, *both, *added, *scores;
+    Rounded rounded;
+    int tokens, reads, longest;
+} Forward;
+
+INLINE void norm_row(const float *x, const float *weight, int size, float eps, float *to) {
+    F sum = f_splat(0);
+    for (int i = 0; i < size; i += LANES) sum = f_fma(f_load(x + i), f_load(x + i), sum);
+    F by = f_splat(1 / sqrtf(f_sum(sum) / (float)size + eps));
+    for (int i = 0; i < size; i += LANES) f_store(to + i, f_mul(f_mul(f_load(x + i), by), f_load(weight + i)));
+}
+
+/* Turn the queries and keys of a token to its place, and store its keys and values. */
+static void turn_row(const Network *net, const Layer *layer, float *qkv, int place, int slot) {
+    int size = net->head_dim, half = net->rotary / 2;
+    const float *c = layer->cosine + (long long)place * half, *s = layer->sine + (long long)place * half;
+    for (int h = 0; h < net->heads + net->kv_heads; h++) {
+        float *head = qkv + h * size;
+        if (layer->qk_norm) norm_row(head, layer->qk_norm + h * size, size, net->eps, head);
+        for (int i = 0; i < half; i++) {
+            float a = head[i], b = head[i + half];
+            head[i] = a * c[i] - b * s[i];
+            head[i + half] = b * c[i] + a * s[i];
+        }
+    }
+    for (int h = 0; h < net->kv_heads; h++) {
+        long long at = (h * net->room + slot) * size;
+        memcpy(layer->keys + at, qkv + (net->heads + h) * size, sizeof(float) * (size_t)size);
+        memcpy(layer->values + at, qkv + (net->heads + net->kv_heads + h) * size, sizeof(float) * (size_t)size);
+    }
+}
+
+/* What one head of a token gathers. */
+static void attend_head(const Network *net, const Layer *layer, const Plan *plan, int token, int head, const float *query,
+                        float *scores, float *to) {
+    int size = net->head_dim, near = plan->near[token], all = near + plan->own[token], kv = head / (net->heads / net->kv_heads);
+    const int32_t *shared = plan->slots + plan->start[token], *own = plan->slots + plan->first[token];
+    const float *keys = layer->keys + kv * net->room * size, *values = layer->values + kv * net->room * size;
+    F most = f_splat(-INFINITY), sum = f_splat(0), by = f_splat(net->scale);
+    int wide = (all + LANES - 1) / LANES * LANES;
+    for (int k = 0; k < all; k++) {
+        const float *key = keys + (long long)(k < near ? shared[k] : own[k - near]) * size;
+        F dot = f_mul(f_load(query), f_load(key));
+        for (int i = LANES; i < size; i += LANES) dot = f_fma(f_load(query + i), f_load(key + i), dot);
+        scores[k] = f_sum(dot);
+    }
+    for (int k = all; k < wide; k++) scores[k] = -INFINITY;
+    for (int k = 0; k < wide; k += LANES) {
+        F score = f_mul(f_load(scores + k), by);
+        f_store(scores + k, score);
+        most = f_max(most, score);
+    }
+    F top = f_splat(-f_most(most));
+    for (int k = 0; k < wide; k += LANES) {
+        F p = f_exp(f_add(f_load(scores + k), top));
+        if (k + LANES > all) { /* those that fill up weigh nothing */
+            float some[LANES];
+            f_store(some, p);
+            for (int i = all - k; i < LANES; i++) some[i] = 0;
+            p = f_load(some);
+        }
+        f_store(scores + k, p);
+        sum = f_add(sum, p);
+    }
+    F inverse = f_splat(1 / f_sum(sum));
+    for (int i = 0; i < size; i += 4 * LANES) {
+        F some[4] = {f_splat(0), f_splat(0), f_splat(0), f_splat(0)};
+        int parts = (size - i) / LANES < 4 ? (size - i) / LANES : 4;
+        for (int k = 0; k < all; k++) {
+            const float *value = values + (long long)(k < near ? shared[k] : own[k - near]) * size + i;
+            F p = f_splat(scores[k]);
+            if (parts == 4)
+                for (int j = 0; j < 4; j++) some[j] = f_fma(p, f_load(value + j * LANES), some[j]);
+            else
+                for (int j = 0; j < parts; j++) some[j] = f_fma(p, f_load(value + j * LANES), some[j]);
+        }
+        for (int j = 0; j < parts; j++) f_store(to + i + j * LANES, f_mul(some[j], inverse));
+    }
+}
+
+/* bend(gate)·up, in place of the gate: silu, or gelu by its tanh, both as x·sigmoid. */
+static void bend_row(float *gate, const float *up, int size, int gelu) {
+    for (int i = 0; i < size; i += LANES) {
+        F x = f_load(gate + i), u = x;
+        if (gelu) u = f_mul(f_mul(x, f_splat(1.5957691216f)), f_fma(f_mul(x, x), f_splat(0.044715f), f_splat(1)));
+        F e = f_exp(f_mul(u, f_splat(-1)));
+        f_store(gate + i, f_mul(f_div(x, f_add(e, f_splat(1))), f_load(up + i)));
+    }
+}
+
+static Rounded rounded_for(const Forward *f, int in) {
+    Rounded x = f->rounded;
+    x.in = in;
+    return x;
+}
+
+/* Behind a product whose outcome has a norm of its own: add the norm of `added` to x. Else it was added already. */
+static void add_normed(int *phase, Forward *f, const float *norm, int rows) {
+    int dim = f->net->dim;
+    Pieces p = pieces(phase, rows);
+    while (some(&p))
+        for (int r = p.from; r < p.to; r++) {
+            float *added = f->added + (long long)r * dim;
+            float *x = f->x + (long long)r * dim;
+            norm_row(added, norm, dim, f->net->eps, added);
+            for (int i = 0; i < dim; i += LANES) f_store(x + i, f_add(f_load(x + i), f_load(added + i)));
+        }
+    finish(&p);
+}
+
+static void norm_and_round(int *phase, Forward *f, const float *norm, int rows, float *scratch) {
+    int dim = f->net->dim;
+    Rounded x = rounded_for(f, dim);
+    Pieces p = pieces(phase, rows);
+    while (some(&p))
+        for (int r = p.from; r < p.to; r++) {
+            norm_row(f->x + (long long)r * dim, norm, dim, f->net->eps, scratch + (long long)r * dim);
+            round_row(scratch + (long long)r * dim, dim, &x, r);
+        }
+    finish(&p);
+}
+
+static void one_layer(int *phase, Forward *f, int index, int thread) {
+    const Network *net = f->net;
+    const Layer *layer = net->layer + index;
+    const Plan *plan = f->plans + layer->plan;
+    int size = net->head_dim, wide = (net->heads + 2 * net->kv_heads) * size, gathered = net->heads * size;
+    int n = f->tokens, last = index == net->layers - 1;
+    Rounded x = rounded_for(f, net->dim), seen = rounded_for(f, gathered), inner = rounded_for(f, net->hidden);
+    norm_and_round(phase, f, layer->before_attention, n, f->added);
+    products(phase, layer->qkv, layer->qkv_count, &x, n, f->qkv, wide, 0);
+    Pieces turns = pieces(phase, n);
+    while (some(&turns))
+        for (int r = turns.from; r < turns.to; r++) turn_row(net, layer, f->qkv + (long long)r * wide, f->places[r], f->into[r]);
+    finish(&turns);
+    float *scores = f->scores + (long long)thread * f->longest;
+    Pieces heads = pieces(phase, n * net->heads);
+    while (some(&heads))
+        for (int unit = heads.from; unit < heads.to; unit++) {
+            int r = unit / net->heads, h = unit % net->heads;
+            attend_head(net, layer, plan, r, h, f->qkv + (long long)r * wide + h * size, scores,
+                        f->seen + (long long)r * gathered + h * size);
+        }
+    finish(&heads);
+    Pieces rows = pieces(phase, last ? f->reads : n);
+    while (some(&rows))
+        for (int r = rows.from; r < rows.to; r++) {
+            int token = last ? f->read[r] : r; /* behind the last attention nothing is asked of tokens that nobody reads */
+            round_row(f->seen + (long long)token * gathered, gathered, &seen, r);
+            if (last) memcpy(f->qkv + (long long)r * net->dim, f->x + (long long)token * net->dim, sizeof(float) * (size_t)net->dim);
+        }
+    finish(&rows);
+    if (last) {
+        Pieces one = pieces(phase, 1);
+        while (some(&one)) memcpy(f->x, f->qkv, sizeof(float) * (size_t)net->dim * (size_t)f->reads);
+        finish(&one);
+        n = f->reads;
+    }
+    int adds = !layer->after_attention;
+    products(phase, layer->out, 1, &seen, n, adds ? f->x : f->added, net->dim, adds);
+    if (!adds) add_normed(phase, f, layer->after_attention, n);
+    norm_and_round(phase, f, layer->before_mlp, n, f->added);
+    products(phase, layer->gate_up, layer->gate_up_count, &x, n, f->both, 2 * net->hidden, 0);
+    Pieces bent = pieces(phase, n);
+    while (some(&bent))
+        for (int r = bent.from; r < bent.to; r++) {
+            float *gate = f->both + 2ll * r * net->hidden;
+            bend_row(gate, gate + net->hidden, net->hidden, net->gelu);
+            round_row(gate, net->hidden, &inner, r);
+        }
+    finish(&bent);
+    adds = !layer->after_mlp;
+    products(phase, layer->down, 1, &inner, n, adds ? f->x : f->added, net->dim, adds);
+    if (!adds) add_normed(phase, f, layer->after_mlp, n);
+}
+
+/* Keep what the read tokens are now, if somebody wants it. */
+static void keep_hidden(int *phase, Forward *f, int index, const int32_t *read) {
+    if (!f->hidden[index]) return;
+    Pieces p = pieces(phase, f->reads);
+    size_t dim = (size_t)f->net->dim;
+    while (some(&p))
+        for (int r = p.from; r < p.to; r++)
+            memcpy(f->hidden[index] + (size_t)r * dim, f->x + (size_t)(read ? read[r] : r) * dim, sizeof(float) * dim);
+    finish(&p);
+}
+
+static void all_layers(void *arg, int thread) {
+    Forward *f = arg;
+    const Network *net = f->net;
+    int phase = 0;
+    for (int index = 0; index < net->layers; index++) {
+        keep_hidden(&phase, f, index, f->read);
+        one_layer(&phase, f, index, thread);
+    }
+    Rounded x = rounded_for(f, net->dim);
+    Pieces p = pieces(&phase, f->reads);
+    while (some(&p))
+        for (int r = p.from; r < p.to; r++) {
+            float *row = f->x + (long long)r * net->dim;
+            norm_row(row, net->norm, net->dim, net->eps, row);
+            round_row(row, net->dim, &x, r);
+        }
+    finish(&p);
+    keep_hidden(&phase, f, net->layers, 0);
+    products(&phase, net->head, 1, &x, f->reads, f->logits, net->head->out, 0);
+}
+
+/* Run a batch; 0 if there was no memory for it. */
+int forward(const Network *net, int tokens, float *x, const int32_t *places, const int32_t *into, const Plan *plans, int longest,
+            int reads, const int32_t *read, float *logits, float **hidden, int threads) {
+    int gathered = net->heads * net->head_dim, wide = gathered + 2 * net->kv_heads * net->head_dim;
+    int most = net->dim > gathered ? net->dim : gathered;
+    size_t n = (size_t)(tokens > reads ? tokens : reads);
+    if (threads > MOST_THREADS) threads = MOST_THREADS;
+    longest = (longest + LANES - 1) / LANES * LANES;
+    Forward f = {.net = net, .x = x, .places = places, .into = into, .read = read, .plans = plans, .logits = logits,
+                 .hidden = hidden, .tokens = tokens, .reads = reads, .longest = longest};
+    f.qkv = malloc(sizeof(float) * n * (size_t)(wide > net->dim ? wide : net->dim));
+    f.seen = malloc(sizeof(float) * n * (size_t)gathered);
+    f.both = malloc(sizeof(float) * n * 2 * (size_t)net->hidden);
+    f.added = malloc(sizeof(float) * n * (size_t)net->dim);
+    f.scores = malloc(sizeof(float) * (size_t)longest * (size_t)threads);
+    int fits = rounded_alloc(&f.rounded, (int)n, most > net->hidden ? most : net->hidden);
+    fits = fits && f.qkv && f.seen && f.both && f.added && f.scores && PER_LAYER * net->layers + PER_LAYER <= PHASES;
+    if (fits) together(all_layers, &f, threads, PER_LAYER * net->layers + PER_LAYER);
+    rounded_free(&f.rounded);
+    free(f.qkv), free(f.seen), free(f.both), free(f.added), free(f.scores);
+    return fits;
+}

@@ -1,0 +1,153 @@
+"""Packed weights: matrices that stay in the blocks of their GGUF file, in memory and in the product.
+
+The kernels round what is multiplied to int8, 32 numbers with one scale of their own, and sum whole numbers: the
+weights are the file's to the last bit, the products are not those of float32. Without kernels the blocks are decoded
+for every product, which is slow and rounds nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import Tensor
+
+from ...core.errors import BadRequest, OutOfRoom
+from ...models.quant import FORMATS, Blocks
+from ...models.weights import Checkpoint, GGUFCheckpoint
+from ..network.layer import Loader
+from ..network.linear import EmbeddingAndHead, Linear
+from ..network.quantised import AUTO, PACKED, WHOLE
+from .compiled import Kernels, Matrix, kernels, missing
+
+FAST = ("auto", "fast")  # precisions that leave the choice to us
+WIDE = (*FAST, "fp32")
+KINDS = {form.name: number for number, form in FORMATS.items() if form.size > 1}  # formats that the kernels read
+
+
+class PackedLinear:
+    """x ↦ x·Wᵀ + b by the kernels, for x in float32 [n, in] and matrices [out, in] side by side.
+
+    What a row gives does not depend on how many there are. Cost: each weight is read once for every 8 rows.
+    """
+
+    def __init__(self, parts: Sequence[Blocks], bias: Tensor | None, native: Kernels) -> None:
+        self._native, self.bias = native, None if bias is None else bias.float().contiguous()
+        self.tiles = [_tiled(part, native) for part in parts]
+        self.out, self.inputs = sum(part.shape[0] for part in parts), parts[0].shape[1]
+        self.count = len(parts)
+        self.matrices = (Matrix * len(parts))()
+        first = 0
+        for matrix, part, tiles in zip(self.matrices, parts, self.tiles, strict=True):
+            rows = part.shape[0]
+            at = None if self.bias is None else self.bias.data_ptr() + first * self.bias.itemsize
+            matrix.kind, matrix.out, matrix.inputs = KINDS[part.format.name], rows, self.inputs
+            matrix.tiles, matrix.bias = tiles.data_ptr(), at
+            first += rows
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = x.float().contiguous()
+        y = torch.empty(len(rows), self.out)
+        if len(rows) and not self._native.multiply(
+            self.matrices, self.count, rows.data_ptr(), y.data_ptr(), len(rows), torch.get_num_threads()
+        ):
+            raise OutOfRoom(f"no memory to multiply {len(rows)} rows of {self.inputs} numbers")
+        return y.to(x.dtype)
+
+
+class DecodedLinear:
+    """The same without kernels: all blocks are decoded for every product."""
+
+    def __init__(self, parts: Sequence[Blocks], bias: Tensor | None) -> None:
+        self._parts = [Blocks(part.format, part.data.clone()) for part in parts]
+        self.bias = bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        weight = torch.cat([part.whole(x.dtype) for part in self._parts])
+        return F.linear(x, weight, self.bias)
+
+
+class PackedLoader(Loader):
+    """Reads a GGUF file and leaves matrices in their blocks; those that are stored whole are laid out as ever."""
+
+    def matrix(self, names: Sequence[str], has_bias: bool) -> Linear:
+        weights = [f"{name}.weight" for name in names]
+        parts = [found for name in weights if (found := self._blocks(name)) is not None]
+        if len(parts) < len(names):
+            return super().matrix(names, has_bias)
+        bias = self._stacked([f"{name}.bias" for name in names]) if has_bias else None
+        made = self._linear(parts, bias)
+        for name in weights:
+            self._file.release(name)
+        return made
+
+    def ends(self) -> EmbeddingAndHead:
+        """Embedding and head; the embedding is read from the file, row by row, where it has blocks."""
+        shape = self.checkpoint.shape
+        table = self._blocks("model.embed_tokens.weight")
+        head = table if shape.tied else self._blocks("lm_head.weight")
+        if table is None or head is None or shape.filling is not None:
+            return super().ends()
+        return EmbeddingAndHead(table, self.scale(), self.norm("model.norm"), self._linear([head], None))
+
+    @property
+    def _file(self) -> GGUFCheckpoint:
+        assert isinstance(self.checkpoint, GGUFCheckpoint)
+        return self.checkpoint
+
+    def _blocks(self, name: str) -> Blocks | None:
+        return self._file.blocks(name) if self._file.format_of(name).name in KINDS else None
+
+    def _linear(self, parts: Sequence[Blocks], bias: Tensor | None) -> Linear:
+        native = kernels()
+        return DecodedLinear(parts, bias) if native is None else PackedLinear(parts, bias, native)
+
+
+def packs(checkpoint: Checkpoint) -> bool:
+    """Whether a model has matrices in blocks."""
+    return isinstance(checkpoint, GGUFCheckpoint) and any(formats(checkpoint).values())
+
+
+def formats(checkpoint: GGUFCheckpoint) -> dict[str, bool]:
+    """The matrices of a model, and whether each is in blocks."""
+    sizes = checkpoint.shape.tensors()
+    return {name: checkpoint.format_of(name).name in KINDS for name, size in sizes.items() if len(size) == 2}
+
+
+def resolved(quantization: str, dtype: str, device: str, ranks: int, checkpoint: Checkpoint) -> str:
+    """What `auto` means here: packed where a CPU has kernels for the file's blocks and no precision was asked for."""
+    if quantization == PACKED and not packs(checkpoint):
+        raise BadRequest(
+            "quantization='packed' keeps the blocks of a quantised .gguf file, and this model has none; "
+            "use int8 or int4 to round it, or none."
+        )
+    if quantization == PACKED and (device != "cpu" or dtype not in WIDE):
+        raise BadRequest(
+            f"quantization='packed' is for the CPU, between numbers in fp32; here it is {device} and {dtype}. "
+            "Use device='cpu' and dtype='auto', or another quantization."
+        )
+    if quantization != AUTO:
+        return quantization
+    fast = device == "cpu" and dtype in FAST and ranks == 1 and packs(checkpoint) and kernels() is not None
+    return PACKED if fast else WHOLE
+
+
+def described(checkpoint: Checkpoint) -> str:
+    """What was chosen, in a line."""
+    assert isinstance(checkpoint, GGUFCheckpoint)
+    known = sorted({checkpoint.format_of(name).name for name, blocks in formats(checkpoint).items() if blocks})
+    native, size = kernels(), sum(map(checkpoint.packed_bytes, checkpoint.names()))
+    how = f"no kernels: {missing()}" if native is None else f"{native.level} kernels"
+    return f"weights packed as in the file ({', '.join(known)}), {size / 1e6:,.0f} MB, {how}"
+
+
+def _tiled(part: Blocks, native: Kernels) -> Tensor:
+    """A copy of the blocks in the order in which the kernels read them."""
+    kind, (rows, columns) = KINDS[part.format.name], part.shape
+    size, data = native.tiled_bytes(kind, rows, columns), part.data.contiguous()
+    assert size, f"{part.format.name} blocks do not fill {columns} columns"  # the file's directory was checked
+    tiles = torch.empty(size, dtype=torch.uint8)
+    native.tile(kind, ctypes.c_void_p(data.data_ptr()), rows, columns, ctypes.c_void_p(tiles.data_ptr()))
+    return tiles

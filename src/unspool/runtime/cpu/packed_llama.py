@@ -1,0 +1,183 @@
+"""The Llama family on packed weights: a forward is one call of the C kernels, from the embedding to the logits."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...core.errors import BadRequest, OutOfRoom
+from ...models.shape import Shape
+from ...models.weights import Checkpoint, GGUFCheckpoint
+from ..cache.gather_pool import GatherPool, UntouchedPool
+from ..network.attention import Planner
+from ..network.gated_mlp import GatedMLP
+from ..network.layer import Layer
+from ..network.linear import Linear, MakeLinear, dense
+from ..network.llama import Llama
+from ..network.network import Batch, NetworkOutputs, Row, Stages
+from .compiled import Kernels, LayerStruct, NetworkStruct, Plan, kernels
+from .packed import PackedLinear, PackedLoader, formats
+
+LANES = 16  # numbers that the kernels take at a time
+FIRST_PLACES = 2048  # whose rotary angles are worked out at once
+
+
+def load_packed(
+    checkpoint: Checkpoint, room: int | None, make: MakeLinear = dense, planner: type[Planner] = Planner
+) -> Llama:
+    """The model with its matrices in their blocks: on the kernels if they can run it, else PyTorch does the rest."""
+    assert isinstance(checkpoint, GGUFCheckpoint)
+    if unpacked(checkpoint.shape) is None and all(formats(checkpoint).values()):
+        return PackedLlama.load(checkpoint, room=room, loader=PackedLoader)
+    return Llama.load(checkpoint, room=room, linear=make, planner=planner, loader=PackedLoader)
+
+
+def unpacked(shape: Shape) -> str | None:
+    """Why the kernels cannot run a forward of this shape, None if they can."""
+    if kernels() is None:
+        return "there are no kernels on this machine"
+    if shape.mixture is not None:
+        return "its layers have experts, and the kernels know one perceptron a layer"
+    if shape.filling is not None:
+        return "it fills holes, and the kernels' texts are read from left to right"
+    if shape.head_dim % LANES:
+        return f"its heads have {shape.head_dim} numbers, and the kernels take {LANES} at a time"
+    return None
+
+
+class PackedLlama(Llama):
+    """The same function as `Llama` over the same matrices, in one call and up to rounding.
+
+    Every token is computed by itself, in one order, from its own numbers and the keys that it sees in the order of the
+    text. So its bits depend on its text alone: not on what was drafted or batched beside it, nor on threads.
+    """
+
+    _slots: GatherPool
+    _native: Kernels
+
+    def _pool(self, room: int) -> GatherPool:
+        shape, lacking, native = self.shape, unpacked(self.shape), kernels()
+        if lacking is not None or not all(map(_is_packed, self._stack)) or not isinstance(self.ends.head, PackedLinear):
+            why = lacking or "some of its matrices are not in blocks"
+            raise BadRequest(f"this {shape.family} model cannot run on the packed kernels: {why}. Use `Llama`.")
+        assert native is not None
+        self._native = native
+        return UntouchedPool(room, shape.layers, shape.kv_heads, shape.head_dim, torch.float32, torch.device("cpu"))
+
+    def stages(self, batch: Batch) -> Stages[NetworkOutputs]:
+        """The forward in one piece: it is one call, and short."""
+        yield from ()
+        return self.forward(batch)
+
+    @torch.no_grad()
+    def forward(self, batch: Batch) -> NetworkOutputs:
+        self._turn_up_to(self._check(batch))
+        shape, reads = self.shape, len(batch.read)
+        x = torch.empty(max(len(batch.tokens), reads), shape.dim)
+        x[: len(batch.tokens)] = self._embedded(batch.tokens, batch)
+        logits = torch.empty(reads, shape.vocab)
+        hidden = {index: torch.empty(reads, shape.dim) for index in batch.want}
+        plans = [_seen(batch.rows, window) for window in self._windows]
+        places, into = batch.places.int(), torch.tensor(batch.slots, dtype=torch.int32)
+        read = batch.read.int()
+        structs = (Plan * len(plans))(*(Plan(*(part.buffer_info()[0] for part in plan)) for plan in plans))
+        wanted = (ctypes.c_void_p * (shape.layers + 1))()
+        for index, state in hidden.items():
+            wanted[index % (shape.layers + 1)] = state.data_ptr()
+        if not self._native.forward(
+            ctypes.byref(self._struct),
+            *(len(batch.tokens), x.data_ptr(), places.data_ptr(), into.data_ptr(), structs),
+            max(near + own for _, _, nears, _, owns in plans for near, own in zip(nears, owns, strict=True)),
+            *(reads, read.data_ptr(), logits.data_ptr(), wanted, torch.get_num_threads()),
+        ):
+            raise OutOfRoom(f"no memory for a forward of {len(batch.tokens)} tokens")
+        return NetworkOutputs(logits, hidden)
+
+    @cached_property
+    def _windows(self) -> list[int | None]:
+        return list(dict.fromkeys(self.shape.windows))
+
+    @cached_property
+    def _layers(self) -> Any:
+        """The layers as the kernels see them; all tensors that they name are held by the network."""
+        found = (LayerStruct * self.layers)()
+        for index, (struct, layer) in enumerate(zip(found, self._stack, strict=True)):
+            mlp = layer.mlp
+            assert isinstance(mlp, GatedMLP)
+            for name in ("before_attention", "qk_norm", "after_attention", "before_mlp", "after_mlp"):
+                norm = getattr(layer, name)
+                setattr(struct, name, None if norm is None else norm.data_ptr())
+            for name, matrix in (("qkv", layer.qkv), ("out", layer.out), ("gate_up", mlp.gate_up), ("down", mlp.down)):
+                setattr(struct, name, ctypes.addressof(_packed(matrix).matrices))
+            struct.qkv_count, struct.gate_up_count = _packed(layer.qkv).count, _packed(mlp.gate_up).count
+            struct.keys, struct.values = self._slots.keys[index].data_ptr(), self._slots.values[index].data_ptr()
+            struct.plan = self._windows.index(layer.window)
+        return found
+
+    @cached_property
+    def _struct(self) -> NetworkStruct:
+        shape = self.shape
+        head = _packed(self.ends.head)
+        return NetworkStruct(
+            *(ctypes.addressof(self._layers), self.ends.norm.data_ptr(), ctypes.addressof(head.matrices)),
+            *(shape.layers, shape.dim, shape.heads, shape.kv_heads, shape.head_dim, shape.hidden, shape.rotary),
+            *(int(shape.activation != "silu"), self._slots.room + 1, shape.norm_eps, shape.query_scale),
+        )
+
+    @cached_property
+    def _turns(self) -> dict[float, tuple[Tensor, Tensor]]:
+        return {}
+
+    def _turn_up_to(self, furthest: int) -> None:
+        """Have cos and sin for all places up to this one."""
+        known = next((len(cosine) for cosine, _ in self._turns.values()), 0)
+        if furthest < known:
+            return
+        count = min(self.context, max(FIRST_PLACES, 2 * furthest))
+        for theta, rotary in self._rotaries.items():
+            self._turns[theta] = rotary.table(max(count, furthest + 1))
+        for struct, layer in zip(self._layers, self._stack, strict=True):
+            cosine, sine = self._turns[layer.theta]
+            struct.cosine, struct.sine = cosine.data_ptr(), sine.data_ptr()
+
+
+def _packed(matrix: Linear) -> PackedLinear:
+    assert isinstance(matrix, PackedLinear)
+    return matrix
+
+
+def _is_packed(layer: Layer) -> bool:
+    mlp = layer.mlp
+    matrices = (layer.qkv, layer.out, mlp.gate_up, mlp.down) if isinstance(mlp, GatedMLP) else (None,)
+    return all(isinstance(matrix, PackedLinear) for matrix in matrices)
+
+
+def _seen(rows: Sequence[Row], window: int | None) -> tuple[array[int], ...]:
+    """What each token sees in layers of a window, as `Plan` has it: slots, start, near, first, own."""
+    slots, start, near, first, own = (array("i") for _ in range(5))
+    for row in rows:
+        base, past = len(slots), len(row.slots) - row.count
+        slots.extend(row.slots)
+        shared, lines = len(row.slots), None
+        if row.hidden_from is not None:
+            hidden = row.hidden_from.any(0)
+            shared = int(hidden.int().argmax()) if bool(hidden.any()) else shared
+            lines = (~row.hidden_from[:, shared:]).tolist()
+        for number in range(row.count):
+            edge = -1 if window is None else row.places[past + number] - window
+            low = 0 if edge < 0 else bisect_right(row.places, edge, 0, min(shared, past + number))
+            start.append(base + low)
+            near.append((past + number + 1 if lines is None else shared) - low)
+            first.append(len(slots))
+            if lines is not None:
+                line = [shared + key for key, sees in enumerate(lines[number]) if sees]
+                slots.extend(row.slots[key] for key in line if row.places[key] > edge)
+            own.append(len(slots) - first[-1])
+    return slots, start, near, first, own

@@ -1,0 +1,259 @@
+/* Products of packed weights: 16 outputs of a matrix lie together, block by block, and are multiplied by whole numbers.
+ *
+ * A GGUF matrix [out, in] becomes tiles of 16 outputs × 32 inputs (256 for the K formats): the scales of all 16, then
+ * four inputs of each output at a time. No bit is lost or added. Inputs are rounded to int8, 32 with one scale; the
+ * products of a block are summed as whole numbers, and blocks in their order as floats. So what a row gives depends on
+ * that row alone, not on how many are computed beside it or by how many threads.
+ */
+enum { Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14 }; /* as GGUF numbers them */
+
+#define BLOCK 32
+
+INLINE int in_bytes(int kind) { return kind == Q5_0 || kind == Q5_1 || kind == Q8_0 || kind == Q5_K; }
+INLINE int is_super(int kind) { return kind >= Q4_K; }
+INLINE int has_least(int kind) { return kind == Q4_1 || kind == Q5_1 || kind == Q4_K || kind == Q5_K; }
+INLINE int offset_of(int kind) {
+    return kind == Q4_0 ? 8 : kind == Q5_0 ? 16 : kind == Q8_0 ? 128 : kind == Q6_K ? 32 : 0;
+}
+/* Bytes before the blocks of a tile of the K formats, and of each block of 32 inputs. */
+INLINE int head_bytes(int kind) { return kind == Q6_K ? 32 : is_super(kind) ? 64 : 0; }
+INLINE int scale_bytes(int kind) { return is_super(kind) || !has_least(kind) ? 32 : 64; }
+INLINE int block_bytes(int kind) { return scale_bytes(kind) + (in_bytes(kind) ? 512 : kind == Q6_K ? 384 : 256); }
+
+/* How many bytes a matrix takes in tiles; 0 if the kind is not known or the inputs do not fill its blocks. */
+long long tiled_bytes(int kind, long long out, long long in) {
+    int known = kind == Q4_0 || kind == Q4_1 || (kind >= Q5_0 && kind <= Q8_0) || (kind >= Q4_K && kind <= Q6_K);
+    if (!known || out < 1 || in < 1 || in % (is_super(kind) ? 256 : BLOCK)) return 0;
+    long long tile = is_super(kind) ? head_bytes(kind) + 8 * block_bytes(kind) : block_bytes(kind);
+    return (out + LANES - 1) / LANES * (in / (is_super(kind) ? 256 : BLOCK)) * tile;
+}
+
+/* One number of a block of 32, as the formats store it, without scale and offset. */
+INLINE int quant(int kind, const uint8_t *block, int part, int i) {
+    const uint8_t *q = block;
+    switch (kind) {
+    case Q4_0: case Q4_1: q += kind == Q4_0 ? 2 : 4; return i < 16 ? q[i] & 15 : q[i - 16] >> 4;
+    case Q5_0: case Q5_1: {
+        uint32_t fifth;
+        q += kind == Q5_0 ? 2 : 4;
+        memcpy(&fifth, q, 4);
+        return (i < 16 ? q[4 + i] & 15 : q[4 + i - 16] >> 4) | (int)((fifth >> i & 1) << 4);
+    }
+    case Q8_0: return q[2 + i] ^ 128;
+    case Q4_K: case Q5_K: {
+        const uint8_t *low = q + (kind == Q4_K ? 16 : 48) + part / 2 * 32;
+        int four = part % 2 ? low[i] >> 4 : low[i] & 15;
+        return kind == Q4_K ? four : four | (q[16 + i] >> part & 1) << 4;
+    }
+    default: { /* Q6_K: two halves of 128 numbers, each of four parts */
+        int half = part / 4, quarter = part % 4;
+        int low = q[half * 64 + quarter % 2 * 32 + i], high = q[128 + half * 32 + i];
+        return (quarter < 2 ? low & 15 : low >> 4) | (high >> 2 * quarter & 3) << 4;
+    }
+    }
+}
+
+/* Lay a matrix out in tiles. */
+void tile(int kind, const uint8_t *from, int out, int in, uint8_t *to) {
+    int super = is_super(kind), size = super ? 256 : BLOCK, parts = super ? 8 : 1, count = in / size;
+    int width = kind == Q4_0 ? 18 : kind == Q4_1 ? 20 : kind == Q5_0 ? 22 : kind == Q5_1 ? 24 : kind == Q8_0 ? 34
+              : kind == Q4_K ? 144 : kind == Q5_K ? 176 : 210;
+    static const uint8_t none[256] = {0};
+    for (int first = 0; first < out; first += LANES)
+        for (int b = 0; b < count; b++) {
+            const uint8_t *blocks[LANES];
+            for (int o = 0; o < LANES; o++) /* outputs that fill up the last tile have scales of zero */
+                blocks[o] = first + o < out ? from + ((long long)(first + o) * count + b) * width : none;
+            for (int o = 0; super && o < LANES; o++) {
+                memcpy(to + 2 * o, blocks[o] + (kind == Q6_K ? 208 : 0), 2);
+                if (kind != Q6_K) memcpy(to + 32 + 2 * o, blocks[o] + 2, 2);
+            }
+            to += head_bytes(kind);
+            for (int part = 0; part < parts; part++) {
+                for (int o = 0; o < LANES; o++) {
+                    const uint8_t *block = blocks[o], *s = block + 4;
+                    if (!super) {
+                        memcpy(to + 2 * o, block, 2);
+                        if (has_least(kind)) memcpy(to + 32 + 2 * o, block + 2, 2);
+                    } else if (kind == Q6_K) {
+                        to[o] = block[192 + 2 * part], to[LANES + o] = block[192 + 2 * part + 1];
+                    } else {
+                        to[o] = part < 4 ? s[part] & 63 : (s[part + 4] & 15) | (s[part - 4] >> 6) << 4;
+                        to[LANES + o] = part < 4 ? s[part + 4] & 63 : s[part + 4] >> 4 | (s[part] >> 6) << 4;
+                    }
+                }
+                to += scale_bytes(kind);
+                for (int o = 0; o < LANES; o++) {
+                    uint8_t *high = to + 256;
+                    for (int i = 0; i < BLOCK; i++) {
+                        int q = quant(kind, blocks[o], part, i), at = i / 4, j = 4 * o + i % 4;
+                        if (in_bytes(kind)) to[64 * at + j] = (uint8_t)q;
+                        else if (at < 4) to[64 * at + j] = q & 15;
+                        else to[64 * (at - 4) + j] |= (uint8_t)((q & 15) << 4);
+                        if (kind == Q6_K) {
+                            if (at < 2) high[64 * at + j] = 0;
+                            high[64 * (at % 2) + j] |= (uint8_t)(q >> 4 << 2 * (at / 2));
+                        }
+                    }
+                }
+                to += block_bytes(kind) - scale_bytes(kind);
+            }
+        }
+}
+
+/* Rows of inputs in whole numbers: x = scale·q, 32 with one scale; sums of q over halves of a block, and scale·sum. */
+typedef struct {
+    int8_t *q;
+    float *scale, *sum;
+    int32_t *halves;
+    int in;
+} Rounded;
+
+static void round_row(const float *x, int in, Rounded *to, int row) {
+    int blocks = in / BLOCK;
+    int8_t *q = to->q + (long long)row * in;
+    float *scale = to->scale + (long long)row * blocks, *sum = to->sum + (long long)row * blocks;
+    int32_t *halves = to->halves + 2ll * row * blocks;
+    F nothing = f_splat(0); /* or NaN, if a number is not finite */
+    for (int b = 0; b < blocks; b++, x += BLOCK, q += BLOCK) {
+        F first = f_load(x), second = f_load(x + LANES);
+        nothing = f_fma(f_add(first, second), f_splat(0), nothing);
+        float most = f_most(f_max(f_abs(first), f_abs(second)));
+        F inverse = f_splat(most > 0 ? 127 / most : 0);
+        scale[b] = most / 127;
+        halves[2 * b] = f_round(f_mul(first, inverse), q);
+        halves[2 * b + 1] = f_round(f_mul(second, inverse), q + LANES);
+        sum[b] = scale[b] * (float)(halves[2 * b] + halves[2 * b + 1]);
+    }
+    if (f_sum(nothing) != 0)
+        for (int b = 0; b < blocks; b++) scale[b] = sum[b] = NAN;
+}
+
+INLINE int32_t four(const int8_t *q) {
+    int32_t x;
+    memcpy(&x, q, 4);
+    return x;
+}
+
+/* One block of 16 outputs times n rows: scale d, least m; of Q6_K d and m are the scales of its halves. */
+INLINE void block_product(const int kind, const int n, const uint8_t *p, F d, F m, const Rounded *x, int row, int b, F *sums) {
+    const int wide = kind == Q8_0;
+#ifdef __AVX512F__
+    const int offset = offset_of(kind);
+#elif defined(__AVX2__)
+    const int offset = wide ? 0 : offset_of(kind); /* the sign is put back before the product */
+#else
+    const int offset = offset_of(kind);
+#endif
+    W w[8];
+    for (int g = 0; g < (in_bytes(kind) ? 8 : 4); g++) {
+        W c = w_load(p + 64 * g);
+        if (in_bytes(kind)) w[g] = c;
+        else w[g] = w_low(c), w[g + 4] = w_high(c);
+    }
+    if (kind == Q6_K) {
+        W bits[2] = {w_load(p + 256), w_load(p + 320)};
+        for (int g = 0; g < 8; g++) w[g] = w_pair(w[g], bits[g % 2], 2 * (g / 2));
+    }
+    int blocks = x->in / BLOCK;
+    for (int r = 0; r < n; r++) {
+        const int8_t *q = x->q + (long long)(row + r) * x->in + b * BLOCK;
+        long long at = (long long)(row + r) * blocks + b;
+        const int32_t *h = x->halves + 2 * at;
+        F by = f_splat(x->scale[at]);
+        if (kind == Q6_K) {
+            I first = i_splat(-offset * h[0]), second = i_splat(-offset * h[1]);
+            for (int g = 0; g < 4; g++) {
+                first = i_dot(first, w[g], four(q + 4 * g), 0);
+                second = i_dot(second, w[g + 4], four(q + 16 + 4 * g), 0);
+            }
+            F both = f_fma(d, f_of(first), f_mul(m, f_of(second)));
+            sums[r] = f_fma(both, by, sums[r]);
+            continue;
+        }
+        I a = i_splat(offset ? -offset * (h[0] + h[1]) : 0);
+        for (int g = 0; g < 8; g++) a = i_dot(a, w[g], four(q + 4 * g), wide);
+        sums[r] = f_fma(f_mul(d, by), f_of(a), sums[r]);
+        if (has_least(kind)) sums[r] = f_fma(m, f_splat(x->sum[at]), sums[r]);
+    }
+}
+
+INLINE void tile_product(const int kind, const int n, const uint8_t *p, const Rounded *x, int row, F *sums) {
+    for (int r = 0; r < n; r++) sums[r] = f_splat(0);
+    int blocks = x->in / BLOCK;
+    for (int b = 0; b < blocks;) {
+        F d, m = f_splat(0);
+        if (!is_super(kind)) {
+            d = f_halves(p);
+            if (has_least(kind)) m = f_halves(p + 32);
+            block_product(kind, n, p + scale_bytes(kind), d, m, x, row, b++, sums);
+            p += block_bytes(kind);
+            continue;
+        }
+        d = f_halves(p);
+        if (kind != Q6_K) m = f_mul(f_halves(p + 32), f_splat(-1));
+        p += head_bytes(kind);
+        for (int part = 0; part < 8; part++, p += block_bytes(kind)) {
+            F scale = f_mul(d, kind == Q6_K ? f_signed(p) : f_bytes(p));
+            F other = f_mul(kind == Q6_K ? d : m, kind == Q6_K ? f_signed(p + 16) : f_bytes(p + 16));
+            block_product(kind, n, p + 32, scale, other, x, row, b++, sums);
+        }
+    }
+}
+
+/* y[row, first…first+16) for rows row…row+n of x; `add` adds to what stands there. */
+INLINE void few_rows(const int kind, const int n, const uint8_t *p, const float *bias, int out, int first,
+                     const Rounded *x, int row, int rows, float *y, long long stride, int add) {
+    F sums[AT_ONCE];
+    tile_product(kind, n, p, x, row, sums);
+    for (int r = 0; r < n; r++) {
+        if (r >= rows) break;
+        float *to = y + (row + r) * stride + first;
+        if (bias) {
+            float some[LANES] = {0};
+            memcpy(some, bias + first, sizeof(float) * (size_t)(out - first < LANES ? out - first : LANES));
+            sums[r] = f_add(sums[r], f_load(some));
+        }
+        if (out - first >= LANES) f_store(to, add ? f_add(f_load(to), sums[r]) : sums[r]);
+        else {
+            float some[LANES];
+            f_store(some, sums[r]);
+            for (int o = 0; o < out - first; o++) to[o] = add ? to[o] + some[o] : some[o];
+        }
+    }
+}
+
+typedef struct {
+    int kind, out, in;
+    const uint8_t *tiles;
+    const float *bias;
+} Matrix;
+
+INLINE void tile_rows(const int kind, const Matrix *w, int number, const Rounded *x, int rows, float *y, long long stride, int add) {
+    long long size = is_super(kind) ? (head_bytes(kind) + 8 * block_bytes(kind)) * (w->in / 256ll) : block_bytes(kind) * (w->in / 32ll);
+    const uint8_t *p = w->tiles + number * size;
+    int first = number * LANES;
+    for (int row = 0; row < rows;) {
+        int left = rows - row;
+#define ROWS(n) few_rows(kind, n, p, w->bias, w->out, first, x, row, left, y, stride, add), row += n
+        if (left == 1) ROWS(1);
+        else if (left == 2 && AT_ONCE > 4) ROWS(2);
+        else if (left <= 4 || AT_ONCE == 4) ROWS(4);
+        else ROWS(AT_ONCE);
+#undef ROWS
+    }
+}
+
+/* The outputs of one tile for all rows. Buffers of x reach up to the next multiple of AT_ONCE rows. */
+static void product(const Matrix *w, int number, const Rounded *x, int rows, float *y, long long stride, int add) {
+    switch (w->kind) {
+    case Q4_0: tile_rows(Q4_0, w, number, x, rows, y, stride, add); break;
+    case Q4_1: tile_rows(Q4_1, w, number, x, rows, y, stride, add); break;
+    case Q5_0: tile_rows(Q5_0, w, number, x, rows, y, stride, add); break;
+    case Q5_1: tile_rows(Q5_1, w, number, x, rows, y, stride, add); break;
+    case Q8_0: tile_rows(Q8_0, w, number, x, rows, y, stride, add); break;
+    case Q4_K: tile_rows(Q4_K, w, number, x, rows, y, stride, add); break;
+    case Q5_K: tile_rows(Q5_K, w, number, x, rows, y, stride, add); break;
+    case Q6_K: tile_rows(Q6_K, w, number, x, rows, y, stride, add); break;
+    }
+}

@@ -1,0 +1,210 @@
+/* Sixteen lanes at a time: AVX-512 with VNNI, AVX2, or plain C, whichever the compiler was told this machine has.
+ *
+ * W holds 64 bytes, four unsigned weights for each of 16 lanes; I holds 16 whole numbers; F holds 16 floats.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LANES 16
+#define INLINE static inline __attribute__((always_inline))
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
+#include <immintrin.h>
+#define LEVEL "avx512"
+#define AT_ONCE 8 /* rows of inputs that share the unpacking of a block */
+typedef __m512i W;
+typedef __m512i I;
+typedef __m512 F;
+INLINE W w_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
+INLINE W w_low(W c) { return _mm512_and_si512(c, _mm512_set1_epi8(15)); }
+INLINE W w_high(W c) { return _mm512_and_si512(_mm512_srli_epi16(c, 4), _mm512_set1_epi8(15)); }
+INLINE W w_pair(W low, W bits, int shift) { /* low | ((bits >> shift) & 3) << 4 */
+    return _mm512_or_si512(low, _mm512_slli_epi16(_mm512_and_si512(_mm512_srli_epi16(bits, shift), _mm512_set1_epi8(3)), 4));
+}
+INLINE I i_splat(int32_t x) { return _mm512_set1_epi32(x); }
+INLINE I i_dot(I a, W w, int32_t x4, int wide) { (void)wide; return _mm512_dpbusd_epi32(a, w, _mm512_set1_epi32(x4)); }
+INLINE F f_of(I a) { return _mm512_cvtepi32_ps(a); }
+INLINE F f_splat(float x) { return _mm512_set1_ps(x); }
+INLINE F f_load(const float *p) { return _mm512_loadu_ps(p); }
+INLINE void f_store(float *p, F x) { _mm512_storeu_ps(p, x); }
+INLINE F f_add(F a, F b) { return _mm512_add_ps(a, b); }
+INLINE F f_mul(F a, F b) { return _mm512_mul_ps(a, b); }
+INLINE F f_max(F a, F b) { return _mm512_max_ps(a, b); }
+INLINE F f_min(F a, F b) { return _mm512_min_ps(a, b); }
+INLINE F f_div(F a, F b) { return _mm512_div_ps(a, b); }
+INLINE F f_abs(F a) { return _mm512_abs_ps(a); }
+INLINE F f_fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE float f_sum(F a) { return _mm512_reduce_add_ps(a); }
+INLINE float f_most(F a) { return _mm512_reduce_max_ps(a); }
+INLINE F f_halves(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+INLINE F f_bytes(const uint8_t *p) { return f_of(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+INLINE F f_signed(const uint8_t *p) { return f_of(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+INLINE int32_t f_round(F x, int8_t *to) { /* to int8, ties to even; their sum */
+    I q = _mm512_cvtps_epi32(x);
+    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(q));
+    return _mm512_reduce_add_epi32(q);
+}
+INLINE F f_floor(F x) { return _mm512_roundscale_ps(x, 1); }
+INLINE F f_scaled(F x, F n) { return _mm512_scalef_ps(x, n); }
+
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#include <immintrin.h>
+#define LEVEL "avx2"
+#define AT_ONCE 4
+typedef struct { __m256i a, b; } W;
+typedef W I;
+typedef struct { __m256 a, b; } F;
+INLINE W w_load(const uint8_t *p) {
+    return (W){_mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)(p + 32))};
+}
+INLINE W w_low(W c) {
+    __m256i m = _mm256_set1_epi8(15);
+    return (W){_mm256_and_si256(c.a, m), _mm256_and_si256(c.b, m)};
+}
+INLINE W w_high(W c) { return w_low((W){_mm256_srli_epi16(c.a, 4), _mm256_srli_epi16(c.b, 4)}); }
+INLINE __m256i w_pair_half(__m256i low, __m256i bits, int shift) {
+    __m256i two = _mm256_and_si256(_mm256_srli_epi16(bits, shift), _mm256_set1_epi8(3));
+    return _mm256_or_si256(low, _mm256_slli_epi16(two, 4));
+}
+INLINE W w_pair(W low, W bits, int shift) {
+    return (W){w_pair_half(low.a, bits.a, shift), w_pair_half(low.b, bits.b, shift)};
+}
+INLINE I i_splat(int32_t x) { return (I){_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+INLINE __m256i i_dot_half(__m256i a, __m256i w, __m256i x, int wide) {
+    if (wide) { /* 8-bit weights stand for w − 128; sums of two products of unsigned ones would not fit 16 bits */
+        w = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
+        x = _mm256_sign_epi8(x, w);
+        w = _mm256_abs_epi8(w);
+    }
+    return _mm256_add_epi32(a, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
+}
+INLINE I i_dot(I a, W w, int32_t x4, int wide) {
+    __m256i x = _mm256_set1_epi32(x4);
+    return (I){i_dot_half(a.a, w.a, x, wide), i_dot_half(a.b, w.b, x, wide)};
+}
+INLINE F f_of(I a) { return (F){_mm256_cvtepi32_ps(a.a), _mm256_cvtepi32_ps(a.b)}; }
+INLINE F f_splat(float x) { return (F){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+INLINE F f_load(const float *p) { return (F){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+INLINE void f_store(float *p, F x) { _mm256_storeu_ps(p, x.a); _mm256_storeu_ps(p + 8, x.b); }
+INLINE F f_add(F a, F b) { return (F){_mm256_add_ps(a.a, b.a), _mm256_add_ps(a.b, b.b)}; }
+INLINE F f_mul(F a, F b) { return (F){_mm256_mul_ps(a.a, b.a), _mm256_mul_ps(a.b, b.b)}; }
+INLINE F f_max(F a, F b) { return (F){_mm256_max_ps(a.a, b.a), _mm256_max_ps(a.b, b.b)}; }
+INLINE F f_min(F a, F b) { return (F){_mm256_min_ps(a.a, b.a), _mm256_min_ps(a.b, b.b)}; }
+INLINE F f_div(F a, F b) { return (F){_mm256_div_ps(a.a, b.a), _mm256_div_ps(a.b, b.b)}; }
+INLINE F f_abs(F a) {
+    __m256 s = _mm256_set1_ps(-0.0f);
+    return (F){_mm256_andnot_ps(s, a.a), _mm256_andnot_ps(s, a.b)};
+}
+INLINE F f_fma(F a, F b, F c) { return (F){_mm256_fmadd_ps(a.a, b.a, c.a), _mm256_fmadd_ps(a.b, b.b, c.b)}; }
+INLINE F f_halves(const uint8_t *p) {
+    return (F){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 16)))};
+}
+INLINE F f_bytes(const uint8_t *p) {
+    return f_of((I){_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)), _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8)))});
+}
+INLINE F f_signed(const uint8_t *p) {
+    return f_of((I){_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)), _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8)))});
+}
+INLINE float f_sum(F a) { /* in the order in which AVX-512 adds */
+    __m256 x = _mm256_add_ps(a.a, a.b);
+    __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+INLINE float f_most(F a) {
+    __m256 x = _mm256_max_ps(a.a, a.b);
+    __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
+}
+INLINE int32_t f_round(F x, int8_t *to) {
+    int32_t q[16], sum = 0;
+    _mm256_storeu_si256((__m256i *)q, _mm256_cvtps_epi32(x.a));
+    _mm256_storeu_si256((__m256i *)(q + 8), _mm256_cvtps_epi32(x.b));
+    for (int i = 0; i < 16; i++) to[i] = (int8_t)q[i], sum += q[i];
+    return sum;
+}
+INLINE F f_floor(F x) { return (F){_mm256_floor_ps(x.a), _mm256_floor_ps(x.b)}; }
+INLINE __m256 f_scaled_half(__m256 x, __m256 n) { /* x·2ⁿ for n in −126…126 */
+    return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)));
+}
+INLINE F f_scaled(F x, F n) { return (F){f_scaled_half(x.a, n.a), f_scaled_half(x.b, n.b)}; }
+
+#else
+#define LEVEL "portable"
+#define AT_ONCE 4
+typedef struct { uint8_t v[64]; } W;
+typedef struct { int32_t v[16]; } I;
+typedef struct { float v[16]; } F;
+#define EACH for (int i = 0; i < 16; i++)
+INLINE W w_load(const uint8_t *p) { W r; memcpy(r.v, p, 64); return r; }
+INLINE W w_low(W c) { for (int i = 0; i < 64; i++) c.v[i] &= 15; return c; }
+INLINE W w_high(W c) { for (int i = 0; i < 64; i++) c.v[i] >>= 4; return c; }
+INLINE W w_pair(W low, W bits, int shift) {
+    for (int i = 0; i < 64; i++) low.v[i] |= (uint8_t)(((bits.v[i] >> shift) & 3) << 4);
+    return low;
+}
+INLINE I i_splat(int32_t x) { I r; EACH r.v[i] = x; return r; }
+INLINE I i_dot(I a, W w, int32_t x4, int wide) {
+    int8_t x[4];
+    (void)wide;
+    memcpy(x, &x4, 4);
+    EACH a.v[i] += w.v[4 * i] * x[0] + w.v[4 * i + 1] * x[1] + w.v[4 * i + 2] * x[2] + w.v[4 * i + 3] * x[3];
+    return a;
+}
+INLINE F f_of(I a) { F r; EACH r.v[i] = (float)a.v[i]; return r; }
+INLINE F f_splat(float x) { F r; EACH r.v[i] = x; return r; }
+INLINE F f_load(const float *p) { F r; memcpy(r.v, p, 64); return r; }
+INLINE void f_store(float *p, F x) { memcpy(p, x.v, 64); }
+INLINE F f_add(F a, F b) { EACH a.v[i] += b.v[i]; return a; }
+INLINE F f_mul(F a, F b) { EACH a.v[i] *= b.v[i]; return a; }
+INLINE F f_max(F a, F b) { EACH a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i]; return a; }
+INLINE F f_min(F a, F b) { EACH a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i]; return a; }
+INLINE F f_div(F a, F b) { EACH a.v[i] /= b.v[i]; return a; }
+INLINE F f_abs(F a) { EACH a.v[i] = fabsf(a.v[i]); return a; }
+INLINE F f_fma(F a, F b, F c) { EACH a.v[i] = a.v[i] * b.v[i] + c.v[i]; return a; }
+INLINE float f_sum(F a) {
+    for (int half = 8; half; half /= 2)
+        for (int i = 0; i < half; i++) a.v[i] += a.v[i + half];
+    return a.v[0];
+}
+INLINE float f_most(F a) { float y = a.v[0]; EACH y = a.v[i] > y ? a.v[i] : y; return y; }
+INLINE float half(const uint8_t *p) { /* IEEE half precision, subnormal numbers too */
+    uint16_t h;
+    memcpy(&h, p, 2);
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13, bits;
+    float f;
+    if ((h & 0x7c00) == 0x7c00) bits = rest | 0x70000000 | 0x7f800000;
+    else bits = rest;
+    memcpy(&f, &bits, 4);
+    if ((h & 0x7c00) != 0x7c00) f *= 0x1p112f;
+    memcpy(&bits, &f, 4);
+    bits |= sign;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+INLINE F f_halves(const uint8_t *p) { F r; EACH r.v[i] = half(p + 2 * i); return r; }
+INLINE F f_bytes(const uint8_t *p) { F r; EACH r.v[i] = p[i]; return r; }
+INLINE F f_signed(const uint8_t *p) { F r; EACH r.v[i] = (int8_t)p[i]; return r; }
+INLINE int32_t f_round(F x, int8_t *to) {
+    int32_t sum = 0;
+    EACH { to[i] = (int8_t)lrintf(x.v[i]); sum += to[i]; }
+    return sum;
+}
+INLINE F f_floor(F x) { EACH x.v[i] = floorf(x.v[i]); return x; }
+INLINE F f_scaled(F x, F n) { EACH x.v[i] = ldexpf(x.v[i], (int)n.v[i]); return x; }
+#endif
+
+/* eˣ to a rounding or two, for any x: outside of ±87 it is that of ±87. What is not a number stays so. */
+INLINE F f_exp(F x) {
+    F y = f_min(f_splat(87), f_max(f_splat(-87), x)); /* of a number and NaN both take the second */
+    F n = f_floor(f_fma(y, f_splat(1.44269504f), f_splat(0.5f)));
+    F r = f_fma(n, f_splat(2.12194440e-4f), f_fma(n, f_splat(-0.693359375f), y)), p = f_splat(1.9875691500e-4f);
+    p = f_fma(p, r, f_splat(1.3981999507e-3f));
+    p = f_fma(p, r, f_splat(8.3334519073e-3f));
+    p = f_fma(p, r, f_splat(4.1665795894e-2f));
+    p = f_fma(p, r, f_splat(1.6666665459e-1f));
+    p = f_fma(p, r, f_splat(5.0000001201e-1f));
+    return f_scaled(f_fma(f_mul(p, r), r, f_add(r, f_splat(1))), n);
+}

@@ -1,0 +1,153 @@
+"""Packed weights: the kernels multiply the numbers of the file, rows do not feel each other, and kernels may lack."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from packing import PACKED, random_blocks
+
+from unspool.runtime.cpu import compiled as build
+from unspool.runtime.cpu.compiled import Kernels, NoKernels
+from unspool.runtime.cpu.packed import DecodedLinear, PackedLinear
+
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+LEVELS = {"native": None, "avx2": ("-march=x86-64-v3", "-O1"), "portable": ("-O1",)}
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def native(request: pytest.FixtureRequest) -> Kernels:
+    """The kernels as this machine compiles them, and those of machines that can do less."""
+    options = LEVELS[request.param]
+    if options is None:
+        found = build.kernels()
+    elif request.param == "avx2" and not (X86 and torch.backends.cpu.get_cpu_capability().startswith("AVX")):
+        pytest.skip("this machine has no AVX2")
+    else:
+        try:
+            found = Kernels(build.compiled(options))
+        except NoKernels as why:
+            pytest.skip(str(why))
+    if found is None:
+        pytest.skip(f"no kernels: {build.missing()}")
+    assert request.param in ("native", found.level)
+    return found
+
+
+def in_eight_bits(x: torch.Tensor) -> torch.Tensor:
+    """What the kernels make of their inputs: 32 numbers share a scale, and the largest of them is 127 of it."""
+    blocks = x.view(len(x), -1, 32)
+    most = blocks.abs().amax(2, keepdim=True)
+    inverse = torch.where(most > 0, 127 / most, 0.0)
+    return ((blocks * inverse).round().double() * (most / 127)).view(x.shape)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_a_product_is_that_of_the_decoded_matrix_and_inputs_in_eight_bits(native, name):
+    made = torch.Generator().manual_seed(3)
+    for rows, columns, count in ((40, 512, 9), (7, 256, 1), (16, 768, 4), (97, 256, 3), (33, 256, 2), (20, 512, 21)):
+        blocks = random_blocks(name, rows, columns, seed=rows)
+        x = torch.randn(count, columns, generator=made) * torch.rand(count, 1, generator=made) * 30
+        x[0, :32] = 0  # a block without a scale
+        bias = torch.randn(rows, generator=made)
+        want = in_eight_bits(x) @ blocks.whole().double().T + bias
+        off = (PackedLinear([blocks], bias, native)(x) - want).abs().max()
+        size = (x.abs().double() @ blocks.whole().double().abs().T).max()
+        assert off <= 1e-6 * size
+        # and the rounding explains how far it is from the product of the inputs themselves
+        steps = x.view(count, -1, 32).abs().amax(2) / 127
+        room = (steps.double() @ blocks.whole().double().abs().view(rows, -1, 32).sum(2).T) / 2 + 1e-6 * size
+        assert ((want - (x.double() @ blocks.whole().double().T + bias)).abs() <= room).all()
+
+
+@given(st.lists(st.sampled_from(PACKED), min_size=1, max_size=3), st.integers(1, 20), st.integers(1, 3), st.data())
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_a_row_gives_is_its_own_affair(native, names, count, threads, data):
+    parts = [random_blocks(name, data.draw(st.integers(1, 40)), 256, seed=7) for name in names]
+    linear, x = PackedLinear(parts, None, native), torch.randn(count, 256)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        together = linear(x)
+        torch.set_num_threads(1)
+        alone = torch.cat([linear(row[None]) for row in x])
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(together, alone)
+    assert torch.equal(together, torch.cat([PackedLinear([part], None, native)(x) for part in parts], 1))
+
+
+def test_what_is_not_a_number_is_told_on(native):
+    linear, x = PackedLinear([random_blocks("Q4_1", 20, 256)], None, native), torch.randn(3, 256)
+    for bad in (float("nan"), float("inf")):
+        spoilt = x.clone()
+        spoilt[1, 100] = bad
+        y = linear(spoilt)
+        assert not y[1].isfinite().any()
+        assert torch.equal(y[[0, 2]], linear(x)[[0, 2]])
+
+
+def test_several_threads_may_call_at_once_and_a_fork_has_threads_of_its_own(native):
+    linear, x = PackedLinear([random_blocks("Q4_0", 400, 256)], None, native), torch.randn(5, 256)
+    torch.set_num_threads(2)
+    want, wrong = linear(x), []
+    callers = [
+        threading.Thread(target=lambda: wrong.extend(i for i in range(30) if not torch.equal(linear(x), want)))
+        for _ in range(3)
+    ]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if torch.equal(linear(x), want) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_without_kernels_blocks_are_decoded():
+    blocks, bias, x = random_blocks("Q4_K", 20, 256), torch.randn(20), torch.randn(3, 256)
+    assert torch.equal(DecodedLinear([blocks], bias)(x), torch.nn.functional.linear(x, blocks.whole(), bias))
+
+
+def test_a_compiler_is_called_once_and_only_where_nobody_else_writes(tmp_path: Path, monkeypatch):
+    calls = tmp_path / "calls"
+    stub = tmp_path / "bin" / "cc"
+    stub.parent.mkdir()
+    stub.write_text(f'#!/bin/sh\necho x >> {calls}\nwhile [ "$1" != -o ]; do shift; done\necho code > "$2"\n')
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stub.parent}:/usr/bin:/bin")
+    folder = tmp_path / "kept"
+    assert build.compiled(("-x",), folder) == build.compiled(("-x",), folder)
+    assert build.compiled(("-y",), folder) != build.compiled(("-x",), folder)
+    assert calls.read_text().count("x") == 2
+    assert not list(folder.glob("*.part"))
+    folder.chmod(0o777)
+    with pytest.raises(NoKernels, match="others may write"):
+        build.compiled(("-x",), folder)
+
+
+def test_a_compiler_that_is_missing_or_fails_is_no_error_but_a_reason(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoKernels, match="no C compiler"):
+        build.compiled((), tmp_path / "kept")
+    stub = tmp_path / "cc"
+    stub.write_text("#!/bin/sh\necho it is broken >&2\nexit 1\n")
+    stub.chmod(0o755)
+    with pytest.raises(NoKernels, match="it is broken"):
+        build.compiled((), tmp_path / "kept")
+    assert not list((tmp_path / "kept").iterdir())
+    monkeypatch.setenv("UNSPOOL_HOME", str(tmp_path))
+    build._native.cache_clear()
+    try:
+        assert build.kernels() is None
+        assert "it is broken" in build.missing()
+    finally:
+        build._native.cache_clear()

@@ -1,0 +1,118 @@
+"""A forward on the packed kernels is that of the Llama network over the same matrices, and keeps every contract."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from contracts import exercise
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packing import CONTEXT, LAYERS, PACKED, VOCAB, write_packed
+
+from unspool.core.errors import BadModel, BadRequest
+from unspool.models.weights import GGUFCheckpoint
+from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.cpu.compiled import kernels
+from unspool.runtime.cpu.packed import DecodedLinear, PackedLinear, PackedLoader
+from unspool.runtime.cpu.packed_llama import PackedLlama, load_packed
+from unspool.runtime.network.llama import Llama
+from unspool.runtime.network.network import Batch, NetworkOutputs, Row
+
+FAMILIES = ("llama", "qwen2", "qwen3", "gemma3")
+
+needs_kernels = pytest.mark.skipif(kernels() is None, reason="no kernels on this machine")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    made = {}
+
+    def save(family, formats=PACKED, tied=True):
+        key = family, formats, tied
+        if key not in made:
+            made[key] = write_packed(tmp_path_factory.mktemp(family) / "packed.gguf", family, formats, tied)
+        return made[key]
+
+    return save
+
+
+def read(net: Llama, text: list[int], want: tuple[int, ...] = ()) -> NetworkOutputs:
+    count, slots = len(text), net.slots.take(len(text))
+    row = Row(0, count, slots, range(count))
+    out = net.forward(Batch(torch.tensor(text), torch.arange(count), slots, [row], torch.arange(count), want))
+    net.slots.drop(slots)
+    return out
+
+
+def text(seed: int, length: int) -> list[int]:
+    return torch.randint(0, VOCAB, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+@needs_kernels
+@pytest.mark.parametrize(("family", "tied"), [*((family, True) for family in FAMILIES), ("llama", False)])
+def test_the_same_function_as_the_llama_network_over_these_matrices(saved, family, tied):
+    checkpoint = saved(family, tied=tied)
+    packed, plain = load_packed(checkpoint, CONTEXT), Llama.load(checkpoint, room=CONTEXT, loader=PackedLoader)
+    assert type(packed) is PackedLlama
+    assert isinstance(plain.ends.head, PackedLinear)
+    whole = Llama.load(checkpoint, room=CONTEXT)
+    wants = (0, 1, LAYERS - 1, -1)
+    ours, theirs, exact = (read(net, text(1, 30), wants) for net in (packed, plain, whole))
+    for mine, other, right in (
+        (ours.logits, theirs.logits, exact.logits),
+        *((ours.hidden[i], theirs.hidden[i], exact.hidden[i]) for i in wants),
+    ):
+        # A number that falls on the border of two int8 values may go to either, and moves what follows by a step.
+        assert (mine - other).norm() <= 0.01 * right.norm()
+        assert (mine - right).norm() <= 0.03 * right.norm()
+
+
+@needs_kernels
+@pytest.mark.parametrize("family", FAMILIES)
+@given(data=st.data())
+@settings(max_examples=8, deadline=None)
+def test_sessions_keep_every_contract_to_the_last_bit(saved, family, data):
+    network = load_packed(saved(family), 400)
+    exercise(data, CachedModel(network, 0), lambda tokens: read(network, list(tokens)).logits[-1], longest=12)
+    assert network.slots.in_use == 0
+
+
+@needs_kernels
+def test_part_of_the_layers_is_a_model_with_the_same_weights(saved):
+    network = load_packed(saved("llama"), 64)
+    part = network.part([0, 2])
+    assert type(part) is PackedLlama
+    assert part.layers == 2
+    assert torch.equal(part.part([0, 1]).ends.norm, network.ends.norm)
+    assert read(part, text(2, 9)).logits.isfinite().all()
+    assert torch.equal(read(network.part([0, 1, 2]), text(2, 9)).logits, read(network, text(2, 9)).logits)
+
+
+def test_blocks_are_the_tensors_of_the_file(saved):
+    checkpoint = saved("llama")
+    for name in ("model.layers.1.self_attn.q_proj.weight", "model.layers.0.mlp.down_proj.weight"):
+        assert torch.equal(checkpoint.blocks(name).whole(), checkpoint.tensor(name))
+        checkpoint.release(name)
+        assert torch.equal(checkpoint.blocks(name).whole(), checkpoint.tensor(name))
+    table = checkpoint.blocks("model.embed_tokens.weight")
+    tokens = torch.tensor([3, 96, 3])
+    assert torch.equal(table.rows(tokens), checkpoint.tensor("model.embed_tokens.weight")[tokens])
+
+
+def test_without_kernels_the_numbers_are_those_of_whole_weights(saved, monkeypatch):
+    monkeypatch.setattr("unspool.runtime.cpu.packed.kernels", lambda: None)
+    monkeypatch.setattr("unspool.runtime.cpu.packed_llama.kernels", lambda: None)
+    network = load_packed(saved("llama"), 64)
+    assert type(network) is Llama
+    assert isinstance(network.ends.head, DecodedLinear)
+    want = read(Llama.load(saved("llama"), room=64), text(3, 12)).logits
+    assert torch.allclose(read(network, text(3, 12)).logits, want, atol=1e-4 * float(want.abs().max()))
+    with pytest.raises(BadRequest, match="no kernels on this machine"):
+        PackedLlama.load(saved("llama"), room=64, loader=PackedLoader)
+
+
+def test_a_file_that_was_cut_short_is_refused(saved, tmp_path):
+    whole = saved("llama").file.path.read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(whole[:-100])
+    with pytest.raises(BadModel, match="cut short"):
+        GGUFCheckpoint(tmp_path / "cut.gguf")
