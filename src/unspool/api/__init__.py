@@ -9,6 +9,6 @@ from ..core.lazy import lazily
 if TYPE_CHECKING:
     from . import comparison as comparison, drafting as drafting, loader as loader, memory_plan as memory_plan
     from . import origin as origin, picture as picture, profile as profile, self_draft as self_draft
-    from . import settings as settings, writer as writer
+    from . import settings as settings, trained_draft as trained_draft, writer as writer
 
 __getattr__, __dir__ = lazily(__name__)

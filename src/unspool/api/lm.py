@@ -26,6 +26,7 @@ from .writer import Event, Interrupted, Output, SearchResult, Writer, best
 
 if TYPE_CHECKING:
     from ..models.align import Alignment
+    from ..runtime.drafter.drafter_model import TrainedDrafter
 
 
 Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]] | Dialogue
@@ -84,7 +85,7 @@ class LM:
     `draft` is another model for methods that ask one; the draft's own draft is what cascades call the small model.
     Where tokens differ, drafts are made of those that both have, or by their strings if those are too few:
     `alignments` tells which, by the names of the models. `key` names model and machine for what is measured once and
-    kept.
+    kept. `drafter` is a trained drafter in place of a draft model: it reads this model's hidden states.
     """
 
     name: str
@@ -92,6 +93,7 @@ class LM:
     vocabulary: Vocabulary
     draft: LM | None = None
     key: str | None = None
+    drafter: TrainedDrafter | None = None
 
     alignments: dict[str, Alignment] = field(init=False, default_factory=dict)
     _drafts: dict[str, Causal] = field(init=False, default_factory=dict)
@@ -101,6 +103,8 @@ class LM:
         if self.draft is not None:
             self.alignments = api.drafting.alignments_of(self)
             self._drafts = api.drafting.drafts_of(self)
+        if self.drafter is not None:
+            self._drafts["draft"] = api.drafting.following(self.drafter)
 
     def generate(self, prompt: Prompt, settings: Settings = Settings(), method: str | Method = "plain") -> Output:  # noqa: B008
         """One text after a prompt, by the name of a method (`unspool methods`) with its options, or by a method."""
@@ -177,6 +181,8 @@ class LM:
 
     def price(self, name: str = TARGET) -> Cost:
         """What a forward of a model costs by the number of rows; measured when first asked for, which takes seconds."""
+        if name not in self._costs and name == "draft" and self.drafter is not None:
+            self._costs[name] = runtime.engine.price.measure(self.drafter.alone())
         if name not in self._costs:
             lm = {TARGET: self, "draft": self.draft, "small": self.draft.draft if self.draft else None}[name]
             assert lm is not None  # only models that are there are priced

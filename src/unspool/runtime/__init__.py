@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import cuda as cuda, diffusion as diffusion, engine as engine, hf as hf, network as network
-    from . import parallel as parallel
+    from . import cuda as cuda, diffusion as diffusion, drafter as drafter, engine as engine, hf as hf
+    from . import network as network, parallel as parallel
 
 __getattr__, __dir__ = lazily(__name__)
