@@ -17,6 +17,8 @@ from unspool.models.drafters.opening import is_drafter, open_drafter, open_nativ
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.cache.table_model import Table
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory):

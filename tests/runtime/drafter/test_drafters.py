@@ -27,14 +27,6 @@ from unspool.runtime.network.llama import Llama
 from unspool.runtime.network.network import Batch, Row
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def target(tmp_path_factory):
     return little_model(tmp_path_factory.mktemp("target"), LAYERS)

@@ -126,7 +126,10 @@ class Loading:
         for role, found in () if quiet else lm.alignments.items():
             note(f"{getattr(self, role)} drafts for {self.model}: {found}")
         if lm.drafter is not None and not quiet:
-            note(f"{self.draft} drafts for {self.model}: {lm.drafter.network.spec.title}")
+            with status(f"measuring {self.draft} on a short text …"):
+                lm, told = api.trained_draft.fitted(lm)
+            for line in told:
+                note(f"{self.draft} drafts for {self.model}: {line}")
         return lm
 
     def prepare(self, lm: LM, methods: tuple[str, ...]) -> None:

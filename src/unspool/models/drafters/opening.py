@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ...core.errors import BadModel
+from ..gguf import GGUF
 from ..shape import Shape
 from .description import DrafterFile
 from .dflash import read_dflash
@@ -24,12 +25,15 @@ SPECULATORS: Mapping[str, Reader] = {
     "dspark": read_dflash,
     "mtp": read_mtp,
 }
+_GGUF = ("eagle3", "dflash", "gemma4-assistant")
 _PARTS = ("attention_conv", "candidate_selector", "refiner_head", "embed_proj.weight_ih", "hidden_correction")
 
 
 def is_drafter(path: Path) -> bool:
     """Whether a path holds a trained drafter, and no model that could write by itself; unreadable ones are neither."""
     try:
+        if path.suffix == ".gguf":
+            return GGUF(path).metadata.get("general.architecture") in _GGUF
         stored = _stored(path)
         return stored is not None and _reader(stored, Named(stored)) is not None
     except BadModel:
@@ -39,6 +43,10 @@ def is_drafter(path: Path) -> bool:
 def open_drafter(path: Path, target: Shape) -> DrafterFile:
     """The drafter that a folder or a .safetensors file beside its config.json holds, for a target of this shape."""
     stored = _stored(path)
+    if stored is None and path.suffix == ".gguf":
+        raise BadModel(
+            f"{path}: drafters in GGUF files cannot be read yet. Give the folder of safetensors it was made of."
+        )
     if stored is None:
         raise BadModel(f"{path}: holds no drafter; expected a folder with config.json and *.safetensors.")
     named = Named(stored)

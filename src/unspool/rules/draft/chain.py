@@ -21,7 +21,7 @@ DRAFT = "draft"
     LAW,
     trials=lambda _: [Speculate(Chain(1), rejection, budget=1), Speculate(Chain(2), rejection, budget=2)],
     paper="2211.17192",
-    systems=("Speculative decoding (draft model)",),
+    systems=("Speculative decoding (draft model)", "DFlash, DSpark, P-EAGLE, MTP, MLP speculator (trained drafters)"),
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)

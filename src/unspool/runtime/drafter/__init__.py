@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import drafter_model as drafter_model
+    from . import drafter_check as drafter_check, drafter_model as drafter_model
 
 __getattr__, __dir__ = lazily(__name__)

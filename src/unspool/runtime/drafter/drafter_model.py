@@ -18,7 +18,6 @@ from ...core.errors import BadScores
 from ...core.law import NEVER, Law
 from ...core.tree import Tree
 from ...models.drafters.description import DrafterFile, Join
-from ..cache.logits_row import LogitsRow
 from ..engine.contracts import NotesStates, ScoreRequest, Session
 from ..network.llama import EmbeddingAndHead
 from .block_drafter import BlockDrafter
@@ -149,7 +148,7 @@ class TrainedDrafter:
                 "dtype fp32, or write without --draft."
             )
         for number, guess in enumerate(new):
-            guess.law = LogitsRow(scores, number)
+            guess.law = Law(scores[number])
 
     def _scores(self, ask: ScoreRequest, known: Mapping[int, Guess], rows: int) -> Scores:
         def law(node: int) -> Law:
