@@ -45,13 +45,17 @@ def asked_in_parts(data: st.DataObject, model: SupportsPartialScoring, asked: li
 def exercise(
     data: st.DataObject,
     model: Causal,
-    scratch: Callable[[tuple[int, ...]], torch.Tensor],
+    scratch: Callable[..., torch.Tensor],
     tolerance: float = 0.0,
     steps: int = 8,
     vocab: int | None = None,
     longest: int = 5,
+    below: bool = False,
 ) -> float:
-    """Drive a model through a drawn program and compare every law with `scratch`; the largest difference seen."""
+    """Drive a model through a drawn program and compare every law with `scratch`; the largest difference seen.
+
+    `scratch` is given a whole text, or with `below` the kept text and what was drafted below it.
+    """
     size = vocab or model.vocab
     tokens = st.integers(0, size - 1)
     live: list[Text] = []
@@ -61,10 +65,10 @@ def exercise(
         text = tuple(data.draw(st.lists(tokens, min_size=1, max_size=longest), label="open"))
         live.append(Text(model.open(text), [text]))
 
-    def compare(law: Law, text: tuple[int, ...]) -> None:
+    def compare(law: Law, text: tuple[int, ...], path: tuple[int, ...] = ()) -> None:
         nonlocal worst
-        want = scratch(text)
-        difference = float((law.scores - want).abs().max())
+        want = scratch(text, path) if below else scratch(text + path)
+        difference = float(torch.where(law.scores == want, 0.0, law.scores - want).abs().max())  # −∞ is no difference
         worst = max(worst, difference)
         assert difference <= tolerance, f"after {text}: off by {difference}"
 
@@ -87,7 +91,7 @@ def exercise(
             replies = model.score(asked)
             for text, tree, scores in zip(company, drawn, replies, strict=True):
                 for node in range(-len(text.leaves), len(tree)):
-                    compare(scores.law(node), text.whole(tree, node))
+                    compare(scores.law(node), text.leaves[tree.leaf(node)], tree.tokens(tree.path(node)))
                 if act == "keep":
                     count = data.draw(st.integers(1, 3))
                     nodes = [data.draw(st.integers(-len(text.leaves), len(tree) - 1)) for _ in range(count)]

@@ -51,7 +51,7 @@ def chatting_model(folder: Path) -> Path:
     return folder
 
 
-def little_model(folder: Path) -> Path:
+def little_model(folder: Path, layers: int = 2) -> Path:
     """Write it."""
     folder.mkdir(parents=True, exist_ok=True)
     letters = {"<s>": 0, "</s>": 1} | {c: i + 2 for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
@@ -61,11 +61,11 @@ def little_model(folder: Path) -> Path:
     tokenizer.add_special_tokens(["<s>", "</s>"])
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
-    config = {**CONFIG, "vocab_size": len(letters), "bos_token_id": 0, "eos_token_id": 1}
+    config = {**CONFIG, "num_hidden_layers": layers, "vocab_size": len(letters), "bos_token_id": 0, "eos_token_id": 1}
     (folder / "config.json").write_text(json.dumps(config))
     dice = torch.Generator().manual_seed(0)
     sizes = {"model.embed_tokens.weight": (len(letters), 32), "model.norm.weight": (32,)}
-    for layer in range(2):
+    for layer in range(layers):
         at = f"model.layers.{layer}"
         sizes |= {f"{at}.{name}_layernorm.weight": (32,) for name in ("input", "post_attention")}
         sizes |= {f"{at}.self_attn.{n}_proj.weight": (r, 32) for n, r in (("q", 32), ("k", 16), ("v", 16), ("o", 32))}

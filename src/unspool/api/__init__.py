@@ -16,6 +16,6 @@ if TYPE_CHECKING:
         memory_plan as memory_plan,
     )
     from . import origin as origin, picture as picture, profile as profile, self_draft as self_draft
-    from . import settings as settings, writer as writer
+    from . import settings as settings, trained_draft as trained_draft, writer as writer
 
 __getattr__, __dir__ = lazily(__name__)

@@ -13,6 +13,7 @@ from ..runtime.draft_bridge.string_level import StringLevelDraft
 from ..runtime.engine.contracts import Causal
 
 if TYPE_CHECKING:
+    from ..runtime.drafter.drafter_model import TrainedDrafter
     from .lm import LM
 
 
@@ -37,6 +38,11 @@ def drafts_of(target: LM) -> dict[str, Causal]:
             models["slem"] = quiet(RetokenisedDraft(lm.model, found))
             models["slrs"] = quiet(StringLevelDraft(lm.model, found))
     return models
+
+
+def following(drafter: TrainedDrafter) -> Causal:
+    """A trained drafter as the model that methods ask for."""
+    return quiet(drafter)
 
 
 def _drafts(target: LM) -> dict[str, LM]:

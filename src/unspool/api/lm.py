@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # typing has it from Python 3.11 on
 
     from ..models.align import Alignment
+    from ..runtime.drafter.drafter_model import TrainedDrafter
     from .settings import Given
 
 
@@ -49,7 +50,8 @@ class LM:
     `draft` is another model for methods that ask one; the draft's own draft is what cascades call the small model.
     Where tokens differ, drafts are made of those that both have, or by their strings if those are too few:
     `alignments` tells which, by the names of the models. `key` names model and machine for what is measured once and
-    kept. `note` says in a line what was chosen for this machine, where something was.
+    kept. `note` says in a line what was chosen for this machine, where something was. `drafter` is a trained drafter in
+    place of a draft model: it reads this model's hidden states.
     """
 
     name: str
@@ -58,6 +60,7 @@ class LM:
     draft: LM | None = None
     key: str | None = None
     note: str | None = None
+    drafter: TrainedDrafter | None = None
 
     alignments: dict[str, Alignment] = field(init=False, default_factory=dict)
     _drafts: dict[str, Causal] = field(init=False, default_factory=dict)
@@ -68,6 +71,8 @@ class LM:
         if self.draft is not None:
             self.alignments = api.drafting.alignments_of(self)
             self._drafts = api.drafting.drafts_of(self)
+        if self.drafter is not None:
+            self._drafts["draft"] = api.drafting.following(self.drafter)
 
     def generate(
         self,
@@ -237,6 +242,8 @@ class LM:
 
     def price(self, name: str = TARGET) -> Cost:
         """What a forward of a model costs by the number of rows; measured when first asked for, which takes seconds."""
+        if name not in self._costs and name == "draft" and self.drafter is not None:
+            self._costs[name] = runtime.engine.price.measure(self.drafter.alone())
         if name not in self._costs:
             lm = {TARGET: self, "draft": self.draft, "small": self.draft.draft if self.draft else None}[name]
             assert lm is not None  # only models that are there are priced

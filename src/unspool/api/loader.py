@@ -71,7 +71,8 @@ def load(
     number N computes N rows at a time elsewhere, 8 unless told.
     `ranks` is how many processes share the model: each has some of its heads, on the CPU or on a GPU of its own.
     `draft` is another model for methods that ask one, or its name; layers:N makes one of the model's own first N
-    layers, which share its weights (see `shortcut`).
+    layers, which share its weights (see `shortcut`). The folder of a trained drafter (EAGLE, DFlash, MTP, Medusa, …) is
+    read for this model, and mtp is the module inside its own checkpoint.
     `heads` is a file of heads that look ahead, for methods that ask for their guesses; smollm2 has its own.
     """
     rounding, room = WHOLE if quantization is None else quantization, kv_cache_tokens
@@ -79,7 +80,7 @@ def load(
         expect(whole(room, 1), "kv_cache_tokens", room, "a whole number of tokens from 1 on, or None")
     expect(whole(ranks, 1), "ranks", ranks, "a whole number of processes from 1 on")
     drafts = draft is None or isinstance(draft, (LM, str, Path))
-    expect(drafts, "draft", draft, "a loaded model, the name of one, layers:N, or None")
+    expect(drafts, "draft", draft, "a loaded model, the name of one, a drafter's folder, layers:N, mtp, or None")
     expect(heads is None or isinstance(heads, (str, Path)), "heads", heads, "the path of a file of heads, or None")
     if isinstance(name, torch.nn.Module):
         only = {"quantization": rounding in (AUTO, WHOLE), "batch_invariant": not batch_invariant, "ranks": ranks == 1}
@@ -94,6 +95,8 @@ def load(
     _attach_heads(lm, heads)
     if isinstance(draft, str) and api.self_draft.is_shortcut(draft):
         draft = api.self_draft.shortcut(lm, draft)
+    elif isinstance(draft, (str, Path)) and api.trained_draft.is_trained(draft):
+        return replace(lm, drafter=api.trained_draft.trained_for(lm.model, lm.name, draft))
     elif isinstance(draft, (str, Path)):
         draft = _alone(draft, dtype, rounding, device, runtime, room, longest)
     return lm if draft is None else replace(lm, draft=draft)

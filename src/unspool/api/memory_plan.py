@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
 
 from ..core.errors import BadRequest
+from ..models.drafters.description import DrafterFile
 from ..models.shape import Shape
 from ..models.share import Share
 from ..models.weights import Checkpoint, GGUFCheckpoint
@@ -121,6 +122,14 @@ def plan(
         f"{'' if quantization == WHOLE else f' with {quantization} weights'}, "
         f"{rows} x {context:,} tokens, trees of {tree}{'' if ranks == 1 else f', on each of {ranks} ranks'}",
     )
+
+
+def drafter_plan(file: DrafterFile, beside: MemoryPlan, target: Shape, dtype: torch.dtype) -> MemoryPlan:
+    """What a trained drafter needs beside its target: its tensors, its own keys, and the states that it reads."""
+    spec, numbers = file.spec, sum(tensor.numel() for tensor in file.tensors.values())
+    token = spec.shape.kv_bytes(dtype) + len(spec.states) * spec.wide * dtype.itemsize
+    kept = beside.kv // target.kv_bytes(dtype) * token
+    return replace(beside, weights=numbers * dtype.itemsize, kv=kept, activations=0, tables=0, note=spec.title)
 
 
 def weight_bytes(shape: Shape, dtype: torch.dtype, quantization: str = WHOLE) -> int:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import cpu as cpu, cuda as cuda, diffusion as diffusion, engine as engine, hf as hf, llamacpp as llamacpp
+    from . import cpu as cpu, cuda as cuda, diffusion as diffusion, drafter as drafter, engine as engine, hf as hf
+    from . import llamacpp as llamacpp
     from . import network as network, parallel as parallel
 
 __getattr__, __dir__ = lazily(__name__)

@@ -174,7 +174,7 @@ def _contents(loading: Loading, here: bool) -> dict[str, str]:
 
 def _files(model: str | None, here: bool) -> list[Path]:
     """The files or folders that a model is read from, as far as they can be told."""
-    if model is None or api.self_draft.is_shortcut(model):
+    if model is None or api.self_draft.is_shortcut(model) or model == api.trained_draft.NATIVE:
         return []
     if models.address.is_hub_id(model):
         return [models.address.path(model)] if here else []

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from ...api.lm import LM, Prompt
 
 
+def _is_part(draft: str) -> bool:
+    """Whether a draft model is made of MODEL or reads it, and is no model of its own."""
+    return api.self_draft.is_shortcut(draft) or api.trained_draft.is_trained(draft)
+
+
 def _profiled(ctx: click.Context, parameter: click.Parameter, file: str | None) -> str | None:
     """Make what a profile says the defaults of this command; what is given on the command line stands above them."""
     if file is not None:
@@ -44,7 +49,10 @@ class Loading:
         help="A catalogue name, .gguf file, folder, or Hub id.",
     )
     draft: str | None = option(
-        "--draft", metavar="MODEL", help="A second model, for methods that ask one; layers:N is MODEL's own first N."
+        "--draft",
+        metavar="MODEL",
+        help="A second model, or the folder of a trained drafter (EAGLE, DFlash, Medusa, …), for methods that ask one; "
+        "layers:N is MODEL's own first N, mtp the module in its checkpoint.",
     )
     small: str | None = option("--small", metavar="MODEL", help="A third one, which drafts for the second.")
     heads: str | None = option(
@@ -98,9 +106,9 @@ class Loading:
                 raise BadRequest(f"the method {spec!r} asks a {need} model; name one with --{need} MODEL.")
         if self.small is not None and self.draft is None:
             raise BadRequest(f"--small {self.small} drafts for the draft model; name that too, with --draft MODEL.")
-        if self.small is not None and self.draft is not None and api.self_draft.is_shortcut(self.draft):
+        if self.small is not None and self.draft is not None and _is_part(self.draft):
             raise BadRequest(
-                f"--small {self.small} drafts for a model of its own; {self.draft} is part of {self.model}."
+                f"--small {self.small} drafts for a model of its own; {self.draft} is part of {self.model} or reads it."
             )
 
     def load(self, quiet: bool = False, longest: int = 1) -> LM:
@@ -120,7 +128,7 @@ class Loading:
             )
             draft: LM | str | None = None
             for name in filter(None, (self.small, self.draft)):
-                draft = name if api.self_draft.is_shortcut(name) else with_same(name, draft=draft)
+                draft = name if _is_part(name) else with_same(name, draft=draft)
             lm = with_same(
                 self.model, batch_invariant=self.batch_invariant, ranks=self.ranks, draft=draft, heads=self.heads
             )
@@ -128,6 +136,11 @@ class Loading:
             note(f"{self.model}: {lm.note}")
         for role, found in () if quiet else lm.alignments.items():
             note(f"{getattr(self, role)} drafts for {self.model}: {found}")
+        if lm.drafter is not None and not quiet:
+            with status(f"measuring {self.draft} on a short text …"):
+                lm, told = api.trained_draft.fitted(lm)
+            for line in told:
+                note(f"{self.draft} drafts for {self.model}: {line}")
         return lm
 
     def prepare(self, lm: LM, methods: tuple[str, ...]) -> None:

@@ -60,6 +60,9 @@ def plan(
     if draft is not None and api.self_draft.is_shortcut(draft):
         some = whole.shape.part(api.self_draft.layers_of(draft, whole.shape.layers))
         plans.append(replace(planned(some, kind, context, rows, tree, place), weights=0))  # which it shares
+    elif draft is not None and api.trained_draft.is_trained(draft):
+        file = api.trained_draft.opened(model, draft, whole.shape)
+        plans.append(api.memory_plan.drafter_plan(file, plans[0], whole.shape, kind))
     elif draft is not None:  # it is on the first rank alone
         other = opened(_path(draft, pull))
         plans.append(planned(other, kind, context, rows, tree, place, kept(other)))

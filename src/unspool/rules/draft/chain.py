@@ -21,7 +21,11 @@ DRAFT = "draft"
     LAW,
     trials=lambda _: [Speculate(Chain(1), rejection, budget=1), Speculate(Chain(2), rejection, budget=2)],
     paper="2211.17192",
-    systems=("Speculative decoding (draft model)", "TLI (a draft model with another tokenizer)"),
+    systems=(
+        "Speculative decoding (draft model)",
+        "TLI (a draft model with another tokenizer)",
+        "DFlash, DSpark, P-EAGLE, MTP, MLP speculator (trained drafters)",
+    ),
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)

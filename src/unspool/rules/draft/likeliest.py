@@ -22,7 +22,7 @@ from .chain import DRAFT
     SEED,
     trials=lambda _: [Speculate(Likeliest(1, 2), budget=2), Speculate(Likeliest(2, 2), budget=3)],
     paper="2406.17276",
-    systems=("OPT-Tree", "EAGLE-2 (dynamic tree)"),
+    systems=("OPT-Tree", "EAGLE-2, EAGLE-3, EAGLE-3.1 (dynamic tree)", "DDTree, JetSpec (trees over block drafters)"),
     needs=(DRAFT,),
 )
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Likeliest(Memoryless):
     Level by level the `width` most probable nodes get their `width` most probable children; then one heap takes the
     budget's worth out of everything that was offered. OPT-Tree (2406.17276) is this with width = budget, and stops
     when a level adds at most `gain` expected tokens; EAGLE-2 (2406.16858) is this with width = its top k and gain = 0.
+    Over a block drafter, which tells all its levels in one forward, it is DDTree (2604.12989).
     A level pays if it adds more than its draft forward takes at the rate so far, so gain = draft time × tokens per
     time is the right one. Where warps leave one token (greedy decoding), the draft's own law says how sure it is.
 

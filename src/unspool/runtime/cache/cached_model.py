@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from torch import Tensor
+
 from ...core.asks import Scores
 from ...core.errors import BadRequest, OutOfRoom
 from .. import network as networks
@@ -87,6 +89,14 @@ class CachedModel:
         assert isinstance(session, CachedSession)
         slots = {slot for leaf in session.leaves for slot in leaf.slots}
         return len(slots.union(node.slot for leaf in session.leaves for node in leaf.drafts))
+
+    def states(self, session: Session | None, number: int, text: Sequence[int], first: int) -> Tensor | None:
+        """The noted hidden states of all tokens of a text from `first` on but the last, if this leaf has read them."""
+        leaves = session.leaves if isinstance(session, CachedSession) else []
+        leaf, end = leaves[number] if number < len(leaves) else None, len(text) - 1
+        if leaf is None or len(leaf.slots) < end or leaf.tokens != list(text):
+            return None
+        return self.slots.states(leaf.slots[first:end])
 
     def read(self, chunks: Sequence[tuple[Session, int]]) -> None:
         """Read so many of them now, from the first on, and answer nothing; nothing is changed if it cannot be done."""

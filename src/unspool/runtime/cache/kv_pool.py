@@ -17,10 +17,12 @@ class KVPool:
     """Storage for the keys and values of `room` tokens, with a count of users per slot.
 
     Layers are laid out on first write as [heads, room, width], so that a run of neighbouring slots is a view and costs
-    no copy. Memory that was never written is never touched.
+    no copy. Memory that was never written is never touched. Forwards may leave hidden states in the same slots, which
+    then go where keys go: those of the numbers in `noted`, which are those of `Batch.want`.
     """
 
     gathers = False  # whether scattered slots are read as fast as neighbours
+    noted: tuple[int, ...] = ()
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -28,6 +30,7 @@ class KVPool:
         self._free = room
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
+        self._states: dict[int, Tensor] = {}
 
     # ---- who uses what
 
@@ -112,6 +115,21 @@ class KVPool:
         at = slots if isinstance(slots, (slice, Tensor)) else self.where(slots, keys.device)
         return keys[:, at], values[:, at]
 
+    def keep_states(self, numbers: Sequence[int], like: Tensor) -> None:
+        """Have hidden states of these numbers noted from now on, as wide as `like` [n, width], where that is."""
+        self.noted = tuple(numbers)
+        self._states = {number: like.new_zeros(self.room + 1, like.shape[1]) for number in numbers}  # one for padding
+
+    def note(self, number: int, at: Where, states: Tensor) -> None:
+        """Store the hidden states [tokens, width] of one number in these slots."""
+        self._states[number][at] = states
+
+    def states(self, slots: Sequence[int]) -> Tensor:
+        """The noted hidden states of these slots side by side, [tokens, numbers · width], in the order of `noted`."""
+        some = next(iter(self._states.values()))
+        at = self.where(slots, some.device)
+        return torch.cat([self._states[number][at] for number in self.noted], -1)
+
     def where(self, slots: Sequence[int], device: torch.device) -> Where:
         """These slots as `write` and `read` take them fastest; a forward works it out once and not once per layer."""
         first = slots[0]
@@ -125,3 +143,5 @@ class KVPool:
         for stored in (self._keys, self._values):
             for tensor in stored.values():
                 tensor[:, list(new)] = tensor[:, list(old)]
+        for tensor in self._states.values():
+            tensor[list(new)] = tensor[list(old)]

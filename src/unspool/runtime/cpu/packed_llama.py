@@ -79,14 +79,16 @@ class PackedLlama(Llama):
     @torch.no_grad()
     def forward(self, batch: Batch) -> NetworkOutputs:
         self._turn_up_to(self._check(batch))
-        shape, reads = self.shape, len(batch.read)
+        shape, noted = self.shape, self._slots.noted
+        read = torch.arange(len(batch.tokens)) if noted else batch.read  # states of all tokens are noted
+        reads = len(read)
         x = torch.empty(max(len(batch.tokens), reads), shape.dim)
         x[: len(batch.tokens)] = self._embedded(batch.tokens, batch)
         logits = torch.empty(reads, shape.vocab)
-        hidden = {index: torch.empty(reads, shape.dim) for index in batch.want}
+        hidden = {index: torch.empty(reads, shape.dim) for index in {*batch.want, *noted}}
         plans = [_seen(batch.rows, window) for window in self._windows]
         places, into = batch.places.int(), torch.tensor(batch.slots, dtype=torch.int32)
-        read = batch.read.int()
+        read = read.int()
         structs = (Plan * len(plans))(*(Plan(*(part.buffer_info()[0] for part in plan)) for plan in plans))
         wanted = (ctypes.c_void_p * (shape.layers + 1))()
         for index, state in hidden.items():
@@ -98,6 +100,10 @@ class PackedLlama(Llama):
             *(reads, read.data_ptr(), logits.data_ptr(), wanted, torch.get_num_threads()),
         ):
             raise OutOfRoom(f"no memory for a forward of {len(batch.tokens)} tokens")
+        for number in noted:
+            self._slots.note(number, into.long(), hidden[number])
+        if noted:
+            logits, hidden = logits[batch.read], {index: hidden[index][batch.read] for index in batch.want}
         return NetworkOutputs(logits, hidden)
 
     @cached_property

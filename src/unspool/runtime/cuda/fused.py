@@ -21,6 +21,7 @@ from ...kernels.norm import add_rms, rms
 from ...kernels.rope import rope
 from ...kernels.tile import MOST_ROWS
 from ..cache.gather_pool import GatherPool
+from ..engine.contracts import LAST
 from ..network.gated_mlp import GatedMLP
 from ..network.layer import Layer
 from ..network.linear import DenseLinear, Linear
@@ -97,10 +98,15 @@ class Fused(Llama):
         if self.ends.scale is not None:
             x = x * self.ends.scale
         hidden: dict[int, Tensor] = {}
+        noted = self._slots.noted
         for index, layer in enumerate(self._stack):
             if index in want:
                 hidden[index] = x
+            if index in noted:
+                self._slots.note(index, rows.slots, x)
             x = self._layer(layer, index, x, rows)
+        if LAST in noted:
+            self._slots.note(LAST, rows.slots, self.normed(x))
         return x, hidden
 
     @torch.no_grad()

@@ -13,6 +13,7 @@ from ...core.law import NEVER, Law, chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ..engine.contracts import (
     Causal,
+    FollowsTarget,
     Infill,
     LookRequest,
     ScoreRequest,
@@ -98,6 +99,14 @@ class BestEffortDraft:
         return Scores([self._nothing] * len(ask.tree), [self._nothing] * len(_quiet(ask).leaves))
 
 
+class BestEffortFollower(BestEffortDraft):
+    """A quiet model that reads the target's hidden states, as its inner model does."""
+
+    def follow(self, session: Session, target: Session) -> None:
+        assert isinstance(session, BestEffortSession)
+        session.target = target
+
+
 class BestEffortInfill(BestEffortDraft):
     """A quiet model that also fills holes, as its inner model does."""
 
@@ -125,7 +134,9 @@ class BestEffortInfill(BestEffortDraft):
 
 
 def quiet(model: Causal) -> BestEffortDraft:
-    """A model that never stands in the way, and fills holes if the inner one does."""
+    """A model that never stands in the way, and fills holes or follows the target if the inner one does."""
+    if isinstance(model, FollowsTarget):
+        return BestEffortFollower(model)
     return BestEffortInfill(model) if isinstance(model, Infill) else BestEffortDraft(model)
 
 
@@ -136,6 +147,7 @@ class BestEffortSession:
         self._model, self._prompt, self.leaves = model, prompt, leaves
         self._inner: Session | None = None
         self.silent = False
+        self.target: Session | None = None  # where the inner model follows it
 
     def opened(self) -> Session:
         """The inner session, at these texts."""
@@ -145,6 +157,9 @@ class BestEffortSession:
             if forked:
                 tree, ends = self._below_prompt()
                 self._inner.keep(tree, ends, [None] * len(ends))
+            if self.target is not None:
+                assert isinstance(self._model, FollowsTarget)
+                self._model.follow(self._inner, self.target)
         return self._inner
 
     def _below_prompt(self) -> tuple[Tree, list[int]]:

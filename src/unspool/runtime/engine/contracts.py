@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from torch import Tensor
+
 from ...core.asks import Check, Checked, Draw, Drew, Look, Scores, Write, Written
 from ...core.canvas import Field
 from ...core.errors import BadRequest, UnspoolError
@@ -173,6 +175,25 @@ class HasHeads(Protocol):
     @property
     def heads(self) -> object | None:
         """They, or None."""
+
+
+class NotesStates(Protocol):
+    """A model that keeps hidden states of the tokens it has read, for a drafter that reads them."""
+
+    def states(self, session: Session | None, number: int, text: Sequence[int], first: int) -> Tensor | None:
+        """Those of all tokens of `text` from `first` on but the last, [tokens, width].
+
+        None if there is no session, or its leaf `number` is another text, or not read so far.
+        """
+        ...
+
+
+@runtime_checkable
+class FollowsTarget(Causal, Protocol):
+    """A draft model that reads the target's hidden states: its sessions go beside the target's."""
+
+    def follow(self, session: Session, target: Session) -> None:
+        """Take note of the target's session of the same request, which keeps the same texts."""
 
 
 class SupportsDeviceDecoding(Protocol):

@@ -18,6 +18,7 @@ from ...core.tree import NOTHING
 from .contracts import (
     Causal,
     CountsSlots,
+    FollowsTarget,
     Infill,
     LookRequest,
     Model,
@@ -81,6 +82,7 @@ class ModelRunner:
         self.models = dict(models)
         self.causal = {name: model for name, model in models.items() if isinstance(model, Causal)}
         self.prefilling = {name: model for name, model in models.items() if isinstance(model, SupportsChunkedPrefill)}
+        self.following = {name: model for name, model in models.items() if isinstance(model, FollowsTarget)}
         self._counting = {name: model for name, model in models.items() if isinstance(model, CountsSlots)}
         self._devices = {name: device for name, model in models.items() if (device := device_of(model)) is not None}
         # What a device computes is never large enough to be worth a second round trip.
@@ -106,6 +108,8 @@ class ModelRunner:
         """A session of every model for a request."""
         for name, model in self.causal.items():
             job.sessions[name] = model.open(job.text)
+        for name, model in self.following.items():
+            model.follow(job.sessions[name], job.sessions[TARGET])
         if TARGET in self.prefilling:
             job.trace.cached = len(job.text) - self.prefilling[TARGET].owed(job.sessions[TARGET])
 

@@ -14,6 +14,7 @@ from ...models.rope_scaling import rope_frequencies
 from ...models.shape import Shape
 from ...models.weights import Checkpoint
 from ..cache.kv_pool import KVPool, Where
+from ..engine.contracts import LAST
 from .attention import Planner, QuerySpan, Rotary, attend, turn
 from .layer import Layer, Loader
 from .linear import EmbeddingAndHead, MakeLinear, dense, rms
@@ -129,7 +130,10 @@ class Llama:
         x = self._embedded(batch.tokens.to(device), batch)
         work = self._work(batch, furthest)
         hidden: dict[int, Tensor] = {}
+        noted = self._slots.noted
         for index, layer in enumerate(self._stack):
+            if index in noted:
+                self._slots.note(index, work.into, x)
             if index == 1 and batch.renewals:
                 stay = staying(batch.renewals, *self._values(layer, index, x, work.into))
                 x, batch = x[stay], narrowed(batch, stay)
@@ -137,11 +141,14 @@ class Llama:
             if index in batch.want:
                 hidden[index] = x[work.read]
             seen = self._attention(layer, index, x, work.turns[layer.theta], work.into, work.plans[layer.window])
-            if index == self.layers - 1:
+            if index == self.layers - 1 and LAST not in noted:
                 x, seen = x[work.read], seen[work.read]  # nothing more is asked of the other tokens
             x = self._finish(layer, x, seen)
             yield
         x = rms(x, self.ends.norm, self.shape.norm_eps)
+        if LAST in noted:
+            self._slots.note(LAST, work.into, x)
+            x = x[work.read]
         if -1 in batch.want:
             hidden[-1] = x
         read = list[Tensor]()
@@ -187,10 +194,15 @@ class Llama:
         self, layer: Layer, index: int, x: Tensor, turns: tuple[Tensor, Tensor], into: Where, plan: list[QuerySpan]
     ) -> Tensor:
         """Store the keys and values of all tokens, and return what each gathers [n, heads * head_dim]."""
+        return self._gathered(layer, index, rms(x, layer.before_attention, self.shape.norm_eps), turns, into, plan)
+
+    def _gathered(
+        self, layer: Layer, index: int, x: Tensor, turns: tuple[Tensor, Tensor], into: Where, plan: list[QuerySpan]
+    ) -> Tensor:
+        """The same for tokens that have been normed [n, width of the layer's queries]."""
         shape = self.shape
         heads, turned = shape.heads, shape.heads + shape.kv_heads
-        qkv = layer.qkv(rms(x, layer.before_attention, shape.norm_eps))
-        qkv = qkv.reshape(x.shape[0], turned + shape.kv_heads, shape.head_dim)
+        qkv = layer.qkv(x).reshape(x.shape[0], turned + shape.kv_heads, shape.head_dim)
         qk = qkv[:, :turned]
         if layer.qk_norm is not None:
             qk = rms(qk, layer.qk_norm, shape.norm_eps)

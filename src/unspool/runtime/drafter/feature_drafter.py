@@ -1,0 +1,125 @@
+"""Drafters in feature space: EAGLE-1, 2, 3 and 3.1, MTP modules, and P-EAGLE, which guesses a whole block at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import Tensor
+
+from ...models.drafters.description import DrafterFile
+from ..network.linear import EmbeddingAndHead
+from ..network.network import Row
+from .drafter_network import DrafterLayers, DrafterNetwork
+from .guess import Guess, Step, Unread, by_text, line_of
+
+CHUNK = 1024  # tokens of a long prompt that are read at a time
+
+
+class FeatureDrafter(DrafterNetwork):
+    """A few layers over pairs (state of token i, embedding of token i + 1): the first guess after the last pair.
+
+    Below it, a drafted token is paired with what came out above it (an autoregression in feature space), or with a
+    learned mask where the drafter guesses a block: then all places are told in the forward that reads the text.
+    """
+
+    def __init__(self, file: DrafterFile, ends: EmbeddingAndHead, room: int) -> None:
+        super().__init__(file, ends, room)
+        self.layers = DrafterLayers(self, self.slots)
+
+    def slots_of(self, count: int) -> int:
+        return 0 if self.spec.block else count
+
+    @torch.no_grad()
+    def read(self, texts: Sequence[Unread]) -> list[Guess]:
+        for text, states in texts:
+            self._read_ahead(text.tokens, text.slots, states)
+        masks = max(0, self.spec.block - 1)
+        spare = self.slots.take(masks * len(texts)) if masks else []
+        try:
+            return self._read(texts, masks, spare)
+        finally:
+            self.slots.drop(spare)
+
+    def _read_ahead(self, tokens: list[int], slots: list[int], states: Tensor) -> None:
+        """Read all but the last chunk of a long text, alone and without an answer."""
+        start = len(slots) - len(states)
+        for first in range(0, (len(states) - 1) // CHUNK * CHUNK, CHUNK):
+            end = start + first + CHUNK
+            row = Row(0, CHUNK, slots[:end], range(end))
+            self._forward(tokens[end - CHUNK + 1 : end + 1], self.fused(states[first : first + CHUNK]), [row])
+
+    def _read(self, texts: Sequence[Unread], masks: int, spare: list[int]) -> list[Guess]:
+        tokens, states, rows, last = list[int](), list[Tensor](), list[Row](), list[int]()
+        for number, (text, given) in enumerate(texts):
+            count = (len(given) - 1) % CHUNK + 1
+            own = spare[number * masks : (number + 1) * masks]
+            rows.append(Row(len(tokens), count + masks, [*text.slots, *own], range(len(text.slots) + masks)))
+            last.append(len(tokens) + count - 1)
+            tokens += text.tokens[len(text.tokens) - count :]
+            states.append(given[len(given) - count :])
+            if masks:
+                assert self.spec.mask is not None
+                tokens += [self.spec.mask] * masks
+                states.append(self.tensors["mask_state"].expand(masks, -1))
+        y = self._forward(tokens, self.fused(torch.cat(states)), rows)
+        out, kept = self._outputs(y)
+        return [
+            Guess(text.tokens[-1], 0, out[row : row + 1 + masks], None if masks else kept[row])
+            for (text, _), row in zip(texts, last, strict=True)
+        ]
+
+    @torch.no_grad()
+    def grow(self, steps: Sequence[Step], slots: Sequence[int]) -> list[Guess]:
+        if self.spec.block:
+            return [Guess(s.token, s.under.depth + 1, s.under.ahead[1:], above=s.under) for s in steps]
+        guesses = [Guess(s.token, s.under.depth + 1, s.under.ahead[:0], above=s.under) for s in steps]
+        order, rows, taken = list[int](), list[Row](), iter(slots)
+        for group in by_text(steps):
+            text = steps[group[0]].text
+            for number in group:
+                guesses[number].order = len(text.drafts)
+                text.drafts.append(next(taken))
+                text.depths.append(guesses[number].depth)
+            past = len(text.slots)
+            hidden = torch.ones(len(group), past + len(text.drafts), dtype=torch.bool)
+            hidden[:, :past] = False
+            for n, number in enumerate(group):
+                hidden[n, [past + i for i in line_of(guesses[number])]] = False
+            places = [*range(past), *(past - 1 + depth for depth in text.depths)]
+            rows.append(Row(len(order), len(group), [*text.slots, *text.drafts], places, hidden))
+            order += group
+        states = torch.stack([_state_of(steps[number].under) for number in order])
+        y = self._forward([steps[number].token for number in order], states, rows)
+        out, kept = self._outputs(y)
+        for row, number in enumerate(order):
+            guesses[number].ahead, guesses[number].state = out[row : row + 1], kept[row]
+        return guesses
+
+    def _outputs(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """What the head reads of what leaves the last layer, and what the next token is paired with."""
+        out = self.normed("norm", y)
+        return out, out if self.spec.recycles_normed else y
+
+    def _forward(self, tokens: Sequence[int], states: Tensor, rows: Sequence[Row]) -> Tensor:
+        """What leaves the last layer for these tokens, each with its state of the drafter's own width."""
+        spec, words = self.spec, self.embedded(tokens)
+        places = [place for row in rows for place in row.places[-row.count :]]
+        into = self.slots.where([slot for row in rows for slot in row.slots[-row.count :]], words.device)
+        plans = {window: self.layers.planner.plan(rows, window) for window in set(spec.shape.windows)}
+        state = self.normed("state_norm", states)
+        attends = spec.join == "attend"
+        pair = [self.normed("layers.0.input_layernorm" if attends else "embed_norm", words), state]
+        both = torch.cat(pair if spec.embedding_first else pair[::-1], -1)
+        through = partial(self.layers.through, places=places, into=into, plan=lambda i: plans[spec.shape.windows[i]])
+        if attends:
+            return through(state if spec.residual_normed else states, first=both)
+        x = F.linear(both, self.tensors["join.weight"], self.tensors.get("join.bias"))
+        return through(x, entry_norm=spec.entry_norm)
+
+
+def _state_of(guess: Guess) -> Tensor:
+    assert guess.state is not None, "only a drafter that guesses a whole block has none"
+    return guess.state

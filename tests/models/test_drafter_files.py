@@ -1,0 +1,183 @@
+"""Files of trained drafters: every dialect is read as it is meant, and one of another target is refused by name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.support.drafterfiles import DIM, KINDS, LAYERS, VOCAB, dflash, eagle1, eagle3, medusa, mtp_tensors
+from tests.support.littlemodel import little_model
+from unspool import Settings, load
+from unspool.api.trained_draft import trained_for
+from unspool.core.errors import BadModel, BadRequest, BadScores
+from unspool.models.drafters.opening import is_drafter, open_drafter, open_native
+from unspool.models.weights import open_checkpoint
+from unspool.runtime.cache.table_model import Table
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    return little_model(tmp_path_factory.mktemp("target"), LAYERS)
+
+
+@pytest.fixture(scope="module")
+def shape(target):
+    return open_checkpoint(target).shape
+
+
+def changed(folder, tensors=None, without=(), **settings):
+    """The same folder with other settings and tensors."""
+    file, config = folder / "model.safetensors", json.loads((folder / "config.json").read_text())
+    held = {name: t for name, t in load_file(file).items() if name not in without}
+    save_file({**held, **(tensors or {})}, file)
+    (folder / "config.json").write_text(json.dumps({**config, **settings}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "states"),
+    [
+        ("eagle-1", "EAGLE-1/2", (LAYERS,)),
+        ("eagle-3", "EAGLE-3", (2, 3, 3)),  # where a file does not say: 2, L/2, L − 3
+        ("eagle-3, specforge", "EAGLE-3", (1, 3, 6)),  # outputs of layers 0, 2, 5
+        ("eagle-3.1", "EAGLE-3.1", (2, 3, 3)),
+        ("p-eagle", "P-EAGLE", (2, 3, 3)),
+        ("dflash", "DFlash", (2, 5)),  # outputs of layers 1 and 4
+        ("jetspec", "JetSpec", (2, 5)),
+        ("dspark", "DSpark", (2, 5)),
+        ("medusa", "Medusa", (LAYERS,)),
+        ("mlp speculator", "MLP speculator", (LAYERS,)),
+    ],
+)
+def test_kinds_are_told_apart(kind, name, states, shape, tmp_path):
+    folder = KINDS[kind](tmp_path)
+    spec = open_drafter(folder, shape).spec
+    assert (spec.kind, spec.states) == (name, states)
+    assert is_drafter(folder)
+
+
+def test_a_model_is_no_drafter(target, tmp_path):
+    assert not is_drafter(target)
+    assert not is_drafter(tmp_path)
+
+
+def test_speculators_count_hidden_states(shape, tmp_path):
+    folder = eagle3(tmp_path, "speculators", eagle_aux_hidden_state_layer_ids=[0, 2, 5])
+    assert open_drafter(folder, shape).spec.states == (0, 2, 5)
+
+
+def test_whether_the_anchor_guesses(shape, tmp_path):
+    assert open_drafter(dflash(tmp_path / "a"), shape).spec.depth == 3  # a block of 4, of which the first is known
+    assert open_drafter(dflash(tmp_path / "b", "vanilla"), shape).spec.depth == 4
+    assert open_drafter(dflash(tmp_path / "c", "vanilla", sample_from_anchor=False), shape).spec.depth == 3
+
+
+def test_a_table_of_tokens_where_offsets_are_usual(shape, tmp_path):
+    """t2d tells which it is: GGUF's absolute ids have come to safetensors too."""
+    folder = eagle3(tmp_path)
+    ids = open_drafter(folder, shape).tensors["ids"]
+    told = load_file(folder / "model.safetensors")
+    assert torch.equal(ids, told["d2t"] + torch.arange(len(ids)))
+    assert bool(told["t2d"][ids].all())
+    changed(folder, {"d2t": ids})
+    assert torch.equal(open_drafter(folder, shape).tensors["ids"], ids)
+
+
+@pytest.mark.parametrize("layout", ["deepseek", "qwen", "mimo"])
+def test_a_module_inside_the_checkpoint(layout, target, tmp_path):
+    folder = little_model(tmp_path, LAYERS)
+    changed(folder, mtp_tensors(layout))
+    lm = load(folder, draft="mtp")
+    spec = lm.drafter.network.spec
+    assert (spec.kind, spec.states, spec.recycles_normed) == ("MTP", (LAYERS,), True)
+    assert spec.embedding_first == (layout != "mimo")
+    norm = lm.drafter.network.tensors["norm.weight"]
+    assert 0.5 < float(norm.mean()) < 1.5  # Qwen's are stored less one
+    told = Settings(max_tokens=12, temperature=0)
+    assert lm.generate("a text", told, "likeliest").tokens == lm.generate("a text", told).tokens
+
+
+def test_a_model_without_a_module(target):
+    with pytest.raises(BadModel, match="no module that predicts several tokens"):
+        load(target, draft="mtp")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda f: changed(f, vocab_size=1000), "vocabulary of 1000 tokens, and the target has 258"),
+        (
+            lambda f: changed(f, {"fc.weight": torch.zeros(DIM, 3 * 48)}),
+            r"fuse.weight \(32, 144\) \(expected \(32, 96\)\)",
+        ),
+        (lambda f: changed(f, without=["fc.weight", "norm.weight"]), "misses 2 of .*: fuse.weight, norm.weight"),
+        (lambda f: changed(f, without=["lm_head.weight"]), "has no head"),
+        (lambda f: changed(f, {"d2t": torch.full((60,), 10**6)}), "belongs to another vocabulary"),
+        (lambda f: changed(f, {"t2d": torch.ones(9, dtype=torch.bool)}), "t2d has 9 rows"),
+        (
+            lambda f: changed(f, eagle_aux_hidden_state_layer_ids=[1, 2, 40]),
+            "hidden states 1, 2, 40, and the target has",
+        ),
+        (lambda f: changed(f, eagle_aux_hidden_state_layer_ids="all"), "expected a list of layer numbers"),
+        (lambda f: changed(f, target_hidden_size=64), "64 wide, and the target's are 32"),
+        (lambda f: changed(f, num_hidden_layers=10**6), "num_hidden_layers"),
+        (lambda f: changed(f, speculators_model_type="oracle"), "'oracle', which cannot be read"),
+        (lambda f: changed(f, {"layers.0.attention_conv.weight": torch.zeros(2)}), "cannot be read yet"),
+    ],
+)
+def test_wrong_pairs_are_refused_by_name(damage, said, target, tmp_path):
+    with pytest.raises(BadModel, match=said):
+        load(target, draft=damage(eagle3(tmp_path)))
+
+
+@pytest.mark.parametrize("make", [eagle1, dflash, medusa, KINDS["mlp speculator"], KINDS["p-eagle"]])
+def test_every_kind_refuses_another_target(make, tmp_path):
+    small = open_checkpoint(little_model(tmp_path / "target", 1)).shape
+    folder = make(tmp_path / "drafter")
+    if make is dflash:
+        with pytest.raises(BadModel, match="trained for another model"):
+            open_drafter(folder, small)
+    with pytest.raises(BadModel, match=r"trained for|does not fit|the target's are"):
+        open_drafter(folder, type(small)(**{**vars(small), "dim": 64, "vocab": VOCAB}))
+
+
+def test_a_truncated_file_is_refused(target, tmp_path):
+    folder = eagle3(tmp_path)
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(BadModel, match="not a complete safetensors file"):
+        load(target, draft=folder)
+
+
+def test_pickles_are_not_read(target, tmp_path):
+    folder = medusa(tmp_path)
+    (folder / "model.safetensors").rename(folder / "medusa_lm_head.pt")
+    with pytest.raises(BadModel, match="is a pickle, which may run any code"):
+        load(target, draft=folder)
+
+
+def test_a_drafter_needs_the_native_runtime(tmp_path):
+    with pytest.raises(BadRequest, match="needs the native runtime"):
+        trained_for(Table(2, lambda _: (1, 1)), "a table", eagle3(tmp_path))
+
+
+def test_nan_ends_its_own_request(target, tmp_path):
+    folder = changed(eagle3(tmp_path), {"norm.weight": torch.full((DIM,), float("nan"))})
+    lm = load(target, draft=folder)
+    with pytest.raises(BadScores, match=r"the drafter .* returned NaN"):
+        lm.generate("a text", Settings(max_tokens=8), "chain")
+    assert lm.generate("a text", Settings(max_tokens=8)).tokens  # others go on
+
+
+def test_the_file_itself_may_be_named(target, tmp_path):
+    assert load(target, draft=eagle3(tmp_path) / "model.safetensors").drafter is not None
+
+
+def test_native_modules_are_found_by_their_names(shape, tmp_path):
+    with pytest.raises(BadModel, match="no module"):
+        open_native(eagle3(tmp_path), shape)

@@ -1,0 +1,94 @@
+"""Exact trees over trained drafters, at any temperature: real networks of two tokens, every branch of chance followed.
+
+What comes out under rejection, block, traversal and sample matching is the law of plain decoding, whatever was drafted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.support.drafterfiles import KINDS, LAYERS
+from tests.support.littlemodel import little_model
+from unspool.api.trained_draft import attached
+from unspool.core.chance import Every, total_variation
+from unspool.core.stop import Stop
+from unspool.core.warp import Temperature
+from unspool.loops.speculate import Speculate
+from unspool.models.drafters.description import DrafterFile
+from unspool.models.drafters.opening import open_drafter
+from unspool.models.weights import open_checkpoint
+from unspool.rules.draft import Chain, DySpec, Likeliest, SpecInfer
+from unspool.rules.verify import block, rejection, sample_match, traversal
+from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.draft_bridge.best_effort import quiet
+from unspool.runtime.engine.engine import Engine
+from unspool.runtime.network.linear import dense
+from unspool.runtime.network.llama import Llama
+
+TOKENS, PROMPT, MOST = 2, (0, 1, 1), 4
+METHODS = {
+    "a drawn chain under rejection": Speculate(Chain(2), rejection, budget=2),
+    "a drawn chain under block verification": Speculate(Chain(2), block, budget=2),
+    "marginals' likeliest paths under sample matching (DDTree)": Speculate(Likeliest(2, 2), sample_match, budget=3),
+    "likeliest paths under traversal": Speculate(Likeliest(2, 2), traversal, budget=3),
+    "a tree by slots under rejection": Speculate(DySpec(0.3), rejection, budget=2),
+    "drawn paths under traversal": Speculate(SpecInfer(2, 1), traversal, budget=2),
+}
+
+
+PAIRS = [("dspark", named) for named in METHODS if "drawn paths" not in named]
+PAIRS += [("eagle-3", named) for named in METHODS if "slots" in named or "rejection" in named]
+
+
+def few(file: DrafterFile) -> DrafterFile:
+    """The drafter with the first two tokens alone."""
+    cut = {"embed.weight", "head.weight", "markov.w1", "markov.w2"}
+    tensors = {n: t[:TOKENS] if n in cut or n.endswith((".out", ".embed")) else t for n, t in file.tensors.items()}
+    tensors.pop("ids", None)
+    mask = None if file.spec.mask is None else 0
+    return DrafterFile(replace(file.spec, mask=mask), tensors, file.source)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A target of two tokens with a drafter of a kind, and what its drafts came to."""
+    target = open_checkpoint(little_model(tmp_path_factory.mktemp("target"), LAYERS))
+
+    def make(kind: str) -> Engine:
+        network = Llama.load(target, torch.float64, room=128)
+        file = open_drafter(KINDS[kind](tmp_path_factory.mktemp("drafter")), network.shape)
+        words = network.ends.embedding[:TOKENS]
+        network.shape = replace(network.shape, vocab=TOKENS)
+        network.ends = replace(network.ends, embedding=words, head=dense(words, None))
+        model = CachedModel(network, 4)
+        return Engine({"target": model, "draft": quiet(attached(model, few(file)))})
+
+    return make
+
+
+def law_of(engine: Engine, method, warp) -> tuple[dict, int, int]:
+    counts = [0, 0]
+
+    def text(chance):
+        job = engine.submit(method, PROMPT, chance, warp, Stop(most=MOST))
+        engine.run()
+        counts[0] += job.trace.drafted
+        counts[1] += job.trace.accepted_tokens
+        return job.result()
+
+    return Every(4000).law(text), counts[0], counts[1]
+
+
+@pytest.mark.parametrize(("kind", "named"), PAIRS)
+def test_the_law_is_that_of_plain_decoding(kind, named, world):
+    engine, warp = (
+        world(kind),
+        Temperature(6.0),
+    )  # random networks are too sure of themselves to be refused and accepted
+    truth, *_ = law_of(engine, Speculate(), warp)
+    found, drafted, accepted = law_of(engine, METHODS[named], warp)
+    assert total_variation(found, truth) < 1e-12
+    assert 0 < accepted < drafted, "some drafts stand and some do not, or nothing is shown"
