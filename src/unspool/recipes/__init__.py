@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import methods as methods
+    from . import listing as listing, methods as methods
 
 __getattr__, __dir__ = lazily(__name__)
