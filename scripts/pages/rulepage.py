@@ -9,7 +9,7 @@ from docstring import Said, cell, marked, said
 from measured import Table
 from running import commands, python, refusal
 
-from unspool.core.claim import BOUND, HEURISTIC, LAW, SEED, Claim, Entry
+from unspool.core.claim import BOUND, HEURISTIC, Claim, Entry
 from unspool.core.option import options, products
 from unspool.recipes.methods import fills
 
@@ -41,7 +41,7 @@ def rule_page(entry: Entry, tables: Sequence[Table]) -> str:
         *([f"## How it works\n\n{parts.workings}"] if parts.workings else []),
         _claim(entry, parts),
         f"## Cost\n\n{parts.cost or 'Not stated.'}",
-        f"## When it loses\n\n{_loses(entry, parts, tables)}",
+        *([f"## When it loses\n\n{found}"] if (found := _loses(entry, parts, tables)) else []),
         *([f"## Options\n\n{_options(entry)}"] if entry.build is not None else []),
         f"## Run it\n\n{_run(entry)}",
         f"## Measured\n\n{_measured(tables)}",
@@ -97,7 +97,7 @@ def _claim(entry: Entry, parts: Said) -> str:
 
 
 def _loses(entry: Entry, parts: Said, tables: Sequence[Table]) -> str:
-    """What the docstring says, and what was measured; else what follows from its claim and its cost."""
+    """What the docstring says, and what was measured; nothing where neither says anything."""
     pieces = [parts.loses] if parts.loses else []
     slower = [text for table in tables for text in table.slower]
     wrong = [text for table in tables for text in table.wrong]
@@ -110,26 +110,7 @@ def _loses(entry: Entry, parts: Said, tables: Sequence[Table]) -> str:
             "Answers that were wrong although the model's laws were exact, so that the method is to blame "
             "(right answers at tokens per forward, [below](#measured)):\n\n" + _listed(wrong)
         )
-    return "\n\n".join(pieces) or _derived(entry, parts)
-
-
-def _derived(entry: Entry, parts: Said) -> str:
-    if entry.name == "plain":
-        return "It is what the others are held against."
-    known = "Nothing is stated, and it was not timed against plain decoding. From its claim and its cost:"
-    cost = (parts.cost[:1].lower() + parts.cost[1:]) or "not stated."
-    if entry.family == "draft":
-        return (
-            f"{known} its price is paid in every round, whatever stands: {cost} Where fewer drafted tokens stand than "
-            "that and a larger forward cost, plain decoding is faster; `unspool compare` prints that line for your "
-            "machine."
-        )
-    if entry.claim in (SEED, LAW) and entry.family in ("verify", "decode"):
-        return f"{known} it is exact, so nothing but time can be lost: {cost}"
-    if entry.claim in (HEURISTIC, BOUND):
-        gap = f"the text is not plain decoding's, and `unspool prove {entry.name}` says by how much"
-        return f"{known} {gap}; its price: {cost}"
-    return f"{known} its price: {cost}"
+    return "\n\n".join(pieces)
 
 
 def _listed(texts: Sequence[str]) -> str:
@@ -145,9 +126,14 @@ def _options(entry: Entry) -> str:
     for option in found.values():
         default = option.spelt.partition("=")[2]
         lines.append(f"| `{option.name}` | {f'`{default}`' if default else 'none'} | {option.expected} |")
+    made = " ".join((inspect.getdoc(entry.build) or "").split())
     together = "".join(f" Together: {product}." for product in products(entry.build))
     first = next(iter(found))
-    return "\n".join(lines) + f"\n\nSet them as in `--method {entry.name}:{first}=…`, parted by commas.{together}"
+    return (
+        f"{marked(made)}\n\n"
+        + "\n".join(lines)
+        + f"\n\nSet them as in `--method {entry.name}:{first}=…`, parted by commas.{together}"
+    )
 
 
 def _run(entry: Entry) -> str:

@@ -26,6 +26,14 @@ SETTINGS = {  # of a request without which the method is plain decoding
     "smc": f"--regex '{FORM}' --temperature 1",
 }
 PROMPT = "What is the capital of Italy?"
+REPEATING = (
+    "Repeat word for word: the museum opens at nine, the museum closes at six."  # gives a drafter something to copy
+)
+
+
+def asked(entry: Entry) -> str:
+    """A prompt on which the method has something to do."""
+    return REPEATING if entry.family == "draft" and not entry.needs and not fills(entry) else PROMPT
 
 
 def spec(entry: Entry) -> str:
@@ -55,7 +63,7 @@ def commands(entry: Entry) -> str:
             ]
         )
         how = " ".join(filter(None, [f"--method {spec(entry)}", SETTINGS.get(entry.name, ""), models]))
-        lines.append(f'unspool run "{PROMPT}" {how}')
+        lines.append(f'unspool run "{asked(entry)}" {how}')
         if entry.name not in OPTIONS and entry.family in ("draft", "verify"):
             lines.append(" ".join(filter(None, [f"unspool compare {entry.name}", models])))
     lines.append(f"unspool prove {entry.name}")
@@ -76,7 +84,7 @@ def python(entry: Entry) -> str:
         "import unspool\n\n"
         f'lm = unspool.load("{_target(entry)}"{draft})\n'
         f"settings = unspool.Settings(max_tokens=64{heat}{form})\n"
-        f'print(lm.generate("{PROMPT}", settings, method="{spec(entry)}").text)'
+        f'print(lm.generate("{asked(entry)}", settings, method="{spec(entry)}").text)'
     )
 
 

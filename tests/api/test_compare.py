@@ -8,7 +8,9 @@ from littlemodel import little_model, loaded
 from unspool import Settings, compare, method
 from unspool.api.comparison import Comparison, MethodRow
 from unspool.api.diverge import Divergence
+from unspool.api.papers import escaped
 from unspool.apps.cli.compare import report, verdict
+from unspool.core.errors import BadRequest
 from unspool.core.trace import Trace
 from unspool.recipes.methods import named
 
@@ -85,3 +87,27 @@ def test_the_report_names_every_method_once(lm):
     assert isinstance(found, Comparison)
     assert [each.method for each in found.rows] == ["plain", "lookup"]
     assert "nats/token" in report(found, greedy=True)
+
+
+def test_tables_for_papers(lm):
+    found = compare(lm, ["lookup:ngram=2", "suffix"], ["abcabc"], MOST)
+    lines = found.table("csv").splitlines()
+    assert [line.split(",")[0] for line in lines] == ["method", "plain", "lookup:ngram=2", "suffix"]
+    latex = found.table("latex")
+    assert latex.startswith(r"\begin{tabular}{lrrrrrr}")
+    assert r"$\times$" in latex
+    assert all(line.count("&") == 6 for line in latex.splitlines() if line.endswith(r"\\"))
+    assert found.table("markdown").splitlines()[1] == "| --- |" + " ---: |" * 6
+    assert str(found) == found.table()
+    assert len(repr(found)) < 100
+    with pytest.raises(BadRequest, match="markdown, latex, csv"):
+        found.table("word")
+    assert "eprint = {2411.10666}" in found.bibtex()  # SAM-Decoding
+    assert escaped("a_b & 50 % {x}") == r"a\_b \& 50 \% \{x\}"
+
+
+def test_papers_of_methods_on_the_command_line(here):
+    out = here("methods", "heads", "--bibtex")[1]
+    assert "@misc{arxiv:2401.10774," in out
+    assert out.count("@misc") == 1
+    assert here("methods", "--family", "unmask", "--bibtex")[1].count("eprint") > 10

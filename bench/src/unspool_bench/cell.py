@@ -10,7 +10,6 @@ import ctypes
 import importlib.util
 import json
 import os
-import resource
 import signal
 import stat
 import sys
@@ -132,6 +131,8 @@ def _open_to_all(path: str) -> bool:
 
 def limit(plan: dict[str, Any]) -> None:
     """What one process may use, and how many there may be."""
+    import resource  # here: Windows has none, and this module is imported there too
+
     limits = {
         "AS": plan["memory"],
         "CPU": plan["seconds"] + 1,

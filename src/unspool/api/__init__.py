@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import awaited as awaited, display as display
+    from . import awaited as awaited, display as display, papers as papers
     from . import (
         by_transformers as by_transformers,
         comparison as comparison,

@@ -81,7 +81,7 @@ class MethodRow:
         }
 
 
-@dataclass
+@dataclass(repr=False)
 class Comparison:
     """All rows, plain decoding first."""
 
@@ -92,6 +92,23 @@ class Comparison:
     def plain(self) -> MethodRow:
         """The baseline."""
         return self.rows[0]
+
+    def table(self, kind: str = "markdown") -> str:
+        """All rows as a table for a paper: markdown, latex or csv."""
+        if kind not in api.papers.FORMATS:
+            raise BadRequest(f"a table cannot be made as {kind!r}; expected one of: {', '.join(api.papers.FORMATS)}")
+        return str(api.papers.table(kind, api.display.COMPARED, api.display.comparison_rows(self)))
+
+    def bibtex(self) -> str:
+        """The papers of the methods compared, by their numbers on arXiv."""
+        known = [(row.entry.name, row.entry.paper, row.entry.systems) for row in self.rows if row.entry is not None]
+        return str(api.papers.bibtex(known))
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def __repr__(self) -> str:
+        return f"Comparison({', '.join(row.method for row in self.rows)}: {len(self.plain.outputs)} prompts)"
 
     def _repr_html_(self) -> str:
         return api.display.comparison_html(self)

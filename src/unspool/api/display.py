@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _PLAIN, _DRAFTED = "rgba(128, 128, 128, .16)", "rgba(46, 160, 67, .30)"  # readable on light and dark pages
 
+COMPARED = ("method", "claim", "speed-up", "tokens/forward", "accepted", "same text", "nats/token")
+
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Cells as a table."""
@@ -36,14 +38,18 @@ def output_html(output: Output) -> str:
 
 def comparison_html(found: Comparison) -> str:
     """A row for every method."""
-    heads = ("method", "claim", "speed-up", "tokens/forward", "accepted", "same text", "nats/token")
-    rows = []
+    return table(COMPARED, comparison_rows(found))
+
+
+def comparison_rows(found: Comparison) -> list[tuple[str, ...]]:
+    """The cells of a comparison under the heads `COMPARED`."""
+    rows: list[tuple[str, ...]] = []
     for row in found.rows:
         total, rate, nats = row.total, row.total.draft_acceptance_rate, row.nats_per_token
         cells = (row.method, "-" if row.entry is None else row.entry.claim.name, f"{row.speed_up(found.plain):.2f}×")
         more = (f"{total.tokens_per_forward:.2f}", "-" if rate is None else f"{rate:.0%}")
         rows.append((*cells, *more, f"{row.same} of {len(row.outputs)}", "-" if nats is None else f"{nats:.3f}"))
-    return table(heads, rows)
+    return rows
 
 
 def _odds(logprob: float | None) -> str:

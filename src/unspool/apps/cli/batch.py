@@ -21,7 +21,7 @@ from ...models.catalog import CATALOG, DELTAS, required
 from .. import batch as batches
 from .. import server
 from ..cluster import crew, joined
-from .group import known_method, option, options
+from .group import Grouped, known_method, option, options
 from .loading import Loading
 from .terminal import INTERRUPTED, dump, note, status
 
@@ -76,7 +76,7 @@ class Spread:
     )
 
 
-@click.command(short_help="Answer a file of requests.")
+@click.command(cls=Grouped, short_help="Answer a file of requests.")
 @click.argument("requests", metavar="IN.jsonl")
 @click.argument("answers", metavar="OUT.jsonl")
 @click.option("--parallel", type=click.IntRange(1), default=32, show_default=True, help="Texts written at a time.")

@@ -11,7 +11,7 @@ import click
 
 from ... import recipes
 from ...core.errors import BadRequest, OutOfRoom, UnspoolError
-from .group import SamplingOptions, method_option, options
+from .group import Grouped, SamplingOptions, method_option, options
 from .loading import Loading
 from .sketch import Sketch
 from .terminal import note, utf8, write
@@ -66,7 +66,7 @@ class Talk:
         return done
 
 
-@click.command()
+@click.command(cls=Grouped)
 @method_option("plain")
 @click.option("--system", metavar="TEXT", help="A system message.")
 @click.option("--trace", is_flag=True, help="After each answer, say on stderr what it took.")

@@ -10,10 +10,11 @@ import click
 from tqdm import tqdm
 
 from ... import api
+from ...api.papers import FORMATS
 from ...core.claim import SEED
 from ...core.errors import BadRequest
 from .examples import PROMPTS
-from .group import SamplingOptions, options
+from .group import Grouped, SamplingOptions, options
 from .loading import Loading
 from .terminal import dump, read_file, table, write
 
@@ -140,11 +141,13 @@ def _break_even(row: MethodRow, plain: MethodRow) -> float | None:
     return row.total.break_even(base.seconds_total / base.tokens) if base.tokens else None
 
 
-@click.command(short_help="Methods side by side: speed, acceptance, and whether they pay here.")
+@click.command(cls=Grouped, short_help="Methods side by side: speed, acceptance, and whether they pay here.")
 @click.argument("method", nargs=-1)
 @click.option("--prompts", "files", multiple=True, metavar="FILE", help="Prompts: one per line, or .jsonl. Repeatable.")
 @click.option("-p", "--prompt", "given", multiple=True, metavar="TEXT", help="A prompt. Repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per method in a list, plain decoding first.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), help="A table for a paper instead of the report.")
+@click.option("--bibtex", is_flag=True, help="Behind that, the papers of the methods as BibTeX.")
 @options(Loading, "loading")
 @options(SamplingOptions, "drawing")
 def compare(
@@ -152,6 +155,8 @@ def compare(
     files: tuple[str, ...],
     given: tuple[str, ...],
     as_json: bool,
+    kind: str | None,
+    bibtex: bool,
     loading: Loading,
     drawing: SamplingOptions,
 ) -> None:
@@ -181,7 +186,8 @@ def compare(
     if as_json:
         dump(found.record())
     else:
-        write(report(found, settings.temperature == 0))
+        write(found.table(kind) if kind else report(found, settings.temperature == 0))
+        write(f"\n{found.bibtex()}" if bibtex else "")
 
 
 def prompts_of(file: str) -> list[str]:

@@ -8,8 +8,9 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from ... import api
+from ... import api, recipes
 from ...recipes.names import checked
 
 if TYPE_CHECKING:
@@ -20,6 +21,28 @@ F = TypeVar("F", bound=Callable[..., Any])
 _KEY = "option"
 HOW = "A name of `unspool methods`: lookup:ngram=2, 'chain + block', FILE.py:NAME."
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class GroupedOption(click.Option):
+    """An option that stands under a heading of its own in --help."""
+
+    def __init__(self, *given: Any, heading: str = "", **attributes: Any) -> None:
+        super().__init__(*given, **attributes)
+        self.heading = heading
+
+
+class Grouped(click.Command):
+    """A command whose --help lists options under headings: its own first, then those of each group."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write them."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for each in self.get_params(ctx):
+            if (told := each.get_help_record(ctx)) is not None:
+                sections.setdefault(getattr(each, "heading", "") or "Options", []).append(told)
+        for heading in sorted(sections, key=lambda name: name != "Options"):
+            with formatter.section(heading):
+                formatter.write_dl(sections[heading])
 
 
 def option(*flags: str, **attributes: Any) -> Any:
@@ -39,7 +62,8 @@ def options(group: type[Any], name: str) -> Callable[[F], F]:
 
         decorated: Any = gathered
         for own, flags, attributes in reversed(declared):  # click lists the decorator nearest to the function last
-            decorated = click.option(*flags, own, **attributes)(decorated)
+            heading = getattr(group, "HEADING", "")
+            decorated = click.option(*flags, own, cls=GroupedOption, heading=heading, **attributes)(decorated)
         return decorated  # type: ignore[no-any-return]
 
     return decorate
@@ -59,7 +83,15 @@ def _known(spec: str) -> str:
 
 def method_option(default: str, told: str = HOW) -> Decorator:
     """The option --method of a command that decodes by one method."""
-    return click.option("--method", callback=known_method, default=default, show_default=True, help=told)
+    return click.option(
+        "--method", callback=known_method, shell_complete=methods_like, default=default, show_default=True, help=told
+    )
+
+
+def methods_like(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The methods whose names begin so, for shells that complete."""
+    found = [each for each in recipes.listing.listings().values() if each.runnable and each.name.startswith(begun)]
+    return [CompletionItem(each.name, help=each.summary) for each in found]
 
 
 def _bias(given: str) -> tuple[int, float]:
@@ -73,6 +105,8 @@ def _bias(given: str) -> tuple[int, float]:
 @dataclass(frozen=True)
 class SamplingOptions:
     """Settings as given on the command line; None is not given, so that `Settings` alone knows the defaults."""
+
+    HEADING = "Sampling and stopping"
 
     temperature: float | None = option(
         "-t", "--temperature", type=float, metavar="T", help="0 is greedy (default); 1 is the model's own law."

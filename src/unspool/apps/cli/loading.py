@@ -8,9 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from ... import api, models, recipes
 from ...core.errors import BadRequest
+from ...models.catalog import CATALOG
 from .group import option
 from .terminal import note, status
 
@@ -33,9 +35,16 @@ def _profiled(ctx: click.Context, parameter: click.Parameter, file: str | None) 
     return file
 
 
+def _models_like(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The models of the catalogue whose names begin so, for shells that complete."""
+    return [CompletionItem(name, help=each.title) for name, each in CATALOG.items() if name.startswith(begun)]
+
+
 @dataclass(frozen=True)
 class Loading:
     """Which model, where and how."""
+
+    HEADING = "Model"
 
     profile: str | None = option(
         "--profile", metavar="FILE", is_eager=True, callback=_profiled, help="Model and method by `unspool auto-tune`."
@@ -45,6 +54,7 @@ class Loading:
         "--model",
         metavar="MODEL",
         default="smollm2",
+        shell_complete=_models_like,
         show_default=True,
         help="A catalogue name, .gguf file, folder, or Hub id.",
     )
@@ -85,7 +95,8 @@ class Loading:
 
     def check(self, methods: tuple[str, ...]) -> None:
         """Refuse methods that are not known or lack a model, and devices that do not exist, before a model is read."""
-        loader, own, known = api.loader, models.address, recipes.methods
+        with status("starting: PyTorch takes a few seconds …"):
+            loader, own, known = api.loader, models.address, recipes.methods
         loader.dtype_of(self.dtype, loader.device_of(self.device))
         if self.kv_cache_tokens is not None and self.kv_cache_tokens < 1:
             raise BadRequest(

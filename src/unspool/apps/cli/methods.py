@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...api import papers
 from ...core.claim import Claim
 from ...recipes import names
 from ...recipes.listing import listings
@@ -27,8 +28,11 @@ _NARROW, _WIDE = 40, 100  # columns
 @click.option("--family", type=click.Choice(tuple(names.RULES)), help="Only rules of this family.")
 @click.option("--claim", type=click.Choice(_CLAIMS, case_sensitive=False), help="Only rules that claim this.")
 @click.option("--needs", type=click.Choice(_NEEDS), help="Only methods that need this (filling: a diffusion model).")
+@click.option("--bibtex", is_flag=True, help="The papers of these rules as BibTeX.")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects.")
-def methods(words: tuple[str, ...], family: str | None, claim: str | None, needs: str | None, as_json: bool) -> None:
+def methods(
+    words: tuple[str, ...], family: str | None, claim: str | None, needs: str | None, bibtex: bool, as_json: bool
+) -> None:
     """List all rules, or show the page of NAME, or those in whose names, papers or descriptions every WORD occurs.
 
     A name is ours, a paper's or a system's (medusa, fast-dllm), or a number on arXiv. Those with a star can be used
@@ -42,6 +46,8 @@ def methods(words: tuple[str, ...], family: str | None, claim: str | None, needs
     found = [each for each in found if _fits(each, family, claim, needs)]
     if as_json:
         dump([_record(each) for each in found])
+    elif bibtex:
+        write(papers.bibtex((each.name, each.paper, each.systems) for each in found))
     elif name in every and len(found) == 1:
         write(page(found[0], _columns()))
     else:

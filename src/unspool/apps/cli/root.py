@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from ...core.errors import MissingDistribution, UnspoolError
+from ...core.errors import BadRequest, MissingDistribution, UnspoolError
 from ...core.version import VERSION
 from .terminal import BROKEN_PIPE, INTERRUPTED, close, prepare, report
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 GROUP = "unspool.commands"
+_ALL = "defaults"  # the table of the user's file whose options hold for every command that has them
 OWN = ("run", "chat", "serve", "batch", "which", "methods", "trace", "prove", "compare", "plan", "store", "pull")
 
 
@@ -111,12 +119,59 @@ class Commands(click.Group):
             near = difflib.get_close_matches(name, there, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(there)}."
             raise click.UsageError(f"there is no command {name!r}.{hint}", ctx)
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        if found[1] is not None and not isinstance(found[1], click.Group) and (said := _config()):
+            ctx.default_map = {str(found[0]): _defaults(found[1], said)}
+        return found
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+def _place() -> Path | None:
+    """Where the file is: $UNSPOOL_CONFIG, else unspool/config.toml in $XDG_CONFIG_HOME or ~/.config; "" is none."""
+    chosen = os.environ.get("UNSPOOL_CONFIG")
+    if chosen is not None:
+        return Path(chosen).expanduser() if chosen else None
+    folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    file = Path(folder).expanduser() / "unspool" / "config.toml"
+    return file if file.is_file() else None
+
+
+def _config() -> dict[str, dict[str, Any]]:
+    """What it says, by table; BadRequest if it cannot be read."""
+    if (file := _place()) is None:
+        return {}
+    try:
+        found: dict[str, dict[str, Any]] = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadRequest(f"{file} cannot be read as a file of defaults: {error}") from None
+    for name, options in found.items():
+        if not isinstance(options, dict):
+            raise BadRequest(f"{file}: {name!r} stands alone; put options into a table, as in [{_ALL}] or [run]")
+    return found
+
+
+def _defaults(command: click.Command, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What the file says of one command's options; a name under the command itself that it has not is refused."""
+    names = {_spelt(flag): each.name for each in command.params if isinstance(each, click.Option) for flag in each.opts}
+    own = {_spelt(name): value for name, value in said.get(command.name or "", {}).items()}
+    unknown = sorted(set(own) - set(names))
+    if unknown:
+        raise BadRequest(f"{_place()}: unspool {command.name} has no option --{unknown[0]}")
+    shared = {_spelt(name): value for name, value in said.get(_ALL, {}).items() if _spelt(name) in names}
+    return {str(names[name]): value for name, value in {**shared, **own}.items()}
+
+
+def _spelt(name: str) -> str:
+    return name.lstrip("-").replace("_", "-")
+
+
+@click.command(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(VERSION, prog_name="unspool", message="%(prog)s %(version)s")
-def root() -> None:
+@click.pass_context
+def root(ctx: click.Context) -> None:
     """Decode language models by any method; what a method calls exact can be enumerated.
 
     \b
@@ -125,6 +180,8 @@ def root() -> None:
       unspool compare lookup
       unspool prove
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main(argv: list[str] | None = None) -> NoReturn:

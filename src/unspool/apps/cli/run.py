@@ -11,7 +11,7 @@ import click
 
 from ... import api, recipes
 from ...rules import constrain
-from .group import SamplingOptions, method_option, option, options
+from .group import Grouped, SamplingOptions, method_option, option, options
 from .loading import Loading
 from .sketch import Sketch
 from .terminal import CUT, INTERRUPTED, STDIN, dump, note, read_file, read_prompt, utf8, write
@@ -30,6 +30,8 @@ CUT_BY = ("length", "time", "rows")  # reasons for which a text may end before i
 @dataclass(frozen=True)
 class Constraining:
     """What the text must be; at most one of these."""
+
+    HEADING = "Structured output"
 
     json_schema: str | None = option(
         "--json-schema",
@@ -99,7 +101,7 @@ class Reporting:
     quiet: bool = option("-q", "--quiet", is_flag=True, help="No trace on stderr.")
 
 
-@click.command(short_help="Continue or answer a prompt.")
+@click.command(cls=Grouped, short_help="Continue or answer a prompt.")
 @click.argument("prompt", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file; - is stdin.")
 @method_option("plain")

@@ -14,7 +14,7 @@ import click
 from ...core.errors import BadRequest, MissingExtra
 from .. import server
 from ..cluster import ReplicaRange, crew, joined
-from .group import method_option, option, options
+from .group import Grouped, method_option, option, options
 from .loading import Loading
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ KEYS = "UNSPOOL_API_KEY"
 @dataclass(frozen=True)
 class Replicas:
     """Whether there are replicas on a cluster, how many, and what each has."""
+
+    HEADING = "Cluster"
 
     ray: bool = option("--ray", is_flag=True, help="As replicas on a Ray cluster; RAY_ADDRESS names it.")
     replicas: str = option(
@@ -57,6 +59,8 @@ def _loaded(loading: Loading, house: ServerConfig, longest: int) -> LM:
 @dataclass(frozen=True)
 class Lending:
     """What clients may ask for; the fields of `Limits`."""
+
+    HEADING = "Limits"
 
     tokens: int | None = option(
         "--max-tokens", type=int, metavar="N", help="Tokens of one text; those of the model's context, unless told."
@@ -112,7 +116,7 @@ class Lending:
     )
 
 
-@click.command(short_help="Answer OpenAI's clients over HTTP.")
+@click.command(cls=Grouped, short_help="Answer OpenAI's clients over HTTP.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; 0.0.0.0 is everywhere.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
 @click.option("--api-key", "keys", multiple=True, envvar=KEYS, help="Let in only who has it; repeatable.")

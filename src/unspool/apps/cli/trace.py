@@ -10,7 +10,7 @@ import click
 
 from ... import api, recipes
 from ...core.errors import BadRequest
-from .group import SamplingOptions, method_option, options
+from .group import Grouped, SamplingOptions, method_option, options
 from .loading import Loading
 from .terminal import dump, note, read_prompt, table, write
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MOST = 64  # tokens unless told otherwise: as many as can be taken in
 
 
-@click.command(short_help="Which token came from where, round by round; with --svg as a picture.")
+@click.command(cls=Grouped, short_help="Which token came from where, round by round; with --svg as a picture.")
 @click.argument("prompt", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file; - is stdin.")
 @method_option("jacobi")

@@ -7,18 +7,21 @@ is `lm_eval run …` after this module was imported, which is how the harness le
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lm_eval.api.model as api
 import lm_eval.utils as windows
 from lm_eval.api.registry import register_model
+from tqdm import tqdm
 
 from ...api.likelihood import Pair, likelihoods
 from ...api.lm import LM
 from ...api.loader import load
 from ...api.settings import Settings
 from ...core.errors import BadRequest
+from ...core.trace import Trace
 
 MOST = 256  # tokens of an answer, unless the task says how many
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")
@@ -62,6 +65,7 @@ class HarnessModel(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the t
             draft=draft,
         )
         self.method, self.seed = method.replace(";", ","), seed
+        self.total = Trace()  # of all texts that were written
         self.together = int(batch_size) if str(batch_size).isdecimal() else max_batch_size or 8  # "auto" is ours
 
     @staticmethod
@@ -98,6 +102,7 @@ class HarnessModel(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the t
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """An answer to each, up to the first of its stop strings; requests of the same settings share batches."""
         answers: dict[int, str] = {}
+        bar = tqdm(total=len(requests), desc="unspool", unit="text", disable=disable_tqdm)
         groups: dict[str, list[int]] = {}
         for number, request in enumerate(requests):
             groups.setdefault(repr(sorted(request.args[1].items())), []).append(number)
@@ -108,7 +113,11 @@ class HarnessModel(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the t
                 prompts = [self._prompt(requests[number].args[0], settings.max_tokens) for number in part]
                 for number, output in zip(part, self.lm.batch(prompts, settings, self.method), strict=True):
                     answers[number] = output.text
+                    self.total += output.trace
+                    bar.update(1)
                     self.cache_hook.add_partial("generate_until", requests[number].args, output.text)
+        bar.close()
+        print(f"unspool, {self.method}: {self.total}", file=sys.stderr)  # what a method changes is this, not the scores
         return [answers[number] for number in range(len(requests))]
 
     # ---- chat

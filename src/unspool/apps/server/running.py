@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import socket
+import sys
 import threading
 from dataclasses import dataclass
 from types import FrameType
@@ -86,6 +87,16 @@ class Server(uvicorn.Server):
         """Whom to end, if the application says so."""
         found = getattr(getattr(self.config.app, "state", None), "ending", None)
         return found if isinstance(found, Shutdown) else None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; on a terminal, say so, and where."""
+        await super().startup(sockets)
+        if self.owns and self.started and sys.stderr.isatty():
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            routes = getattr(getattr(self.config.app, "router", None), "routes", ())
+            window = f"{url}/ (window), " if any(getattr(route, "path", "") == "/" for route in routes) else ""
+            print(f"Ready: {window}{url}/v1 (API). Ctrl-C ends it.", file=sys.stderr, flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more requests, let those that are there finish, and end."""

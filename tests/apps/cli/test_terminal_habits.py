@@ -1,0 +1,110 @@
+"""The terminal: help in groups, completion, the user's own defaults, and a word while something takes long."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+from time import monotonic
+
+import pytest
+from patience import PATIENCE
+
+from unspool.apps.cli.group import methods_like
+from unspool.apps.cli.loading import _models_like
+
+
+def test_alone_it_prints_help_and_all_is_well(here):
+    code, out, err = here()
+    assert (code, err) == (0, "")
+    assert out.startswith("Usage: unspool")
+    assert here("--help")[1] == out
+
+
+def test_options_stand_under_headings(here):
+    shown = here("run", "--help")[1]
+    heads = re.findall(r"^([A-Z][\w ]+):$", shown, re.MULTILINE)
+    assert heads == ["Options", "Structured output", "Model", "Sampling and stopping"]
+    places = {name: shown.index(f"{name}:\n") for name in heads}
+    assert places["Structured output"] < shown.index("--json-schema") < places["Model"]
+    assert places["Model"] < shown.index("--kv-cache-tokens") < places["Sampling and stopping"] < shown.index("--top-p")
+    assert "Limits:" in here("serve", "--help")[1]
+
+
+def test_methods_and_models_are_completed():
+    assert [item.value for item in methods_like(None, None, "looku")] == ["lookup"]
+    assert "rejection" not in [item.value for item in methods_like(None, None, "")]  # which is no method by itself
+    assert [item.value for item in _models_like(None, None, "smollm2-")] == ["smollm2-diffusion"]
+    words = {"_UNSPOOL_COMPLETE": "bash_complete", "COMP_WORDS": "unspool run --method medus", "COMP_CWORD": "3"}
+    words |= {"COMP_WORDS": "unspool trace --method jac"}
+    done = subprocess.run(
+        [sys.executable, "-m", "unspool"], env={**os.environ, **words}, capture_output=True, text=True, check=False
+    )
+    assert "plain,jacobi" in done.stdout
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    def write(text):
+        (tmp_path / "config.toml").write_text(text)
+        monkeypatch.setenv("UNSPOOL_CONFIG", str(tmp_path / "config.toml"))
+
+    return write
+
+
+def test_own_defaults_hold_where_nothing_is_typed(loaded, config):
+    config('[defaults]\nmax_tokens = 5\nmodel = "no such model"\n[run]\nmax-tokens = 3\nstop = ["zzz"]\n')
+    assert "[length] 3 tokens" in loaded("run", "Count to twenty.", "--model", "smollm2")[2]
+    assert "[length] 4 tokens" in loaded("run", "Count to twenty.", "--model", "smollm2", "--max-tokens", "4")[2]
+    config("[trace]\nmax-tokens = 3\n")
+    assert "[length] 4 tokens" in loaded("run", "Count to twenty.", "--max-tokens", "4")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("model = 3", "put options into a table"), ("[run]\nmodle = 'a'", "no option --modle"), ("[[[", "cannot be read"),
+     ("[run]\nmethod = 'lokup'", "Did you mean 'lookup'"), ("[run]\nmax-tokens = 'many'", "max-tokens")],
+)  # fmt: skip
+def test_a_wrong_file_of_defaults_is_told(here, config, text, said):
+    config(text)
+    code, _, err = here("run", "Hello")
+    assert code == 2
+    assert said in err
+
+
+def on_a_terminal(*arguments, until):
+    """What a command shows on a terminal up to some words; then it is ended as by Ctrl-C."""
+    process, screen = pty.fork()
+    if process == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "unspool", *arguments])
+    shown, end = b"", monotonic() + PATIENCE
+    while until not in shown and monotonic() < end:
+        if select.select([screen], [], [], 0.2)[0]:
+            try:
+                shown += os.read(screen, 4096)
+            except OSError:
+                break
+    os.kill(process, signal.SIGINT)
+    while select.select([screen], [], [], 0.2)[0] or os.waitpid(process, os.WNOHANG)[0] == 0:
+        try:
+            os.read(screen, 4096)
+        except OSError:
+            break
+    os.close(screen)
+    return shown
+
+
+def test_a_line_is_there_before_torch_is():
+    assert b"PyTorch takes a few seconds" in on_a_terminal("run", "Hello", until=b"few seconds")
+
+
+def test_a_server_on_a_terminal_says_where_it_is(smollm2_path, monkeypatch):
+    pytest.importorskip("uvicorn")
+    monkeypatch.setenv("UNSPOOL_HOME", str(smollm2_path.parents[2]))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    shown = on_a_terminal("serve", "--port", "18747", until=b"Ctrl-C ends it")
+    assert b"Ready: http://127.0.0.1:18747/ (window), http://127.0.0.1:18747/v1 (API)" in shown
