@@ -15,6 +15,7 @@ from typing import Any
 
 from record import save
 from spec import DATA, chats
+from warped import speed
 
 from unspool.api.lm import LM
 from unspool.api.loader import load
@@ -29,6 +30,7 @@ Row = tuple[str, str, str]  # what, measured, bar
 Text = tuple[int, ...]
 METHODS = ("lookup", "suffix", "recycle", "bigram_recycling", "merge", "on_device", "auto")
 HEATS = (0.0, 0.8)
+CROWDS = (1, 8, 32, 128)
 
 
 def steady(name: str, texts: list[Text], most: int = 96) -> tuple[dict[str, Any], list[Row]]:
@@ -48,15 +50,23 @@ def steady(name: str, texts: list[Text], most: int = 96) -> tuple[dict[str, Any]
         found.setdefault("batch", {})[f"same at {heat:g}"] = agree
         same, total = same + agree, total + len(texts)
     rates = {spec: rate(lm, texts, spec, most) for spec in ("plain", *METHODS)}
-    for spec, speed in rates.items():
-        found["methods"].setdefault(spec, {})["tokens_per_second"] = speed
-    found |= {"same": same, "texts": total}
+    for spec, per in rates.items():
+        found["methods"].setdefault(spec, {})["tokens_per_second"] = per
+    found |= {"same": same, "texts": total, "crowds": {}}
+    wanted, table = Settings(max_tokens=most, ignore_eos=True), []
+    for crowd in CROWDS:
+        prompts = [texts[i % len(texts)] for i in range(crowd)]
+        fixed, loose = (speed(each, prompts, [wanted] * crowd) for each in (lm, free))
+        found["crowds"][str(crowd)] = {"fixed": fixed, "free": loose}
+        named = f"fixed shapes: {crowd} text{'s' * (crowd > 1)}, plain"
+        table.append((named, f"{fixed:,.0f} tokens/s, {fixed / loose:.2f}× free shapes", "≥ 0.92×"))
     best = max(METHODS, key=lambda spec: rates[spec])
     plain, top, loose = rates["plain"], rates[best], found["free_plain"]
     speeds = f"plain {plain:,.0f} tokens/s ({plain / loose:.2f}× free shapes), {best} {top:,.0f} ({top / loose:.2f}×)"
     return found, [
         ("fixed shapes: texts equal to plain decoding's alone", f"{same} of {total}", "all"),
         ("fixed shapes: speed", speeds, ""),
+        *table,
     ]
 
 

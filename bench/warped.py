@@ -75,7 +75,7 @@ def warped(lm: LM, texts: Sequence[Any], most: int = 128) -> tuple[dict[str, Any
             speeds["all of these in one batch"] = speed(lm, prompts, [several[i % len(several)] for i in range(crowd)])
         if crowd < 128:
             constrained = Settings(max_tokens=most, constraint=json_schema(SCHEMA))
-            for spec in ("plain", "forced"):
+            for spec in ("plain", "forced", "auto"):
                 speeds[f"JSON schema, {spec}"] = speed(lm, prompts, [constrained] * crowd, spec)
             for name in ("greedy", "T = 0.7", "T = 0.7, top_p = 0.9"):
                 speeds[f"{name}, auto"] = speed(lm, prompts, [every[name]] * crowd, "auto")
