@@ -2,10 +2,10 @@
 
     python bench/cpu.py [--model FILE] [--whole fp32 bf16] [--repeats 15] [--threads N] [--json FILE]
 
-Every number is a median in milliseconds. `rows` reads so many new tokens behind a cached text and gives the logits of
-all of them, which is what verifying a draft costs; `token` is greedy decoding, per token: `LM.generate` with all its
-machinery, the prompt not counted. llama.cpp runs through the wheel `xllamacpp` where the llama.cpp runtime and it are
-installed, by calls of `llama_decode`; its tokens are the likeliest ones, found by torch.
+Every number is milliseconds, the median and the least of all turns. `rows` reads so many new tokens behind a cached
+text and gives the logits of all of them, which is what verifying a draft costs; `token` is greedy decoding, per token:
+`LM.generate` with all its machinery, the prompt not counted. llama.cpp runs through the wheel `xllamacpp` where the
+llama.cpp runtime and it are installed, by calls of `llama_decode`; its tokens are the likeliest ones, found by torch.
 """
 
 from __future__ import annotations
