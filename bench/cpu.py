@@ -1,11 +1,11 @@
 """Time decoding on a CPU: packed weights against whole ones and against llama.cpp with the same file, turn by turn.
 
-    python bench/cpu.py [--model FILE] [--repeats 15] [--threads N] [--json FILE]
+    python bench/cpu.py [--model FILE] [--whole fp32 bf16] [--repeats 15] [--threads N] [--json FILE]
 
-Every number is a median in milliseconds. `rows` reads so many new tokens behind a cached text and gives the logits of
-all of them, which is what verifying a draft costs; `token` is greedy decoding, per token: `LM.generate` with all its
-machinery, the prompt not counted. llama.cpp runs through the wheel `xllamacpp` where the llama.cpp runtime and it are
-installed, by calls of `llama_decode`; its tokens are the likeliest ones, found by torch.
+Every number is milliseconds, the median and the least of all turns. `rows` reads so many new tokens behind a cached
+text and gives the logits of all of them, which is what verifying a draft costs; `token` is greedy decoding, per token:
+`LM.generate` with all its machinery, the prompt not counted. llama.cpp runs through the wheel `xllamacpp` where the
+llama.cpp runtime and it are installed, by calls of `llama_decode`; its tokens are the likeliest ones, found by torch.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ class LlamaCpp:
         return 1e3 * (perf_counter() - start) / DECODED
 
 
-def contenders(file: Path, text: list[int]) -> dict[str, Contender]:
+def contenders(file: Path, text: list[int], whole: list[str]) -> dict[str, Contender]:
     found: dict[str, Contender] = {"packed": Unspool(unspool.load(file, quantization="packed", device="cpu"), text)}
-    for name in ("fp32", "bf16"):
+    for name in whole:
         found[name] = Unspool(unspool.load(file, quantization="none", dtype=name, device="cpu"), text)
     try:
         found[LLAMA_CPP] = LlamaCpp(file, text, torch.get_num_threads())
@@ -135,34 +135,37 @@ def timed(act: Callable[[], object]) -> float:
 
 
 @torch.no_grad()
-def measure(file: Path, repeats: int) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+def measure(
+    file: Path, repeats: int, whole: list[str]
+) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
     """Medians and least times, by side and case."""
     text = torch.randint(100, 40000, (BEHIND + max(ROWS),), generator=torch.Generator().manual_seed(0)).tolist()
-    sides = contenders(file, text[:BEHIND])
+    sides = contenders(file, text[:BEHIND], whole)
     cases: dict[str, Callable[[Contender], float]] = {
         f"rows {count}": lambda side, count=count: timed(lambda: side.step(text[BEHIND : BEHIND + count]))  # type: ignore[misc]
         for count in ROWS
     }
     cases["token"] = lambda side: side.token()
-    results: dict[str, dict[str, float]] = {name: {} for name in sides}
-    least: dict[str, dict[str, float]] = {name: {} for name in sides}
-    print(f"{'':10}" + "".join(f"{name:>12}" for name in sides))
-    for case, act in cases.items():
-        times: dict[str, list[float]] = {name: [] for name in sides}
-        for turn in range(repeats + 1 if case != "token" else max(3, repeats // 3)):
+    times: dict[tuple[str, str], list[float]] = {(name, case): [] for name in sides for case in cases}
+    for turn in range(repeats + 1):  # so that whatever else the machine does meets all sides and cases
+        for case, act in cases.items():
             for name, side in sides.items():
                 spent = act(side)
                 if turn:
-                    times[name].append(spent)
-        for name, spent in times.items():
-            results[name][case], least[name][case] = round(median(spent), 2), round(min(spent), 2)
-        print(f"{case:10}" + "".join(f"{results[name][case]:>12}" for name in sides), flush=True)
+                    times[name, case].append(spent)
+    results = {name: {case: round(median(times[name, case]), 2) for case in cases} for name in sides}
+    least = {name: {case: round(min(times[name, case]), 2) for case in cases} for name in sides}
+    for kind, found in (("median", results), ("least", least)):
+        print(f"{kind:10}" + "".join(f"{name:>12}" for name in sides))
+        for case in cases:
+            print(f"{case:10}" + "".join(f"{found[name][case]:>12}" for name in sides))
     return results, least
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2", help="a .gguf file with blocks, or a name of the catalogue")
+    parser.add_argument("--whole", nargs="*", default=["fp32", "bf16"], help="precisions of whole weights beside it")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, help="one per free core: a busy core stalls all sides")
     parser.add_argument("--json", metavar="FILE")
@@ -170,7 +173,7 @@ def main() -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     file = path(args.model)
-    results, least = measure(file, args.repeats)
+    results, least = measure(file, args.repeats, args.whole)
     summary = {}
     for kind, found in (("median", results), ("least", least)):
         packed = found["packed"]

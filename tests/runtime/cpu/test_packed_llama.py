@@ -13,7 +13,7 @@ from unspool.core.errors import BadModel, BadRequest
 from unspool.models.weights import GGUFCheckpoint
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cpu.compiled import kernels
-from unspool.runtime.cpu.packed import DecodedLinear, PackedLinear, PackedLoader
+from unspool.runtime.cpu.packed import DecodedLinear, PackedLinear, PackedLoader, resolved
 from unspool.runtime.cpu.packed_llama import PackedLlama, load_packed
 from unspool.runtime.network.llama import Llama
 from unspool.runtime.network.network import Batch, NetworkOutputs, Row
@@ -109,6 +109,22 @@ def test_without_kernels_the_numbers_are_those_of_whole_weights(saved, monkeypat
     assert torch.allclose(read(network, text(3, 12)).logits, want, atol=1e-4 * float(want.abs().max()))
     with pytest.raises(BadRequest, match="no kernels on this machine"):
         PackedLlama.load(saved("llama"), room=64, loader=PackedLoader)
+
+
+@needs_kernels
+def test_auto_is_packed_on_a_cpu_that_has_kernels_unless_a_precision_is_asked_for(saved, monkeypatch):
+    packed = saved("llama")
+    assert resolved("auto", "auto", "cpu", 1, packed) == "packed"
+    for dtype, device, ranks in (("fp32", "cpu", 1), ("auto", "cuda", 1), ("auto", "cpu", 2)):
+        assert resolved("auto", dtype, device, ranks, packed) == "none"
+    assert resolved("packed", "fp32", "cpu", 1, packed) == "packed"
+    with pytest.raises(BadRequest, match="is for the CPU, between numbers in fp32; here it is cpu and bf16"):
+        resolved("packed", "bf16", "cpu", 1, packed)
+    monkeypatch.setattr("unspool.runtime.cpu.packed.kernels", lambda: None)
+    assert resolved("auto", "auto", "cpu", 1, packed) == "none"
+    monkeypatch.setattr("unspool.runtime.cpu.packed.KINDS", {})
+    with pytest.raises(BadRequest, match="this model has none"):
+        resolved("packed", "auto", "cpu", 1, packed)
 
 
 def test_a_file_that_was_cut_short_is_refused(saved, tmp_path):
