@@ -177,6 +177,21 @@ def attach_outputs(request: ForwardRequest, law: Callable[[int], Law], hidden: M
     return at
 
 
+def attach_rows(
+    requests: Sequence[ForwardRequest],
+    told: Sequence[tuple[ForwardRequest, int]],
+    logits: Tensor,
+    hidden: Mapping[int, Tensor],
+) -> None:
+    """Attach outputs that lie one behind the other: those of every request, then what tells of places of prompts."""
+    at = 0
+    for request in requests:
+        request.logits = logits[at : at + 1 + len(request.added)]
+        at = attach_outputs(request, lambda row: Law(logits[row]), hidden, at)
+    if told:
+        tell(told, logits[at:])
+
+
 class Executor(Protocol):
     """Computes new tokens into slots that were taken for them."""
 
@@ -204,13 +219,7 @@ class EagerExecutor:
 
     def forward(self, requests: list[ForwardRequest], wants: tuple[int, ...]) -> None:
         batch, told = _batch(requests, wants)
-        logits, hidden = self._network.forward(batch)
-        at = 0
-        for request in requests:
-            request.logits = logits[at : at + 1 + len(request.added)]
-            at = attach_outputs(request, lambda row: Law(logits[row]), hidden, at)
-        if told:
-            tell(told, logits[at:])
+        attach_rows(requests, told, *self._network.forward(batch))
 
     def prefill(self, requests: list[ForwardRequest]) -> None:
         self._network.forward(_batch(requests, ())[0])

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest, OutOfRoom
-from ...core.law import Law
-from ..cache.forward_request import ForwardRequest, attach_outputs, prompt_top_tokens, tell
+from ..cache.forward_request import ForwardRequest, attach_rows, prompt_top_tokens
 from ..cache.sequence import CachedSequence, DraftNode
 from ..engine.contracts import LAST
 from .context import BATCH, Context, Row
@@ -46,13 +45,7 @@ class SequenceExecutor:
         logits = torch.empty(rows, self._context.vocab)
         states = torch.empty(rows, self._context.width) if wants else None
         self._run(requests, outputs, logits, states)
-        hidden = {} if states is None else {LAST: states}
-        at = 0
-        for request in requests:
-            request.logits = logits[at : at + 1 + len(request.added)]
-            at = attach_outputs(request, lambda row: Law(logits[row]), hidden, at)
-        if told:
-            tell(told, logits[at:])
+        attach_rows(requests, told, logits, {} if states is None else {LAST: states})
 
     def prefill(self, requests: list[ForwardRequest]) -> None:
         self._run(requests, [{} for _ in requests], None, None)
