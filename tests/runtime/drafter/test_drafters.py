@@ -17,6 +17,8 @@ from tests.support.littlemodel import little_model
 from unspool import LM, Settings, load
 from unspool.api.trained_draft import attached
 from unspool.core.asks import Scores
+from unspool.core.law import chosen
+from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.models.drafters.description import DrafterFile
 from unspool.models.drafters.opening import open_drafter
 from unspool.models.weights import open_checkpoint
@@ -113,6 +115,19 @@ def test_guesses_what_its_plain_form_does(kind, target, tmp_path):
 
     check()
     assert pair.drafter.network.slots.in_use == 0, "every slot is given back"
+
+
+def test_states_go_where_accepted_tokens_go(target, tmp_path):
+    """Of two siblings the second is kept, whose keys and states move up to the end of the text."""
+    model = CachedModel(Llama.load(open_checkpoint(target), torch.float64, room=64))
+    file = open_drafter(KINDS["eagle-3"](tmp_path), model.network.shape)
+    pair = Pair(model, attached(model, file))
+    session, tree = pair.open((5, 6, 7)), Tree((chosen(8), chosen(9)), (ROOT, ROOT))
+    pair.score([ScoreRequest(session, tree)])
+    session.keep(tree, (1,), (4,))
+    (scores,) = pair.score([ScoreRequest(session, NOTHING)])
+    want = scratch(model, file)((5, 6, 7, 9, 4), ())
+    assert torch.allclose(scores.leaf[0].scores, want, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["chain", "likeliest", "dyspec", "rsd_s", "sequoia"])
