@@ -14,7 +14,7 @@ from unspool.core.claim import BOUND, HEURISTIC, LAW, SEED
 from unspool.core.errors import BadRequest
 from unspool.loops.speculate import Speculate
 from unspool.proof.case import STANDING
-from unspool.proof.prove import prove_entry
+from unspool.proof.prove import prove, prove_entry
 from unspool.recipes.composition import ORDER, composed, name_of, verifier_of
 from unspool.recipes.draft import LENGTHS
 from unspool.recipes.methods import NotOffered, claim_of, described, entries, method, needs, refuse_files, requested
@@ -238,3 +238,15 @@ def test_what_verifies_is_shown_by_run_trace_and_compare(loaded, file):
         ("typical", "typical"),
         (f"{file}:whole", "sample_match"),
     ]
+
+
+def test_on_device_says_where_it_is_plain_decoding(loaded):
+    asked = ("Hello", "--raw", "--max-tokens", "2", "--method")
+    assert "so this is plain decoding" in loaded("run", *asked, "on_device")[2]
+    assert "plain decoding" not in loaded("run", *asked, "lookup")[2]
+
+
+@pytest.mark.parametrize("inner", [rules.draft.Auto(), rules.draft.Aligned(rules.draft.Lookup(1, 1, 1), 1)])
+def test_a_cascade_holds_drafters_that_ask_for_prices_and_prompts(inner):
+    made = Speculate(rules.draft.Cascade(inner, rules.verify.sample_match, 2), rules.verify.rejection, budget=2)
+    assert prove(made, LAW, quick=True).ok

@@ -47,9 +47,10 @@ class Scores:
 
     A hidden state is a matrix with one row per node, then one per leaf. `tops[i]` are the most probable tokens at place
     i of the text with their probabilities, best first, where they were wanted and this very forward has read what is
-    before; what a cache held already, or a runner cannot tell, is left out. `ahead(node, token)`, where guesses of
-    heads were wanted and the model has some, tells for each the likeliest tokens with their probabilities, best first:
-    the first head guesses what follows that token after the node (or leaf ~r), and each next one a token further.
+    before, or an earlier one has told them; what a cache held untold, or a runner cannot tell, is left out.
+    `ahead(node, token)`, where guesses of heads were wanted and the model has some, tells for each the likeliest tokens
+    with their probabilities, best first: the first head guesses what follows that token after the node (or leaf ~r),
+    and each next one a token further.
     """
 
     after: Sequence[Law]

@@ -1,6 +1,6 @@
 """What a prompt's own laws tell drafters: the runner's answer, and the drafters that use it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -65,14 +65,20 @@ def test_a_table_tells_the_same():
     same(scores.tops, truth(TEXT, range(1, len(TEXT))))
 
 
-def test_what_a_cache_held_is_left_out_and_what_was_read_is_told_once():
+def test_what_a_cache_held_is_told_again_if_it_was_told_before_and_else_left_out():
     model = CachedModel(Toy(VOCAB))
     first, scores = wanted(model, TEXT)
-    assert wanted(model, (*TEXT, 2, 2))[1].tops.keys() == {
-        8
-    }  # the prompt's last token is computed, its law was not kept
-    assert model.score([ScoreRequest(first, NOTHING, ("prompt:3",))])[0].tops == {}
-    assert len(scores.tops) == len(TEXT) - 1
+    told = scores.tops.keys()
+    assert told == {*range(1, len(TEXT))}
+    longer = wanted(model, (*TEXT, 2, 2))[1].tops
+    assert longer.keys() == {*told, 8}  # the prompt's last token is computed, its law was not kept
+    same({place: longer[place] for place in told}, truth(TEXT, told))
+    assert model.score([ScoreRequest(first, NOTHING, ("prompt:2",))])[0].tops == {i: scores.tops[i][:2] for i in told}
+
+    untold = CachedModel(Toy(VOCAB))
+    read = untold.open(TEXT)
+    untold.score([ScoreRequest(read, NOTHING)])
+    assert wanted(untold, (*TEXT, 2, 2))[1].tops.keys() == {8}
 
 
 def test_only_the_session_that_asked_is_told_and_all_laws_stay_the_same():
@@ -232,3 +238,31 @@ def test_on_a_real_model_the_prompt_s_laws_save_rounds(smollm2):
         outputs[name] = smollm2.generate(asked, Settings(max_tokens=16), name)
     assert len({output.tokens for output in outputs.values()}) == 1
     assert outputs["prefilled"].trace.rounds < outputs["recycle"].trace.rounds
+
+
+@pytest.mark.parametrize("spec", ["prefilled", "aligned", "merge"])
+def test_what_was_told_of_a_prompt_is_told_again_when_the_cache_holds_it(smollm2, spec):
+    """A warm prompt brings as many tokens per forward as a cold one, and so do all samples of one prompt."""
+    text = smollm2.encode([{"role": "user", "content": "Repeat: the cat sat on the mat and the cat sat on the hat."}])
+    few = Settings(max_tokens=16)
+    smollm2.model.forget()
+    cold, warm = (smollm2.generate(text, few, spec) for _ in range(2))
+    assert cold.tokens == warm.tokens
+    assert warm.trace.cached == len(text) - 1
+    assert warm.trace.forwards["target"] <= cold.trace.forwards["target"]
+    smollm2.model.forget()
+    first, *others = smollm2.samples(text, replace(few, n=3), spec)
+    assert all(each.trace.forwards["target"] <= first.trace.forwards["target"] for each in others)
+
+
+def test_what_was_told_goes_with_the_slots(smollm2):
+    model = smollm2.model
+    model.forget()
+    smollm2.generate("one two three", Settings(max_tokens=2), "prefilled")
+    assert model._tops
+    held = len(model._tops)
+    model.forget()
+    taken = model.take(model.slots.room)
+    model.slots.drop(taken)
+    assert held > 0
+    assert not model._tops

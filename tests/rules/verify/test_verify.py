@@ -127,6 +127,14 @@ def test_whole_texts_under_warps_and_stops_on_trees_that_the_quick_proofs_leave_
     assert proof.ok, proof.counterexample
 
 
+@pytest.mark.parametrize("verify", EXACT, ids=lambda v: v.__name__)
+def test_no_rule_has_a_limit_of_depth(verify):
+    law, deep = Law.of([0.0, 1.0]), 3000
+    tree = Tree.chain([Drawn(1, law)] * deep)
+    scored = Scored(tree, Prefix.of((0,), Same()), law, [law] * deep)
+    assert verify(scored, Philox(1)) == Verdict(deep - 1, 1)
+
+
 @pytest.mark.parametrize("verify", [rejection, block, traversal, kseq], ids=lambda v: v.__name__)
 @pytest.mark.parametrize("draft", [Chain(2), SpecInfer(2, 2), RSDC((2, 2))], ids=str)
 def test_a_draft_from_the_target_itself_is_accepted_whole(verify, draft):

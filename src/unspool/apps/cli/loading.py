@@ -155,8 +155,11 @@ class Loading:
         return lm
 
     def prepare(self, lm: LM, methods: tuple[str, ...]) -> None:
-        """Have what `auto` must know of this machine measured, if it never was."""
-        if any(recipes.names.parts_of(spec)[0].said == "auto" for spec in methods):
+        """Have what `auto` must know of this machine measured, if it never was; say where `on_device` is plain."""
+        first = {recipes.names.known(recipes.names.parts_of(spec)[0].said) for spec in methods}
+        if "on_device" in first and getattr(lm.model, "device", None) is None:
+            note("on_device: this model does not draft for itself here, which takes a GPU, so this is plain decoding")
+        if "auto" in first:
             with status("measuring what forwards cost here, once for this model and machine …"):
                 lm.price()
 

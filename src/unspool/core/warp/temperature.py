@@ -29,6 +29,9 @@ class Temperature(Warp):
         """The tempered law."""
         return law if self.t == 1 else law.temper(self.t)
 
+    def soften(self, state: Any, law: Law) -> Law:
+        return law if self.t == 0 else self(state, law)
+
 
 def temperature_of(warp: Warp) -> float | None:
     """The temperature that a warp comes down to, None if it does more."""

@@ -33,6 +33,10 @@ class Warp(Protocol):
         """The shaped law."""
         ...
 
+    def soften(self, state: Any, law: Law) -> Law:
+        """The law as it is before a temperature of 0 at the end makes it a point; of other warps, the shaped one."""
+        return self(state, law)
+
     def __or__(self, other: Warp) -> Warp:
         return self if type(other) is Same else Both(self, other)
 
@@ -76,6 +80,9 @@ class Both(Warp):
     def __call__(self, state: Any, law: Law) -> Law:
         """The second applied to the first's law."""
         return self.second(state[1], self.first(state[0], law))
+
+    def soften(self, state: Any, law: Law) -> Law:
+        return self.second.soften(state[1], self.first(state[0], law))
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +138,10 @@ class Prefix:
         """The law that really follows this prefix, given the model's."""
         return self.warp(self.state, law)
 
+    def soften(self, law: Law) -> Law:
+        """The same, but for a temperature of 0 at the end of the warps."""
+        return self.warp.soften(self.state, law)
+
 
 class Scored:
     """A drafted tree with the target's laws, each shaped at its own prefix and only when it is looked at."""
@@ -150,6 +161,10 @@ class Scored:
         if node not in self._laws:
             self._laws[node] = self.prefix.warp(self._state(node), self.raw(node))
         return self._laws[node]
+
+    def soft(self, node: int) -> Law:
+        """The same, but for a temperature of 0 at the end of the warps, so that it tells how surprising a token is."""
+        return self.prefix.warp.soften(self._state(node), self.raw(node))
 
     def ends(self, node: int) -> bool:
         """True if warps leave no token after `node`: a text that gets there fails, and nothing below can stand."""

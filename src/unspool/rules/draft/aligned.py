@@ -27,7 +27,7 @@ class Aligned(Draft):
     """Copy as `lookup` does, and beside each copied token draft `beside` others that the target ranked highest there.
 
     They are read off the target's laws when it reads the prompt; a few tokens are kept per place, not the laws. Of what
-    a cache held already and of generated text nothing is known, and the copy goes alone.
+    a cache held without having told it, and of generated text, nothing is known, and the copy goes alone.
 
     Claim: SEED under sample matching. Cost: the prompt is read in a forward of its own, with the output layer over its
     last 512 tokens; then as `lookup`, with 1 + `beside` nodes per token.

@@ -16,6 +16,10 @@ from ...loops.drafter import Memoryless, Proposing, possible
 from ...loops.speculate import Speculate
 from ..verify.rejection import rejection
 from .chain import DRAFT
+from .likeliest import Likeliest
+from .siblings import is_greedy
+
+LEVELS = 6  # of a tree at temperature 0
 
 
 @claims(
@@ -31,7 +35,9 @@ class DySpec(Memoryless):
 
     A slot of value v with law R gives a node y ~ R, below it a slot of value v · R(y), and beside it a slot of value
     v · (1 − R(y)) with R without y. Slots below `least` stay closed; values never rise, so the heap's order is the best
-    one for these estimates. The slot is chosen before its token is drawn, which keeps the tree exact.
+    one for these estimates. The slot is chosen before its token is drawn, which keeps the tree exact. At temperature 0
+    nothing is drawn, and the heap would take the nodes of largest path probability one draft forward each: `likeliest`
+    finds the same ones level by level, as long as a level adds more than `least` expected tokens.
 
     Claim: LAW under rejection. Cost: one forward of the draft model whenever the best slot has not been scored, over
     all nodes that have not.
@@ -56,6 +62,8 @@ class DySpec(Memoryless):
                 law = possible(prefixes[parent], scores.law(parent))
                 if law is None:
                     continue
+                if is_greedy(law):
+                    return (yield from Likeliest(budget, LEVELS, self.least).propose(prefix, budget, chance))
             drawn = law.draw(chance, At(start + tree.depth(parent), Role.DRAFT, len(tree), start))
             tree, kid = tree.grow(drawn, parent)
             prefixes[kid] = prefixes[parent].then((drawn.token,))

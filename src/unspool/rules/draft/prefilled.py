@@ -29,8 +29,8 @@ class Prefilled(CompositeDraft):
     """`draft`, told after the first round which tokens the target ranked highest at each place of the prompt.
 
     The laws are there when a prompt is read; here the best 8 tokens of each are kept and noted by token recycling,
-    `bigram_recycling` or STAND as if they had been scored in a round. Of places that a cache held already nothing is
-    known. The idea is a remark of AASD's.
+    `bigram_recycling` or STAND as if they had been scored in a round. Of places that a cache held, what an earlier
+    request with this want was told is known, and of others nothing. The idea is a remark of AASD's.
 
     Claim: that of `draft`. Cost: the output layer over the prompt's last 512 tokens, in the forward that reads them.
     """

@@ -10,10 +10,11 @@ from ...core.claim import LAW, claims
 from ...core.errors import BadRequest
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
-from ...loops.drafter import Memoryless, Proposing, possible
+from ...loops.drafter import Memoryless, Proposing
 from ...loops.speculate import Speculate
 from ..verify.rejection import rejection
 from .chain import DRAFT
+from .siblings import siblings
 
 
 @claims(
@@ -28,7 +29,8 @@ from .chain import DRAFT
 class RSDC(Memoryless):
     """At level i draw `widths[i]` different tokens below every node, without replacement.
 
-    Each sibling carries the law it was drawn from: the draft's law without its elder siblings.
+    Each sibling carries the law it was drawn from: the draft's law without its elder siblings. At temperature 0 the
+    siblings are the draft's most probable tokens.
 
     Claim: LAW under rejection. Cost: one forward of the draft model per level.
     """
@@ -47,12 +49,9 @@ class RSDC(Memoryless):
             scores: Scores = yield Score(tree, by=DRAFT)
             below: dict[int, Prefix] = {}
             for node, here in level.items():
-                law = possible(here, scores.law(node))
-                while law is not None and len(tree.kids(node)) < width and len(tree) < budget:
-                    drawn = law.draw(chance, At(start + depth, Role.DRAFT, len(tree), start))
+                first = At(start + depth, Role.DRAFT, len(tree), start)
+                for drawn in siblings(here, scores.law(node), min(width, budget - len(tree)), chance, first):
                     tree, kid = tree.grow(drawn, node)
                     below[kid] = here.then((drawn.token,))
-                    rest = law.without(drawn.token)
-                    law = None if rest.is_empty() else rest
             level = below
         return tree

@@ -8,13 +8,14 @@ from ...core.asks import Score, Scores
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, claims
 from ...core.errors import BadRequest
-from ...core.law import Law
-from ...core.tree import NOTHING, ROOT
+from ...core.law import Law, chosen
+from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Memoryless, Proposing, possible
 from ...loops.speculate import Speculate
 from ..verify.rejection import rejection
 from .chain import DRAFT
+from .siblings import is_greedy
 
 
 @claims(
@@ -35,7 +36,8 @@ class RSDS(Memoryless):
       the next prefix b_{j+1}, with its first child,   with weight 1 − Σ over i ≤ j of q(b_i), or
       another child of b_i, i ≤ j,                      with weight q(b_i) · (1 − q(children of b_i so far)).
     A child is then drawn from the draft's law without its elder siblings. That it is drawn was decided before, so the
-    tree stays exact; the formulation by arrivals is ours, the method the paper's.
+    tree stays exact; the formulation by arrivals is ours, the method the paper's. At temperature 0 it is beam search by
+    the draft's own law.
 
     Claim: LAW under rejection. Cost: one forward of the draft model per level.
     """
@@ -62,6 +64,9 @@ class RSDS(Memoryless):
                 if law is None:
                     return tree  # the stream of texts has no next level
                 beam.rest = law
+            if is_greedy(level[0].rest):
+                tree, level = _best(tree, level, scores, width)
+                continue
             below: list[_Beam] = []
             arrived = 0  # beams of this level that the stream has shown so far
             while len(below) < width:
@@ -92,6 +97,19 @@ class _Beam:
         self.rest = self.rest.without(token)
         self.left = 0.0 if self.rest.is_empty() else max(0.0, self.left - share)
         return _Beam(node, self.q * share, self.prefix.then((token,)))
+
+
+def _best(tree: Tree, level: list[_Beam], scores: Scores, width: int) -> tuple[Tree, list[_Beam]]:
+    """The `width` most probable continuations of all beams, chosen: what the stream shows first without noise."""
+    offered: list[tuple[float, int, _Beam]] = []
+    for beam in level:
+        soft = beam.prefix.soften(scores.law(beam.node))
+        offered += [(beam.q * soft[x], x, beam) for x in soft.top(min(width, soft.size)) if soft[x] > 0]
+    below: list[_Beam] = []
+    for q, token, beam in sorted(offered, key=lambda each: -each[0])[:width]:
+        tree, kid = tree.grow(chosen(token), beam.node)
+        below.append(_Beam(kid, q, beam.prefix.then((token,))))
+    return tree, below
 
 
 def _next(level: list[_Beam], arrived: int, chance: Chance, at: At) -> int | None:

@@ -9,11 +9,12 @@ from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, Method, claims
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
-from ...loops.drafter import Memoryless, Proposing, possible
+from ...loops.drafter import Memoryless, Proposing
 from ...loops.speculate import Speculate
 from ..grow.tree_shape import Ranks, TreeShape
 from ..verify.rejection import rejection
 from .chain import DRAFT
+from .siblings import siblings
 
 
 def _trial(*paths: Ranks) -> Method:
@@ -25,8 +26,9 @@ def _trial(*paths: Ranks) -> Method:
 class Sequoia(Memoryless):
     """Below every node draw as many different tokens as the shape has children there, without replacement.
 
-    The k-th child of the shape is the k-th token drawn; each carries the draft's law without its elder siblings. With
-    `grow.sequoia` for the shape this is Sequoia; `RSDC` is the case of equal widths on a level.
+    The k-th child of the shape is the k-th token drawn; each carries the draft's law without its elder siblings. At
+    temperature 0 it is the draft's k-th best. With `grow.sequoia` for the shape this is Sequoia; `RSDC` is the case of
+    equal widths on a level.
 
     Claim: LAW under rejection. Cost: one forward of the draft model per level.
     """
@@ -43,14 +45,10 @@ class Sequoia(Memoryless):
             scores: Scores = yield Score(tree, by=DRAFT)
             below: list[tuple[int, Ranks, Prefix]] = []
             for node, ranks, here in level:
-                law = possible(here, scores.law(node))
-                for k in range(self.shape.width(ranks)):
-                    if law is None or len(tree) >= budget:
-                        break
-                    drawn = law.draw(chance, At(start + depth, Role.DRAFT, len(tree), start))
+                first, count = At(start + depth, Role.DRAFT, len(tree), start), self.shape.width(ranks)
+                found = siblings(here, scores.law(node), min(count, budget - len(tree)), chance, first)
+                for k, drawn in enumerate(found):
                     tree, kid = tree.grow(drawn, node)
                     below.append((kid, (*ranks, k), here.then((drawn.token,))))
-                    rest = law.without(drawn.token)
-                    law = None if rest.is_empty() else rest
             level = below
         return tree

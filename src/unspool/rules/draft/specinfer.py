@@ -8,12 +8,14 @@ from ...core.asks import Score, Scores
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, claims
 from ...core.errors import BadRequest
+from ...core.law import chosen
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Memoryless, Proposing, possible
 from ...loops.speculate import Speculate
 from ..verify.rejection import rejection
 from .chain import DRAFT
+from .siblings import is_greedy, likeliest_of
 
 
 @claims(
@@ -29,7 +31,8 @@ class SpecInfer(Memoryless):
 
     Paths may coincide; duplicates stay, because removing them would change the law that a verifier is told. Paths that
     have said the same so far carry the same law, the very object, which is how a verifier knows that they are
-    independent draws of one law.
+    independent draws of one law. At temperature 0 they would all be one: then the paths begin with the draft's best
+    tokens, each with another, and go on greedily.
 
     Claim: LAW under rejection. Cost: `depth` forwards of the draft model per round; duplicates are scored again.
     """
@@ -60,6 +63,12 @@ class SpecInfer(Memoryless):
                 law = laws[said[j]]
                 if law is None:  # this path ends; what it has said decides that, and no other path does
                     del ends[j]
+                elif is_greedy(law):
+                    best = likeliest_of(prefix.then(said[j]), scores.law(node), 1 if i else j + 1)
+                    if len(best) <= (0 if i else j):
+                        del ends[j]
+                    else:
+                        tree, ends[j] = tree.grow(chosen(best[-1]), node)
                 else:
                     tree, ends[j] = tree.grow(law.draw(chance, At(start + i, Role.DRAFT, j, start)), node)
             if not ends:

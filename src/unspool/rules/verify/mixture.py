@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...core.asks import Verdict
 from ...core.chance import Chance, Role
 from ...core.claim import BOUND, claims
-from ...core.law import Law
+from ...core.law import Law, Point
 from ...core.tree import ROOT
 from ...core.verifier import token_by_token
 from ...core.warp.warp import Scored
@@ -27,7 +27,8 @@ class Mixture:
     """Rejection with (1 − w)·p + w·q in place of p wherever something was drafted, q the eldest sibling's law.
 
     What is emitted has exactly that law. It differs from p by w·TV(p, q) ≤ w per token, and acceptance rises from
-    1 − TV to 1 − (1 − w)·TV. After the last drafted token there is no q, and p is not mixed.
+    1 − TV to 1 − (1 − w)·TV. After the last drafted token there is no q, and p is not mixed; nor is it
+    at temperature 0, where p and q are one token each and a mixture of them would be a lottery: the text is greedy.
 
     Claim: BOUND, 1 − (1 − w)ⁿ in total variation for texts of n tokens. Cost: as rejection.
     """
@@ -56,4 +57,6 @@ class Mixture:
     def _mixed(self, scored: Scored, node: int) -> Law:
         kids = scored.tree.kids(node)
         law = scored.law(node)
-        return law.mix(scored.tree.drawn[kids[0]].law, self.weight) if kids else law
+        if not kids or isinstance(law, Point):
+            return law
+        return law.mix(scored.tree.drawn[kids[0]].law, self.weight)

@@ -28,8 +28,8 @@ class Rollback:
     """Accept drafted tokens up to the first with −log P(x) > `surprise` that is not argmax P; there write argmax P.
 
     Every position is tested, so `surprise` = 0 is greedy decoding; the reference implementation looks only at the first
-    surprising one. It judges the law after warps and draws nothing, so give it temperature 1: at temperature 0 every
-    token but the best is infinitely surprising. In a tree it reads the path of eldest siblings.
+    surprising one. It judges the law after all warps but a temperature of 0, which would leave no token but the best
+    any chance, and draws nothing. In a tree it reads the path of eldest siblings.
 
     Claim: HEURISTIC. It approximates greedy text; the gap that is printed is the one to sampling, and so contains
     greedy decoding's own. Cost: one log-probability and one max per accepted token; no randomness.
@@ -48,7 +48,7 @@ class Rollback:
     def __call__(self, scored: Scored, chance: Chance) -> Verdict:
         tree, node = scored.tree, ROOT
         while True:
-            law, kids = scored.law(node), scored.tree.kids(node)
+            law, kids = scored.soft(node), scored.tree.kids(node)
             x = tree.drawn[kids[0]].token if kids else None
             if x is None or (x != law.best and (law[x] == 0 or -law.logprob(x) > self.surprise)):
                 return Verdict(node, law.best)

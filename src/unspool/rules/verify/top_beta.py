@@ -28,7 +28,7 @@ class TopBeta:
     """Accept x if it is among the `beta` most probable and log max P − log P(x) ≤ `tau`; else write argmax P.
 
     With an infinite tau this is the top-k test of blockwise decoding, with beta = 1 it is greedy verification. It
-    judges the law after warps and draws nothing, so give it temperature 1: at 0 only the best token is left.
+    judges the law after all warps but a temperature of 0, which would leave the best token alone, and draws nothing.
 
     Claim: HEURISTIC. It approximates greedy text; the gap that is printed is the one to sampling, and so contains
     greedy decoding's own. Cost: one top-β selection per accepted token and one more; no randomness.
@@ -44,7 +44,7 @@ class TopBeta:
     def __call__(self, scored: Scored, chance: Chance) -> Verdict:
         tree, node = scored.tree, ROOT
         while True:
-            law = scored.law(node)
+            law = scored.soft(node)
             good = [kid for token in self._good(law) if (kid := tree.child(node, token)) is not None]
             if not good:
                 return Verdict(node, law.best)

@@ -22,27 +22,41 @@ def traversal(scored: Scored, chance: Chance) -> Verdict:
 
     Claim: LAW. Cost: at most one residual and one coin per node, one draw.
     """
-    verdict = _offer(scored, chance, ROOT, 1.0)
-    assert verdict is not None, "the root stands with α = 1"
-    return verdict
+    path = [_Offer(scored, ROOT, 1.0)]
+    while True:
+        here = path[-1]
+        if here.kids:
+            alpha = here.reach(scored, here.kids[-1])
+            if alpha > 0:  # else nothing below can stand, and a warp may have no law for it
+                path.append(_Offer(scored, here.kids[-1], alpha))
+            else:
+                here.refuse(scored)
+        # cousins share a position, so a coin is told apart by its node
+        elif chance.coin(here.alpha, scored.at(Role.ACCEPT, here.node, max(here.node, 0))):
+            law = here.law or scored.law(here.node)
+            return Verdict(here.node, law.draw(chance, scored.at(Role.RESIDUAL, here.node)).token)
+        else:
+            path.pop()  # the root stands with α = 1, so there is one above
+            path[-1].refuse(scored)
 
 
-def _offer(scored: Scored, chance: Chance, node: int, alpha: float) -> Verdict | None:
-    """The verdict if the text stops at `node` or below, given that its prefix may be emitted with probability α."""
-    if alpha == 0:  # nothing below can stand, and a warp may have no law for it
-        return None
-    kids = scored.tree.kids(node)
-    if kids and scored.ends(node):  # whatever was drafted below, this is a leaf
-        kids = []
-    law = scored.law(node) if kids else None  # of a leaf it is wanted only if the text stops there
-    for kid in kids:
-        assert law is not None
+class _Offer:
+    """A node whose prefix may be emitted with probability α, what is left of its law, and its children still to ask."""
+
+    def __init__(self, scored: Scored, node: int, alpha: float) -> None:
+        kids = scored.tree.kids(node)
+        if kids and scored.ends(node):  # whatever was drafted below, this is a leaf
+            kids = []
+        self.node, self.alpha, self.kids = node, alpha, kids[::-1]
+        self.law = scored.law(node) if kids else None  # of a leaf it is wanted only if the text stops there
+
+    def reach(self, scored: Scored, kid: int) -> float:
+        """With which probability the prefix that goes on with this child may be emitted."""
+        assert self.law is not None  # it has children
         x, q = scored.tree.drawn[kid]
-        verdict = _offer(scored, chance, kid, min(1.0, alpha * law[x] / q[x]) if q[x] > 0 else 0.0)
-        if verdict is not None:
-            return verdict
-        law, alpha = residual(law, q, alpha)
-    # cousins share a position, so a coin is told apart by its node
-    if chance.coin(alpha, scored.at(Role.ACCEPT, node, max(node, 0))):
-        return Verdict(node, (law or scored.law(node)).draw(chance, scored.at(Role.RESIDUAL, node)).token)
-    return None
+        return min(1.0, self.alpha * self.law[x] / q[x]) if q[x] > 0 else 0.0
+
+    def refuse(self, scored: Scored) -> None:
+        """Go on without the child that was asked last."""
+        assert self.law is not None  # it has children
+        self.law, self.alpha = residual(self.law, scored.tree.drawn[self.kids.pop()].law, self.alpha)

@@ -24,7 +24,7 @@ from ..engine.contracts import (
 )
 from ..network.network import Network
 from .cached_session import CachedSession, scores_of, unlink
-from .forward_request import EagerExecutor, Executor, ForwardRequest, first_rows, grown
+from .forward_request import MOST_TOLD, EagerExecutor, Executor, ForwardRequest, first_rows, grown
 from .sequence import CachedSequence, PrefixIndex
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class CachedModel:
         self._finished: deque[CachedSequence] = deque()  # closed texts whose slots are still there
         self._prefixes = PrefixIndex()
         self._unnoted: list[CachedSequence] = []  # texts that were closed since one was opened last
+        self._tops: dict[int, list[tuple[int, float]]] = {}  # by slot, the likeliest tokens after it, where once told
 
     @cached_property
     def heads(self) -> MedusaHeads | None:
@@ -176,7 +177,14 @@ class CachedModel:
             requests.append([grown(leaf, r, ask.tree) for r, leaf in enumerate(session.leaves)])
             for request in requests[-1]:
                 request.best = tops_of(ask.want)
+                request.tops = self._known(request) if request.best else {}
         return requests
+
+    def _known(self, request: ForwardRequest) -> dict[int, list[tuple[int, float]]]:
+        """What an earlier forward has told of places that the cache holds, so that a warm prompt does as a cold one."""
+        slots = request.leaf.slots
+        last = range(max(0, len(slots) - MOST_TOLD), len(slots))
+        return {i + 1: self._tops[slots[i]][: request.best] for i in last if slots[i] in self._tops}
 
     def holding(self, requests: list[ForwardRequest], forward: Callable[[], T]) -> T:
         """Run a forward with slots taken for all requests; they are given back if it fails."""
@@ -189,8 +197,10 @@ class CachedModel:
             raise
 
     def note(self, requests: list[ForwardRequest]) -> None:
-        """Let other texts find the prompts that were just read."""
+        """Let other texts find the prompts that were just read, and what was told of them."""
         for request in requests:
+            for place, best in request.tops.items():
+                self._tops[request.leaf.slots[place - 1]] = best
             if len(request.owed) > 1:
                 self._prefixes.note(request.leaf)
 
@@ -220,11 +230,15 @@ class CachedModel:
         """So many slots, behind `after` if that can be; closed texts give theirs up for them, the oldest first."""
         while True:
             try:
-                return self.slots.take(count, after)
+                taken = self.slots.take(count, after)
             except OutOfRoom:
                 if not self._finished:
                     raise
                 self.release(self._finished.popleft())
+                continue
+            for slot in taken if self._tops else ():
+                self._tops.pop(slot, None)  # what it held is gone
+            return taken
 
     def _forget_without(self, leaf: CachedSequence, layers: Sequence[int]) -> None:
         """Drop drafts, and the last token, if they were computed without hidden states that are wanted now."""
