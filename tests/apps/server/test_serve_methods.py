@@ -66,12 +66,7 @@ NAMED = (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quiet():
-    """The servers of this process write no lines between those of pytest."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unspool.apps.server.handler.log", lambda event, record: None)
-        yield
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture(scope="module")
@@ -343,3 +338,9 @@ def test_that_test_can_fail(tmp_path):
 def test_requested_is_the_same_method_where_nothing_is_refused():
     for spec in ("plain", "lookup:ngram=2,depth=8", "stand:widths=3+2", "beam:length=gnmt"):
         assert requested(spec) == method(spec)
+
+
+def test_what_requests_may_choose_is_prepared_before_anybody_waits():
+    """`auto` measures what forwards cost when it is first used: seconds in which nobody else would get a token."""
+    assert "auto" in ServerConfig("little").choices
+    assert ServerConfig("little", method="lookup", methods=("suffix",)).choices == ("lookup", "suffix")

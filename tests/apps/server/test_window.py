@@ -27,13 +27,7 @@ from starlette.testclient import TestClient
 from unspool.apps.server import Limits, ServerConfig, Worker, application
 from unspool.apps.server.window.routes import bundle, choices, names, saved, text
 
-
-@pytest.fixture(scope="module", autouse=True)
-def quiet():
-    """The servers of this process write no lines between those of pytest."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unspool.apps.server.handler.log", lambda event, record: None)
-        yield
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture(scope="module")

@@ -297,6 +297,24 @@ def test_a_step_in_which_prompts_are_read_says_nothing_about_those_who_take_long
     assert went >= 340  # all but those steps that show what is usual
 
 
+def test_nobody_waits_for_somebody_who_does_nothing(clock):
+    """Who takes long and is ahead goes on as soon as a step has passed in which nobody else did anything."""
+    turns, (light, heavy) = Turns(), jobs_of(clock, 2)
+    parts = {light: 0.001, heavy: 1.0}
+    for wanting in ([light], [light], [light, heavy], [light, heavy]):
+        for job in turns.begin(wanting, parts.__getitem__, [light, heavy]):
+            clock.now += parts[job]
+            turns.charge(job, parts[job])
+        turns.end()
+    idle = 0
+    while not turns.begin([heavy], parts.__getitem__, [light, heavy]):  # the other lives, but wants nothing just now
+        clock.now += 0.0001
+        turns.end()
+        idle += 1
+        assert idle <= PAUSES + 2
+    assert idle
+
+
 @pytest.mark.parametrize("clients", ["a", "b"])
 def test_who_takes_long_waits_for_one_whose_next_text_is_about_to_come(clock, clients):
     engine = engine_of(clock)

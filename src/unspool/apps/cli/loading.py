@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ... import api, models, recipes
-from ...core.errors import BadRequest
+from ...core.errors import BadRequest, UnspoolError
 from ...models.catalog import CATALOG
 from .group import option
 from .terminal import note, status
@@ -160,8 +161,13 @@ class Loading:
         if "on_device" in first and getattr(lm.model, "device", None) is None:
             note("on_device: this model does not draft for itself here, which takes a GPU, so this is plain decoding")
         if "auto" in first:
-            with status("measuring what forwards cost here, once for this model and machine …"):
+            with (
+                status("measuring what forwards cost here, once for this model and machine …"),
+                suppress(UnspoolError),  # a model that only fills holes, which who asks is told
+            ):
                 lm.price()
+                if lm.draft is not None:
+                    lm.price("draft")
 
     def prompt(self, lm: LM, text: str, system: str | None = None) -> Prompt:
         """The text as the model wants it: a user's message if it has a chat template, else the text itself."""

@@ -52,7 +52,7 @@ class Replicas:
 
 def _loaded(loading: Loading, house: ServerConfig, longest: int) -> LM:
     lm = loading.load(True, longest)
-    loading.prepare(lm, (house.method, *house.methods))
+    loading.prepare(lm, house.choices)
     return lm
 
 
@@ -184,7 +184,7 @@ def serve(
     if replicas.ray:
         return replicas.serve(loading, limits, house, host, port)
     lm = loading.load(longest=limits.longest)
-    loading.prepare(lm, (method, *methods))
+    loading.prepare(lm, house.choices)
     worker = server.Worker(lm, limits)
     worker.prepare()
     return running.run(running.configured(app.application(worker, house), limits, grace, host, port))

@@ -34,6 +34,11 @@ class ServerConfig:
         return bool(self.keys or self.clients)
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """Methods that requests may choose and that must be prepared for: without a list, `auto` is among them."""
+        return self.offered if self.methods else (self.method, "auto")
+
+    @property
     def offered(self) -> tuple[str, ...]:
         """The methods that the operator has named, and so may be chosen by these very names whatever they read."""
         return tuple(dict.fromkeys((self.method, *self.methods)))

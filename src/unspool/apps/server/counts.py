@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from starlette.types import Scope
 
 from ...core.asks import TARGET
+from ...runtime.engine.contracts import HasSlots
 from .clients import RateLimit
 from .server_log import Sparing
 from .worker import Worker
@@ -105,7 +106,8 @@ class _Worker:
 
     def collect(self) -> Iterable[Metric]:
         worker, total = self._worker, self._worker.total
-        slots = getattr(getattr(worker.lm.model, "slots", None), "in_use", None)
+        model = worker.lm.model
+        slots = model.slots.in_use if isinstance(model, HasSlots) else None
         for name, told, value in (
             ("worker_last_beat_seconds", "Since the worker last came round; 0 if idle.", worker.silent),
             ("queue_length", "Requests that wait to be begun.", len(worker.waiting)),

@@ -286,6 +286,8 @@ class Turns:
         spent, ahead = perf_counter() - self._began, self._ahead
         for client in self._read:
             self._read[client] -= spent
+        if not (self._taken or self._reads or self.pauses):  # nobody did anything, so nobody is waited for
+            self._debt, self._read = 0.0, {}
         without = self._long.isdisjoint(self._taken)
         self._mixed = 0 if without else min(self._mixed + 1, RECENT)
         if self._taken and not self._reads:

@@ -20,7 +20,7 @@ from ....core.claim import Entry
 from ....core.errors import UnspoolError
 from ....core.option import options, products
 from ....recipes.methods import described, fills, requested, runnable
-from ....runtime.engine.contracts import Infill
+from ....runtime.engine.contracts import HasHeads, Infill
 from ..bodies import ENDLESS
 from ..config import ServerConfig
 from ..counts import ServerMetrics
@@ -68,7 +68,7 @@ def _record(spec: str, entry: Entry, lm: LM, house: ServerConfig) -> dict[str, A
 def _missing(spec: str, entry: Entry, lm: LM, house: ServerConfig) -> str:
     drafts = {"draft": lm.draft, "small": None if lm.draft is None else lm.draft.draft}
     for need in entry.needs:
-        if need == "heads" and getattr(lm.model, "heads", None) is None:
+        if need == "heads" and not (isinstance(lm.model, HasHeads) and lm.model.heads is not None):
             return "asks for heads that look ahead; start the server with --heads FILE"
         if need != "heads" and drafts.get(need) is None:
             return f"asks a {need} model; start the server with --{need} MODEL"
