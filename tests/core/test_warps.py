@@ -574,12 +574,10 @@ def test_min_tokens_holds_back_every_stop_token_and_eos():
         {"no_repeat_ngram_size": -1},
         {"logit_bias": {-4: 1.0}},
         {"logit_bias": [1]},
-        {"bad_words": "word"},
         {"bad_words": ("",)},
         {"min_tokens": -1},
         {"min_tokens": 300},
         {"max_tokens": 0},
-        {"stop": "end"},
         {"stop": ("",)},
         {"stop": ("\ud800",)},
         {"stop_tokens": 5},
@@ -608,6 +606,7 @@ def test_tokens_of_another_model_are_refused():
 
 
 def test_settings_from_lists_are_settings_from_tuples():
+    assert Settings(stop="end", bad_words="word") == Settings(stop=("end",), bad_words=("word",))
     assert Settings(stop=["a"], stop_tokens=[1], bad_words=["b"]) == Settings(
         stop=("a",), stop_tokens=(1,), bad_words=("b",)
     )

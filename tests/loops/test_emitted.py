@@ -165,7 +165,7 @@ def test_log_probabilities_are_those_of_another_library(lm, truth, method):  # n
     tokens = list(lm.encode(SAID))
     for seed in range(2):
         settings = replace(HOT, seed=seed)
-        output = lm.generate(SAID, settings, method)
+        output = lm.generate(SAID, settings, method, raw=True)
         text = list(tokens)
         for event in output.events:
             raw, warm = truth(text, settings)
@@ -216,7 +216,7 @@ def test_clients_are_told_the_models_own_log_probabilities(served, lm, truth, ch
 def test_clients_are_told_where_in_the_text_a_token_begins(served, lm):  # noqa: F811
     """A token may be half a character, or several."""
     answer = served.post("/v1/completions", prompt=SAID, logprobs=0, temperature=0.8, seed=4, max_tokens=40).json()
-    events = lm.generate(SAID, Settings(temperature=0.8, seed=4, max_tokens=40, logprobs=0)).events
+    events = lm.generate(SAID, Settings(temperature=0.8, seed=4, max_tokens=40, logprobs=0), raw=True).events
     said = [event.text for event in events if event.token not in lm.vocabulary.eos]
     assert any(len(text) != 1 for text in said)
     expected = [sum(map(len, said[:i])) for i in range(len(said))]

@@ -37,7 +37,6 @@ def test_options_stand_under_headings(here):
 
 def test_methods_and_models_are_completed():
     assert [item.value for item in methods_like(None, None, "looku")] == ["lookup"]
-    assert "rejection" not in [item.value for item in methods_like(None, None, "")]  # which is no method by itself
     assert [item.value for item in _models_like(None, None, "smollm2-")] == ["smollm2-diffusion"]
     words = {"_UNSPOOL_COMPLETE": "bash_complete", "COMP_WORDS": "unspool run --method medus", "COMP_CWORD": "3"}
     words |= {"COMP_WORDS": "unspool trace --method jac"}

@@ -62,7 +62,7 @@ def world(tmp_path_factory):
         file = open_drafter(KINDS[kind](tmp_path_factory.mktemp("drafter")), network.shape)
         words = network.ends.embedding[:TOKENS]
         network.shape = replace(network.shape, vocab=TOKENS)
-        network.ends = replace(network.ends, embedding=words, head=dense(words, None))
+        network.ends = replace(network.ends, table=words, head=dense(words, None))
         model = CachedModel(network, 4)
         return Engine({"target": model, "draft": quiet(attached(model, few(file)))})
 
