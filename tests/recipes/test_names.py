@@ -15,7 +15,7 @@ from unspool.core.errors import BadRequest
 from unspool.proof import prove
 from unspool.recipes.aliases import ELSEWHERE, KNOWN_AS, PAPERS
 from unspool.recipes.methods import entries, method, named, needs, requested
-from unspool.recipes.names import HOMES, NEAR, RENAMED, canonical, known, plainly, suggestions
+from unspool.recipes.names import _JOINED, HOMES, NEAR, RENAMED, canonical, known, parts_of, plainly, suggestions
 
 
 def test_the_table_is_the_registry():
@@ -161,3 +161,11 @@ def test_the_command_line_refuses_it_before_torch_is_there():
         ran = subprocess.run([sys.executable, "-c", code, *words, "--method", "lokup"], capture_output=True, text=True)
         assert ran.returncode == 2, words
         assert "Did you mean 'lookup'?" in ran.stderr, words
+
+
+def test_blanks_are_read_in_one_pass():
+    """A run of blanks in a request's spec is not searched again from each of them, which would be quadratic."""
+    assert _JOINED.search("a" + " " * 4000 + "b") is None
+    starts = [place for place in range(40) if _JOINED.match("a" + " " * 30 + "+ b", place)]
+    assert starts == [1]
+    assert [part.said for part in parts_of("lookup \t + \n greedy")] == ["lookup", "greedy"]

@@ -20,7 +20,7 @@ from ..core.errors import SHOWN, BadRequest, cut
 
 NEAR = 5  # suggestions for a name that is not known
 LONGEST = 8192  # characters of a spec: two names of files, and room for the rest
-_JOINED = re.compile(r"\s+\+\s+")
+_JOINED = re.compile(r"(?<=\S)\s+\+\s+")  # a run of blanks is tried once, not from each of them
 _FILE = re.compile(r"([^=,]+\.py:[A-Za-z_]\w*)(?::(.*))?", re.DOTALL)  # mcts:reward=FILE.py:NAME is an option
 
 # The rules by family; `name=module` where the module is called otherwise.
