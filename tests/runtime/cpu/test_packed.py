@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -108,13 +110,30 @@ def test_several_threads_may_call_at_once_and_a_fork_has_threads_of_its_own(nati
     assert not wrong
     child = os.fork()
     if child == 0:
-        os._exit(0 if torch.equal(linear(x), want) else 1)
+        signal.alarm(20)  # a child that waits for its parent's threads would wait for ever
+        for _ in range(3):
+            if not torch.equal(linear(x), want):
+                os._exit(1)
+            time.sleep(0.02)  # its own threads fall asleep in between
+        os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 
 
 def test_without_kernels_blocks_are_decoded():
     blocks, bias, x = random_blocks("Q4_K", 20, 256), torch.randn(20), torch.randn(3, 256)
     assert torch.equal(DecodedLinear([blocks], bias)(x), torch.nn.functional.linear(x, blocks.whole(), bias))
+
+
+def test_a_library_that_cannot_be_loaded_is_none(tmp_path: Path, monkeypatch):
+    stub = tmp_path / "bin" / "cc"
+    stub.parent.mkdir()
+    stub.write_text("#!/bin/sh\nexit 0\n")  # and leaves an empty file
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stub.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(build, "home_folder", lambda: tmp_path / "kept")
+    found = build._native.__wrapped__()
+    assert isinstance(found, str)
+    assert found.startswith("they cannot be loaded")
 
 
 def test_a_compiler_is_called_once_and_only_where_nobody_else_writes(tmp_path: Path, monkeypatch):

@@ -114,6 +114,8 @@ def _native() -> Kernels | str:
         return Kernels(compiled((option,)))
     except NoKernels as error:
         return str(error)
+    except (OSError, AttributeError) as error:  # a folder that is read-only or runs nothing, a library that is damaged
+        return f"they cannot be loaded ({error})"
 
 
 def compiled(options: tuple[str, ...], folder: Path | None = None) -> Path:

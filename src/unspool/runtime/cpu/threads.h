@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 #define MOST_THREADS 64
 #define PHASES 8192 /* of one job */
@@ -23,13 +22,22 @@ typedef void Work(void *arg, int thread);
 static struct {
     pthread_mutex_t one, lock; /* one job at a time; the lock guards those who sleep */
     pthread_cond_t wake;
-    pid_t process; /* a forked child has none of these threads */
     int size, threads;
     Work *work;
     void *arg;
     atomic_int number, open, inside;            /* jobs so far; the number of the one that runs; workers at it */
     atomic_int taken[PHASES], finished[PHASES]; /* how much of each phase somebody does, and has done */
-} pool = {.one = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+} pool = {.one = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER,
+          .size = 1};
+
+/* A forked child has none of these threads, but locks that they may have held and a condition that they wait for. */
+static void forget_threads(void) {
+    pthread_mutex_init(&pool.one, 0), pthread_mutex_init(&pool.lock, 0), pthread_cond_init(&pool.wake, 0);
+    atomic_store(&pool.number, 0), atomic_store(&pool.open, 0), atomic_store(&pool.inside, 0);
+    pool.size = 1;
+}
+
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(0, 0, forget_threads); }
 
 static void linger(int *looks) {
     if (++*looks > SPINS) sched_yield();
@@ -76,10 +84,6 @@ static void finish(const Pieces *p) {
 /* Let up to `threads` threads do a job of `phases` phases, this one among them. */
 static void together(Work *work, void *arg, int threads, int phases) {
     pthread_mutex_lock(&pool.one);
-    if (pool.process != getpid()) {
-        pool.process = getpid(), pool.size = 1;
-        atomic_store(&pool.number, 0), atomic_store(&pool.inside, 0);
-    }
     if (threads > MOST_THREADS) threads = MOST_THREADS;
     for (; pool.size < threads; pool.size++) {
         pthread_t made;
