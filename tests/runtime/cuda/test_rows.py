@@ -23,8 +23,8 @@ from unspool.models.vocabulary import Vocabulary
 from unspool.rules.decode import Speculate, plain
 from unspool.rules.draft import Lookup
 from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.cuda.bucket_size import Kind
 from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
-from unspool.runtime.cuda.graph_bucket import Kind
 from unspool.runtime.cuda.graph_model import graph_model, on_device
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TypeAlias
@@ -12,12 +12,14 @@ from ...core.errors import OutOfRoom, UnspoolError
 from ...core.warp.plan import WarpPlan, count_following
 from ..cache.cached_model import CachedModel
 from ..cache.sequence import CachedSequence
+from .bucket_size import Kind
 from .cuda_graph_executor import CudaGraphExecutor, refused, usable
+from .deferred_capture import Wish, speculative_ladder
 from .footprint import step_up
-from .graph_bucket import Kind
 from .sampling import Sampling
 from .speculation_gate import SpeculationGate
 from .speculative_step import MOST, ROUNDS, DraftMemory, SpeculatedRun, SpeculativeStep
+from .warp_stage import Shaping
 
 BATCH = 64  # tokens of a speculative step, of all rows together: from there on they cost more than they bring
 NARROW, WIDE = 4, 64  # tokens of one row
@@ -42,6 +44,7 @@ class DeviceSpeculation:
     def __init__(self, model: CachedModel, graphs: CudaGraphExecutor) -> None:
         self._model, self._graphs = model, graphs
         self.memory, self.gate = DraftMemory(graphs.block_table.length, graphs.network.device), SpeculationGate()
+        graphs.makers[Kind.SPECULATE] = partial(SpeculativeStep, memory=self.memory)
 
     def takes(self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling) -> bool:
         """Whether these texts may be written so: prompts are read, all want drafts, and they are few.
@@ -55,7 +58,11 @@ class DeviceSpeculation:
     def _width(self, writes: Sequence[Write]) -> int:
         """Tokens of a row; 0 if somebody wants no drafts."""
         ahead = min(write.ahead for write in writes)
-        return min(step_up(ahead + 1, 1), WIDE, max(NARROW, BATCH // step_up(len(writes), 1))) if ahead else 0
+        return min(step_up(ahead + 1, 1), widest(len(writes))) if ahead else 0
+
+    def ladder(self, rows: int) -> Iterator[Wish]:
+        """The graphs that up to so many texts need."""
+        return speculative_ladder(min(rows, MANY), self._graphs.block_table.length, widest)
 
     def write(
         self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling, turns: int, steps: Steps
@@ -100,10 +107,11 @@ class DeviceSpeculation:
         except OutOfRoom:
             return None
         try:
-            bucket = self._bucket(len(leaves), width, longest + MOST + width)
+            unmasked = sampling.without_masks()
+            bucket, shaping = self._serving(len(leaves), width, longest + MOST + width, unmasked.shaping)
             own = [taken[i : i + each] for i in range(0, len(taken), each)]
             bucket.set_out(leaves, wants, own, graphs.block_table.lines(leaves))
-            bucket.sampling(sampling.without_masks(), leaves)
+            bucket.sampling(unmasked, leaves, shaping)
             bucket.run(min(ROUNDS if self.gate.sure(leaves) and not sampling.shaping.masks else TRIAL, turns))
             runs = bucket.told(len(leaves))
         except BaseException:
@@ -116,11 +124,10 @@ class DeviceSpeculation:
             replies[i] = step
         return [reply for reply in replies if reply is not None]
 
-    def _bucket(self, rows: int, width: int, length: int) -> SpeculativeStep:
-        size = self._graphs.size(Kind.SPECULATE, rows, step_up(width, 1), length)
-        bucket = self._graphs.of(size, partial(SpeculativeStep, memory=self.memory))
+    def _serving(self, rows: int, width: int, length: int, shaping: Shaping) -> tuple[SpeculativeStep, Shaping]:
+        bucket, has = self._graphs.serving(Kind.SPECULATE, rows, width, length, shaping)
         assert isinstance(bucket, SpeculativeStep)
-        return bucket
+        return bucket, has
 
     def _settled(
         self, leaf: CachedSequence, run: SpeculatedRun, own: list[int], plan: WarpPlan, write: Write
@@ -142,3 +149,8 @@ class DeviceSpeculation:
         self._graphs.block_table.kept(leaf, len(leaf.slots))
         self.memory.lines.wrote(leaf)
         return Written(tuple(run.tokens), rows=run.computed, rounds=tuple(run.rounds), forwards=forwards)
+
+
+def widest(rows: int) -> int:
+    """Tokens of each of so many rows at most."""
+    return min(WIDE, max(NARROW, BATCH // step_up(rows, 1)))

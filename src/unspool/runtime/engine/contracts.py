@@ -247,6 +247,17 @@ class HasDevice(Causal, Protocol):
         """Draws drafts there; None where only the host can."""
 
 
+@runtime_checkable
+class DefersCapture(Protocol):
+    """A device whose steps are recorded when they are first needed, or in advance, when nobody waits."""
+
+    def defer_capture(self, texts: int) -> None:
+        """Have steps recorded by `capture_next`, the first for up to so many texts; until then wider ones serve."""
+
+    def capture_next(self) -> int:
+        """Record a step that somebody could use; how many are left."""
+
+
 def device_of(model: object) -> SupportsDeviceDecoding | None:
     """What verifies and writes on by itself for a model, if something does."""
     return model.device if isinstance(model, HasDevice) else None
