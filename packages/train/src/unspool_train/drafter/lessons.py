@@ -55,14 +55,14 @@ class Teaching:
 class Pupil:
     """A drafter that learns: its tensors in float32, and its forward."""
 
-    def __init__(self, file: DrafterFile, teacher: Teacher, depth: int, compiled: bool = False) -> None:
+    def __init__(self, file: DrafterFile, teacher: Teacher, depth: int) -> None:
         self.file, self.depth, self.head = file, depth, teacher.head
         self.tensors = {
             name: tensor.detach().float().clone().requires_grad_()
             for name, tensor in file.tensors.items()
             if name != "ids"
         }
-        self.unroll = Unroll(file.spec, teacher.embedding, compiled)
+        self.unroll = Unroll(file.spec, teacher.embedding)
 
     def outputs(self, lesson: Lesson) -> Iterator[Tensor]:
         """What its head reads at each depth."""

@@ -55,7 +55,7 @@ class Settings:
     layers: int = setting(1, "Layers of the drafter.")
     states: str = setting("", "Numbers of the target's hidden states to read, separated by commas [the kind's own].")
     mask: int = setting(0, "The token that stands for unknown ones, in kinds that have masks.")
-    lr: float = setting(6e-4, "Peak learning rate.")
+    lr: float = setting(1e-3, "Peak learning rate.")
     decay: float = setting(0.8, "Weight of each depth's loss over that of the one before.")
     tokens: int = setting(32_768, "Tokens of a step, padding included.")
     greedy: float = setting(0.5, "Share of greedy answers among the documents.")
@@ -64,7 +64,7 @@ class Settings:
     exams: int = setting(10, "How often it is measured.")
     seed: int = setting(0, "The seed of the first weights and of the order of documents.")
     device: str = setting("auto", "cpu or cuda; auto takes a GPU if there is one.")
-    compile: bool = setting(False, "Compile what can be: slow to start, faster after.")
+    compile: bool = setting(False, "Compile the target's forward and the losses: slow to start, faster after.")
     resume: bool = setting(False, "Go on from the checkpoint in the folder.")
     json: bool = setting(False, "Print lines of JSON, those of the log, instead of text.")
 
@@ -117,7 +117,7 @@ class Run:
         """Make what computes, compiled or not."""
         teacher = Teacher(self.frozen, compiled)
         self.teaching = Teaching(teacher, self.file.spec.states, self.file.tensors.get("ids"))
-        self.pupil = Pupil(self.file, teacher, self.settings.depth, compiled)
+        self.pupil = Pupil(self.file, teacher, self.settings.depth)
         self.rule: Slopes = torch.compile(slopes, dynamic=True) if compiled else slopes
 
     @property

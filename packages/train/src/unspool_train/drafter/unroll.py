@@ -9,7 +9,7 @@ differ only in what a step reads: a mask and its learned state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -49,10 +49,9 @@ def mixed(q: Tensor, keys: Tensor, values: Tensor, own_keys: Tensor, own_values:
 class Unroll:
     """The forward of a drafter of this description over texts; `embedding` is the target's."""
 
-    def __init__(self, spec: DrafterSpec, embedding: Tensor, compiled: bool = False) -> None:
+    def __init__(self, spec: DrafterSpec, embedding: Tensor) -> None:
         self.spec, self.embedding, self.dtype = spec, embedding, embedding.dtype
         self.frequencies = rope_frequencies(spec.shape, None, embedding.device)[0]
-        self.mixed: Callable[..., Tensor] = torch.compile(mixed, dynamic=True) if compiled else mixed
 
     def __call__(self, of: Tensors, tokens: Tensor, states: Tensor, depth: int) -> Iterator[Tensor]:
         """What the head reads [rows, width, dim] at each of so many steps: at t of step s, to guess token t + 2 + s.
@@ -111,7 +110,7 @@ class Unroll:
             keys = memory[layer]
             keys.own.append((k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)))
             own_keys, own_values = (torch.stack(part, 3) for part in zip(*keys.own, strict=True))
-            seen = self.mixed(q, *keys.first, own_keys, own_values)
+            seen = mixed(q, *keys.first, own_keys, own_values)
         x = x + functional.linear(seen.transpose(1, 2).flatten(2), of[f"{at}self_attn.o_proj.weight"])
         y = self._normed(of, f"{at}post_attention_layernorm", x)
         gate, up = (functional.linear(y, of[f"{at}mlp.{name}_proj.weight"]) for name in ("gate", "up"))
