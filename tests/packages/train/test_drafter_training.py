@@ -117,7 +117,7 @@ def test_what_is_read_guesses_what_the_trainer_does(kind, asked, target, frozen,
     pupil = Pupil(file, teacher, DEPTH)
     outs = [
         pupil.logits(out, s)[0]
-        for s, out in enumerate(pupil.unroll(pupil.tensors, torch.tensor([text]), states, DEPTH))
+        for s, out in enumerate(pupil.forward(pupil.tensors, torch.tensor([text]), states, DEPTH))
     ]
     runtime = TrainedDrafter(
         network_of(file, lm.model.network.ends, 256), TextStates({n: t[0] for n, t in noted.items()}, file.spec.states)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,18 @@ MTP_NAMES = {
     "norm.weight": "mtp_layers.0.final_layernorm.weight",
     "head.weight": "lm_head.weight",
 }
+BLOCK = re.compile(r"heads\.(\d+)\.(\d+)\.(weight|bias)")
+STEP = re.compile(r"steps\.(\d+)\.(embed|proj|out|norm|shift)")
+STEP_NAMES = {
+    "embed": "emb.{}.weight",
+    "proj": "proj.{}.weight",
+    "out": "head.{}.weight",
+    "norm": "ln.{}.weight",
+    "shift": "ln.{}.bias",
+}
 ARCHITECTURES = {"eagle3": "Eagle3Speculator", "peagle": "PEagleSpeculator", "mtp": "MTPSpeculator"}
+
+ARCHITECTURE_OF = {"medusa": "MedusaModel", "mlp_speculator": "MLPSpeculatorPreTrainedModel"}  # forms of their own
 
 
 def export(folder: Path, form: str, file: DrafterFile, target: Shape, base: str, depth: int) -> Path:
@@ -53,6 +65,10 @@ def export(folder: Path, form: str, file: DrafterFile, target: Shape, base: str,
 
 
 def _name(ours: str, form: str) -> str:
+    if found := BLOCK.fullmatch(ours):
+        return "blocks.{}.layers.{}.{}".format(*found.groups())
+    if found := STEP.fullmatch(ours):
+        return "speculator." + STEP_NAMES[found[2]].format(found[1])
     if form == "mtp":
         return MTP_NAMES.get(ours, ours.replace("layers.0.", "mtp_layers.0.", 1))
     return NAMES.get(ours, ours)
@@ -64,7 +80,14 @@ def _narrow(tensor: Tensor) -> Tensor:
 
 def settings(form: str, spec: DrafterSpec, target: Shape, base: str, drafted: int, depth: int) -> Mapping[str, Any]:
     """What config.json says."""
-    told: dict[str, Any] = {
+    told: dict[str, Any]
+    if form in ARCHITECTURE_OF:
+        told = {"model_type": form, "architectures": [ARCHITECTURE_OF[form]], "vocab_size": target.vocab}
+        if form == "medusa":
+            return {**told, "hidden_size": spec.wide, "medusa_num_heads": spec.depth, "num_heads": spec.depth}
+        sizes = {"emb_dim": spec.wide, "inner_dim": spec.shape.dim, "n_predict": spec.depth}
+        return {**told, **sizes, "tie_weights": True, "scale_input": spec.scale_input}
+    told = {
         "architectures": [ARCHITECTURES[form]],
         "speculators_model_type": form,
         "draft_vocab_size": drafted,

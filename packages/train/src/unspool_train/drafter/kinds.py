@@ -14,6 +14,7 @@ from torch import Tensor
 
 from unspool.core.errors import BadRequest
 from unspool.models.drafters.description import DrafterFile, DrafterSpec, needed
+from unspool.models.drafters.reading import bare_shape
 from unspool.models.shape import Shape
 
 from ..network import MATRICES, NORMS, Frozen
@@ -65,6 +66,17 @@ def mtp(target: Shape, asked: Asked) -> DrafterSpec:
     return DrafterSpec("MTP", (target.layers,), layers, "project", target.dim, recycles_normed=True)
 
 
+def medusa(target: Shape, asked: Asked) -> DrafterSpec:
+    """One head for each token ahead, a residual block or more on the last state, read by the target's head."""
+    return DrafterSpec("Medusa", (target.layers,), _bare("medusa", target), "heads", target.dim, depth=asked.depth)
+
+
+def mlp_speculator(target: Shape, asked: Asked) -> DrafterSpec:
+    """A state that takes in one token a step; all steps share embeddings, a head and all matrices but the first."""
+    bare = _bare("mlp_speculator", target)
+    return DrafterSpec("MLP speculator", (target.layers,), bare, "recurrent", target.dim, depth=asked.depth)
+
+
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
@@ -72,6 +84,8 @@ KINDS: Mapping[str, Kind] = {
         Kind("eagle3.1", "EAGLE-3.1", "EAGLE-3 with normed states", eagle31, "eagle3"),
         Kind("peagle", "P-EAGLE", "EAGLE-3 with masks: all tokens ahead in one forward", peagle, "peagle"),
         Kind("mtp", "MTP", "the last state and the next token joined, as DeepSeek's", mtp, "mtp", cut=False),
+        Kind("medusa", "Medusa", "a head for each token ahead, on the last state", medusa, "medusa", cut=False),
+        Kind("mlp", "MLP speculator", "heads that take in a token a step", mlp_speculator, "mlp_speculator", cut=False),
     )
 }
 
@@ -87,14 +101,41 @@ def _layers(target: Shape, asked: Asked) -> Shape:
     return replace(target, layers=asked.layers, windows=(None,) * asked.layers, tied=False)
 
 
-def begun(spec: DrafterSpec, frozen: Frozen, ids: Tensor | None, seed: int) -> DrafterFile:
-    """The drafter before it has learned anything; `ids` are the tokens that it guesses, none for all."""
+def _bare(family: str, target: Shape) -> Shape:
+    return bare_shape(family, target, target.dim)
+
+
+def begun(spec: DrafterSpec, frozen: Frozen, ids: Tensor | None, seed: int, blocks: int = 1) -> DrafterFile:
+    """The drafter before it has learned anything; `ids` are the tokens that it guesses, none for all.
+
+    `blocks` are those of each head, where there are heads.
+    """
     dice = torch.Generator().manual_seed(seed)
+    if spec.join in ("heads", "recurrent"):
+        tensors = _heads(spec, frozen, blocks) if spec.join == "heads" else _steps(spec, frozen)
+        return DrafterFile(spec, tensors, f"a new {spec.kind} drafter")
     sizes = needed(spec) | _normed(spec)
     tensors = {name: _first(name, size, spec, frozen, dice) for name, size in sizes.items()}
     if ids is not None:
         tensors |= {"head.weight": frozen.head[ids].clone(), "ids": ids}
     return DrafterFile(spec, tensors, f"a new {spec.kind} drafter")
+
+
+def _heads(spec: DrafterSpec, frozen: Frozen, blocks: int) -> dict[str, Tensor]:
+    """Blocks that do nothing yet, so that every head says what the target's does."""
+    names = [f"heads.{head}.{block}" for head in range(spec.depth or 0) for block in range(blocks)]
+    dim, like = spec.shape.dim, frozen.embedding
+    zeros = {f"{name}.weight": like.new_zeros(dim, dim) for name in names}
+    return zeros | {f"{name}.bias": like.new_zeros(dim) for name in names}
+
+
+def _steps(spec: DrafterSpec, frozen: Frozen) -> dict[str, Tensor]:
+    """Embeddings and the head of the target for all steps, and states that pass."""
+    dim, like = spec.shape.dim, frozen.embedding
+    eye = torch.eye(dim, device=like.device)
+    first = {"embed": like, "out": frozen.head, "proj": eye, "norm": like.new_ones(dim), "shift": like.new_zeros(dim)}
+    named = {f"steps.0.{name}": tensor.clone() for name, tensor in first.items()}
+    return named | ({"steps.1.proj": eye.clone()} if (spec.depth or 0) > 1 else {})
 
 
 def _normed(spec: DrafterSpec) -> dict[str, tuple[int, ...]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -11,13 +12,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from unspool.models.drafters.description import DrafterFile
+from unspool.models.drafters.description import DrafterFile, DrafterSpec, Join
 
 from ..corpus import Corpus
 from ..foresight import CHUNK, Slopes, foreseen
 from ..rows import Batch
 from ..teacher import Teacher
+from .shifted import ParallelHeads, Recurrence, own_head
 from .unroll import Unroll
+
+
+class Forward(Protocol):
+    """A drafter's forward over whole texts while it is trained."""
+
+    def __call__(self, of: Mapping[str, Tensor], tokens: Tensor, states: Tensor, depth: int) -> Iterator[Tensor]:
+        """What its head reads [rows, width, dim] at each of so many steps: at t of step s, to guess token t + 2 + s."""
+
+
+FORWARDS: Mapping[Join, Callable[[DrafterSpec, Tensor], Forward]] = {
+    "attend": Unroll,
+    "project": Unroll,
+    "heads": ParallelHeads,
+    "recurrent": Recurrence,
+}
 
 
 @dataclass(frozen=True)
@@ -62,15 +79,20 @@ class Pupil:
             for name, tensor in file.tensors.items()
             if name != "ids"
         }
-        self.unroll = Unroll(file.spec, teacher.embedding)
+        self.forward = FORWARDS[file.spec.join](file.spec, teacher.embedding)
 
     def outputs(self, lesson: Lesson) -> Iterator[Tensor]:
         """What its head reads at each depth."""
-        return self.unroll(self.tensors, lesson.tokens, lesson.states, self.depth)
+        return self.forward(self.tensors, lesson.tokens, lesson.states, self.depth)
+
+    def head_of(self, depth: int) -> Tensor:
+        """What reads its outputs of a depth: a matrix of its own, or the target's."""
+        own = own_head(self.tensors, depth)
+        return self.head if own is None else own.to(self.head.dtype)
 
     def logits(self, x: Tensor, depth: int) -> Tensor:
         """What its head says."""
-        return functional.linear(x, self.tensors.get("head.weight", self.head).to(x.dtype))
+        return functional.linear(x, self.head_of(depth))
 
     def learn(self, lesson: Lesson, decay: float, rule: Slopes) -> list[float]:
         """Add the slopes of Σ_s decay^s · (mean distance of depth s from the target's laws); return these distances.
@@ -78,11 +100,10 @@ class Pupil:
         The law behind place j is what depth s foresees from place j − 1 − s.
         """
         loss, found = self.head.new_zeros((), dtype=torch.float32), list[Tensor]()
-        head = self.tensors.get("head.weight", self.head).to(self.head.dtype)
         for s, out in enumerate(self.outputs(lesson)):
             at = lesson.place - 1 - s
             weight = (at >= 0).float() / max(len(at), 1)
-            own = foreseen(out[lesson.row, at.clamp(min=0)], head, lesson.laws, weight, rule)
+            own = foreseen(out[lesson.row, at.clamp(min=0)], self.head_of(s), lesson.laws, weight, rule)
             loss = loss + decay**s * own
             found.append(own.detach())
         loss.backward()  # type: ignore[no-untyped-call]

@@ -52,7 +52,7 @@ class Settings:
     steps: int = setting(0, "Stop after so many steps; 0: by time alone.")
     depth: int = setting(6, "How many tokens ahead it learns to guess.")
     vocabulary: int = setting(16_384, "Guess only so many tokens, those that answers use most; 0: all of them.")
-    layers: int = setting(1, "Layers of the drafter.")
+    layers: int = setting(1, "Layers of the drafter; of heads, their blocks.")
     states: str = setting("", "Numbers of the target's hidden states to read, separated by commas [the kind's own].")
     mask: int = setting(0, "The token that stands for unknown ones, in kinds that have masks.")
     lr: float = setting(1e-3, "Peak learning rate.")
@@ -104,7 +104,8 @@ class Run:
             raise BadRequest(f"--states are {spec.states}; {settings.model} has hidden states 0 to {shape.layers}.")
         count = settings.vocabulary if self.kind.cut else 0
         ids = draft_vocabulary(self.corpus, self.among, count, shape.vocab)
-        self.file = begun(spec, self.frozen, None if ids is None else ids.to(self.device), settings.seed)
+        known = None if ids is None else ids.to(self.device)
+        self.file = begun(spec, self.frozen, known, settings.seed, settings.layers)
         self.build(settings.compile)
         self.optimiser = torch.optim.AdamW(
             self.pupil.tensors.values(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.0, fused=self.device != "cpu"
