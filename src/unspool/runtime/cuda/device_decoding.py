@@ -18,6 +18,7 @@ from ..cache.cached_model import CachedModel
 from ..cache.cached_session import CachedSession, scores_of
 from ..cache.forward_request import ForwardRequest
 from ..cache.sequence import CachedSequence
+from ..drafter.drafter_network import DrafterNetwork
 from ..engine.contracts import ScoreRequest, guesses_of, named
 from ..network.head_guesses import foresight
 from .cuda_graph_executor import FEW, CudaGraphExecutor, DeviceCheck, refused, usable
@@ -47,6 +48,18 @@ class DeviceDecoding:
     def speculates(self) -> bool:
         """Whether it drafts for itself when a `Write` lets it."""
         return self.speculation is not None
+
+    def draft_with(self, network: DrafterNetwork) -> str | None:
+        """Have a trained drafter draft where the model runs; why not, where it cannot."""
+        self._graphs.buckets.clear()  # what was captured notes other states
+        if self.speculation is None:
+            return "its model does not draft for itself here"
+        return self.speculation.draft_with(network)
+
+    @property
+    def drafts(self) -> bool:
+        """Whether a trained drafter is part of that."""
+        return self.speculation is not None and self.speculation.drafter is not None
 
     def can_write(self, write: Write) -> bool:
         """Whether it knows how these tokens are drawn."""
