@@ -147,9 +147,7 @@ def written(lm: LM, texts: list[Text], method: str, most: int, temperature: floa
             some = texts[first : first + rows]
             torch.cuda.synchronize()
             began = time.perf_counter()
-            outputs = (
-                [lm.generate(some[0], settings, method)] if len(some) == 1 else lm.generate(some, settings, method)
-            )
+            outputs = lm.batch(some, settings, method)
             told.seconds += time.perf_counter() - began
             told.texts += [output.tokens for output in outputs]
             told.forwards += sum(output.trace.forwards["target"] for output in outputs)

@@ -13,6 +13,7 @@ from test_rows import left
 
 from unspool.core.asks import Write
 from unspool.core.chance import Philox
+from unspool.core.errors import BadScores
 from unspool.core.law import chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING, Tree
@@ -213,3 +214,14 @@ def test_a_text_that_was_written_without_its_drafter_is_read_before_it_drafts():
         text += reply.tokens
         assert expected is None or [gained for _, gained in reply.rounds] == expected
     session.close()
+
+
+def test_a_target_of_nan_ends_its_request_and_the_rounds_after_that_look_up_a_token():
+    model, _ = loaded(KINDS["eagle-3"], Noise(broken=True), depth=2)
+    session = model.open(PROMPTS[0])
+    model.read_ahead(session.leaves)
+    write = Write(Prefix.of(PROMPTS[0], Temperature(0)), Philox(7), 4, 3)
+    (reply,) = model.device.write([ScoreRequest(session, NOTHING)], [write], 2)
+    assert isinstance(reply, BadScores)
+    session.close()
+    assert left(model) == (0, 0)
