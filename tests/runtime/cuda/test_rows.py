@@ -156,9 +156,9 @@ def test_prompts_are_read_once_however_many_samples_there_are_and_wait_for_room(
 class Failing(CudaGraphExecutor):
     """A device whose buckets break when they run, from the second write on."""
 
-    def bucket(self, kind, *size):
-        found = super().bucket(kind, *size)
-        self.wrote = getattr(self, "wrote", 0) + (kind is Kind.WRITE)
+    def of(self, size, make):
+        found = super().of(size, make)
+        self.wrote = getattr(self, "wrote", 0) + (size.kind is Kind.WRITE)
         if self.wrote > 1:
             found.run = lambda *_, **__: 1 / 0
         return found

@@ -108,7 +108,7 @@ class Paying(CompositeSource):
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         cost: Cost = yield Price()
-        other: Cost | None = yield Price(DRAFT)
+        other: Cost | None = None if cost.drafts else (yield Price(DRAFT))
         if cost.speculates and other is None and plan_of(prefix.warp) is not None:
             self.on_device, self.until = budget, len(prefix) + LONG
             return NOTHING

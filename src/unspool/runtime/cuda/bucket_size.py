@@ -24,12 +24,13 @@ class Kind(Enum):
 
 
 class Size(NamedTuple):
-    """The shape of a bucket: rows × tokens, over texts of up to `length` tokens."""
+    """The shape of a bucket: rows × tokens, over texts of up to `length` tokens, `depth` being a drafter's chain's."""
 
     kind: Kind
     rows: int
     tokens: int
     length: int
+    depth: int = 0
 
     @property
     def words(self) -> int:

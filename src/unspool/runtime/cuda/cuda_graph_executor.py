@@ -190,13 +190,20 @@ class CudaGraphExecutor:
         return self.of(self.size(kind, rows, _wide(kind, tokens), length), self.make)
 
     def serving(
-        self, kind: Kind, rows: int, tokens: int, length: int, shaping: Shaping = BARE, told: bool = False
+        self,
+        kind: Kind,
+        rows: int,
+        tokens: int,
+        length: int,
+        shaping: Shaping = BARE,
+        told: bool = False,
+        depth: int = 0,
     ) -> tuple[Bucket, Shaping]:
         """The bucket that so many rows are run in now, and the kernels of its graph.
 
         A wider one may serve, unless hidden states are told.
         """
-        size = self.size(kind, rows, _wide(kind, tokens), length)
+        size = self.size(kind, rows, _wide(kind, tokens), length)._replace(depth=depth)
         found = None if self.deferred is None or told else self.deferred.serving(Wish(size, shaping))
         return found or (self.of(size, self.makers.get(kind, self.make)), shaping)
 

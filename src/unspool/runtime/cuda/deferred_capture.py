@@ -77,7 +77,8 @@ class DeferredCapture:
 def holds(there: Size, size: Size) -> bool:
     """Whether a step of a size can be run in the graph of another."""
     wide = there.tokens >= size.tokens if size.kind.pads else there.tokens == size.tokens
-    return there.kind is size.kind and wide and there.rows >= size.rows and there.length >= size.length
+    alike = there.kind is size.kind and there.depth == size.depth
+    return alike and wide and there.rows >= size.rows and there.length >= size.length
 
 
 def includes(there: Shaping, shaping: Shaping) -> bool:

@@ -18,6 +18,7 @@ from ..cache.cached_model import CachedModel
 from ..cache.cached_session import CachedSession, scores_of
 from ..cache.forward_request import ForwardRequest
 from ..cache.sequence import CachedSequence
+from ..drafter.drafter_network import DrafterNetwork
 from ..engine.contracts import ScoreRequest, guesses_of, named
 from ..network.head_guesses import foresight
 from .bucket_size import Kind
@@ -59,6 +60,18 @@ class DeviceDecoding:
     def capture_next(self) -> int:
         """Capture a graph that somebody could use; how many are left."""
         return self._graphs.capture_next()
+
+    def draft_with(self, network: DrafterNetwork) -> str | None:
+        """Have a trained drafter draft where the model runs; why not, where it cannot."""
+        self._graphs.buckets.clear()  # what was captured notes other states
+        if self.speculation is None:
+            return "its model does not draft for itself here"
+        return self.speculation.draft_with(network)
+
+    @property
+    def drafts(self) -> bool:
+        """Whether a trained drafter is part of that."""
+        return self.speculation is not None and self.speculation.drafter is not None
 
     def can_write(self, write: Write) -> bool:
         """Whether it knows how these tokens are drawn."""

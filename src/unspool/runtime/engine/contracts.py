@@ -8,7 +8,7 @@ fork = copy.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -16,6 +16,9 @@ from ...core.asks import Check, Checked, Draw, Drew, Look, Scores, Write, Writte
 from ...core.canvas import Field
 from ...core.errors import BadRequest, UnspoolError
 from ...core.tree import Tree
+
+if TYPE_CHECKING:
+    from ..drafter.drafter_network import DrafterNetwork
 
 LAST = -1  # the number of what leaves the last norm, which heads read
 
@@ -210,6 +213,13 @@ class SupportsDeviceDecoding(Protocol):
     @property
     def speculates(self) -> bool:
         """Whether it drafts for itself when a `Write` lets it."""
+
+    @property
+    def drafts(self) -> bool:
+        """Whether a trained drafter is part of that."""
+
+    def draft_with(self, network: DrafterNetwork) -> str | None:
+        """Have a trained drafter draft where the model runs; why not, where it cannot."""
 
     def can_write(self, write: Write) -> bool:
         """Whether it knows how these tokens are drawn."""
