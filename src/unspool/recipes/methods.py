@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from .. import recipes, rules
 from ..core.asks import Verify
 from ..core.claim import HEURISTIC, Claim, Entry, Method, compose, fit, registered
-from ..core.errors import BadRequest
+from ..core.errors import BadRequest, cut
 from ..core.option import made, options, refuse_unknown
 from ..core.verifier import Bounded
 from ..loops.drafter import Draft
@@ -114,12 +114,22 @@ def requested(spec: str, offered: Collection[str] = (), client: str = "") -> Met
     chosen = _parsed(spec)
     if spec not in offered:
         _refuse_files(chosen)
+    refuse_session(spec)
     return _made(spec, chosen, client)
 
 
 def refuse_files(spec: str) -> None:
     """NotOffered if a spec names a file, BadRequest if it cannot be read; nothing is built."""
     _refuse_files(_parsed(spec))
+
+
+def refuse_session(spec: str) -> None:
+    """BadRequest if a spec shares a session where every request has its method made anew, so that there is none."""
+    if any(part.scope == "session" for part in parts_of(spec)):
+        raise BadRequest(
+            f"{cut(spec)!r} cannot be used here: a session is one chat, or one method that a program keeps, and every "
+            "request has a method of its own. Write @process, which the requests of one client share, or @batch"
+        )
 
 
 class NotOffered(BadRequest):

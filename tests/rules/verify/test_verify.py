@@ -10,13 +10,15 @@ from proposing import answered
 
 from unspool.core.asks import Check, Score, Scores, Verdict
 from unspool.core.chance import Every, Philox, Role, total_variation
-from unspool.core.claim import ARGMAX, BOUND, LAW, SEED
+from unspool.core.claim import ARGMAX, BOUND, HEURISTIC, LAW, SEED
 from unspool.core.errors import BadRequest
 from unspool.core.law import Drawn, Law
 from unspool.core.tree import ROOT, Tree
 from unspool.core.warp import Same
 from unspool.core.warp.warp import Prefix, Scored
 from unspool.proof import prove
+from unspool.proof.case import STANDING
+from unspool.proof.compare_laws import compared
 from unspool.rules.decode import Speculate
 from unspool.rules.draft import RSDC, BiLD, Chain, Coupled, Lookup, Memoryless, SpecInfer
 from unspool.rules.verify import (
@@ -357,6 +359,25 @@ def test_a_mixture_is_accepted_and_off_in_proportion():
     target, drafter = always(3, 1), always(1, 1)  # TV = .25
     assert accepted(Chain(1), Mixture(0.4), target, drafter) == pytest.approx(1 - 0.6 * 0.25)
     assert off(one_round(Chain(1), Mixture(0.4), target, drafter), target, 2) == pytest.approx(0.4 * 0.25)
+
+
+@pytest.mark.parametrize(
+    "verify", [Mixture(0.3), Mixture(1.0), Lenient(0.5), Conditional(), TypicalAcceptance(0.0, 0.0)], ids=str
+)
+@pytest.mark.parametrize("draft", [Lookup(ngram=1, least=1, depth=2), Chain(2), RSDC((2,))], ids=str)
+def test_no_approximate_rule_writes_what_the_target_cannot(verify, draft):
+    """Neither what a constraint or a truncation forbids, nor what the model itself rules out."""
+    for case in STANDING:
+        if case.most <= 3:
+            found = compared(Speculate(draft, verify), HEURISTIC, case, 20_000)
+            assert {text for text, mass in found.got.items() if mass > 0} <= found.truth.keys(), str(case)
+
+
+def test_a_mixture_keeps_the_weight_of_forbidden_tokens_with_the_target():
+    target, drafter = always(3, 1, 0), always(1, 1, 2)  # half of q is on what p forbids: 0.8·p + 0.4·q
+    law = one_round(Chain(1), Mixture(0.4), target, drafter)
+    first = [sum(mass for (path, token), mass in law.items() if (*path, token)[0] == x) for x in range(3)]
+    assert first == pytest.approx([0.8 * 0.75 + 0.1, 0.8 * 0.25 + 0.1, 0.0])
 
 
 @pytest.mark.parametrize("slack", [0.5, *(pytest.param(x, marks=pytest.mark.slow) for x in (0.2, 0.1))])

@@ -118,6 +118,9 @@ class Lending:
     stalled: float = option(
         "--stalled", type=float, default=60.0, show_default=True, help="Seconds without a step until /readyz is 503."
     )
+    share_prefixes: bool = option(
+        "--share-prefixes", is_flag=True, help="Clients go on from each other's cached prompts, which they can notice."
+    )
 
 
 @click.command(cls=Grouped, short_help="Answer OpenAI's clients over HTTP.")

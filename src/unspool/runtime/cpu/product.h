@@ -120,10 +120,10 @@ static void round_row(const float *x, int in, Rounded *to, int row) {
         F first = f_load(x), second = f_load(x + LANES);
         nothing = f_fma(f_add(first, second), f_splat(0), nothing);
         float most = f_most(f_max(f_abs(first), f_abs(second)));
-        F inverse = f_splat(most > 0 ? 127 / most : 0);
+        F inverse = f_splat(most > 1e-36f ? 127 / most : 0), top = f_splat(127), low = f_splat(-127); /* which is finite */
         scale[b] = most / 127;
-        halves[2 * b] = f_round(f_mul(first, inverse), q);
-        halves[2 * b + 1] = f_round(f_mul(second, inverse), q + LANES);
+        halves[2 * b] = f_round(f_min(f_max(f_mul(first, inverse), low), top), q); /* of NaN and low, low */
+        halves[2 * b + 1] = f_round(f_min(f_max(f_mul(second, inverse), low), top), q + LANES);
         sum[b] = scale[b] * (float)(halves[2 * b] + halves[2 * b + 1]);
     }
     if (f_sum(nothing) != 0)

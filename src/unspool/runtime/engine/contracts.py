@@ -106,8 +106,11 @@ class Causal(Reader, Protocol):
     def room(self) -> int | None:
         """How many tokens can be stored for all sessions together; None if there is no limit."""
 
-    def open(self, text: Sequence[int]) -> Session:
-        """A session whose only leaf is `text`, which must not be empty. Nothing is computed before it is scored."""
+    def open(self, text: Sequence[int], owner: str = "") -> Session:
+        """A session whose only leaf is `text`, which must not be empty. Nothing is computed before it is scored.
+
+        Of what was computed before, it goes on from nothing that was read for another `owner`.
+        """
 
     def forget(self) -> None:
         """Drop whatever is still cached of closed sessions."""
