@@ -36,7 +36,7 @@ def read_config(config: Mapping[str, object], source: str) -> Shape:
     if text is not None:
         told = {"model_type": TEXT_OF[family], **text.values}
         if fields.get("tie_word_embeddings") is not None:
-            told = {"tie_word_embeddings": fields.get("tie_word_embeddings"), **told}
+            told["tie_word_embeddings"] = fields.get("tie_word_embeddings")
         if fields.get("quantization_config") is not None:
             told["quantization_config"] = fields.get("quantization_config")
         return read_config(told, text.source)

@@ -34,6 +34,11 @@ class Stored(NamedTuple):
         size = size[::-1] if self.turned else size
         return size if self.expert is None else (self.experts, *size)
 
+    def as_it_lies(self, size: tuple[int, ...], found: tuple[int, ...] | None) -> Stored:
+        """The same, turned if that is how the file has it: libraries have written experts both ways."""
+        other = self._replace(turned=not self.turned)
+        return other if found not in (None, self.whole(size)) and found == other.whole(size) else self
+
     def of(self, found: Tensor) -> Tensor:
         """The tensor itself, of what the file has (of that expert, where there are several)."""
         found = found.mT if self.turned and found.dim() > 1 else found
@@ -77,6 +82,7 @@ NAMES: Mapping[str, Names] = {
     "qwen2_moe": Names(
         (("mlp.shared_experts.", "mlp.shared_expert."), ("mlp.shared_gate.", "mlp.shared_expert_gate."))
     ),
+    "qwen3_vl_moe_text": Names(experts=("mlp.experts.gate_up_proj", "mlp.experts.down_proj")),
     "glm4_moe": Names((("gate.expert_bias", "gate.e_score_correction_bias"),)),
     "mixtral": Names(
         (

@@ -17,6 +17,7 @@ FAMILIES: Mapping[str, tuple[Usual, Finish]] = {
         Usual(head_dim=128, biases=_ALL, sliding="asked", typed=True, sees_all=from_the_first(28)),
         dense.head_norms,
     ),
+    "qwen3_vl_text": (Usual(theta=5_000_000.0, head_dim=128), dense.head_norms),
     "gemma2": (Usual(**gemma.USUAL, theta=10_000.0, sees_all=every(2)), gemma.gemma2),
     "gemma3_text": (
         Usual(**gemma.USUAL, theta=1_000_000.0, local_theta=10_000.0, sees_all=every(6, "sliding_window_pattern")),
@@ -67,6 +68,7 @@ FAMILIES: Mapping[str, tuple[Usual, Finish]] = {
         mixtures.qwen2_moe,
     ),
     "qwen3_moe": (Usual(biases=_ALL, sliding="asked"), mixtures.qwen3_moe),
+    "qwen3_vl_moe_text": (Usual(theta=5_000_000.0), mixtures.qwen3_moe),
     "mixtral": (Usual(eps=1e-5, theta=1_000_000.0, biases=(), sliding="always", window=None), mixtures.mixtral),
     "olmoe": (Usual(eps=1e-5, biases=_ALL), mixtures.olmoe),
     "granitemoe": (Usual(biases=_ALL), mixtures.granitemoe),
@@ -98,5 +100,7 @@ TEXT_OF: Mapping[str, str] = {
     "gemma4": "gemma4_text",
     "mistral3": "mistral",
     "llama4": "llama4_text",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
 }
 """Families that also read images or sound, and the one that their text part is; only that part is read here."""
