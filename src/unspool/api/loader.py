@@ -153,7 +153,9 @@ def _alone(
     if quantization == PACKED:
         model = _packed(checkpoint, room, rows)
         key = key_of(file, kind, where, f"{NATIVE}, packed weights")
-        return LM(str(name), model, checkpoint.vocabulary(), key=key, note=runtimes.cpu.packed.described(checkpoint))
+        beside = runtimes.cpu.packed_llama.unpacked(checkpoint.shape)
+        note = runtimes.cpu.packed.described(checkpoint) + (f"; PyTorch does the rest: {beside}" if beside else "")
+        return LM(str(name), model, checkpoint.vocabulary(), key=key, note=note)
     make = rounded(quantization, dense, vocab)
     steady = None
     if batch_invariant is None and _adds_in_order(where):

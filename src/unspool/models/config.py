@@ -58,6 +58,7 @@ def shape_of(fields: ConfigFields) -> Shape:
     """The same for a family that has layers of its own, whatever else is set."""
     family = fields.text("model_type")
     usual, finish = FAMILIES[family]
+    fields = fields.filled(usual.given)
     _refuse(fields)
     dim, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     head_dim = fields.whole("head_dim", usual.head_dim or dim // heads)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import runpy
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.support.families import CHECKS, FAMILIES, Family, written
+from tests.support.families import CHECKS, FAMILIES, SIZES, Family, written
 from unspool.core.errors import BadModel, NotNative
 from unspool.models.config import read_config
 from unspool.models.families import FAMILIES as KNOWN
@@ -72,6 +73,21 @@ def test_a_setting_that_nobody_knows_is_refused_by_its_name(kind: str, made: Mad
     strange = {**given, "stretch": 2.0} if group is None else {**given, group: {**given[group], "stretch": 2.0}}
     with pytest.raises(NotNative, match=r"rope_parameters\..*stretch"):
         odd(made, kind, rope_parameters=strange)
+
+
+@pytest.mark.parametrize("kind", sorted(set(KNOWN) - {"glm4_moe"}))  # whose class's own numbers make no pairs
+def test_an_absent_setting_means_what_the_class_of_transformers_has(kind: str) -> None:
+    import transformers
+
+    whole = json.loads(transformers.AutoConfig.for_model(kind).to_json_string(use_diff=False))
+    expected = read_config(whole, "config.json")
+    for name in whole.keys() - {"model_type", "tie_word_embeddings" if "_vl_" in kind else "model_type"}:
+        less = {key: value for key, value in whole.items() if key != name}
+        if name in SIZES or "experts" in name:  # which a file must have, unless it is a part of one that also sees
+            with suppress(BadModel):
+                assert read_config(less, "config.json") == expected, name
+        else:
+            assert read_config(less, "config.json") == expected, name
 
 
 @pytest.mark.parametrize(
