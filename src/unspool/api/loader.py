@@ -6,7 +6,7 @@ import importlib.util
 import logging
 import platform
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +153,9 @@ def _alone(
     if quantization == PACKED:
         model = _packed(checkpoint, room, rows)
         key = key_of(file, kind, where, f"{NATIVE}, packed weights")
-        return LM(str(name), model, checkpoint.vocabulary(), key=key, note=runtimes.cpu.packed.described(checkpoint))
+        beside = runtimes.cpu.packed_llama.unpacked(checkpoint.shape)
+        note = runtimes.cpu.packed.described(checkpoint) + (f"; PyTorch does the rest: {beside}" if beside else "")
+        return LM(str(name), model, checkpoint.vocabulary(), key=key, note=note)
     make = rounded(quantization, dense, vocab)
     steady = None
     if batch_invariant is None and _adds_in_order(where):
@@ -308,7 +310,16 @@ def _on_invariant_graphs(
 def _fuses(checkpoint: Checkpoint, dtype: torch.dtype, device: str) -> bool:
     if not device.startswith("cuda") or dtype not in FUSED or importlib.util.find_spec("triton") is None:
         return False
-    return runtimes.cuda.fusible.unfused(checkpoint.shape) is None
+    why = runtimes.cuda.fusible.unfused(checkpoint.shape)
+    if why is not None and checkpoint.shape.filling is None:
+        _note_unfused(why)
+    return why is None
+
+
+@cache
+def _note_unfused(why: str) -> None:
+    """Say once why a model runs without CUDA graphs."""
+    _LOG.warning("note: no CUDA graphs for this model, PyTorch runs it: %s.", why)
 
 
 def _adds_in_order(device: str) -> bool:
