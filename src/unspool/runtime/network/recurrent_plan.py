@@ -1,0 +1,128 @@
+"""How the new tokens of a forward go through layers that carry a state from token to token.
+
+Every token goes on from the state after the token it follows. New tokens are cut into runs: chains whose last token
+alone leaves a checkpoint. A run starts at a checkpoint, so that runs of different branches and texts are scanned side
+by side; a drafted node that may be rolled back to is the end of its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ..cache.checkpoint_pool import SCRATCH, CheckpointPool
+from .network import Row
+
+BLOCK = 256  # tokens between checkpoints of a long text, from which others that begin like it can start
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs that are scanned side by side: none of them starts where another one ends."""
+
+    tokens: Tensor  # int64 [runs, longest], the numbers of their tokens in the batch
+    real: Tensor | None  # bool [runs, longest]: False where a shorter run was filled up; None if none was
+    start: Tensor  # int64 [runs], the checkpoint from which each goes on
+    end: Tensor  # int64 [runs], the one that it leaves
+
+
+@dataclass(frozen=True)
+class RecurrentPlan:
+    """The runs of a forward, in an order in which every one starts from what an earlier one has left.
+
+    `before[t]` is the token of the batch that token t follows, or ~c where it goes on from checkpoint c; `kept` are the
+    tokens that leave a checkpoint, and `ends` their numbers.
+    """
+
+    checkpoints: CheckpointPool
+    groups: list[Runs]
+    before: list[int]
+    kept: list[int]
+    ends: Tensor
+    _windows: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def windows(self, size: int) -> tuple[Tensor, Tensor]:
+        """What a convolution over the last `size` tokens reads: checkpoints [c], and numbers [tokens, size].
+
+        The numbers count the size − 1 inputs that each of these checkpoints holds, and then those of the batch.
+        """
+        if size not in self._windows:
+            starts = {~above: number for number, above in enumerate(dict.fromkeys(b for b in self.before if b < 0))}
+            past, rows = size - 1, list[list[int]]()
+            for token, above in enumerate(self.before):
+                upper = rows[above][1:] if above >= 0 else range(starts[~above] * past, starts[~above] * past + past)
+                rows.append([*upper, len(starts) * past + token])
+            device = self.ends.device
+            self._windows[size] = torch.tensor(list(starts), device=device), torch.tensor(rows, device=device)
+        return self._windows[size]
+
+
+@dataclass(frozen=True)
+class RecurrentPlanner:
+    """Plans runs, and takes checkpoints for them."""
+
+    checkpoints: CheckpointPool
+    device: torch.device
+
+    def plan(self, rows: Sequence[Row]) -> RecurrentPlan:
+        """Plan a forward of these rows."""
+        slots, behind = list[int](), list[int]()
+        passing, lasting = list[int](), list[int]()
+        for row in rows:
+            assert len(row.behind) == row.count, "recurrent layers need to know which token each one follows"
+            own, owed = row.slots[len(row.slots) - row.count :], row.count - row.drafted
+            slots += own
+            behind += row.behind
+            for j, slot in enumerate(own):
+                ends_block = row.places[len(row.slots) - row.count + j] % BLOCK == BLOCK - 1
+                if ends_block or (owed > 1 and owed - 2 <= j < owed):
+                    lasting.append(slot)
+                elif j >= owed - 1:
+                    passing.append(slot)
+        of = {slot: token for token, slot in enumerate(slots)}
+        self.checkpoints.take((slot for slot in behind if slot not in of), passing, lasting)
+        before = [of[slot] if slot in of else ~self.checkpoints.number(slot) for slot in behind]
+        kept = sorted(of[slot] for slot in (*passing, *lasting))
+        numbers = {token: self.checkpoints.number(slots[token]) for token in kept}
+        ends = torch.tensor(list(numbers.values()), device=self.device)
+        return RecurrentPlan(self.checkpoints, list(self._groups(before, numbers)), before, kept, ends)
+
+    def _groups(self, before: list[int], numbers: dict[int, int]) -> Iterator[Runs]:
+        runs: dict[int, tuple[int, list[int]]] = {}  # by its last token so far, a run's level and tokens
+        levels: dict[int, int] = {}  # by checkpoint, the level of the run that leaves it
+        groups: dict[tuple[int, int], list[list[int]]] = {}  # by level and length, up to a power of two
+        for token, above in enumerate(before):
+            fresh: tuple[int, list[int]] = (0 if above < 0 else levels.get(above, 0) + 1, [])
+            level, tokens = runs.pop(above, fresh)
+            tokens.append(token)
+            if token in numbers:
+                levels[token] = level
+                groups.setdefault((level, (len(tokens) - 1).bit_length()), []).append(tokens)
+            else:
+                runs[token] = level, tokens
+        for _, group in sorted(groups.items()):
+            yield self._runs(group, before, numbers)
+
+    def _runs(self, runs: list[list[int]], before: list[int], numbers: dict[int, int]) -> Runs:
+        above = [before[run[0]] for run in runs]
+        start = torch.tensor([~token if token < 0 else numbers[token] for token in above], device=self.device)
+        end = torch.tensor([numbers.get(run[-1], SCRATCH) for run in runs], device=self.device)
+        lengths = torch.tensor([len(run) for run in runs])
+        longest = int(lengths.max())
+        tokens = torch.tensor([run + run[-1:] * (longest - len(run)) for run in runs], device=self.device)
+        real = torch.arange(longest) < lengths[:, None]
+        return Runs(tokens, None if bool(real.all()) else real.to(self.device), start, end)
+
+
+@dataclass(frozen=True)
+class PerTokenRecurrentPlanner(RecurrentPlanner):
+    """Every token by itself, so that its numbers do not depend on what is scanned beside it."""
+
+    def _groups(self, before: list[int], numbers: dict[int, int]) -> Iterator[Runs]:
+        # What nobody keeps goes on from where it is written: its one follower is the next token.
+        wider = [~SCRATCH if above >= 0 and above not in numbers else above for above in before]
+        for token in range(len(before)):
+            yield self._runs([[token]], wider, numbers)
