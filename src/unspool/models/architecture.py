@@ -6,7 +6,8 @@ import math
 from collections.abc import Collection, Mapping
 
 from .config_fields import ConfigFields, elsewhere
-from .shape import RopeScaling, Shape
+from .layer_shape import RopeScaling
+from .shape import Shape
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
 _GEMMA_PATTERN = 6
@@ -56,6 +57,7 @@ def read_architecture(metadata: Mapping[str, object], tensors: Collection[str], 
         tied="output.weight" not in tensors,
         windows=_windows(fields, layers, gemma),
         post_norms=gemma,
+        wide_norms=gemma,
         embed_scale=dim**0.5 if gemma else 1.0,
         activation="gelu_tanh" if gemma else "silu",
         local_rope_theta=fields.real("rope.freq_base_swa", 10_000.0) if gemma else None,

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from .config_fields import ConfigFields, elsewhere
 from .fillers import FILLERS, translated
+from .layer_shape import Activation, RopeScaling
 from .ling import LING, settings, shaped
-from .shape import Activation, RopeScaling, Shape
+from .shape import Shape
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text")
 ACTIVATIONS: Mapping[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
@@ -57,6 +58,8 @@ def read_config(config: Mapping[str, object], source: str) -> Shape:
         tied=fields.flag("tie_word_embeddings", gemma),
         windows=windows,
         post_norms=gemma,
+        wide_norms=gemma,
+        norm_offset=1.0 if gemma else 0.0,
         embed_scale=dim**0.5 if gemma else 1.0,
         activation=ACTIVATIONS[act],
         local_rope_theta=local,

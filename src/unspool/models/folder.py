@@ -108,9 +108,9 @@ class SafetensorsCheckpoint:
         at = self._stored[name]
         shard = self._shards[at.name]
         found = shard.get_tensor(at.name) if at.rows is None else shard.get_slice(at.name)[at.rows]
-        if self.shape.family == "gemma3_text" and "norm." in name:
-            # Gemma stores w − 1; adding 1 in float32 is exact for the halves it is stored in.
-            found = found.float() + 1.0
+        if self.shape.norm_offset and "norm." in name:
+            # Adding 1 in float32 is exact for the halves that such weights are stored in.
+            found = found.float() + self.shape.norm_offset
         return found if dtype is None else found.to(dtype)
 
     def _refuse(self, strange: list[str]) -> None:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from ..core.errors import BadModel
 from .config_fields import ConfigFields
-from .shape import DiffusionSpec, ExpertSpec, Shape
+from .layer_shape import ExpertSpec
+from .shape import DiffusionSpec, Shape
 
 LLADA2 = "llada2_moe"
 LING = ("bailing_moe", "bailing_moe_v2", LLADA2)

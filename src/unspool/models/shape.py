@@ -4,69 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Literal
 
 import torch
 
 from ..core.errors import BadModel
+from .layer_shape import Activation, AttentionSpec, ExpertSpec, LayerSpec, RopeScaling, RopeSpec, differing
 
 Layout = Literal["block", "blocks", "full", "causal"]
 Reading = Literal["aligned", "shifted"]
-RopeKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
-Activation = Literal["silu", "gelu_tanh"]
 _LISTED = 8
-
-
-@dataclass(frozen=True)
-class ExpertSpec:
-    """What fixes a layer whose perceptron is split into `count` experts, of which a token uses `active`.
-
-    The experts stand in `groups` of neighbours, of which a token may use `open` ones. A bias per expert, if `biased`,
-    moves the choice and never the weights; these are divided by their sum if `normed`, and multiplied by `scale`. The
-    expert that every token uses has a hidden width of `shared`, 0 if there is none; the others have `hidden`. The first
-    `dense` layers keep their one perceptron. `runtime.network.experts` has the formula.
-    """
-
-    count: int
-    active: int
-    hidden: int
-    shared: int = 0
-    groups: int = 1
-    open: int = 1
-    biased: bool = True
-    normed: bool = True
-    scale: float = 1.0
-    dense: int = 0
-
-    def __post_init__(self) -> None:
-        each = self.count // self.groups
-        problems = (
-            (self.count % self.groups, f"{self.count} experts cannot be cut into {self.groups} equal groups"),
-            (self.groups > 1 and each < 2, f"{self.groups} groups of one expert, but two are needed to judge one"),
-            (self.open > self.groups, f"a token may use {self.open} groups of {self.groups}"),
-            (self.active > self.open * each, f"a token uses {self.active} experts, of {self.open * each} it may"),
-        )
-        for wrong, problem in problems:
-            if wrong:
-                raise BadModel(f"This mixture of experts cannot be built: {problem}. Its configuration is damaged.")
-
-    def tensors(self, dim: int) -> dict[str, tuple[int, ...]]:
-        """Return the name (within the perceptron) and the shape of every tensor of one such layer."""
-        found: dict[str, tuple[int, ...]] = {"gate.weight": (self.count, dim)}
-        if self.biased:
-            found["gate.expert_bias"] = (self.count,)
-        widths = {f"experts.{number}": self.hidden for number in range(self.count)}
-        if self.shared:
-            widths["shared_experts"] = self.shared
-        for name, hidden in widths.items():
-            found[f"{name}.gate_proj.weight"] = found[f"{name}.up_proj.weight"] = (hidden, dim)
-            found[f"{name}.down_proj.weight"] = (dim, hidden)
-        return found
-
-    def width(self, dim: int) -> int:
-        """How many numbers a token has at the widest place: what goes to its experts, comes from them and is summed."""
-        return 3 * self.active * dim + 2 * max(self.hidden, self.shared)
 
 
 @dataclass(frozen=True)
@@ -99,32 +48,18 @@ class DiffusionSpec:
 
 
 @dataclass(frozen=True)
-class RopeScaling:
-    """How rotary frequencies are stretched beyond the context of pre-training; fields a kind does not use stay None."""
-
-    kind: RopeKind
-    factor: float
-    original_context: int
-    low_frequency: float | None = None
-    high_frequency: float | None = None
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    truncate: bool = True
-    attention_factor: float | None = None
-    mscale: float | None = None
-    mscale_all: float | None = None
-    short_factors: tuple[float, ...] = ()
-    long_factors: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class Shape:
-    """A decoder of the Llama family: Llama, Mistral, SmolLM, Qwen2/2.5, Qwen3 and Gemma 3 differ only in these fields.
+    """A decoder of the Llama family: all that are read here differ only in these fields.
 
     `windows[i]` is how many tokens layer i sees (itself included), or None for all. Windowed layers turn with
     `local_rope_theta` where it is given. `query_scale` multiplies q·k; `embed_scale` multiplies token embeddings.
-    Of each head the first `rotary` numbers are turned. Norm weights are always loaded as plain factors, whatever offset
-    the file stores them with. `mixture` is there if layers have experts, and `filling` if the model also fills holes.
+    Of each head the first `rotary` numbers are turned. `mixture` is there if layers have experts, and `filling` if the
+    model also fills holes. Where layers differ in more, or have what these fields cannot say, `each` describes them one
+    by one; `stack` does so in any case, and is what a network is built from.
+
+    A layer norms what enters attention and perceptron if `pre_norms`, and what leaves them if `post_norms`; what they
+    add is multiplied by `residual_scale`, and the logits by `logit_scale`, then capped by `logit_softcap`. Norm weights
+    are always loaded as plain factors: files store them less `norm_offset`. With `wide_norms` they multiply in float32.
     """
 
     family: str
@@ -153,6 +88,13 @@ class Shape:
     filling: DiffusionSpec | None = None
     rotary: int = 0
     mixture: ExpertSpec | None = None
+    each: tuple[LayerSpec, ...] = ()
+    pre_norms: bool = True
+    wide_norms: bool = False
+    norm_offset: float = 0.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_softcap: float | None = None
 
     def __post_init__(self) -> None:
         if not self.windows:
@@ -167,6 +109,7 @@ class Shape:
             (self.rotary % 2, f"{self.rotary} numbers of a head are turned, but rotary embeddings need an even number"),
             (self.rotary > self.head_dim, f"{self.rotary} numbers of a head are turned, but it has {self.head_dim}"),
             (len(self.windows) - self.layers, f"{len(self.windows)} layer windows for {self.layers} layers"),
+            (self.each and len(self.each) != self.layers, f"{len(self.each)} descriptions of {self.layers} layers"),
             (mask >= self.vocab, f"its mask is token {mask}, but it has only {self.vocab}"),
         )
         for wrong, problem in problems:
@@ -201,38 +144,71 @@ class Shape:
 
     def layer_tensors(self, layer: int) -> dict[str, tuple[int, ...]]:
         """Return the name (within its layer) and the shape of every tensor of one layer."""
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        linear = {
-            "self_attn.q_proj": (q, self.dim, self.qkv_bias),
-            "self_attn.k_proj": (kv, self.dim, self.qkv_bias),
-            "self_attn.v_proj": (kv, self.dim, self.qkv_bias),
-            "self_attn.o_proj": (self.dim, q, self.out_bias),
-        }
-        mixture = self.mixture_of(layer)
-        if mixture is None:
-            linear["mlp.gate_proj"] = linear["mlp.up_proj"] = (self.hidden, self.dim, self.mlp_bias)
-            linear["mlp.down_proj"] = (self.dim, self.hidden, self.mlp_bias)
-        norms = ["input_layernorm", "post_attention_layernorm"]
+        norms = ["input_layernorm", "post_attention_layernorm"] if self.pre_norms else ["post_attention_layernorm"]
         if self.post_norms:
-            norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
+            norms += [*(["pre_feedforward_layernorm"] if self.pre_norms else []), "post_feedforward_layernorm"]
         found: dict[str, tuple[int, ...]] = {f"{name}.weight": (self.dim,) for name in norms}
-        for name, (rows, columns, bias) in linear.items():
-            found[f"{name}.weight"] = (rows, columns)
-            if bias:
-                found[f"{name}.bias"] = (rows,)
-        if self.qk_norm:
-            found["self_attn.q_norm.weight"] = found["self_attn.k_norm.weight"] = (self.head_dim,)
-        if mixture is not None:
-            found.update((f"mlp.{name}", size) for name, size in mixture.tensors(self.dim).items())
-        return found
+        return found | self.stack[layer].tensors(self.dim, self.mlp_bias)
+
+    @cached_property
+    def stack(self) -> tuple[LayerSpec, ...]:
+        """What every layer is, the first first."""
+        return self.each or tuple(self._layer(number) for number in range(self.layers))
+
+    @property
+    def rope(self) -> RopeSpec:
+        """How layers turn that see all tokens."""
+        return RopeSpec(self.rope_theta, self.rotary, self.rope_scaling)
+
+    def attention(self, window: int | None = None) -> AttentionSpec:
+        """The attention that these fields tell of, for a layer that sees so many tokens."""
+        local = self.local_rope_theta if window is not None else None
+        return AttentionSpec(
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            scale=self.query_scale,
+            rope=self.rope if local is None else RopeSpec(local, self.rotary),
+            window=window,
+            qkv_bias=self.qkv_bias,
+            out_bias=self.out_bias,
+            qk_norm="head" if self.qk_norm else None,
+        )
+
+    def _layer(self, number: int) -> LayerSpec:
+        mixture = self.mixture if self.mixture is not None and number >= self.mixture.dense else None
+        return LayerSpec(self.attention(self.windows[number]), self.hidden, mixture)
+
+    @cached_property
+    def oddities(self) -> tuple[str, ...]:
+        """What kernels for the plain Llama family may not know of it, in words."""
+        mixers = tuple(layer.mixer for layer in self.stack)
+        told = (
+            (any(layer.mixture is not None for layer in self.stack), "experts"),
+            (not self.pre_norms, "layers that norm only what leaves them"),
+            (self.residual_scale != 1, "a scaled residual stream"),
+            (self.logit_scale != 1 or self.logit_softcap is not None, "scaled or capped logits"),
+            (self.activation == "clamped_swish", "a clamped activation"),
+            (differing(mixers), "layers of different heads"),
+            (len({layer.hidden for layer in self.stack}) > 1, "perceptrons of different widths"),
+            (len({mixer.rope and mixer.rope.width for mixer in mixers}) > 1, "layers that turn differently much"),
+        )
+        found = [what for has, what in told if has]
+        found += [what for mixer in mixers for what in mixer.oddities()]
+        return tuple(dict.fromkeys(found))
+
+    def oddity(self, *known: str) -> str | None:
+        """The same as a phrase, without what is known; None if nothing is left."""
+        return " and ".join(what for what in self.oddities if what not in known) or None
 
     def part(self, layers: Sequence[int]) -> Shape:
         """The same with these of its layers alone."""
-        return replace(self, layers=len(layers), windows=tuple(self.windows[i] for i in layers))
-
-    def mixture_of(self, layer: int) -> ExpertSpec | None:
-        """Return the experts of a layer, or None if it has one perceptron."""
-        return self.mixture if self.mixture is not None and layer >= self.mixture.dense else None
+        each = tuple(self.each[i] for i in layers) if self.each else ()
+        if any(layer.mixer.keys_of is not None for layer in each):
+            raise BadModel(
+                f"This {self.family} model has layers that read the keys of others; they cannot be left out."
+            )
+        return replace(self, layers=len(layers), windows=tuple(self.windows[i] for i in layers), each=each)
 
     def check(
         self, source: str, sizes: Mapping[str, tuple[int, ...]], needed: Mapping[str, tuple[int, ...]] | None = None
@@ -263,4 +239,5 @@ class Shape:
 
     def kv_bytes(self, dtype: torch.dtype) -> int:
         """Return the bytes of keys and values that one token leaves in the cache."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * dtype.itemsize
+        own = (layer.mixer for layer in self.stack if layer.mixer.keys_of is None)
+        return 2 * sum(mixer.kv_heads * mixer.head_dim for mixer in own) * dtype.itemsize

@@ -25,7 +25,7 @@ from ...core.law import Law, chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ..cache.kv_pool import Where
 from ..engine.contracts import Causal, Infill, LookRequest, ScoreRequest
-from .attention import Planner, QuerySpan
+from .attention import Planner, QuerySpan, Sight
 from .linear import Linear, MakeLinear
 from .network import Row
 
@@ -55,16 +55,16 @@ def padded(make: MakeLinear, rows: int) -> MakeLinear:
 class PerTokenPlanner(Planner):
     """Every token gathers its keys alone."""
 
-    def _row(self, row: Row, window: int | None) -> Iterator[QuerySpan]:
+    def _row(self, row: Row, sight: Sight | None) -> Iterator[QuerySpan]:
         past = len(row.slots) - row.count
         for number in range(row.count):
             if row.hidden_from is None:
                 seen: Sequence[int] = range(past + number + 1)
             else:
                 seen = (~row.hidden_from[number]).nonzero()[:, 0].tolist()
-            if window is not None:
-                from_place = row.places[past + number] - window
-                seen = [key for key in seen if row.places[key] > from_place]
+            if sight is not None:
+                first = sight.first(row.places[past + number])
+                seen = [key for key in seen if row.places[key] >= first]
             slots = [row.slots[key] for key in seen]
             yield QuerySpan(row.first + number, 1, self._where(slots))
 
