@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from .config_fields import ConfigFields, elsewhere
 from .fillers import FILLERS, translated
+from .hybrid import text_of
+from .hybrids import HYBRIDS
 from .layer_shape import Activation, RopeScaling
 from .ling import LING, settings, shaped
 from .shape import Shape
@@ -25,8 +27,12 @@ def read_config(config: Mapping[str, object], source: str) -> Shape:
         return replace(read_config(told, source), family=family, filling=filling)
     if family in LING:
         return shaped(read_config(settings(fields, family), source), fields, family)
+    if family in HYBRIDS:
+        hybrid, text = HYBRIDS[family], text_of(fields)
+        return hybrid.shaped(replace(read_config(hybrid.settings(text), source), family=family), text)
     if family not in FAMILIES:
-        raise elsewhere(source, f"model_type is {family!r} (known: {', '.join((*FAMILIES, *FILLERS, *LING))})")
+        known = (*FAMILIES, *FILLERS, *LING, *HYBRIDS)
+        raise elsewhere(source, f"model_type is {family!r} (known: {', '.join(known)})")
     _refuse(fields)
     gemma = family == "gemma3_text"
     dim, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")

@@ -14,6 +14,8 @@ from torch import Tensor
 from ..core.errors import BadModel
 from .config_fields import ConfigFields, elsewhere
 from .fillers import stored_name
+from .hybrid_names import NAMES
+from .hybrid_names import stored as stored_in_hybrid
 from .json_vocabulary import read_vocabulary
 from .ling import LING, Stored
 from .ling import stored as stored_in_ling
@@ -108,7 +110,7 @@ class SafetensorsCheckpoint:
         at = self._stored[name]
         shard = self._shards[at.name]
         found = shard.get_tensor(at.name) if at.rows is None else shard.get_slice(at.name)[at.rows]
-        if self.shape.norm_offset and "norm." in name:
+        if self.shape.norm_offset and "norm." in name and "linear_attn." not in name:
             # Adding 1 in float32 is exact for the halves that such weights are stored in.
             found = found.float() + self.shape.norm_offset
         return found if dtype is None else found.to(dtype)
@@ -130,6 +132,8 @@ class SafetensorsCheckpoint:
 
 
 def _stored(name: str, shape: Shape) -> Stored:
+    if shape.family in NAMES:
+        return stored_in_hybrid(name, shape)
     return stored_in_ling(name, shape) if shape.family in LING else Stored(stored_name(name, shape.family))
 
 

@@ -31,28 +31,34 @@ class RecurrentToy(Toy):
 
     def forward(self, batch):
         seen, pool = super().forward(batch), self.slots.checkpoints
-        plan, texts = self.planner.plan(batch.rows), {}
+        plans = self.planner.plan(batch.rows)
         pool.lay_out(STATE, (), torch.long, CPU)
+        texts = [text for plan in plans for text in self.scan(batch.tokens[plan.tokens], plan)]
+        logits = torch.stack([logits_of(texts[i], self.vocab) for i in batch.read.tolist()])
+        assert torch.equal(logits, seen.logits)
+        return NetworkOutputs(logits, seen.hidden)
+
+    def scan(self, tokens, plan):
+        """The texts that these tokens end, told by their states alone."""
+        pool, texts = plan.checkpoints, {}
         for runs in plan.groups:
             ends = []
             for i, start in enumerate(pool.read(STATE, runs.start).tolist()):
                 text, own = self.texts[start], runs.tokens[i].tolist()
                 for token in own if runs.real is None else runs.tokens[i][runs.real[i]].tolist():
-                    text = texts[token] = (*text, int(batch.tokens[token]))
+                    text = texts[token] = (*text, int(tokens[token]))
                 ends.append(len(self.texts))
                 self.texts.append(text)
             pool.write(STATE, runs.end, torch.tensor(ends))
-        self.convolve(batch, plan, texts)
-        logits = torch.stack([logits_of(texts[i], self.vocab) for i in batch.read.tolist()])
-        assert torch.equal(logits, seen.logits)
-        return NetworkOutputs(logits, seen.hidden)
+        self.convolve(tokens, plan, texts)
+        return [texts[token] for token in range(len(tokens))]
 
-    def convolve(self, batch, plan, texts):
+    def convolve(self, tokens, plan, texts):
         """Gather what a convolution over three tokens reads, from checkpoints and from the batch."""
         pool, part = plan.checkpoints, (0, "inputs")
         starts, rows = plan.windows(3)
         pool.lay_out(part, (2,), torch.long, CPU)
-        inputs = torch.cat((pool.read(part, starts).flatten(), batch.tokens + 1))
+        inputs = torch.cat((pool.read(part, starts).flatten(), tokens + 1))
         pool.write(part, plan.ends, inputs[rows[plan.kept, 1:]])
         for token, window in enumerate(inputs[rows].tolist()):
             assert window == [0, 0, 0, *(x + 1 for x in texts[token])][-3:]

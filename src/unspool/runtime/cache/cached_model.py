@@ -194,10 +194,11 @@ class CachedModel:
             return False
         self._drop_drafts(leaf)
         size = self.slots.resumable(leaf.slots)
-        self.slots.drop(leaf.slots[size:])
-        del leaf.slots[size:]
-        leaf.law, leaf.hidden = None, {}
-        self.executor.forget(leaf, size)
+        if size < len(leaf.slots):
+            self.slots.drop(leaf.slots[size:])
+            del leaf.slots[size:]
+            leaf.law, leaf.hidden = None, {}
+            self.executor.forget(leaf, size)
         return True
 
     def _known(self, request: ForwardRequest) -> dict[int, list[tuple[int, float]]]:

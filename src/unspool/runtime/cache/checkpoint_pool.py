@@ -15,7 +15,13 @@ from .kv_pool import KVPool
 
 Part = tuple[int, str]
 """One tensor of a state: the number of its layer and its name there."""
+STATES, BUDGET = 64, 1 << 30  # checkpoints that are always kept, and bytes up to which more of them are
 ZERO, SCRATCH = 0, 1  # the state before the first token, and one that nobody keeps
+
+
+def usual_states(size: int, room: int) -> int:
+    """How many states of `size` bytes are kept beside a cache of `room` tokens."""
+    return min(room, max(STATES, BUDGET // size)) if size else 0
 
 
 class CheckpointPool:

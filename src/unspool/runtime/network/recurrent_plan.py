@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..cache.checkpoint_pool import SCRATCH, CheckpointPool
+from ..cache.checkpoint_pool import SCRATCH, CheckpointPool, RecurrentPool, usual_states
 from .network import Row
 
 BLOCK = 256  # tokens between checkpoints of a long text, from which others that begin like it can start
@@ -31,13 +31,14 @@ class Runs:
 
 @dataclass(frozen=True)
 class RecurrentPlan:
-    """The runs of a forward, in an order in which every one starts from what an earlier one has left.
+    """The runs of some tokens of a batch, in an order in which every one starts from what an earlier one has left.
 
-    `before[t]` is the token of the batch that token t follows, or ~c where it goes on from checkpoint c; `kept` are the
-    tokens that leave a checkpoint, and `ends` their numbers.
+    Numbers of tokens count from the first of `tokens`. `before[t]` is the token that token t follows, or ~c where it
+    goes on from checkpoint c; `kept` are the tokens that leave a checkpoint, and `ends` their numbers.
     """
 
     checkpoints: CheckpointPool
+    tokens: slice
     groups: list[Runs]
     before: list[int]
     kept: list[int]
@@ -67,8 +68,12 @@ class RecurrentPlanner:
     checkpoints: CheckpointPool
     device: torch.device
 
-    def plan(self, rows: Sequence[Row]) -> RecurrentPlan:
-        """Plan a forward of these rows."""
+    def pool(self, room: int) -> RecurrentPool:
+        """A pool of slots that carry these checkpoints."""
+        return RecurrentPool(room, self.checkpoints)
+
+    def plan(self, rows: Sequence[Row]) -> list[RecurrentPlan]:
+        """Plan a forward of these rows: what follows one behind the other, all tokens at once if it can be."""
         slots, behind = list[int](), list[int]()
         passing, lasting = list[int](), list[int]()
         for row in rows:
@@ -87,8 +92,11 @@ class RecurrentPlanner:
         before = [of[slot] if slot in of else ~self.checkpoints.number(slot) for slot in behind]
         kept = sorted(of[slot] for slot in (*passing, *lasting))
         numbers = {token: self.checkpoints.number(slots[token]) for token in kept}
-        ends = torch.tensor(list(numbers.values()), device=self.device)
-        return RecurrentPlan(self.checkpoints, list(self._groups(before, numbers)), before, kept, ends)
+        return self._plans(before, numbers)
+
+    def _plans(self, before: list[int], numbers: dict[int, int]) -> list[RecurrentPlan]:
+        ends, groups = torch.tensor(list(numbers.values()), device=self.device), list(self._groups(before, numbers))
+        return [RecurrentPlan(self.checkpoints, slice(0, len(before)), groups, before, list(numbers), ends)]
 
     def _groups(self, before: list[int], numbers: dict[int, int]) -> Iterator[Runs]:
         runs: dict[int, tuple[int, list[int]]] = {}  # by its last token so far, a run's level and tokens
@@ -109,7 +117,7 @@ class RecurrentPlanner:
     def _runs(self, runs: list[list[int]], before: list[int], numbers: dict[int, int]) -> Runs:
         above = [before[run[0]] for run in runs]
         start = torch.tensor([~token if token < 0 else numbers[token] for token in above], device=self.device)
-        end = torch.tensor([numbers.get(run[-1], SCRATCH) for run in runs], device=self.device)
+        end = torch.tensor([numbers[run[-1]] for run in runs], device=self.device)
         lengths = torch.tensor([len(run) for run in runs])
         longest = int(lengths.max())
         tokens = torch.tensor([run + run[-1:] * (longest - len(run)) for run in runs], device=self.device)
@@ -121,8 +129,18 @@ class RecurrentPlanner:
 class PerTokenRecurrentPlanner(RecurrentPlanner):
     """Every token by itself, so that its numbers do not depend on what is scanned beside it."""
 
-    def _groups(self, before: list[int], numbers: dict[int, int]) -> Iterator[Runs]:
-        # What nobody keeps goes on from where it is written: its one follower is the next token.
-        wider = [~SCRATCH if above >= 0 and above not in numbers else above for above in before]
-        for token in range(len(before)):
-            yield self._runs([[token]], wider, numbers)
+    def _plans(self, before: list[int], numbers: dict[int, int]) -> list[RecurrentPlan]:
+        plans = list[RecurrentPlan]()
+        for token, above in enumerate(before):
+            # What nobody keeps is read from where it is written: its one follower is the next token.
+            start = ~above if above < 0 else numbers.get(above, SCRATCH)
+            end = {0: numbers.get(token, SCRATCH)}
+            runs, ends = self._runs([[0]], [~start], end), torch.tensor([end[0]], device=self.device)
+            plans.append(RecurrentPlan(self.checkpoints, slice(token, token + 1), [runs], [~start], [0], ends))
+        return plans
+
+
+def planner(size: int, room: int, device: torch.device, alone: bool) -> RecurrentPlanner:
+    """A planner with a pool of checkpoints of `size` bytes for a cache of `room` tokens; `alone` if one by one."""
+    kind = PerTokenRecurrentPlanner if alone else RecurrentPlanner
+    return kind(CheckpointPool(usual_states(size, room)), device)
