@@ -16,7 +16,17 @@ def random_blocks(form, count, seed):
     blocks = torch.randint(
         0, 256, (count, form.width), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
     )
-    scales = {"Q4_0": (0,), "Q8_0": (0,), "Q5_0": (0,), "Q6_K": (208,)}.get(form.name, (0, 2))
+    scales = {
+        "Q4_0": (0,),
+        "Q8_0": (0,),
+        "Q5_0": (0,),
+        "Q6_K": (208,),
+        "Q2_K": (80, 82),
+        "Q3_K": (108,),
+        "IQ4_NL": (0,),
+        "IQ4_XS": (0,),
+        "MXFP4": (),
+    }.get(form.name, (0, 2))
     if form.name in ("F32", "BF16"):
         blocks[:, -1] = blocks[:, -1] & 0xBF
     else:

@@ -6,7 +6,7 @@ import importlib.util
 import logging
 import platform
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -308,7 +308,16 @@ def _on_invariant_graphs(
 def _fuses(checkpoint: Checkpoint, dtype: torch.dtype, device: str) -> bool:
     if not device.startswith("cuda") or dtype not in FUSED or importlib.util.find_spec("triton") is None:
         return False
-    return runtimes.cuda.fusible.unfused(checkpoint.shape) is None
+    why = runtimes.cuda.fusible.unfused(checkpoint.shape)
+    if why is not None and checkpoint.shape.filling is None:
+        _note_unfused(why)
+    return why is None
+
+
+@cache
+def _note_unfused(why: str) -> None:
+    """Say once why a model runs without CUDA graphs."""
+    _LOG.warning("note: no CUDA graphs for this model, PyTorch runs it: %s.", why)
 
 
 def _adds_in_order(device: str) -> bool:

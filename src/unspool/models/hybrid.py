@@ -37,30 +37,38 @@ _TURNS = ("rope_parameters", "rope_scaling")
 _PLAIN = ("partial_rotary_factor", "mrope_section", "mrope_interleaved")  # sections of places, equal for text
 _KINDS: Mapping[str, str] = {"attention": "full_attention", "mamba": "linear_attention", "conv": "linear_attention"}
 _PATTERN: Mapping[str, str] = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+AHEAD = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")  # guess further ahead: left out
+UNROUTED = (
+    "n_routed_experts",
+    "num_local_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+    "n_group",
+    "topk_group",
+    "norm_topk_prob",
+    "routed_scaling_factor",
+)  # what files tell of experts that they do not have
 _INFINITY = {"__float__": "Infinity"}  # as transformers writes it
 MOST_EXPERTS = 4096
 
 
-def text_of(fields: ConfigFields) -> ConfigFields:
-    """The settings of the part that reads text, where a file has those of others too."""
-    return fields.within("text_config") or fields
-
-
 def told(fields: ConfigFields, **given: object) -> dict[str, object]:
     """The settings that are Llama's too, with some given where the file has none."""
-    found = {name: value for name in _SAME if (value := fields.values.get(name)) is not None}
+    found = {name: value for name in _SAME if (value := fields.get(name)) is not None}
     for name in _TURNS:
         turns = fields.within(name)
         if turns is not None:
+            turns.pass_over(*turns.values)  # what is told is looked at there
             found[name] = {key: value for key, value in turns.values.items() if key not in _PLAIN}
     return {**given, **found, "model_type": "llama"}
 
 
-def kinds_of(fields: ConfigFields, layers: int, usual: Callable[[int], str] | None = None) -> list[str]:
+def kinds_of(fields: ConfigFields, layers: int, otherwise: Callable[[int], str] | None = None) -> list[str]:
     """What each layer is: full_attention, linear_attention, mlp or moe."""
     kinds = fields.get("layer_types") or fields.get("layers_block_type") or fields.get("layers_types")
-    if kinds is None and usual is not None:
-        return [usual(layer) for layer in range(layers)]
+    if kinds is None and otherwise is not None:
+        return [otherwise(layer) for layer in range(layers)]
     if not isinstance(kinds, list) or len(kinds) != layers:
         raise fields.fail("layer_types", f"a list of {layers} layer types")
     found = [_KINDS.get(str(kind), str(kind)) for kind in kinds]
@@ -98,10 +106,8 @@ def lfm2_settings(fields: ConfigFields) -> Mapping[str, object]:
 def lfm2(plain: Shape, fields: ConfigFields) -> Shape:
     """The shape with its gated convolutions."""
     full = fields.get("full_attn_idxs")
-    usual = None
-    if isinstance(full, list):
-        usual = lambda layer: "full_attention" if layer in full else "linear_attention"  # noqa: E731
-    kinds = kinds_of(fields, plain.layers, usual)
+    listed = full if isinstance(full, list) else range(plain.layers)
+    kinds = kinds_of(fields, plain.layers, lambda i: "full_attention" if i in listed else "linear_attention")
     mixtures: list[ExpertSpec | None] = [None] * plain.layers
     if fields.get("num_experts"):
         mixture = ExpertSpec(
@@ -114,8 +120,12 @@ def lfm2(plain: Shape, fields: ConfigFields) -> Shape:
         )
         dense = fields.count("num_dense_layers", 2)
         mixtures = [None if layer < dense else mixture for layer in range(plain.layers)]
+    usual(fields, block_use_swiglu=True, use_pos_enc=True)
+    fields.pass_over("block_dim", "block_norm_eps", "conv_dim", "conv_dim_out", "num_heads", "theta")  # told twice
+    fields.pass_over("block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init")
     conv = ConvolutionSpec(_size(fields, "conv_L_cache", 3), fields.flag("conv_bias"))
-    return replace(plain, each=mixed(plain, kinds, replace(plain.attention(), qk_norm="head"), conv, mixtures))
+    each = mixed(plain, kinds, replace(plain.attention(), qk_norm="head"), conv, mixtures)
+    return replace(plain, each=each, mixture=mixtures[-1])
 
 
 # ---- Qwen3-Next and Qwen3.5
@@ -163,8 +173,11 @@ def qwen(plain: Shape, fields: ConfigFields) -> Shape:
         if not isinstance(alone, list):
             raise fields.fail("mlp_only_layers", "a list of layers")
         mixtures = [None if i in alone or (i + 1) % step else mixture for i in range(plain.layers)]
+    usual(fields, attn_output_gate=True)
+    fields.pass_over(*AHEAD, "mtp_use_dedicated_embeddings", "num_local_experts", "full_attention_interval")
     attention = replace(plain.attention(), gated=True, qk_norm="head")
-    return replace(plain, each=mixed(plain, kinds, attention, delta, mixtures))
+    own = next((mixture for mixture in mixtures if mixture is not None), None)
+    return replace(plain, each=mixed(plain, kinds, attention, delta, mixtures), mixture=own)
 
 
 # ---- Granite 4 and Nemotron-H
@@ -204,8 +217,11 @@ def granite(plain: Shape, fields: ConfigFields) -> Shape:
     attention = replace(plain.attention(), scale=fields.real("attention_multiplier", 1.0))
     attention = attention if told_places else replace(attention, rope=None)
     kinds = kinds_of(fields, plain.layers, lambda _: "linear_attention")
+    usual(fields, normalization_function="rmsnorm")
+    fields.pass_over("init_method", "mamba_chunk_size", "mamba_expand", "num_experts_per_tok")
     return replace(
         plain,
+        mixture=mixture,
         embed_scale=fields.real("embedding_multiplier", 1.0),
         residual_scale=fields.real("residual_multiplier", 1.0),
         logit_scale=1 / fields.real("logits_scaling", 1.0),
@@ -256,8 +272,17 @@ def nemotron(plain: Shape, fields: ConfigFields) -> Shape:
             gated=False,
         )
         made["moe"] = LayerSpec(None, 0, mixture)
+    fields.pass_over(*AHEAD, "mtp_layers_block_type", "mtp_hybrid_override_pattern", "num_hidden_layers", "layer_types")
+    fields.pass_over(
+        "chunk_size", "mamba_chunk_size", "expand", "mamba_expand", "num_logits_to_keep", "hybrid_override_pattern"
+    )
+    fields.pass_over("rescale_prenorm_residual", "use_mamba_kernels", "moe_shared_expert_overlap", "n_shared_experts")
+    fields.pass_over("time_step_max", "time_step_floor", "time_step_limit", "partial_rotary_factor", *UNROUTED)
     each = tuple(made[kind] for kind in blocks)
-    return replace(plain, each=each, activation="relu2", mlp_bias=fields.flag("mlp_bias"), wide_norms=True)
+    mixture = made["moe"].mixture if "moe" in made else None
+    return replace(
+        plain, each=each, mixture=mixture, activation="relu2", mlp_bias=fields.flag("mlp_bias"), wide_norms=True
+    )
 
 
 def _blocks(fields: ConfigFields) -> list[str]:
@@ -281,6 +306,13 @@ def experts_of(fields: ConfigFields, name: str, usual: int | None = None) -> int
     if count > MOST_EXPERTS:
         raise fields.fail(name, f"at most {MOST_EXPERTS}")
     return count
+
+
+def usual(fields: ConfigFields, **known: object) -> None:
+    """Refuse what is set otherwise than in all models of a family."""
+    for name, value in known.items():
+        if fields.get(name) not in (None, value):
+            raise elsewhere(fields.source, f"its {name} is {str(fields.get(name))[:40]!r} (known: {value!r})")
 
 
 def _size(fields: ConfigFields, name: str, usual: int) -> int:

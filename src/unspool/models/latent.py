@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from .config_fields import ConfigFields
-from .hybrid import experts_of, told
+from .hybrid import AHEAD, UNROUTED, experts_of, told, usual
 from .layer_shape import ExpertSpec, LayerSpec
 from .mixer_shape import LatentSpec
 from .shape import Shape
@@ -15,8 +15,8 @@ from .shape import Shape
 
 def settings(fields: ConfigFields) -> Mapping[str, object]:
     """Those of the Llama model whose heads turn as its keys do."""
-    usual = {"minicpm3": (32, True, 1e-5), "glm4_moe_lite": (64, False, 1e-5)}
-    width, tied, eps = usual.get(fields.text("model_type"), (64, False, 1e-6))
+    known = {"minicpm3": (32, True, 1e-5), "glm4_moe_lite": (64, False, 1e-5)}
+    width, tied, eps = known.get(fields.text("model_type"), (64, False, 1e-6))
     given = told(fields, tie_word_embeddings=tied, rms_norm_eps=eps)
     heads = fields.whole("num_attention_heads")
     return {**given, "head_dim": fields.whole("qk_rope_head_dim", width), "num_key_value_heads": heads}
@@ -42,8 +42,11 @@ def latent(plain: Shape, fields: ConfigFields) -> Shape:
         interleaved=not small and fields.flag("rope_interleave", True),
         bias=bias,
     )
-    each = tuple(LayerSpec(mixer, plain.hidden, mixture) for mixture in _mixtures(plain, fields))
-    plain = replace(plain, each=each, qkv_bias=False, out_bias=bias)
+    usual(fields, scoring_func="sigmoid", topk_method="noaux_tc", moe_layer_freq=1, partial_rotary_factor=1.0)
+    fields.pass_over(*AHEAD, *UNROUTED, "ep_size", "seq_aux", "aux_loss_alpha", "qk_head_dim", "first_k_dense_replace")
+    mixtures = _mixtures(plain, fields)
+    each = tuple(LayerSpec(mixer, plain.hidden, mixture) for mixture in mixtures)
+    plain = replace(plain, each=each, mixture=mixtures[-1], qkv_bias=False, out_bias=bias)
     if not small:
         return plain
     depth = fields.real("scale_depth", 1.4) / math.sqrt(plain.layers)

@@ -13,6 +13,7 @@ RopeKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
 Activation = Literal["silu", "gelu_tanh", "clamped_swish", "relu2"]
 HeadNorm = Literal["head", "all", "unit"]
 Scores = Literal["sigmoid", "softmax"]
+BESIDE_NORMS = ("post_feedforward_layernorm_1", "pre_feedforward_layernorm_2", "post_feedforward_layernorm_2")
 TURNS_IN_PART = "heads that turn in part"
 
 
@@ -134,8 +135,9 @@ class ExpertSpec:
     divided by their sum if `normed`, and multiplied by `scale`. If `weigh_inputs`, they multiply what enters an expert
     and not what leaves it. The expert that every token uses has a hidden width of `shared`, 0 if there is none, and is
     multiplied by a sigmoid of its own if `shared_gate`; the others have `hidden`. `router_bias` and `expert_bias` say
-    whether the matrices have one. The first `dense` layers keep their one perceptron. `runtime.network.experts` has the
-    formula.
+    whether the matrices have one. If they stand `beside` a perceptron, both have norms of their own, the router has
+    factors for what it reads, and every expert one for its weight. The first `dense` layers keep their one perceptron.
+    `runtime.network.experts` has the formula.
     """
 
     count: int
@@ -153,6 +155,7 @@ class ExpertSpec:
     shared_gate: bool = False
     router_bias: bool = False
     expert_bias: bool = False
+    beside: bool = False
     gated: bool = True
 
     def __post_init__(self) -> None:
@@ -174,6 +177,8 @@ class ExpertSpec:
             found["gate.bias"] = (self.count,)
         if self.biased:
             found["gate.expert_bias"] = (self.count,)
+        if self.beside:
+            found |= {"gate.scale": (dim,), "gate.expert_scale": (self.count,)}
         widths = {f"experts.{number}": self.hidden for number in range(self.count)}
         if self.shared:
             widths["shared_experts"] = self.shared
@@ -204,8 +209,12 @@ class LayerSpec:
         """Return the name (within the layer) and the shape of every tensor but its norms."""
         found = {} if self.mixer is None else self.mixer.tensors(dim)
         if self.mixture is not None:
-            return found | {f"mlp.{name}": size for name, size in self.mixture.tensors(dim).items()}
-        return found | (perceptron("mlp", dim, self.hidden, bias, self.gated) if self.hidden else {})
+            found |= {f"mlp.{name}": size for name, size in self.mixture.tensors(dim).items()}
+            if self.mixture.beside:
+                found |= {f"{norm}.weight": (dim,) for norm in BESIDE_NORMS}
+        if self.hidden and (self.mixture is None or self.mixture.beside):
+            found |= perceptron("mlp", dim, self.hidden, bias, self.gated)
+        return found
 
     @property
     def thinks(self) -> bool:

@@ -61,6 +61,9 @@ class Shape:
     A layer norms what enters attention and perceptron if `pre_norms`, and what leaves them if `post_norms`; what they
     add is multiplied by `residual_scale`, and the logits by `logit_scale`, then capped by `logit_softcap`. Norm weights
     are always loaded as plain factors: files store them less `norm_offset`. With `wide_norms` they multiply in float32.
+    Rotary pairs are always numbers i and i + rotary/2 of a head, though files may have them `interleaved`.
+    If `layer_scalars`, what leaves a layer is multiplied by a number of its own; layers are told their token again in
+    vectors of `told` numbers (0: they are not).
     """
 
     family: str
@@ -96,6 +99,9 @@ class Shape:
     residual_scale: float = 1.0
     logit_scale: float = 1.0
     logit_softcap: float | None = None
+    interleaved: bool = False
+    layer_scalars: bool = False
+    told: int = 0
 
     def __post_init__(self) -> None:
         if not self.windows:
@@ -137,6 +143,10 @@ class Shape:
         for layer in range(self.layers):
             found.update((f"model.layers.{layer}.{name}", size) for name, size in self.layer_tensors(layer).items())
         found["model.norm.weight"] = (self.dim,)
+        if self.told:
+            found["model.embed_tokens_per_layer.weight"] = (self.vocab, self.layers * self.told)
+            found["model.per_layer_model_projection.weight"] = (self.layers * self.told, self.dim)
+            found["model.per_layer_projection_norm.weight"] = (self.told,)
         if not self.tied:
             found["lm_head.weight"] = (self.vocab, self.dim)
         if self.filling is not None and self.filling.learned:
@@ -152,6 +162,12 @@ class Shape:
         if not self.post_norms:  # a norm stands before each part that there is
             norms = [name for name, part in zip(norms, (spec.mixer, spec.thinks), strict=False) if part]
         found: dict[str, tuple[int, ...]] = {f"{name}.weight": (self.dim,) for name in norms}
+        if self.layer_scalars:
+            found["layer_scalar"] = (1,)
+        if self.told:
+            found["per_layer_input_gate.weight"] = (self.told, self.dim)
+            found["per_layer_projection.weight"] = (self.dim, self.told)
+            found["post_per_layer_input_norm.weight"] = (self.dim,)
         return found | spec.tensors(self.dim, self.mlp_bias)
 
     @cached_property
@@ -190,7 +206,8 @@ class Shape:
         told = (
             (any(layer.mixture is not None for layer in self.stack), "experts"),
             (not self.pre_norms, "layers that norm only what leaves them"),
-            (self.residual_scale != 1, "a scaled residual stream"),
+            (self.residual_scale != 1 or self.layer_scalars, "a scaled residual stream"),
+            (self.told > 0, "embeddings for every layer"),
             (self.logit_scale != 1 or self.logit_softcap is not None, "scaled or capped logits"),
             (self.activation == "clamped_swish", "a clamped activation"),
             (differing(mixers), "layers of different heads"),
@@ -214,9 +231,9 @@ class Shape:
     def part(self, layers: Sequence[int]) -> Shape:
         """The same with these of its layers alone."""
         each = tuple(self.each[i] for i in layers) if self.each else ()
-        if any(isinstance(layer.mixer, AttentionSpec) and layer.mixer.keys_of is not None for layer in each):
+        if self.told or any(isinstance(x.mixer, AttentionSpec) and x.mixer.keys_of is not None for x in each):
             raise BadModel(
-                f"This {self.family} model has layers that read the keys of others; they cannot be left out."
+                f"This {self.family} model has layers that need one another or their own vectors; none can be left out."
             )
         return replace(self, layers=len(layers), windows=tuple(self.windows[i] for i in layers), each=each)
 
@@ -243,9 +260,7 @@ class Shape:
     @property
     def parameters(self) -> int:
         """The number of distinct parameters; tied embeddings count once."""
-        outside = self.vocab * self.dim * (1 if self.tied else 2) + self.dim
-        inside = (self.layer_tensors(layer).values() for layer in range(self.layers))
-        return outside + sum(prod(size) for sizes in inside for size in sizes)
+        return sum(map(prod, self.tensors().values()))
 
     def kv_bytes(self, dtype: torch.dtype) -> int:
         """Return the bytes of keys and values that one token leaves in the cache."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...models.layer_shape import ExpertSpec
 from .gated_mlp import Gated, GatedMLP, SquaredMLP
-from .linear import DenseLinear, Linear
+from .linear import DenseLinear, Linear, rms
 
 
 class ExpertSet(Protocol):
@@ -96,13 +96,17 @@ class Experts:
 
     def __call__(self, x: Tensor) -> Tensor:
         chosen, weight = self.route(x)
-        answers = self._answers(x, chosen, weight if self.mixture.weigh_inputs else None)
-        y = _weighed(answers, torch.ones_like(weight) if self.mixture.weigh_inputs else weight).to(x.dtype)
+        y = self.summed(x, chosen, weight)
         if self.shared is None:
             return y
         if self.shared_gate is None:
             return y + self.shared(x)
         return y + self.shared(x) * self.shared_gate(x.to(weight.dtype)).sigmoid().to(x.dtype)
+
+    def summed(self, x: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
+        """What the chosen experts say of each token, weighed and summed."""
+        answers = self._answers(x, chosen, weight if self.mixture.weigh_inputs else None)
+        return _weighed(answers, torch.ones_like(weight) if self.mixture.weigh_inputs else weight).to(x.dtype)
 
     def route(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The experts of each token and their weights, both [n, active]."""
@@ -137,6 +141,31 @@ class Experts:
             tokens = tokens * weight.flatten()[order, None].to(x.dtype)
         said = self.crowd(tokens, torch.searchsorted(sent, everyone, right=True, out_int32=True))
         return torch.empty_like(said).index_copy_(0, order, said).view(count, active, -1)
+
+
+@dataclass(frozen=True)
+class ExpertsBeside:
+    """A perceptron with experts beside it (Gemma 4): norm₁(mlp(norm(x))) + norm₃(Σ w_e·expert_e(norm₂(x))).
+
+    The router reads x without its length, times `scale`/√dim; the weight of an expert is multiplied by its own factor.
+    """
+
+    mlp: GatedMLP | SquaredMLP
+    experts: Experts
+    before_mlp: Tensor
+    norms: Sequence[Tensor]  # behind the perceptron, before the experts and behind them
+    scale: Tensor  # [dim]
+    expert_scale: Tensor  # [count]
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        dim = x.shape[1]
+        read = F.rms_norm(x.to(self.scale.dtype), (dim,), None, self.eps) * self.scale * dim**-0.5
+        chosen, weight = self.experts.route(read)
+        after_mlp, before, after = self.norms
+        said = self.experts.summed(rms(x, before, self.eps), chosen, weight * self.expert_scale[chosen])
+        dense = rms(self.mlp(rms(x, self.before_mlp, self.eps)), after_mlp, self.eps)
+        return dense + rms(said, after, self.eps)
 
 
 def _weighed(answers: Tensor, weight: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...models.layer_shape import AttentionSpec, ExpertSpec, LayerSpec
+from ...models.layer_shape import BESIDE_NORMS, AttentionSpec, ExpertSpec, LayerSpec
 from ...models.mixer_shape import LatentSpec, RecurrentSpec
 from ...models.weights import Checkpoint
 from .. import network as networks
@@ -19,7 +19,7 @@ from .gated_mlp import GatedMLP, SquaredMLP, gated_by
 from .linear import EmbeddingAndHead, Linear, MakeLinear, dense
 
 if TYPE_CHECKING:
-    from .experts import Experts  # of a few models alone
+    from .experts import Experts, ExpertsBeside  # of a few models alone
     from .latent_attention import LatentAttention
     from .recurrent import RecurrentMixer
 
@@ -32,8 +32,9 @@ class Layer:
     before_attention: Tensor | None
     after_attention: Tensor | None
     before_mlp: Tensor | None
-    mlp: GatedMLP | SquaredMLP | Experts | None
+    mlp: GatedMLP | SquaredMLP | Experts | ExpertsBeside | None
     after_mlp: Tensor | None
+    ending: Callable[[Tensor, Tensor | None], Tensor] | None = None  # what it does last, see `per_layer`
 
     @property
     def attention(self) -> Attention:
@@ -75,7 +76,30 @@ class Loader:
         shape = self.checkpoint.shape
         embedding = self.tensor("model.embed_tokens.weight")
         head = self.linear(embedding if shape.tied else self.tensor("lm_head.weight"), None)
-        return EmbeddingAndHead(embedding, self.scale(), self.norm("model.norm"), head, self._mask(embedding))
+        return EmbeddingAndHead(
+            embedding, self.scale(), self.norm("model.norm"), head, self._mask(embedding), self._told()
+        )
+
+    def _told(self) -> Callable[[Tensor, Tensor], Tensor] | None:
+        shape = self.checkpoint.shape
+        if not shape.told:
+            return None
+        table, project = self.tensor("model.embed_tokens_per_layer.weight"), ["model.per_layer_model_projection"]
+        norm = self.norm("model.per_layer_projection_norm")
+        return networks.per_layer.PerLayerEmbedding(table, self.matrix(project, False), norm, shape.norm_eps)
+
+    def _ending(self, at: str) -> Callable[[Tensor, Tensor | None], Tensor] | None:
+        shape = self.checkpoint.shape
+        if not shape.layer_scalars:
+            return None
+        return networks.per_layer.LayerEnding(
+            self.tensor(f"{at}.layer_scalar"),
+            self.matrix([f"{at}.per_layer_input_gate"], False) if shape.told else None,
+            self.matrix([f"{at}.per_layer_projection"], False) if shape.told else None,
+            self.norm(f"{at}.post_per_layer_input_norm") if shape.told else None,
+            gated_by(shape.activation),
+            shape.norm_eps,
+        )
 
     def scale(self) -> Tensor | None:
         """Return what embeddings are multiplied by, rounded as they are; None for 1."""
@@ -93,14 +117,16 @@ class Loader:
         shape, at = self.checkpoint.shape, f"model.layers.{index}"
         spec, before, after = shape.stack[index], shape.pre_norms, shape.post_norms
         after_attention, after_mlp = f"{at}.post_attention_layernorm", f"{at}.post_feedforward_layernorm"
+        beside = spec.mixture is not None and spec.mixture.beside
         before_mlp = f"{at}.pre_feedforward_layernorm" if after else after_attention
         return Layer(
             mixer=self._mixer(at, spec.mixer),
             before_attention=self.norm(f"{at}.input_layernorm") if before and spec.mixer else None,
             after_attention=self.norm(after_attention) if after else None,
-            before_mlp=self.norm(before_mlp) if before and spec.thinks else None,
-            mlp=self._thinking(f"{at}.mlp", spec),
+            before_mlp=self.norm(before_mlp) if before and spec.thinks and not beside else None,
+            mlp=self._beside(at, spec.mixture) if beside else self._thinking(f"{at}.mlp", spec),
             after_mlp=self.norm(after_mlp) if after else None,
+            ending=self._ending(at),
         )
 
     def _mixer(
@@ -133,6 +159,19 @@ class Loader:
             qk_norm=qk_norm,
             all_norms=all_norms,
             sinks=self.tensor(f"{at}.sinks") if spec.sinks else None,
+        )
+
+    def _beside(self, at: str, mixture: ExpertSpec | None) -> ExpertsBeside:
+        assert mixture is not None
+        wide = torch.promote_types(self.dtype, torch.float32)
+        return networks.experts.ExpertsBeside(
+            self._perceptron(f"{at}.mlp", False),
+            self._experts(f"{at}.mlp", mixture),
+            self.norm(f"{at}.pre_feedforward_layernorm"),
+            [self.norm(f"{at}.{name}") for name in BESIDE_NORMS],
+            self.checkpoint.tensor(f"{at}.mlp.gate.scale", wide).to(self.device),
+            self.checkpoint.tensor(f"{at}.mlp.gate.expert_scale", wide).to(self.device),
+            self.checkpoint.shape.norm_eps,
         )
 
     def _perceptron(self, at: str, bias: bool) -> GatedMLP | SquaredMLP:

@@ -157,6 +157,7 @@ class Llama:
         """A forward that pauses after every layer, and after every few rows of the head."""
         furthest, device = self._check(batch), self.ends.device
         x = self._embedded(batch.tokens.to(device), batch)
+        told = None if self.ends.told is None else self.ends.told(batch.tokens.to(device), x)
         work = self._work(batch, furthest)
         hidden: dict[int, Tensor] = {}
         noted = self._slots.noted
@@ -175,7 +176,10 @@ class Llama:
                 seen = self._otherwise(layer, index, x, work)
             if index == self.layers - 1 and LAST not in noted:
                 x, seen = x[work.read], seen[work.read]  # nothing more is asked of the other tokens
+                told = None if told is None else told[work.read]
             x = self._finish(layer, x, seen)
+            if layer.ending is not None:
+                x = layer.ending(x, None if told is None else told[:, index])
             yield
         x = rms(x, self.ends.norm, self.shape.norm_eps)
         if LAST in noted:

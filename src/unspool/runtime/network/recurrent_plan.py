@@ -77,10 +77,9 @@ class RecurrentPlanner:
         slots, behind = list[int](), list[int]()
         passing, lasting = list[int](), list[int]()
         for row in rows:
-            assert len(row.behind) == row.count, "recurrent layers need to know which token each one follows"
-            own, owed = row.slots[len(row.slots) - row.count :], row.count - row.drafted
+            own, owed = row.slots[len(row.slots) - row.count :], row.count - _drafted(row)
             slots += own
-            behind += row.behind
+            behind += row.behind or _behind(row)
             for j, slot in enumerate(own):
                 ends_block = row.places[len(row.slots) - row.count + j] % BLOCK == BLOCK - 1
                 if ends_block or (owed > 1 and owed - 2 <= j < owed):
@@ -138,6 +137,27 @@ class PerTokenRecurrentPlanner(RecurrentPlanner):
             runs, ends = self._runs([[0]], [~start], end), torch.tensor([end[0]], device=self.device)
             plans.append(RecurrentPlan(self.checkpoints, slice(token, token + 1), [runs], [~start], [0], ends))
         return plans
+
+
+def _drafted(row: Row) -> int:
+    """How many of a row's tokens are drafted; a row that does not say what follows what may have any tree."""
+    return row.drafted if row.behind or row.hidden_from is None else row.count
+
+
+def _behind(row: Row) -> list[int]:
+    """The slot that each token of a row follows, told by what it sees."""
+    past = len(row.slots) - row.count
+    if row.hidden_from is None:
+        return [row.slots[key - 1] if key else -1 for key in range(past, len(row.slots))]
+    found = list[int]()
+    for key, hidden in enumerate(row.hidden_from.tolist(), past):
+        above = [
+            slot
+            for slot, place, no in zip(row.slots, row.places, hidden, strict=True)
+            if not no and place < row.places[key]
+        ]
+        found.append(above[-1] if above else -1)
+    return found
 
 
 def planner(size: int, room: int, device: torch.device, alone: bool) -> RecurrentPlanner:
