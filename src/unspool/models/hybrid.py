@@ -279,10 +279,8 @@ def nemotron(plain: Shape, fields: ConfigFields) -> Shape:
     fields.pass_over("rescale_prenorm_residual", "use_mamba_kernels", "moe_shared_expert_overlap", "n_shared_experts")
     fields.pass_over("time_step_max", "time_step_floor", "time_step_limit", "partial_rotary_factor", *UNROUTED)
     each = tuple(made[kind] for kind in blocks)
-    mixture = made["moe"].mixture if "moe" in made else None
-    return replace(
-        plain, each=each, mixture=mixture, activation="relu2", mlp_bias=fields.flag("mlp_bias"), wide_norms=True
-    )
+    own = made["moe"].mixture if "moe" in made else None
+    return replace(plain, each=each, mixture=own, activation="relu2", mlp_bias=fields.flag("mlp_bias"), wide_norms=True)
 
 
 def _blocks(fields: ConfigFields) -> list[str]:

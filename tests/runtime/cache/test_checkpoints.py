@@ -104,6 +104,19 @@ def test_a_rollback_computes_nothing_and_a_lost_state_only_what_follows_the_last
     assert model.score([ScoreRequest(session, draft)])[0].rows == 5 + 3
 
 
+def test_a_draft_that_lost_its_state_takes_no_law_with_it():
+    network = RecurrentToy()
+    model = CachedModel(network)
+    session = model.open((0, 1))
+    drafts = [Tree.chain([Drawn(x, Law.point(x)) for x in text]) for text in ((2, 1), (2, 1, 0))]
+    model.score([ScoreRequest(session, drafts[0])])
+    network.slots.checkpoints.drop([node.slot for node in session.leaves[0].drafts])
+    (scores,) = model.score([ScoreRequest(session, drafts[1])])
+    assert scores.rows == 3
+    assert torch.equal(scores.leaf[0].scores, logits_of((0, 1), 3))
+    assert torch.equal(scores.after[2].scores, logits_of((0, 1, 2, 1, 0), 3))
+
+
 def test_samples_of_one_prompt_share_all_of_it_but_its_last_token():
     model = CachedModel(RecurrentToy())
     first = model.open((1, 2, 0, 1, 2))

@@ -149,14 +149,10 @@ def _behind(row: Row) -> list[int]:
     past = len(row.slots) - row.count
     if row.hidden_from is None:
         return [row.slots[key - 1] if key else -1 for key in range(past, len(row.slots))]
-    found = list[int]()
-    for key, hidden in enumerate(row.hidden_from.tolist(), past):
-        above = [
-            slot
-            for slot, place, no in zip(row.slots, row.places, hidden, strict=True)
-            if not no and place < row.places[key]
-        ]
-        found.append(above[-1] if above else -1)
+    found, keys = list[int](), list(zip(row.places, row.slots, strict=True))
+    for own, hidden in enumerate(row.hidden_from.tolist(), past):
+        above = [key for key, no in zip(keys, hidden, strict=True) if not no and key[0] < row.places[own]]
+        found.append(max(above)[1] if above else -1)
     return found
 
 
