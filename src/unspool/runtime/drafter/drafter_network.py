@@ -156,7 +156,7 @@ def _layer(network: DrafterNetwork, number: int) -> Layer:
     before = tensors.get(f"{at}input_layernorm.weight", network.ends.embedding.new_ones(shape.dim))
     return Layer(
         mixer=Attention(
-            shape.stack[number].mixer,
+            shape.attentions[number],
             qkv=matrix(*(f"self_attn.{part}_proj" for part in "qkv")),
             out=matrix("self_attn.o_proj"),
             qk_norm=qk_norm,
