@@ -30,6 +30,12 @@ from ..rules import draft
 LENGTHS = ("heuristic", "ema", "confident", "threshold", "best", "fixed")
 
 
+def adaedl(first: Share = 0.4, scale: Weight = 0.2, aim: Share = 0.9, by: Share = 0.01, longest: Depth = 20) -> Method:
+    """A chain under rejection that ends at a bound of entropy, whose bar follows what was accepted."""
+    length = draft.AdaEDL(first, scale, aim, by, longest)
+    return Speculate(draft.Paced(length), rules.verify.rejection, budget=longest)
+
+
 def aligned(
     ngram: Ngram = 3, least: Ngram = 2, depth: Depth = 5, beside: Annotated[int, Range(0, 16)] = 2
 ) -> Annotated[Method, Product(256, "depth", "beside")]:
@@ -68,9 +74,10 @@ def chain(depth: Depth = 4) -> Method:
     return Speculate(draft.Chain(depth), rules.verify.rejection, budget=depth)
 
 
-def copy(depth: Depth = 16, ngram: Ngram = 3) -> Method:
-    """Copying from the prompt under sample matching."""
-    return Speculate(draft.Copy(depth, ngram), budget=depth)
+def copy(depth: Depth = 16, ngram: Ngram = 3, input: FileName = "") -> Method:
+    """Copying from the prompt, or from the beginning of a file, under sample matching."""
+    made = Speculate(draft.Copy(depth, ngram), budget=depth)
+    return recipes.prediction.predicted(made, recipes.prediction.read(input)) if input else made
 
 
 def coupled(depth: Depth = 4) -> Method:
@@ -86,6 +93,11 @@ def denoised(depth: Depth = 4) -> Method:
 def dyspec(nodes: Nodes = 12, least: Annotated[float, Range(0, 0.999)] = 0.05) -> Method:
     """A tree of the likeliest slots under rejection."""
     return Speculate(draft.DySpec(least), rules.verify.rejection, budget=nodes)
+
+
+def dyspec_threshold(nodes: Nodes = 16, least: Annotated[float, Range(0.0005, 0.999)] = 0.05, depth: Few = 8) -> Method:
+    """Every slot of value above `least`, a level per draft forward, under rejection."""
+    return Speculate(draft.DySpecThreshold(least, depth), rules.verify.rejection, budget=nodes)
 
 
 def either(least: Few = 2, nodes: Nodes = 16) -> Method:
@@ -157,11 +169,12 @@ def paced(
     longest: Annotated[int, Range(0, 256)] = 0,
     least: Depth = 2,
     doubt: Share = 0.3,
-    ratio: Annotated[float, Range(0, 1000)] = 0.1,
+    ratio: Annotated[float, Range(0, 1000)] = 0.0,
 ) -> Method:
     """A chain under rejection whose length one of the rules decides, at most `longest` (0: the rule's own).
 
-    `least` and `doubt` are those of `confident`; `ratio`, for `best`, is a draft step's cost in steps of the target.
+    `least` and `doubt` are those of `confident`; `ratio`, for `best`, is a draft step's cost in steps of the target,
+    0 to have it measured.
     """
     grow, most = rules.grow, longest or 20
     kinds: Mapping[str, Callable[[], rules.grow.Length]] = {
@@ -274,6 +287,11 @@ def suffixtree(
 def surest(sure: Share = 0.6, depth: Depth = 6) -> Method:
     """The likeliest tokens of the small model, or of the draft model where it is not sure, under sample matching."""
     return Speculate(draft.Surest(sure, depth), budget=depth)
+
+
+def svip(doubt: Weight = 0.3, scale: Weight = 0.15, longest: Depth = 40) -> Method:
+    """A chain under rejection that ends where the entropy of the draft's law says so."""
+    return Speculate(draft.Paced(draft.SVIP(doubt, scale, longest)), rules.verify.rejection, budget=longest)
 
 
 def trigram(

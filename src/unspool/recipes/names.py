@@ -26,12 +26,14 @@ _FILE = re.compile(r"([^=,]+\.py:[A-Za-z_]\w*)(?::(.*))?", re.DOTALL)  # mcts:re
 # The rules by family; `name=module` where the module is called otherwise.
 RULES = {
     "constrain": ("asap awrs cars static"),
-    "decode": ("anyorder deliberate fragments insert plain=autoregressive slots steps template"),
+    "decode": (
+        "anyorder capped_jacobi deliberate early_answer fragments insert plain=autoregressive slots steps template"
+    ),
     "draft": (
-        "aligned auto bigram_recycling bild blocks cascade chain copy coupled denoised dyspec either "
-        "escalate forced heads jacobi likeliest lookahead lookup masks merge on_device paced phrase "
-        "prefilled raced recycle retrieve rsd_c rsd_s sequoia slem slrs specinfer stand suffix suffixtree "
-        "surest=escalate trigram"
+        "adaedl aligned auto bigram_recycling bild blocks cascade chain copy coupled denoised dyspec "
+        "dyspec_threshold either escalate forced heads jacobi likeliest lookahead lookup masks merge on_device "
+        "paced phrase prefilled raced recycle retrieve rsd_c rsd_s sequoia slem slrs specinfer stand suffix suffixtree "
+        "surest=escalate svip trigram"
     ),
     "search": ("astar beam cautious chaotic diverse foresight mcts neurologic rewarded several smc stochastic"),
     "unmask": (

@@ -9,6 +9,7 @@ from ...core.lazy import lazily
 if TYPE_CHECKING:
     from ...loops.drafter import Draft as Draft, Memoryless as Memoryless, Nothing as Nothing, Proposing as Proposing
     from ...loops.drafter import Source as Source, possible as possible
+    from .adaedl import AdaEDL as AdaEDL
     from .aligned import Aligned as Aligned
     from .auto import Auto as Auto
     from .bigram_recycling import BigramRecycling as BigramRecycling
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .coupled import Coupled as Coupled
     from .denoised import Denoised as Denoised
     from .dyspec import DySpec as DySpec
+    from .dyspec_threshold import DySpecThreshold as DySpecThreshold
     from .either import Either as Either
     from .escalate import Escalate as Escalate, Surest as Surest
     from .forced import Forced as Forced
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from .retrieve import Store as Store
     from .suffix import Corpus as Corpus, Suffix as Suffix
     from .suffixtree import SuffixTree as SuffixTree, SuffixTreeMemory as SuffixTreeMemory
+    from .svip import SVIP as SVIP
     from .trigram import Trigram as Trigram, trigrams as trigrams
 
 __getattr__, __dir__ = lazily(__name__)
