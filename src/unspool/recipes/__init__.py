@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import aliases as aliases, composition as composition, listing as listing, methods as methods
+    from . import (
+        aliases as aliases,
+        cascading as cascading,
+        composition as composition,
+        listing as listing,
+        methods as methods,
+    )
     from . import (
         corpus as corpus,
         memory as memory,

@@ -63,10 +63,17 @@ def blocks(size: Depth = 8) -> Method:
     return Speculate(draft.Jacobi(draft.JacobiBlocks(size)), budget=max(size - 1, 1))
 
 
-def cascade(depth: Few = 6, ngram: Ngram = 3, copied: Few = 5) -> Method:
-    """Prompt lookup drafts for the draft model, whose tokens the target verifies by rejection."""
-    cascade = draft.Cascade(draft.Lookup(ngram, min(2, ngram), copied), sample_match, depth)
-    return Speculate(cascade, rules.verify.rejection, budget=depth + copied)
+def cascade(
+    depth: Few = 6,
+    ngram: Ngram = 3,
+    copied: Few = 5,
+    inner: Annotated[
+        str, Choice((recipes.cascading.BY_MODELS, *recipes.cascading.INNER))
+    ] = recipes.cascading.BY_MODELS,
+) -> Method:
+    """The draft model's tokens under rejection; `inner` drafts for it: the small model if there is one, else copies."""
+    copies = Speculate(draft.Lookup(ngram, min(2, ngram), copied), sample_match)
+    return recipes.cascading.cascade_of(inner, depth, copies, copied)
 
 
 def chain(depth: Depth = 4) -> Method:
