@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from .. import recipes
 from ..core.claim import Method
 from ..core.option import (
     Choice,
@@ -22,6 +23,7 @@ from ..core.option import (
     part,
 )
 from ..loops.denoise import Denoise
+from ..loops.speculate import Speculate
 from ..rules import decode, unmask
 
 
@@ -102,10 +104,15 @@ def slots(
 
 
 def steps(
-    threshold: Annotated[float, Range(0, 100)] = 7.0, longest: Steps = 512, first: Annotated[int, Range(0, 4096)] = 0
+    threshold: Annotated[float, Range(0, 100)] = 7.0,
+    longest: Steps = 512,
+    first: Annotated[int, Range(0, 4096)] = 0,
+    inside: Annotated[str, Choice(("plain", *recipes.cascading.INNER))] = "plain",
 ) -> Method:
-    """Steps that end with a blank line, judged by the ready-made question for chat models."""
-    return decode.Steps(None, threshold, longest, first)
+    """Steps that end with a blank line, judged by the ready-made question; `inside` drafts for the base model's own."""
+    own = Speculate() if inside == "plain" else recipes.methods.method(inside)
+    assert isinstance(own, Speculate)  # as all drafters by name are
+    return decode.Steps(None, threshold, longest, first, inside=own)
 
 
 def template(words: Annotated[str, FreeText(512)] = "", longest: Steps = 24) -> Method:

@@ -196,10 +196,15 @@ def paced(
 
 
 def phrase(
-    depth: Depth = 4, phrases: Annotated[int, Range(0, 64)] = 3, length: Few = 4, memory: FileName = ""
+    depth: Depth = 4,
+    phrases: Annotated[int, Range(0, 64)] = 3,
+    length: Few = 4,
+    memory: FileName = "",
+    by: Annotated[str, Choice(("pool", "chain"))] = "pool",
 ) -> Annotated[Method, Product(256, "phrases", "length")]:
-    """A drafted chain with phrases below its end, under rejection."""
-    made = draft.Phrase(draft.Chain(depth), phrases, length)
+    """A drafted chain with phrases below its end, under rejection; the pool, or nobody, drafts for its draft model."""
+    kinds: dict[str, draft.Draft] = {"pool": draft.PooledChain(depth), "chain": draft.Chain(depth)}
+    made = draft.Phrase(part("by", by, kinds), phrases, length)
     return _kept(Speculate(made, rules.verify.rejection, budget=depth + phrases * length), memory)
 
 
@@ -261,6 +266,11 @@ def slrs(depth: Depth = 4) -> Method:
     return Speculate(draft.SLRS(depth), rules.verify.rejection, budget=depth)
 
 
+def spechub(widths: Annotated[tuple[int, ...], Numbers(Range(1, 64), 16)] = (3, 2, 1)) -> Method:
+    """A tree of the likeliest tokens and a drawn one, so many per level, under rejection."""
+    return Speculate(draft.SpecHub(widths), rules.verify.rejection, budget=64)
+
+
 def specinfer(paths: Texts = 3, depth: Few = 3) -> Annotated[Method, Product(512, "paths", "depth")]:
     """A drafted bunch under rejection."""
     return Speculate(draft.SpecInfer(paths, depth), rules.verify.rejection, budget=paths * depth)
@@ -306,12 +316,14 @@ def trigram(
     depth: Annotated[int, Range(1, 32)] = 4,
     rounds: Annotated[int, Range(1, 4096)] = 64,
     corpus: FileName = "",
+    rollouts: Annotated[str, Choice(("best", "drawn"))] = "best",
+    extended: Annotated[int, Range(0, 64)] = 0,
 ) -> Annotated[Method, Product(2**15, "depth", "rounds")]:
     """Adaptive trigrams under sample matching, from the request's own text and from a store."""
-    if corpus:
-        table = draft.trigrams(recipes.corpus.texts_of(corpus, "trigram"))
-        return recipes.corpus.stocked(draft.Trigram(depth, rounds, table), nodes, corpus)
-    return Speculate(draft.Trigram(depth, rounds), budget=nodes)
+    kinds: dict[str, draft.Rollout] = {"best": draft.best_first_rollout, "drawn": draft.drawn_rollout}
+    table = draft.trigrams(recipes.corpus.texts_of(corpus, "trigram")) if corpus else None
+    made = draft.Trigram(depth, rounds, table, part("rollouts", rollouts, kinds), extended)
+    return recipes.corpus.stocked(made, nodes, corpus) if corpus else Speculate(made, budget=nodes)
 
 
 def _kept(method: Speculate, memory: str) -> Method:

@@ -32,8 +32,8 @@ RULES = {
     "draft": (
         "adaedl aligned auto bigram_recycling bild blocks cascade chain copy coupled denoised dyspec "
         "dyspec_threshold either escalate forced heads jacobi likeliest lookahead lookup masks merge on_device "
-        "paced phrase prefilled raced recycle retrieve rsd_c rsd_s sequoia slem slrs specinfer stand suffix suffixtree "
-        "surest=escalate svip trigram"
+        "paced phrase prefilled raced recycle retrieve rsd_c rsd_s sequoia slem slrs spechub specinfer stand suffix "
+        "suffixtree surest=escalate svip trigram"
     ),
     "search": ("astar beam cautious chaotic diverse foresight mcts neurologic rewarded several smc stochastic"),
     "unmask": (
@@ -44,7 +44,7 @@ RULES = {
     ),
     "verify": (
         "blended block conditional greedy kseq lenient mixture multipath race rejection rollback "
-        "sample_match top_beta traversal typical zeroing"
+        "sample_match synthetic top_beta traversal typical zeroing"
     ),
 }
 
