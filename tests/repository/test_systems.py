@@ -15,7 +15,7 @@ from unspool.recipes.methods import entries, method
 PLACED = runpy.run_path(str(ROOT / "scripts/pages/placed.py"))
 
 
-def tests_of(file):
+def functions_of(file):
     tree = ast.parse((ROOT / file).read_text("utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
@@ -23,7 +23,7 @@ def tests_of(file):
 @pytest.mark.parametrize("system", PLACED["SYSTEMS"], ids=lambda system: system.name)
 def test_a_system_has_a_method_and_a_test(system):
     file, _, name = system.test.partition("::")
-    assert name in tests_of(file)
+    assert name in functions_of(file)
     if system.spec != "retrieve":  # which needs a file
         assert callable(method(system.spec))
 

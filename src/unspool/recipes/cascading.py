@@ -9,41 +9,7 @@ from .. import recipes, rules
 from ..core.claim import Method
 from ..loops.speculate import Speculate
 from ..rules import draft
-
-# Drafters that can stand inside: those that ask at most a draft model, and need no file.
-INNER = (
-    "aligned",
-    "auto",
-    "bigram_recycling",
-    "bild",
-    "blocks",
-    "chain",
-    "copy",
-    "coupled",
-    "dyspec",
-    "dyspec_threshold",
-    "either",
-    "heads",
-    "jacobi",
-    "likeliest",
-    "lookahead",
-    "lookup",
-    "merge",
-    "phrase",
-    "prefilled",
-    "raced",
-    "recycle",
-    "rsd_c",
-    "rsd_s",
-    "sequoia",
-    "specinfer",
-    "stand",
-    "suffix",
-    "suffixtree",
-    "trigram",
-)
-ASKED = {"draft": "small"}  # whom an inner drafter asks that asks the draft model
-BY_MODELS = "by_models"  # the small model if there is one, else what was written before
+from .names import BY_MODELS
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def steps(
     threshold: Annotated[float, Range(0, 100)] = 7.0,
     longest: Steps = 512,
     first: Annotated[int, Range(0, 4096)] = 0,
-    inside: Annotated[str, Choice(("plain", *recipes.cascading.INNER))] = "plain",
+    inside: Annotated[str, Choice(("plain", *recipes.names.INNER))] = "plain",
 ) -> Method:
     """Steps that end with a blank line, judged by the ready-made question; `inside` drafts for the base model's own."""
     own = Speculate() if inside == "plain" else recipes.methods.method(inside)

@@ -67,9 +67,7 @@ def cascade(
     depth: Few = 6,
     ngram: Ngram = 3,
     copied: Few = 5,
-    inner: Annotated[
-        str, Choice((recipes.cascading.BY_MODELS, *recipes.cascading.INNER))
-    ] = recipes.cascading.BY_MODELS,
+    inner: Annotated[str, Choice((recipes.names.BY_MODELS, *recipes.names.INNER))] = recipes.names.BY_MODELS,
 ) -> Method:
     """The draft model's tokens under rejection; `inner` drafts for it: the small model if there is one, else copies."""
     copies = Speculate(draft.Lookup(ngram, min(2, ngram), copied), sample_match)

@@ -138,10 +138,8 @@ def needs(spec: str | Method) -> tuple[str, ...]:
         return ()
     chosen = [each for each in _parsed(spec) if each.entry is not None]
     found = [need for each in chosen for need in each.asks]
-    inside = [
-        ours(inner).needs for each in chosen if (inner := each.part.given.get("inner")) in recipes.cascading.INNER
-    ]
-    found += [recipes.cascading.ASKED.get(need, need) for asked in inside for need in asked]
+    inside = [ours(inner).needs for each in chosen if (inner := each.part.given.get("inner")) in recipes.names.INNER]
+    found += [recipes.names.ASKED.get(need, need) for asked in inside for need in asked]
     return tuple(dict.fromkeys(found))
 
 

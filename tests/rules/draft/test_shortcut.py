@@ -17,8 +17,8 @@ from unspool.core.errors import BadRequest
 from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING
 from unspool.core.warp import Temperature
-from unspool.recipes.cascading import INNER
 from unspool.recipes.methods import method, needs
+from unspool.recipes.names import INNER
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
