@@ -20,14 +20,12 @@ ROUNDED = ("none", "packed", "int8", "int4")
 Open: TypeAlias = "Callable[[str | Path, str | None, str | None], LM]"
 
 
-def attached(lm: LM, draft: LM | str | Path | None, small: LM | str | Path | None, open_model: Open) -> LM:
+def attached(lm: LM, draft: LM | str | Path, small: LM | str | Path | None, open_model: Open) -> LM:
     """The model with what drafts for it, and what drafts for that.
 
     `open_model` takes a name, a dtype and a quantization; None for those of the model. layers:N are layers of the model
     itself, but for a small model beside a draft model of its own: then of that one.
     """
-    if draft is None:
-        return lm
     if isinstance(draft, (str, Path)) and api.trained_draft.is_trained(draft):
         if small is not None:
             raise BadRequest(f"small={small!r} drafts for a model of its own; {draft} reads {lm.name}")

@@ -80,7 +80,8 @@ def load(
     if room is not None:
         expect(whole(room, 1), "kv_cache_tokens", room, "a whole number of tokens from 1 on, or None")
     expect(whole(ranks, 1), "ranks", ranks, "a whole number of processes from 1 on")
-    api.draft_models.expect_drafts(draft, small)
+    if (draft, small) != (None, None):
+        api.draft_models.expect_drafts(draft, small)
     expect(heads is None or isinstance(heads, (str, Path)), "heads", heads, "the path of a file of heads, or None")
     if isinstance(name, torch.nn.Module):
         only = {"quantization": rounding in (AUTO, WHOLE), "batch_invariant": not batch_invariant, "ranks": ranks == 1}
@@ -97,7 +98,7 @@ def load(
     def beside(name: str | Path, kind: str | None, rounded: str | None) -> LM:
         return _alone(name, kind or dtype, rounded or rounding, device, runtime, room, longest)
 
-    return api.draft_models.attached(lm, draft, small, beside)
+    return lm if draft is None else api.draft_models.attached(lm, draft, small, beside)
 
 
 def _alone(

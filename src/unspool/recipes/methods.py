@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .. import recipes, rules
 from ..core.asks import Verify
-from ..core.claim import HEURISTIC, Claim, Entry, Method, compose, fit, registered
+from ..core.claim import HEURISTIC, Choosing, Claim, Entry, Method, compose, fit, registered
 from ..core.errors import BadRequest
 from ..core.option import made, options, refuse_unknown
 from ..core.verifier import Bounded
@@ -89,7 +89,7 @@ def _import_all() -> None:
 def fitted(spec: str | Method, vocabulary: Any, models: Collection[str] = ()) -> Method:
     """The method that a spec names, made to fit a model's vocabulary and the models that draft, if it asks for that."""
     made = method(spec)
-    return fit(made.among(models) if isinstance(made, recipes.cascading.Cascading) else made, vocabulary)
+    return fit(made.among(models) if isinstance(made, Choosing) else made, vocabulary)
 
 
 def method(spec: str | Method) -> Method:

@@ -49,44 +49,6 @@ RULES = {
 }
 
 
-# Drafters that can stand inside others by name: those that ask at most a draft model, and need no file.
-INNER = tuple(
-    [
-        "aligned",
-        "auto",
-        "bigram_recycling",
-        "bild",
-        "blocks",
-        "chain",
-        "copy",
-        "coupled",
-        "dyspec",
-        "dyspec_threshold",
-        "either",
-        "heads",
-        "jacobi",
-        "likeliest",
-        "lookahead",
-        "lookup",
-        "merge",
-        "phrase",
-        "prefilled",
-        "raced",
-        "recycle",
-        "rsd_c",
-        "rsd_s",
-        "sequoia",
-        "specinfer",
-        "stand",
-        "suffix",
-        "suffixtree",
-        "trigram",
-    ]
-)
-ASKED = {"draft": "small"}  # whom an inner drafter asks that asks the draft model
-BY_MODELS = "by_models"  # the small model if there is one, else what was written before
-
-
 # What methods were called before 0.1; each is understood, with a note, until 0.2.
 RENAMED = {
     "bunch": "specinfer",
@@ -120,6 +82,11 @@ def _homes() -> dict[str, Home]:
 
 
 HOMES = _homes()
+# Drafters that can stand inside others by name: those that ask at most a draft model, and need no file.
+_ALONE = {"cascade", "denoised", "escalate", "masks", "on_device", "retrieve", "slem", "slrs", "surest"}
+INNER = tuple(name for name, home in HOMES.items() if home.family == "draft" and name not in _ALONE)
+ASKED = {"draft": "small"}  # whom an inner drafter asks that asks the draft model
+BY_MODELS = "by_models"  # the small model if there is one, else what was written before
 
 
 def plainly(name: str) -> str:
