@@ -82,8 +82,8 @@ def _homes() -> dict[str, Home]:
 
 
 HOMES = _homes()
-# Drafters that can stand inside others by name: those that ask at most a draft model, and need no file.
-_ALONE = {"cascade", "denoised", "escalate", "masks", "on_device", "retrieve", "slem", "slrs", "surest"}
+# Drafters that can stand inside others by name: those that ask at most a draft model, need no file and are no cascade.
+_ALONE = {"cascade", "denoised", "escalate", "masks", "on_device", "phrase", "retrieve", "slem", "slrs", "surest"}
 INNER = tuple(name for name, home in HOMES.items() if home.family == "draft" and name not in _ALONE)
 ASKED = {"draft": "small"}  # whom an inner drafter asks that asks the draft model
 BY_MODELS = "by_models"  # the small model if there is one, else what was written before
