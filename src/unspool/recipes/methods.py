@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .. import recipes, rules
 from ..core.asks import Verify
-from ..core.claim import HEURISTIC, Claim, Entry, Method, compose, fit, registered
+from ..core.claim import HEURISTIC, Choosing, Claim, Entry, Method, compose, fit, registered
 from ..core.errors import BadRequest, cut
 from ..core.option import made, options, refuse_unknown
 from ..core.verifier import Bounded
@@ -86,9 +86,10 @@ def _import_all() -> None:
         ours(name)
 
 
-def fitted(spec: str | Method, vocabulary: Any) -> Method:
-    """The method that a spec names, made to fit a model's vocabulary if it asks for that."""
-    return fit(method(spec), vocabulary)
+def fitted(spec: str | Method, vocabulary: Any, models: Collection[str] = ()) -> Method:
+    """The method that a spec names, made to fit a model's vocabulary and the models that draft, if it asks for that."""
+    made = method(spec)
+    return fit(made.among(models) if isinstance(made, Choosing) else made, vocabulary)
 
 
 def method(spec: str | Method) -> Method:
@@ -145,7 +146,10 @@ def needs(spec: str | Method) -> tuple[str, ...]:
     """The models besides the target that a named method asks; nothing is known of a method given as an object."""
     if not isinstance(spec, str):
         return ()
-    found = [need for each in _parsed(spec) if each.entry is not None for need in each.asks]
+    chosen = [each for each in _parsed(spec) if each.entry is not None]
+    found = [need for each in chosen for need in each.asks]
+    inside = [ours(inner).needs for each in chosen if (inner := each.part.given.get("inner")) in recipes.names.INNER]
+    found += [recipes.names.ASKED.get(need, need) for asked in inside for need in asked]
     return tuple(dict.fromkeys(found))
 
 

@@ -26,12 +26,14 @@ _FILE = re.compile(r"([^=,]+\.py:[A-Za-z_]\w*)(?::(.*))?", re.DOTALL)  # mcts:re
 # The rules by family; `name=module` where the module is called otherwise.
 RULES = {
     "constrain": ("asap awrs cars static"),
-    "decode": ("anyorder deliberate fragments insert plain=autoregressive slots steps template"),
+    "decode": (
+        "anyorder capped_jacobi deliberate early_answer fragments insert plain=autoregressive slots steps template"
+    ),
     "draft": (
-        "aligned auto bigram_recycling bild blocks cascade chain copy coupled denoised dyspec either "
-        "escalate forced heads jacobi likeliest lookahead lookup masks merge on_device paced phrase "
-        "prefilled raced recycle retrieve rsd_c rsd_s sequoia slem slrs specinfer stand suffix suffixtree "
-        "surest=escalate trigram"
+        "adaedl aligned auto bigram_recycling bild blocks cascade chain copy coupled denoised dyspec "
+        "dyspec_threshold either escalate forced heads jacobi likeliest lookahead lookup masks merge on_device "
+        "paced phrase prefilled raced recycle retrieve rsd_c rsd_s sequoia slem slrs spechub specinfer stand suffix "
+        "suffixtree surest=escalate svip trigram"
     ),
     "search": ("astar beam cautious chaotic diverse foresight mcts neurologic rewarded several smc stochastic"),
     "unmask": (
@@ -42,7 +44,7 @@ RULES = {
     ),
     "verify": (
         "blended block conditional greedy kseq lenient mixture multipath race rejection rollback "
-        "sample_match top_beta traversal typical zeroing"
+        "sample_match synthetic top_beta traversal typical zeroing"
     ),
 }
 
@@ -80,6 +82,11 @@ def _homes() -> dict[str, Home]:
 
 
 HOMES = _homes()
+# Drafters that can stand inside others by name: those that ask at most a draft model, need no file and are no cascade.
+_ALONE = {"cascade", "denoised", "escalate", "masks", "on_device", "phrase", "retrieve", "slem", "slrs", "surest"}
+INNER = tuple(name for name, home in HOMES.items() if home.family == "draft" and name not in _ALONE)
+ASKED = {"draft": "small"}  # whom an inner drafter asks that asks the draft model
+BY_MODELS = "by_models"  # the small model if there is one, else what was written before
 
 
 def plainly(name: str) -> str:
