@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         by_transformers as by_transformers,
         comparison as comparison,
         drafting as drafting,
+        ignored as ignored,
         loader as loader,
         memory_plan as memory_plan,
     )

@@ -21,7 +21,7 @@ from ..loops.speculate import Speculate
 from ..models.chat import Dialogue
 from ..models.vocabulary import Vocabulary
 from ..recipes.methods import fitted
-from ..runtime.engine.contracts import Causal
+from ..runtime.engine.contracts import Causal, FillsBlocks
 from ..runtime.engine.engine import Engine
 from ..runtime.engine.job import Account
 from .settings import Prompt as Prompt
@@ -68,6 +68,8 @@ class LM:
     _lock: Lock = field(init=False, default_factory=Lock, compare=False)  # of agenerate and astream
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, FillsBlocks):
+            self.vocabulary.block = self.model.filling.together
         if self.draft is not None:
             self.alignments = api.drafting.alignments_of(self)
             self._drafts = api.drafting.drafts_of(self)
@@ -269,6 +271,7 @@ class LM:
         logprobs = settings.logprobs
         looks = logprobs is not None and logprobs > MOST  # more than is reported: then it is the laws that are kept
         texts = texts_of(decoder)
+        note = api.ignored.ignored(decoder, self.model) if isinstance(self.model, FillsBlocks) else None
         writers: list[Writer] = []
         for prompt in several(prompts):
             tokens = self.encode(prompt)
@@ -283,9 +286,8 @@ class LM:
                     heard = rules.search.CutShort(heard)
                 job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account, logprobs)
                 job.trace.warm = decoder.draft.warm if isinstance(decoder, Speculate) else 0
-                writers.append(
-                    Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found, self.vocabulary.eos)
-                )
+                stream_of = self.vocabulary.stream(settings.stop)
+                writers.append(Writer(job, stream_of, settings.logprobs, found, self.vocabulary.eos, note))
         return writers
 
     def _refuse_unknown(self, tokens: tuple[int, ...]) -> None:

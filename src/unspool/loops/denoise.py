@@ -24,8 +24,10 @@ class Denoise:
     """Fill `size` holes after the text (0: as many as may follow), a chosen few per look, each from its own law.
 
     `blocks` says where, `view` how the laws come about, `unmask` which holes are filled, `check` whether they stand,
-    `remask` what is taken back. A constraint among the warps is asked before anything stands. Exact if the choice
-    depends on laws alone and never takes two dependent holes at once, or if every draft is checked.
+    `remask` what is taken back. Of a run of holes that all end the text by the model's best guess only the first may
+    be filled, when its turn comes; a short answer then takes as many looks as it has tokens, not as it has holes. A
+    constraint among the warps is asked before anything stands. Exact if the choice depends on laws alone and never
+    takes two dependent holes at once, or if every draft is checked.
 
     It ends whatever its parts do. Without `remask` every look fills a hole, so there are at most as many looks as
     holes. With one, the first n + `remask.looks` looks at a window of n places may take something back; after those
@@ -83,7 +85,7 @@ class Denoise:
                 sight = narrowed(blocks, seen)
                 if second is None and not sight.holes:
                     sight = seen  # nothing else is left to do
-                chosen = unmask(sight) if sight.holes else ()
+                chosen = unmask(sight.before_end(stop.tokens)) if sight.holes else ()
                 if not chosen and remask is None:
                     raise RuntimeError(f"{unmask} chose none of {len(sight.holes)} holes; expected at least one")
                 if not chosen and second is None:
