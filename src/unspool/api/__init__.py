@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         comparison as comparison,
         drafting as drafting,
         ignored as ignored,
+        infill as infill,
         loader as loader,
         memory_plan as memory_plan,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.asks import Decoding, Done, Emit, OutOfTime
-from ..core.canvas import Canvas, Field, Status
+from ..core.canvas import Canvas, Field, Frame, Status
 from ..core.chance import Chance
 from ..core.errors import BadRequest
 from ..core.law import Law
@@ -16,7 +16,7 @@ from ..core.stop import Stop
 from ..core.warp.warp import Warp
 from .denoise_state import DenoiseState
 from .guard import guarded
-from .unmasker import Blocks, Recheck, Remask, Unmask, View, begun, look, narrowed, suited, whole
+from .unmasker import Blocks, Cutting, Recheck, Remask, Unmask, View, begun, look, narrowed, suited, whole
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,9 @@ class Denoise:
     nothing is taken back there any more, and every look fills a hole again, all that are left if the rule chooses none.
     That makes 2n + `remask.looks` looks per window at most; a view may take several looks for one.
 
+    With a `frame` given text stands between and behind the holes. It is seen at every look; what was given behind the
+    last hole is not written again.
+
     Cost: one forward per look, over what the model's layout and the view make of the canvas.
     """
 
@@ -43,6 +46,13 @@ class Denoise:
     view: View = look
     remask: Remask | None = None
     check: Recheck | None = None
+    frame: Frame = ()
+
+    def framed(self, frame: Frame) -> Denoise:
+        if isinstance(self.blocks, Cutting):
+            kind = type(self.blocks).__name__
+            raise BadRequest(f"{kind} cuts off what stands behind the text; leave suffix out, or the blocks", "suffix")
+        return replace(self, frame=frame)
 
     def fit(self, vocabulary: Any) -> Denoise:
         return replace(
@@ -59,7 +69,8 @@ class Denoise:
         If its time is over, what stands then without a gap is emitted, though it might have been revised.
         """
         tail = stop.start()
-        canvas = Canvas.blank(text, self.size or room(stop.left(tail)))
+        blank = Canvas.framed(text, self.frame) if self.frame else None
+        canvas = Canvas.blank(text, self.size or room(stop.left(tail))) if blank is None else blank
         unmask, blocks, view, remask = begun(self.unmask), begun(self.blocks), begun(self.view), begun(self.remask)
         warp, guard = guarded(warp, canvas, stop)
         status = Status.FIXED if remask is None else Status.DRAFT
@@ -76,7 +87,8 @@ class Denoise:
             again = () if second is None else second.asks(sheet)
             places = sorted({*(i for i in sheet.holes if i < end), *again})
             try:
-                field: Field = (yield from view(sheet, places)) if places else Field({})
+                seen_sheet = sheet.within(low, len(sheet)) if self.frame else sheet  # what is behind is looked at too
+                field: Field = (yield from view(seen_sheet, places)) if places else Field({})
             except OutOfTime:
                 canvas, places, late = canvas.fixed(0, len(canvas)), [], True
             if places:
@@ -99,13 +111,13 @@ class Denoise:
                 canvas = canvas.fixed(low, high)
             elif not late and canvas.settled < min(end + 1, len(canvas)):
                 raise RuntimeError(f"{blocks} gave the window {low}..{high}, where nothing is left to do")
-            kept, reason, tail, trim = stop.cut(tail, canvas.tokens[told : canvas.settled])
-            if kept or places:
-                shown = [laws.pop(i) for i in range(told, told + len(kept))]  # each holds on to all that its look told
+            kept, reason, tail, trim = stop.cut(tail, canvas.tokens[told : min(canvas.settled, canvas.written)])
+            if kept or places:  # each law holds on to all that its look told; what was given was certain
+                shown = [laws.pop(i, (p := Law.point(canvas.tokens[i]), p)) for i in range(told, told + len(kept))]
                 before, after = [law for law, _ in shown], [law for _, law in shown]
                 yield Emit(kept, before, after, rounds=bool(places), canvas=canvas)
                 told += len(kept)
-            if reason or late or told == len(canvas):
+            if reason or late or told == canvas.written:
                 return Done(canvas.tokens[len(text) : told], reason or ("time" if late else "length"), trim)
 
 

@@ -145,6 +145,10 @@ class Blocks(Protocol):
         """The sheet to look at."""
 
 
+class Cutting:
+    """Declared by blocks that cut off what is behind them, so that nothing there is seen."""
+
+
 class Narrowing(ABC):
     """Blocks that settle for a part of what was looked at."""
 

@@ -11,7 +11,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Narrowing, StatefulRule, blocks_of, sized
+from ...loops.unmasker import Cutting, Narrowing, StatefulRule, blocks_of, sized
 from .confident import Confident
 
 
@@ -23,7 +23,7 @@ from .confident import Confident
     systems=("SlowFast sampling",),
 )
 @dataclass(frozen=True)
-class Cycle(StatefulRule):
+class Cycle(StatefulRule, Cutting):
     """Look at the whole block until the last place with p ≥ `least` stays where it is; then only at what is before it.
 
     Slow: up to `looks` looks; the horizon e is the place after the last hole whose best token has at least `least`;

@@ -12,7 +12,7 @@ from ...core.errors import BadRequest
 from ...core.warp.warp_limits import expect, level, real
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Narrowing, StatefulRule, blocks_of, sized, with_holes
+from ...loops.unmasker import Cutting, Narrowing, StatefulRule, blocks_of, sized, with_holes
 from .confident import Confident
 
 
@@ -22,7 +22,7 @@ def _trials(rule: type[Foreseen]) -> list[Method]:
 
 @claims(HEURISTIC, shaped=False, trials=_trials, paper="2509.25188", systems=("Learn2PD (end-of-text prediction)",))
 @dataclass(frozen=True)
-class Foreseen(StatefulRule):
+class Foreseen(StatefulRule, Cutting):
     """Cut the canvas behind the hole that most surely ends the text, and work on blocks of what is left.
 
     Where a hole of the block has an end as its best token with at least `sure`, the first of these counts; else the
