@@ -46,6 +46,9 @@ class Constraining:
     grammar: str | None = option(
         "--grammar", metavar="FILE", help="The text is derived from this grammar (Lark or GBNF); - is stdin."
     )
+    items: str | None = option(
+        "--items", metavar="FILE", help="The text is one of the lines of this file, of which there may be millions."
+    )
     choices: str | None = option("--choices", metavar="A,B,…", help="The text is one of these.")
     within: int | None = option(
         "--within", type=int, metavar="N", help="Close the text within N tokens, so that it is never cut."
@@ -57,7 +60,7 @@ class Constraining:
         if self.within is None:
             return found
         if found is None:
-            raise click.UsageError("--within goes with --json-schema, --regex, --grammar or --choices")
+            raise click.UsageError("--within goes with --json-schema, --regex, --grammar, --items or --choices")
         if self.within > most:
             raise click.UsageError(
                 f"--within {self.within} is more than --max-tokens {most}; raise that, or ask for less"
@@ -65,7 +68,9 @@ class Constraining:
         return found.within(self.within)
 
     def _form(self) -> Form | None:
-        given = [name for name in ("json_schema", "regex", "grammar", "choices") if getattr(self, name) is not None]
+        given = [
+            name for name in ("json_schema", "regex", "grammar", "items", "choices") if getattr(self, name) is not None
+        ]
         if len(given) > 1:
             flags = ", ".join("--" + name.replace("_", "-") for name in given)
             raise click.UsageError(f"{flags}: give one of these")
@@ -79,6 +84,8 @@ class Constraining:
             return constrain.regex(self.regex)
         if self.grammar is not None:
             return constrain.grammar(_source(self.grammar))
+        if self.items is not None:
+            return constrain.items(self.items)
         return None if self.choices is None else constrain.choices(*self.choices.split(","))
 
     def reads_stdin(self) -> bool:
