@@ -266,7 +266,7 @@ class LM:
         `patience` is after how many seconds somebody wants to see what was written, `account` whose texts they are.
         """
         settings.validate()
-        decoder, around = fitted(spec, self.vocabulary), None
+        decoder, around = fitted(spec, self.vocabulary, self._drafts), None
         warp, stop = settings.warp(self.vocabulary), settings.stop_rule(self.vocabulary)
         writes, behind = settings.max_tokens, 0
         if settings.suffix:
