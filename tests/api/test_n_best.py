@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -95,3 +96,17 @@ def test_items_of_a_file_are_all_that_is_written(lm, tmp_path, here, monkeypatch
     empty.write_text("\n")
     with pytest.raises(BadRequest, match="at least one line"):
         items(empty)
+
+
+def test_what_a_form_forces_is_drafted_unless_a_method_is_named(lm, here, monkeypatch):
+    monkeypatch.setattr("unspool.api.loader.load", lambda name, **options: lm)
+    told = {}
+    for said in ((), ("--method", "plain")):
+        code, out, _ = here("run", "abc", "--regex", "(one|two) and three", "--json", "--max-tokens", "20", *said)
+        assert code == 0
+        told[said] = json.loads(out)
+    drafted, plain = told.values()
+    assert (drafted["method"], plain["method"]) == ("forced", "plain")
+    assert drafted["text"] == plain["text"]
+    assert drafted["trace"]["forwards"]["target"] < plain["trace"]["forwards"]["target"] / 2
+    assert json.loads(here("run", "abc", "--json", "--max-tokens", "2")[1])["method"] == "plain"
