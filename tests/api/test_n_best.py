@@ -7,9 +7,11 @@ import math
 
 import pytest
 from littlemodel import little_model
+from serving import serving
 
 import unspool
 from unspool import Settings
+from unspool.apps.server import ItemSets
 from unspool.core.errors import BadRequest
 from unspool.rules.constrain import Asap, items
 
@@ -109,3 +111,19 @@ def test_what_a_form_forces_is_drafted_unless_a_method_is_named(lm, here, monkey
     assert drafted["text"] == plain["text"]
     assert drafted["trace"]["forwards"]["target"] < plain["trace"]["forwards"]["target"] / 2
     assert json.loads(here("run", "abc", "--json", "--max-tokens", "2")[1])["method"] == "plain"
+
+
+def test_a_server_offers_sets_by_name_and_reads_no_file_for_a_request(lm, tmp_path):
+    file = tmp_path / "towns.txt"
+    file.write_text("Zagreb\nRome\nRiga\n")
+    sets = ItemSets({"towns": items(file)})
+    with serving(lm, items=sets) as made:
+        for _ in range(2):  # it is put into tokens once
+            asked = {"type": "items", "items": "towns"}
+            got = made.post("/v1/completions", prompt="abc", max_tokens=12, temperature=0, response_format=asked)
+            assert got.status_code == 200, got.text
+            assert got.json()["choices"][0]["text"] in ("Zagreb", "Rome", "Riga")
+        for name in (str(file), "rivers"):
+            refused = made.post("/v1/completions", prompt="abc", response_format={"type": "items", "items": name})
+            assert refused.status_code == 400
+            assert "there are: towns" in refused.json()["error"]["message"]
