@@ -12,7 +12,6 @@ from ..core.canvas import Frame
 from ..core.errors import BadRequest
 from ..core.stop import Stop
 from ..core.warp.forbid import MinTokens, NoRepeatNgram
-from ..core.warp.never_say import NeverSay, pieces_of
 from ..core.warp.temperature import Temperature
 from ..core.warp.warp import Same, Warp
 from ..core.warp.warp_limits import expect, real, whole
@@ -175,7 +174,7 @@ class Settings:
         if self.no_repeat_ngram_size:
             shaped |= NoRepeatNgram(self.no_repeat_ngram_size)
         if self.bad_words:
-            shaped |= NeverSay(tuple(word.encode() for word in self.bad_words), pieces_of(vocabulary))
+            shaped |= warps.NeverSay(tuple(word.encode() for word in self.bad_words), warps.pieces_of(vocabulary))
         if self.min_tokens:
             shaped |= MinTokens(self.min_tokens, self._stop_tokens(vocabulary))
         if never:
