@@ -8,6 +8,8 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+import torch
+
 from ...core.asks import Decoding, Done, Emit, Keep, Score, Scores
 from ...core.canvas import Binding
 from ...core.chance import At, Chance, Role
@@ -79,7 +81,7 @@ class Template:
             raw = scores.leaf[0]
             law = prefix.shape(raw)
             word = missing[0].later if missing and len(prefix) > len(text) else missing[0].first if missing else ()
-            fits = bool(missing) and not copied and _allows(bound, state, word, raw)
+            fits = bool(missing) and not copied and _allows(bound, state, word, raw.size)
             if fits and (self._is_due(missing, filler, prefix) or raw[word[0]] >= self.weave):
                 copied, missing, filler, fits = list(word), missing[1:], [], False
             drawn = None if copied else law.draw(chance, At(len(prefix), Role.PICK)).token
@@ -113,10 +115,13 @@ class Template:
         return len(filler) >= self.longest or sum(len(word.later) for word in missing) >= prefix.left
 
 
-def _allows(bound: Warp, state: Any, word: tuple[int, ...], law: Law) -> bool:
+def _allows(bound: Warp, state: Any, word: tuple[int, ...], size: int) -> bool:
     """Whether a constraint allows all tokens of a word, one after the other."""
+    if isinstance(bound, Same):
+        return True
+    even = Law(torch.zeros(size))  # whatever the model thinks of them
     for token in word:
-        if bound(state, law)[token] == 0:
+        if bound(state, even)[token] == 0:
             return False
         state = bound.step(state, token)
     return True
