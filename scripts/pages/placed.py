@@ -11,15 +11,21 @@ FILE = Path(__file__).with_name("systems.toml")
 
 
 class System(NamedTuple):
-    """A system of a paper: what runs it, the test that fails without it, and options beside the method."""
+    """A system of a paper: what runs it, the test that fails without it, options besides, and what it lacks."""
 
     name: str
     spec: str
     test: str
     options: str = ""
+    lacks: str = ""  # what the paper has besides
 
 
-SYSTEMS = tuple(System(**each) for each in tomllib.loads(FILE.read_text("utf-8"))["system"])
+def _read(file: Path) -> tuple[System, ...]:
+    return tuple(System(**each) for each in tomllib.loads(file.read_text("utf-8"))["system"])
+
+
+SYSTEMS = _read(FILE)
+CANVASES = _read(FILE.with_name("canvases.toml"))
 
 _SELF, _OTHER = "the target itself", "an independent model"
 _MODEL, _DRAFT, _LENGTH = "the model", "the draft: tree", "the draft: length"

@@ -543,9 +543,10 @@ def test_settings_without_wishes_are_plain_greedy():
     assert Settings(temperature=1, top_k=0, top_p=1, min_p=0, typical=1, eta=0, epsilon=0).warp(Letters()) == Same()
 
 
-def test_bad_words_are_spelt_as_at_a_start_and_after_a_space_without_the_begin_token():
-    warp = Settings(bad_words=("bc",)).warp(Letters()).first
-    assert set(warp.sequences) == {(2, 3), (1, 2, 3)}
+def test_bad_words_are_read_by_their_letters_and_not_by_the_begin_token():
+    warp, law = Settings(bad_words=("ac",), temperature=1).warp(Letters()), Law(torch.zeros(V))
+    banned = {tuple(text): {*range(V)} - {*support(warp(warp.start(text), law).scores)} for text in ([0, 1], [1], [4])}
+    assert banned == {(0, 1): {3}, (1,): {3}, (4,): set()}
 
 
 def test_min_tokens_holds_back_every_stop_token_and_eos():

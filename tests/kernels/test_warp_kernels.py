@@ -4,6 +4,7 @@ import gc
 import math
 import random
 import weakref
+from dataclasses import replace
 from functools import partial
 
 import interpreted
@@ -244,16 +245,17 @@ def test_a_plan_is_what_settings_ask_for():
     settings = Settings(
         temperature=0.7, top_p=0.9, top_k=50, min_p=0.1, typical=0.9, epsilon=0.01, eta=0.02, top_n_sigma=2.0,
         repetition_penalty=1.1, frequency_penalty=0.2, presence_penalty=0.3, no_repeat_ngram_size=3,
-        logit_bias={3: 1.5}, min_tokens=2, max_tokens=9, stop_tokens=(4,), bad_words=("ab",),
+        logit_bias={3: 1.5}, min_tokens=2, max_tokens=9, stop_tokens=(4,),
     )  # fmt: skip
-    plan = plan_of(settings.warp(Letters(tuple("abcdefgh "))))
+    words = Letters(tuple("abcdefgh "))
+    assert plan_of(replace(settings, bad_words=("ab",)).warp(words)) is None  # spellings are compared on the host
+    plan = plan_of(settings.warp(words))
     assert plan.logit_bias == ((3, 1.5),)
     assert (plan.repetition, plan.frequency, plan.presence, plan.no_repeat_ngram) == (1.1, 0.2, 0.3, 3)
     assert (plan.temperature, plan.top_k, plan.top_p, plan.min_p) == (0.7, 50, 0.9, 0.1)
     assert (plan.typical, plan.epsilon, plan.eta, plan.top_n_sigma) == (0.9, 0.01, 0.02, 2.0)
     assert plan.min_tokens == 2
     assert 4 in plan.ends
-    assert plan.bad_words
     assert plan.remembers
     assert plan.edits
     assert plan.truncates

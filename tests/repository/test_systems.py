@@ -20,7 +20,7 @@ def functions_of(file):
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("system", PLACED["SYSTEMS"], ids=lambda system: system.name)
+@pytest.mark.parametrize("system", [*PLACED["SYSTEMS"], *PLACED["CANVASES"]], ids=lambda system: system.name)
 def test_a_system_has_a_method_and_a_test(system):
     file, _, name = system.test.partition("::")
     assert name in functions_of(file)

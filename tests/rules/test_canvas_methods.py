@@ -24,7 +24,7 @@ from unspool.core.errors import BadRequest
 from unspool.core.law import Law
 from unspool.loops.unmasker import whole
 from unspool.recipes.methods import fills, fitted, method, runnable
-from unspool.rules.constrain import choices, json_schema, regex
+from unspool.rules.constrain import choices, json_schema, keywords, regex
 from unspool.rules.constrain.form import Form
 from unspool.rules.decode import Denoise
 from unspool.rules.unmask import Confident, FixedBlocks
@@ -81,6 +81,7 @@ FORMS: dict[str, tuple[Form, Callable[[str], object]]] = {
     "regex": (regex(r"(a\(|\)){2,4}"), lambda text: re.fullmatch(r"(a\(|\)){2,4}", text)),
     "schema": (json_schema(SCHEMA), is_json),
     "choices": (choices("ab", "a(b)", "1.2"), lambda text: text in ("ab", "a(b)", "1.2")),
+    "keywords": (keywords("ab", "1"), lambda text: "ab" in text and "1" in text),
 }
 CANVAS = [entry for entry in runnable() if fills(entry)]
 BLOCKED = [entry for entry in CANVAS if "block" in inspect.signature(entry.build).parameters]
@@ -211,9 +212,12 @@ def test_a_filter_refuses_such_a_threshold_too():
         Filtered(Filter(2, 2), 2, float("nan"))
 
 
-def test_a_template_refuses_a_constraint_unless_it_has_no_words():
+def test_a_template_keeps_to_a_constraint_and_copies_where_that_allows_it():
     words = WORDS[1]
-    settings = Settings(constraint=bound("choices", 1, True), max_tokens=SIZE)
-    with pytest.raises(BadRequest, match="template cannot keep to a constraint"):
-        written("template:words=ab+1", words, settings)
-    assert words.decode(written("template", words, settings).tokens) in ("ab", "a(b)", "1.2")
+    for pattern, both in ((r"[ab1 ]{4,9}", True), (r"[b1 ]{2,4}", False)):
+        form = regex(pattern).within(SIZE).fit(words)
+        for seed in range(4):
+            settings = Settings(constraint=form, max_tokens=SIZE, temperature=1.0, seed=seed)
+            text = words.decode(written("template:words=ab+1,longest=3", words, settings, seed).tokens)
+            assert re.fullmatch(pattern, text)
+            assert (re.search("ab.*1", text) is not None) == both, text

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .. import api, rules, runtime
 from ..core.asks import TARGET
 from ..core.chance import Philox
-from ..core.claim import Method, overheard, texts_of
+from ..core.claim import Learning, Method, Watchable, overheard, texts_of
 from ..core.cost import Cost
 from ..core.errors import BadRequest, ContextExceeded
 from ..core.reported_law import MOST
@@ -26,7 +26,7 @@ from ..runtime.engine.engine import Engine
 from ..runtime.engine.job import Account
 from .settings import Prompt as Prompt
 from .settings import Settings, settled, several, understood
-from .writer import Event, Interrupted, Output, SearchResult, Writer, best
+from .writer import Event, Found, Interrupted, Output, Writer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # typing has it from Python 3.11 on
@@ -274,7 +274,7 @@ class LM:
             decoder, warp, stop, writes, behind, *_ = around
         logprobs = settings.logprobs
         looks = logprobs is not None and logprobs > MOST  # more than is reported: then it is the laws that are kept
-        texts = texts_of(decoder)
+        texts, ranks = texts_of(decoder), isinstance(decoder, Watchable) and decoder.RANKS
         note = api.ignored.ignored(decoder, self.model) if isinstance(self.model, FillsBlocks) else None
         writers: list[Writer] = []
         for prompt in several(prompts):
@@ -283,15 +283,20 @@ class LM:
             most, room = self._most(tokens, writes, texts, given, engine.most, behind)
             limit = replace(stop, most=most, spare=room - len(tokens) - most)
             for stream in range(settings.n):
-                chance = Philox(settings.seed, stream)
-                found: list[SearchResult] = []
-                heard = overheard(decoder, lambda texts, found=found: found.extend(best(texts)))  # type: ignore[misc]
-                if settings.seconds is not None and heard is not decoder:  # it tells what it has found
-                    heard = rules.search.CutShort(heard)
-                job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account, logprobs)
-                job.trace.warm = decoder.draft.warm if isinstance(decoder, Speculate) else 0
-                stream_of = self.vocabulary.stream(settings.stop)
-                writers.append(Writer(job, stream_of, settings.logprobs, found, self.vocabulary.eos, note))
+                chance, ranked = Philox(settings.seed, stream), ranks and stream > 0
+                if not ranked:
+                    scores = decoder.SCORES if isinstance(decoder, Watchable) else ""
+                    found = Found(scores, settings.n if ranks and settings.n > 1 else 0)
+                    heard = overheard(decoder, found.tell)
+                    if settings.seconds is not None and heard is not decoder:  # it tells what it has found
+                        heard = rules.search.CutShort(heard)
+                    job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account, logprobs)
+                    job.trace.warm = decoder.draft.warm if isinstance(decoder, Speculate) else 0
+                if isinstance(decoder, Learning) and stream:
+                    job.after = writers[-1].job
+                told = found if heard is not decoder else None
+                streamed, eos = self.vocabulary.stream(settings.stop), self.vocabulary.eos
+                writers.append(Writer(job, streamed, settings.logprobs, told, eos, note, stream if ranked else 0))
         return writers
 
     def _refuse_unknown(self, tokens: tuple[int, ...]) -> None:

@@ -11,7 +11,7 @@ from ..core import warp as warps
 from ..core.canvas import Frame
 from ..core.errors import BadRequest
 from ..core.stop import Stop
-from ..core.warp.forbid import BadWords, MinTokens, NoRepeatNgram
+from ..core.warp.forbid import MinTokens, NoRepeatNgram
 from ..core.warp.temperature import Temperature
 from ..core.warp.warp import Same, Warp
 from ..core.warp.warp_limits import expect, real, whole
@@ -174,7 +174,7 @@ class Settings:
         if self.no_repeat_ngram_size:
             shaped |= NoRepeatNgram(self.no_repeat_ngram_size)
         if self.bad_words:
-            shaped |= BadWords(tuple(spelt for word in self.bad_words for spelt in _spellings(word, vocabulary)))
+            shaped |= warps.NeverSay(tuple(word.encode() for word in self.bad_words), warps.pieces_of(vocabulary))
         if self.min_tokens:
             shaped |= MinTokens(self.min_tokens, self._stop_tokens(vocabulary))
         if never:
@@ -249,12 +249,6 @@ def _all(parts: list[Warp]) -> Warp:
     for part in parts:
         whole = whole | part
     return whole
-
-
-def _spellings(word: str, vocabulary: FormVocabulary) -> set[tuple[int, ...]]:
-    """The tokens of a word at the start of a text and after a space, which most vocabularies spell differently."""
-    lead = len(vocabulary.encode("", special=False))  # a beginning-of-text token is no part of the word
-    return {vocabulary.encode(text, special=False)[lead:] for text in (word, " " + word)}
 
 
 def _expect_strings(name: str, given: object) -> None:

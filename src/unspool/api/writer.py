@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from .. import api
-from ..core.asks import Emit
+from ..core.asks import Done, Emit
 from ..core.canvas import HOLE, Canvas
+from ..core.errors import BadRequest
 from ..core.trace import Trace
 from ..models.vocabulary import TextStream
 from ..runtime.engine.engine import Engine
 from ..runtime.engine.job import Job
 
 _SHOWN = 80  # characters of a text in its repr
+MOST_FOUND = 64  # texts of a search that are told
+LOG_WEIGHT, ROWS = "log_weight", "rows"  # scores of particles; the reason of a text that the budget ended
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,8 @@ class Output:
             ]
         if self.writer.note is not None:
             data["note"] = self.writer.note
+        if self.writer.found is not None and self.writer.found.results and not self.writer.rank:
+            data |= self.writer.found.record(self.writer.stream)
         return {**data, "trace": self.trace.record()}
 
 
@@ -105,15 +111,59 @@ class Interrupted(KeyboardInterrupt):
 
 
 class SearchResult(NamedTuple):
-    """The tokens of a text that a search has found, and the bytes that a stop string takes back of it."""
+    """A text that a search has found: its tokens, the bytes that a stop string takes back of it, and what it is worth.
+
+    `said` are its tokens with their laws, where it is one of several that are handed out.
+    """
 
     tokens: tuple[int, ...]
     trim: int
+    score: float = -math.inf
+    reason: str = ROWS
+    said: Emit | None = None
 
 
-def best(texts: Sequence[Any]) -> list[SearchResult]:
-    """The first of these that has any tokens, without the laws that it holds on to."""
-    return [SearchResult(text.tokens, text.trim) for text in texts if text.tokens][:1]
+class Found:
+    """What a search has found, best first, once it has told; laws are held on to of as many texts as are handed out."""
+
+    def __init__(self, scores: str, handed: int = 0) -> None:
+        self.scores, self.results = scores, list[SearchResult]()
+        self._handed = handed
+
+    def tell(self, texts: Sequence[Any]) -> None:
+        """Take note of them; of more than are ever shown, of the best."""
+        some = [text for text in texts if text.tokens][:MOST_FOUND]
+        self.results = [
+            SearchResult(x.tokens, x.trim, self._worth(x), x.reason or ROWS, _said(x) if n < self._handed else None)
+            for n, x in enumerate(some)
+        ]
+
+    def _worth(self, text: Any) -> float:
+        """What it is ranked by; where that is no property of the text, how likely it is."""
+        worth: float = text.score if self.scores == LOG_WEIGHT or text.score > -math.inf else text.logp
+        return worth
+
+    def record(self, stream: TextStream) -> dict[str, Any]:
+        """All of them as plain data; weights of particles with the estimate of the evidence that they are."""
+        shown = [{"text": stream.whole(x.tokens, x.trim), self.scores: _finite(x.score)} for x in self.results]
+        weights = [x.score for x in self.results if x.score > -math.inf]
+        if self.scores != LOG_WEIGHT or not weights:
+            return {"found": shown}
+        top = max(weights)
+        total = sum(math.exp(w - top) for w in weights)
+        for one, x in zip(shown, self.results, strict=True):
+            one["posterior"] = math.exp(x.score - top) / total
+        return {"found": shown, "log_evidence": top + math.log(total / len(self.results))}
+
+
+def _said(text: Any) -> Emit:
+    """The tokens of a text with their laws."""
+    links = text.links()
+    return Emit(text.tokens, [link.raw for link in links], [link.prefix.shape(link.raw) for link in links])
+
+
+def _finite(score: float) -> float | None:
+    return score if math.isfinite(score) else None
 
 
 @dataclass
@@ -123,9 +173,10 @@ class Writer:
     job: Job
     stream: TextStream
     logprobs: int | None
-    found: list[SearchResult] = field(default_factory=list)  # the best text of a search, once it has told
+    found: Found | None = None  # what a search tells
     ends: frozenset[int] = frozenset()  # the model's own ends of text
     note: str | None = None  # what of the method the model pays no heed to
+    rank: int = 0  # of a search's texts, the one that is written
     events: list[Event] = field(default_factory=list)
     rounds: int = 0
     placed: int = 0  # tokens of a canvas that are final
@@ -134,11 +185,17 @@ class Writer:
     def read(self) -> list[Event]:
         """The events since the last time; when the text has ended, its last event brings what was still held back."""
         new: list[Event] = []
-        while self.job.emitted:
-            new += self._written(self.job.emitted.popleft())
+        if self.rank:
+            if self.job.done is not None and self.job.error is None and not self.ended and not self.events:
+                assert self._result.said is not None  # as many are held on to as are handed out
+                new += self._written(self._result.said)
+        else:
+            while self.job.emitted:
+                new += self._written(self.job.emitted.popleft())
         last = new or self.events
         if last and self.job.done is not None and not self.ended:
-            last[-1] = replace(last[-1], text=last[-1].text + self.stream.end(self.job.done.trim))
+            trim = self._result.trim if self.rank else self.job.done.trim
+            last[-1] = replace(last[-1], text=last[-1].text + self.stream.end(trim))
             self.ended = True
         self.events += [event for event in new if event.token != HOLE]
         return new
@@ -146,7 +203,11 @@ class Writer:
     def output(self) -> Output:
         """The finished text, or the error that ended it."""
         done = self.job.result()
-        tokens = (*(event.token for event in self.events), *(x for emit in self.job.emitted for x in emit.tokens))
+        if self.rank:
+            done = Done(self._result.tokens, self._result.reason, self._result.trim)
+            self.read()
+        rest = (x for emit in self.job.emitted for x in emit.tokens)
+        tokens = done.tokens if self.rank else (*(event.token for event in self.events), *rest)
         reason = "eos" if done.reason == "token" and tokens and tokens[-1] in self.ends else done.reason
         return Output(self.stream.whole(tokens, done.trim), tokens, reason, self.job.trace, self)
 
@@ -158,8 +219,20 @@ class Writer:
             return self.output()
         self.read()
         written = SearchResult(tuple(event.token for event in self.events), 0)
-        best = written if written.tokens or not self.found else self.found[-1]
-        return Output(self.stream.whole(*best), best.tokens, "interrupted", self.job.trace, self)
+        best = written if written.tokens or self.found is None or not self.found.results else self.found.results[0]
+        return Output(self.stream.whole(best.tokens, best.trim), best.tokens, "interrupted", self.job.trace, self)
+
+    @property
+    def _result(self) -> SearchResult:
+        """The text of this rank; BadRequest if the search has found too few."""
+        assert self.found is not None  # only a search has ranks
+        if self.rank >= len(self.found.results):
+            raise BadRequest(
+                f"the search found {len(self.found.results)} texts, and n is more; widen it (width, groups, rollouts), "
+                "or ask for fewer",
+                param="n",
+            )
+        return self.found.results[self.rank]
 
     def _written(self, emit: Emit) -> list[Event]:
         before, self.rounds = self.rounds, self.rounds + emit.rounds

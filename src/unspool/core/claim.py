@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from .option import options
 
@@ -66,6 +66,10 @@ class Branching(ABC):
         """How many at most."""
 
 
+class Learning:
+    """Declared by a method whose texts learn from those before: the n texts of a call come one after the other."""
+
+
 def texts_of(method: Method) -> int:
     """How many texts a method goes on with at the same time, at most."""
     return method.texts if isinstance(method, Branching) else 1
@@ -77,8 +81,13 @@ def unwatched(found: Sequence[Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Watchable:
-    """Declared by a search: `watch` is told all texts found, best first, be it finished, out of budget or cancelled."""
+    """Declared by a search: `watch` is told all texts found, best first, be it finished, out of budget or cancelled.
 
+    `RANKS` says that these are its answers, so that n texts of it are its n best; `SCORES` what their scores are.
+    """
+
+    RANKS: ClassVar[bool] = False
+    SCORES: ClassVar[str] = "score"
     watch: Callable[[Sequence[Any]], None] = unwatched
 
 

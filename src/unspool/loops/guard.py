@@ -14,11 +14,12 @@ from ..core.errors import BadRequest, EmptyLaw
 from ..core.law import NEVER
 from ..core.stop import Stop
 from ..core.warp.forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
+from ..core.warp.never_say import NeverSay
 from ..core.warp.penalise import LogitBias
 from ..core.warp.warp import Beside, Both, Same, Warp
 from .denoise_state import DenoiseState
 
-PROHIBITIONS = (BadWords, MinTokens, NoRepeatNgram)  # what has to be asked again whenever a neighbour is filled
+PROHIBITIONS = (BadWords, MinTokens, NeverSay, NoRepeatNgram)  # asked again whenever a neighbour is filled
 
 
 class Guard(Protocol):

@@ -8,7 +8,7 @@ from ..rules import constrain
 
 
 def asap(tries: Span = 64, rows: Budget = 0) -> Method:
-    """ASAp with a memory of its own; the samples of one call share it."""
+    """ASAp with a memory of its own; the samples of a call come one after the other, and learn from those before."""
     return constrain.Asap(tries=tries, rows=rows)
 
 

@@ -115,6 +115,6 @@ def steps(
     return decode.Steps(None, threshold, longest, first, inside=own)
 
 
-def template(words: Annotated[str, FreeText(512)] = "", longest: Steps = 24) -> Method:
-    """A template of words, as in words=dog+ball; at most `longest` tokens between two of them."""
-    return decode.Template(tuple(words.split("+")) if words else (), longest)
+def template(words: Annotated[str, FreeText(512)] = "", longest: Steps = 24, weave: Level = 0.02) -> Method:
+    """A template of words, as in words=dog+ball; at most `longest` tokens between two, a word where it is likely."""
+    return decode.Template(tuple(words.split("+")) if words else (), longest, weave)

@@ -106,6 +106,7 @@ def test_every_setting_is_an_option():
         "n",
         "logprobs",
         "constraint",
+        "suffix",
     }  # these are options of `run` alone
     assert given == {f.name for f in fields(Settings)}
 

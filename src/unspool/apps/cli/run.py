@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from ...rules.constrain import Form
 
+FORCED = "forced"  # the method under a constraint, unless told: the text of plain, without a forward for what is forced
 CUT_BY = ("length", "time", "rows")  # reasons for which a text may end before it has its form
 
 
@@ -46,6 +47,9 @@ class Constraining:
     grammar: str | None = option(
         "--grammar", metavar="FILE", help="The text is derived from this grammar (Lark or GBNF); - is stdin."
     )
+    items: str | None = option(
+        "--items", metavar="FILE", help="The text is one of the lines of this file, of which there may be millions."
+    )
     choices: str | None = option("--choices", metavar="A,B,…", help="The text is one of these.")
     within: int | None = option(
         "--within", type=int, metavar="N", help="Close the text within N tokens, so that it is never cut."
@@ -57,7 +61,7 @@ class Constraining:
         if self.within is None:
             return found
         if found is None:
-            raise click.UsageError("--within goes with --json-schema, --regex, --grammar or --choices")
+            raise click.UsageError("--within goes with --json-schema, --regex, --grammar, --items or --choices")
         if self.within > most:
             raise click.UsageError(
                 f"--within {self.within} is more than --max-tokens {most}; raise that, or ask for less"
@@ -65,7 +69,9 @@ class Constraining:
         return found.within(self.within)
 
     def _form(self) -> Form | None:
-        given = [name for name in ("json_schema", "regex", "grammar", "choices") if getattr(self, name) is not None]
+        given = [
+            name for name in ("json_schema", "regex", "grammar", "items", "choices") if getattr(self, name) is not None
+        ]
         if len(given) > 1:
             flags = ", ".join("--" + name.replace("_", "-") for name in given)
             raise click.UsageError(f"{flags}: give one of these")
@@ -79,6 +85,8 @@ class Constraining:
             return constrain.regex(self.regex)
         if self.grammar is not None:
             return constrain.grammar(_source(self.grammar))
+        if self.items is not None:
+            return constrain.items(self.items)
         return None if self.choices is None else constrain.choices(*self.choices.split(","))
 
     def reads_stdin(self) -> bool:
@@ -173,8 +181,9 @@ def run(
 
     Without PROMPT and --file, or where PROMPT is -, the prompt is read from stdin. If the model has a chat template the
     prompt is a user's message, unless --raw. The text goes to stdout as it arrives, a short trace to stderr. Ctrl-C
-    ends it with what there is: the text so far or, of a search, the best that it has found. The exit status is 3 if a
-    text that must have a form was cut before it had it.
+    ends it with what there is: the text so far or, of a search, the best that it has found. Where the text must have a
+    form and no method is named, what the form forces is drafted (`forced`): the same text in fewer forwards. The exit
+    status is 3 if a text that must have a form was cut before it had it.
     """
     if reporting.logprobs is not None and not reporting.json:
         raise click.UsageError("--logprobs are reported in JSON; add --json")
@@ -183,6 +192,8 @@ def run(
     text = read_prompt(prompt, file, loading.raw)
     settings = drawing.settings(n=reporting.samples, logprobs=reporting.logprobs)
     settings = replace(settings, constraint=constraining.form(settings.max_tokens), suffix=infilling.suffix or ())
+    if settings.constraint is not None and _unsaid("method"):
+        method = FORCED
     cloze = marked(text) if infilling.infill else None
     if cloze is not None:
         if infilling.suffix is not None:
@@ -216,6 +227,11 @@ def run(
         if output.note:
             note(f"note: {output.note}")
     return code or _cut(outputs, settings)
+
+
+def _unsaid(option: str) -> bool:
+    """Whether an option of this command was not given."""
+    return click.get_current_context().get_parameter_source(option) is click.core.ParameterSource.DEFAULT
 
 
 def _cut(outputs: list[Output], settings: Settings) -> int:

@@ -13,6 +13,7 @@ import click
 
 from ... import api
 from ...core.errors import BadRequest, MissingExtra
+from ...rules import constrain
 from .. import server
 from ..cluster import ReplicaRange, crew, joined
 from .group import Grouped, method_option, option, options
@@ -50,6 +51,13 @@ class Replicas:
             load = partial(_loaded, loading, house, limits, warm)
             server.server_replicas.run(server.server_replicas.deployment(load, limits, house, span, each), host, port)
         return 0
+
+
+def _named_file(given: str) -> tuple[str, str]:
+    name, equals, file = given.partition("=")
+    if not (name and equals and file):
+        raise click.UsageError(f"--items {given}: expected NAME=FILE, as in towns=towns.txt")
+    return name, file
 
 
 def _loaded(loading: Loading, house: ServerConfig, limits: Limits, warm: float, quiet: bool = True) -> LM:
@@ -138,6 +146,12 @@ class Lending:
 @click.option("--name", help="What the model is called by clients; the name it is loaded by, unless told.")
 @method_option("plain", "For requests that name none in `decoding`.")
 @click.option("--allow", "methods", multiple=True, metavar="METHOD", help="Only these besides, as given; repeatable.")
+@click.option(
+    "--items",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="A set of items, a line each, that requests may name in `response_format`; repeatable.",
+)
 @click.option("--grace", type=float, default=30.0, show_default=True, help="Seconds to finish in at shutdown.")
 @click.option(
     "--warm-up",
@@ -161,6 +175,7 @@ def serve(
     name: str | None,
     method: str,
     methods: tuple[str, ...],
+    items: tuple[str, ...],
     grace: float,
     warm: float,
     window: bool,
@@ -194,7 +209,8 @@ def serve(
     if listed is not None and (warning := clients.exposed(listed)) is not None:
         log("keys", {"level": "warning", "message": warning})
     hosts = (*LOOPBACK, "[::1]") if host in LOOPBACK and not (keys or known) else ()
-    house = server.ServerConfig(called, method, methods, keys, hosts, origins, grace, window, known)
+    sets = server.ItemSets({key: constrain.items(file) for key, file in map(_named_file, items)})
+    house = server.ServerConfig(called, method, methods, keys, hosts, origins, grace, window, known, sets)
     if host not in LOOPBACK and not house.guarded:
         log("open", {"message": "everybody who reaches this address can use the model; --api-key lets in only some"})
     log("starting", {"host": host, "port": port, "model": called, "method": method})

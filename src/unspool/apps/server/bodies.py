@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from ...rules.constrain import Form, choices, grammar, json_schema, regex
 from .fields import COUNTED, FEW_MISTAKES, PARTS, Body, Message, Parts, text_of, wrong
+from .item_sets import NamedItems
 from .refusal import Refusal
 from .tools import CHOICES, MOST, FunctionTool, ToolChoice
 
@@ -79,8 +80,15 @@ class ChoicesFormat(Body):
     choices: Text | Texts = Field(description="a list of strings, none of them empty")
 
 
+class ItemsFormat(Body):
+    """One of the items of a set that the operator offers."""
+
+    type: Literal["items"]
+    items: Annotated[str, Field(min_length=1, max_length=256)] = Field(description="the name of a set of items")
+
+
 ResponseFormat = Annotated[
-    TextFormat | JsonObjectFormat | JsonSchemaFormat | RegexFormat | GrammarFormat | ChoicesFormat,
+    TextFormat | JsonObjectFormat | JsonSchemaFormat | RegexFormat | GrammarFormat | ChoicesFormat | ItemsFormat,
     Field(discriminator="type"),
 ]
 
@@ -100,6 +108,8 @@ def form(given: ResponseFormat | None) -> Form | None:
             return choices(text)
         case ChoicesFormat(choices=texts):
             return choices(*texts)
+        case ItemsFormat(items=name):
+            return NamedItems(name)
     return None
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...core.claim import Method
 from ...core.errors import BadRequest
 from ...recipes.methods import NotOffered, refuse_session, requested
 from .clients import Client
+from .item_sets import ItemSets
 from .refusal import Refusal
 from .server_log import log
 
@@ -27,6 +28,7 @@ class ServerConfig:
     grace: float = 30.0  # seconds that requests have left when it shuts down
     window: bool = True  # whether there is a page to watch methods on
     clients: tuple[Client, ...] = ()  # who have keys with names and limits
+    items: ItemSets = field(default_factory=ItemSets)  # sets of items that requests may name
 
     def __post_init__(self) -> None:
         for method in self.offered:

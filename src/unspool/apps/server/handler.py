@@ -9,7 +9,7 @@ import secrets
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -23,6 +23,7 @@ from .asking import Asking, Understand
 from .authentication import address
 from .config import ServerConfig
 from .counts import ServerMetrics, client
+from .item_sets import NamedItems
 from .json_body import parsed
 from .refusal import Refusal, refusal
 from .replies import line
@@ -186,7 +187,11 @@ class Handler(ABC):
 
         def read_and_made() -> tuple[Asking, Method]:
             made = partial(self.house.made, client=client(scope))
-            return understand(values, self.worker.limits, self.house.method).made(made)
+            asking = understand(values, self.worker.limits, self.house.method)
+            if isinstance(asking.settings.constraint, NamedItems):
+                settings = self.house.items.resolved(asking.settings, self.worker.lm.vocabulary)
+                asking = replace(asking, settings=settings)
+            return asking.made(made)
 
         return await run_in_threadpool(read_and_made)
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .forbid import Forbid as Forbid
     from .forbid import MinTokens as MinTokens
     from .forbid import NoRepeatNgram as NoRepeatNgram
+    from .never_say import NeverSay as NeverSay, pieces_of as pieces_of
     from .penalise import Frequency as Frequency
     from .penalise import LogitBias as LogitBias
     from .penalise import Presence as Presence

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .predicates import Predicate as Predicate, predicate as predicate
     from .schema import JsonSchema as JsonSchema, Report as Report, json_schema as json_schema
     from .sentinel_form import Sentinels as Sentinels, sentinels as sentinels
-    from .static import Shelf as Shelf, Static as Static
+    from .static import Items as Items, Shelf as Shelf, Static as Static, items as items
     from .trie import Choices as Choices, choices as choices
     from .unless_form import Unless as Unless, unless as unless
     from .until_form import Until as Until, until as until

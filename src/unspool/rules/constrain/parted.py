@@ -11,13 +11,14 @@ from torch import Tensor
 
 from ...core.stop import Stop
 from ...core.warp.forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
+from ...core.warp.never_say import NeverSay
 from ...core.warp.penalise import Generated, LogitBias, Repetition
 from ...core.warp.temperature import Temperature
 from ...core.warp.warp import Both, Same, Warp
 from .combine import And
 from .constraint import Constrained, Constraint, State, mask_of
 
-COMMUTING = (Same, LogitBias, Repetition, Generated, NoRepeatNgram, BadWords, MinTokens, Forbid)
+COMMUTING = (Same, LogitBias, Repetition, Generated, NoRepeatNgram, BadWords, NeverSay, MinTokens, Forbid)
 """Warps that change the score of each token by itself: the same, whether other tokens were masked before or are after.
 
 So does a temperature above 0. A truncation does not: what it keeps depends on what there is beside it.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from ...core.asks import Decoding, Score, Scores
 from ...core.chance import Chance
 from ...core.claim import SEED, About, Method, claims
+from ...core.errors import BadRequest
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ...core.warp.warp_limits import expect
@@ -21,7 +23,7 @@ from ...loops.plain import Plain
 from ...loops.speculate import Speculate
 from ..draft.lookup import Lookup
 from .constraint import Constrained
-from .form import Form, FormVocabulary
+from .form import Form, FormVocabulary, spelt
 from .itemset import DEAD, OVER, ROOT, ItemSet
 
 if TYPE_CHECKING:
@@ -146,6 +148,31 @@ class ItemPlace:
         if place < end and int(self.items.tokens[place]) == token:
             return place + 1
         return OVER if token in self.items.stops.tolist() and self.complete() else DEAD
+
+
+@dataclass(frozen=True)
+class Items(Form):
+    """The text is one of these, of which there may be millions: a `Static` over whatever tokens spell them."""
+
+    texts: tuple[str, ...]
+
+    def fit(self, words: FormVocabulary) -> Static:
+        return Static(ItemSet.of((spelt(text, words) for text in self.texts), words.size, words.eos))
+
+
+def items(source: str | Path | Sequence[str]) -> Form:
+    """One of these texts, or of those in a file: a line each, or what `ItemSet.save` has written (.safetensors)."""
+    if not isinstance(source, (str, Path)):
+        return Items(tuple(source))
+    if str(source).endswith(".safetensors"):
+        return Static(ItemSet.load(source))
+    try:
+        lines = Path(source).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise BadRequest(f"{source} has no items ({error}); expected a text file with an item in each line") from None
+    found = tuple(line for line in lines if line.strip())
+    expect(bool(found), "the file of items", str(source), "at least one line that is not empty")
+    return Items(found)
 
 
 class Shelf(Form):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...core.asks import Decoding
 from ...core.chance import At, Chance, Role
-from ...core.claim import Branching, Method
+from ...core.claim import Branching, Learning, Method
 from ...core.errors import EmptyLaw
 from ...core.law import Law
 from ...core.stop import Stop
@@ -25,7 +25,7 @@ RECENT = 64  # beginnings that stay in the model, so that the next try need not 
 
 
 @dataclass(frozen=True)
-class Trying(Branching):
+class Trying(Branching, Learning):
     """Draws whole texts until one meets the request's constraint; what each has seen is learnt when it ends."""
 
     futures: Futures = field(default_factory=Futures)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import torch
 
 from ...core.asks import Decoding, Done, Emit, Keep, Score, Scores
+from ...core.canvas import Binding
 from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, claims
 from ...core.errors import BadRequest
+from ...core.law import Law
 from ...core.stop import Stop
 from ...core.tree import NOTHING, ROOT
-from ...core.warp.warp import Prefix, Warp
-from ...core.warp.warp_limits import expect, whole
-from ...loops.guard import unbound
+from ...core.warp.warp import Prefix, Same, Warp
+from ...core.warp.warp_limits import expect, level, whole
+from ...loops.guard import parts
 from ..constrain.form import FormVocabulary, spelt
 
 
@@ -41,17 +49,23 @@ class Template:
     piece is finished, so that any causal model can fill a template. `constrain/sentinel_form.py` has the paper's
     own linearisation for a model that was trained on it.
 
+    A word also comes as soon as the model gives its first token at least `weave`: so it stands where it fits. Under a
+    constraint it is copied where the constraint allows all of it, and waits until then; a text that the constraint
+    ends before that lacks it.
+
     Claim: HEURISTIC: the law of a text with given words is not the model's. Without words it is plain decoding, seed
-    for seed, as the tests enumerate. A constraint is refused if there are words: what is copied asks nobody.
+    for seed, as the tests enumerate.
     Cost: one forward per token. A stop string ends the text even if words are missing.
     """
 
     words: tuple[str, ...] | tuple[Word, ...] = ()
     longest: int = 24
+    weave: float = math.inf
 
     def __post_init__(self) -> None:
         fits = all(isinstance(word, Word) or (isinstance(word, str) and word.strip()) for word in self.words)
         expect(fits and isinstance(self.words, tuple), "template:words", self.words, "words that are not empty")
+        expect(level(self.weave), "template:weave", self.weave, "a probability; above 1 no word is woven in")
         expect(whole(self.longest, 1), "template:longest", self.longest, "a whole number of tokens from 1 on")
 
     def fit(self, vocabulary: FormVocabulary) -> Template:
@@ -59,24 +73,25 @@ class Template:
         return replace(self, words=words)
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        if self.words:
-            unbound(warp, "template")
-        tail = stop.start()
-        prefix = Prefix.of(text, warp, stop.left(tail))
+        tail, bound = stop.start(), reduce(or_, (part for part in parts(warp) if isinstance(part, Binding)), Same())
+        prefix, state = Prefix.of(text, warp, stop.left(tail)), bound.start(text)
         missing, copied, filler = self._fitted(prefix.left), list[int](), list[int]()
         while True:
             scores: Scores = yield Score()
-            law = prefix.shape(scores.leaf[0])
-            if missing and not copied and self._is_due(missing, filler, prefix):
-                copied, missing, filler = self._copy(missing, prefix, len(text)), missing[1:], []
+            raw = scores.leaf[0]
+            law = prefix.shape(raw)
+            word = missing[0].later if missing and len(prefix) > len(text) else missing[0].first if missing else ()
+            fits = bool(missing) and not copied and _allows(bound, state, word, raw.size)
+            if fits and (self._is_due(missing, filler, prefix) or raw[word[0]] >= self.weave):
+                copied, missing, filler, fits = list(word), missing[1:], [], False
             drawn = None if copied else law.draw(chance, At(len(prefix), Role.PICK)).token
-            if missing and drawn in stop.tokens:  # the piece is finished
-                copied, missing, filler = self._copy(missing, prefix, len(text)), missing[1:], []
+            if fits and drawn in stop.tokens:  # the piece is finished
+                copied, missing, filler = list(word), missing[1:], []
                 drawn = None
             token = copied.pop(0) if drawn is None else drawn
             kept, reason, tail, trim = stop.cut(tail, (token,))
-            yield Emit(kept, [scores.leaf[0]], [law])
-            prefix = prefix.then(kept)
+            yield Emit(kept, [raw], [law])
+            prefix, state = prefix.then(kept), bound.step(state, token)
             if reason:
                 return Done(prefix.text[len(text) :], reason, trim)
             yield Keep(NOTHING, (ROOT,), (token,))
@@ -99,8 +114,17 @@ class Template:
         """Whether the next word has to come now: the piece is long enough, or there is only room for the words."""
         return len(filler) >= self.longest or sum(len(word.later) for word in missing) >= prefix.left
 
-    def _copy(self, missing: list[Word], prefix: Prefix, start: int) -> list[int]:
-        return list(missing[0].later if len(prefix) > start else missing[0].first)
+
+def _allows(bound: Warp, state: Any, word: tuple[int, ...], size: int) -> bool:
+    """Whether a constraint allows all tokens of a word, one after the other."""
+    if isinstance(bound, Same):
+        return True
+    even = Law(torch.zeros(size))  # whatever the model thinks of them
+    for token in word:
+        if bound(state, even)[token] == 0:
+            return False
+        state = bound.step(state, token)
+    return True
 
 
 def _word(word: str, vocabulary: FormVocabulary) -> Word:

@@ -28,13 +28,15 @@ from .search_text import Text, told
 class AStar(Branching, Watchable):
     """Take the beginning with the least g + h from one frontier and draw `kids` next steps, until it is a whole text.
 
-    With r the mark of a step, from 0 to 1: h = 1 − r, and g = Σ (1 − r) over its steps. Of equals the oldest goes
-    first, equal steps merge. The paper's g was not to be found; this one is reconstructed. Marks are any process
-    score: `Told(function)`, `Judged()`, or how likely the step is.
+    With r the mark of a step, from 0 to 1: h = 1 − r, and g = Σ max(0, h(s′) − h(s)) over its steps, what h has risen
+    by: a way that only gets better costs nothing, and a long one no more than a short one. Of equals the oldest goes
+    first, equal steps merge. Marks are any process score: `Told(function)`, `Judged()`, or how likely the step is.
 
     Claim: HEURISTIC: nothing makes h a lower bound. One kid is ancestral sampling.
     Cost: at most `rows` rows in all, then the whole text with the least g + h, or the beginning if there is none.
     """
+
+    RANKS = True
 
     kids: int = 3
     mark: Mark = Likely()  # noqa: RUF009  (frozen)
@@ -54,7 +56,7 @@ class AStar(Branching, Watchable):
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         grove, border = BeamCache(self.rows), self.border.stop(stop)
-        frontier = [_Open(1.0, 0, 0.0, Text.begin(text, warp, stop))]
+        frontier = [_Open(1.0, 0, 0.0, 1.0, Text.begin(text, warp, stop))]
         came, shown = 0, list[Text]()
         try:
             while (best := min(frontier)).text.reason is None and grove.affords([best.text]):
@@ -68,8 +70,9 @@ class AStar(Branching, Watchable):
                 marks = yield from self.mark(grove, found)
                 for rollout, mark in zip(found, marks, strict=True):
                     came += 1
-                    cost = best.cost + 1 - mark
-                    frontier.append(_Open(cost + 1 - mark, came, cost, rollout.text))
+                    left = 1 - mark
+                    cost = best.cost + max(0.0, left - best.left)
+                    frontier.append(_Open(cost + left, came, cost, left, rollout.text))
         finally:
             ends = [one for one in frontier if one.text.reason] or frontier
             self.watch([*(one.text.ranked(-one.promise) for one in sorted(ends)), *shown])
@@ -78,9 +81,10 @@ class AStar(Branching, Watchable):
 
 @dataclass(frozen=True, order=True)
 class _Open:
-    """A beginning in the frontier: its g + h, when it came, its g."""
+    """A beginning in the frontier: its g + h, when it came, its g and its h."""
 
     promise: float
     came: int
     cost: float
+    left: float
     text: Text = field(compare=False)

@@ -34,6 +34,8 @@ class Beam(Branching, Watchable):
     Cost: one forward per token, of `width` rows; at most `rows` rows in all, then the best so far.
     """
 
+    RANKS = True
+
     width: int = 4
     length: LengthNorm = Power(1.0)  # noqa: RUF009  (frozen)
     patience: Patience = likely

@@ -28,6 +28,8 @@ class Diverse(Branching, Watchable):
     Cost: one forward per token, of groups·width rows; at most `rows` rows in all, then the best so far.
     """
 
+    RANKS = True
+
     groups: int = 4
     width: int = 1
     apart: float = 0.5

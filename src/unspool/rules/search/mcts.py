@@ -44,6 +44,8 @@ class Mcts(Branching, Watchable):
     in all, then the best so far. It keeps as many laws as it spends rows.
     """
 
+    RANKS = True
+
     reward: Reward | None = None
     kids: int = 3
     rollouts: int = 256

@@ -129,6 +129,8 @@ class Neurologic(Branching, Watchable):
     last; at most `rows` in all, then the best so far.
     """
 
+    RANKS = True
+
     width: int = 4
     ahead: Ahead = Greedy(5)  # noqa: RUF009  (frozen)
     alpha: float = 0.25

@@ -193,6 +193,8 @@ class Smc(Branching, Watchable):
     Cost: one forward per token, of a row per live particle; at most `rows` rows in all, then one of the finished texts.
     """
 
+    SCORES = "log_weight"
+
     particles: int = 8
     propose: Propose = FullMask()  # noqa: RUF009  (frozen)
     potential: UnboundPotential = Potential()  # noqa: RUF009  (frozen)

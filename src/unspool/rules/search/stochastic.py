@@ -38,6 +38,8 @@ class Stochastic(Branching, Watchable):
     Cost: one forward per token, of `width` rows; at most `rows` rows in all, then what was drawn so far.
     """
 
+    RANKS = True
+
     width: int = 4
     rows: int = 0
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ...core.asks import TARGET, Ask, Check, Draw, Keep, Look, Score
 from ...core.errors import BadRequest, OutOfRoom
 from .contracts import Causal
-from .job import Account, Job
+from .job import ENDED, Account, Job
 
 SMALL = 4  # how many small requests fit into the share of the large ones
 TURN = 64  # asks without a model after which others get their turn; a round of any method has a handful
@@ -98,6 +98,9 @@ def admitted(waiting: deque[Job], live: Collection[Job], tokens: Shares, places:
     shut, held = {False: False, True: False}, False  # whether the line of the small, of the large, goes no further
     while waiting and not all(shut.values()):
         job = waiting.popleft()
+        if job.after is not None and job.after.state != ENDED:
+            left.append(job)
+            continue
         large = ledger.large(job.account)
         if shut[large] or not ledger.allows(job.account, job.room, shut[True]):
             shut[large] = True

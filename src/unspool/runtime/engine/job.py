@@ -66,6 +66,7 @@ class Job:
     emitted: deque[Emit] = field(default_factory=deque)
     done: Done | None = None
     error: Exception | None = None
+    after: Job | None = None  # a request that has to end before this one begins
     sessions: dict[str, Session] = field(default_factory=dict)
     ask: Ask | None = None
     reply: Any = None
