@@ -115,7 +115,7 @@ class DeviceSpeculation:
         except OutOfRoom:
             return None
         try:
-            bucket = self._bucket(len(leaves), width, longest + MOST + width, way)
+            bucket = self._bucket(len(leaves), width, longest + MOST + width, way, any(sampling.temperatures))
             if bucket.drafter is not None:
                 for leaf in leaves:
                     bucket.drafter.catch_up(leaf)
@@ -144,10 +144,10 @@ class DeviceSpeculation:
         self.drafter = GraphDrafter(network, graphs.network, graphs.block_table) if lacking is None else None
         return lacking
 
-    def _bucket(self, rows: int, width: int, length: int, way: Way) -> SpeculativeStep:
+    def _bucket(self, rows: int, width: int, length: int, way: Way, drawn: bool) -> SpeculativeStep:
         size = self._graphs.size(Kind.SPECULATE, rows, step_up(width, 1), length)
         if way is Way.CHAIN:
-            size = size._replace(depth=self.depth)
+            size = size._replace(depth=self.depth, drawn=drawn)
         bucket = self._graphs.of(size, partial(SpeculativeStep, memory=self.memory, drafter=self.drafter))
         assert isinstance(bucket, SpeculativeStep)
         return bucket
