@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from . import (
         by_transformers as by_transformers,
         comparison as comparison,
+        draft_models as draft_models,
         drafting as drafting,
         loader as loader,
         memory_plan as memory_plan,

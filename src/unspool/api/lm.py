@@ -264,7 +264,7 @@ class LM:
         `patience` is after how many seconds somebody wants to see what was written, `account` whose texts they are.
         """
         settings.validate()
-        decoder = fitted(spec, self.vocabulary)
+        decoder = fitted(spec, self.vocabulary, self._drafts)
         warp, stop = settings.warp(self.vocabulary), settings.stop_rule(self.vocabulary)
         logprobs = settings.logprobs
         looks = logprobs is not None and logprobs > MOST  # more than is reported: then it is the laws that are kept

@@ -6,7 +6,7 @@ import importlib.util
 import logging
 import platform
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,7 @@ def load(
     batch_invariant: bool | int | None = None,
     ranks: int = 1,
     draft: LM | str | Path | None = None,
+    small: LM | str | Path | None = None,
     heads: str | Path | None = None,
 ) -> LM:
     """A language model from the catalogue, a .gguf file, a folder of safetensors, or the Hub (org/name@revision).
@@ -71,16 +72,17 @@ def load(
     number N computes N rows at a time elsewhere, 8 unless told.
     `ranks` is how many processes share the model: each has some of its heads, on the CPU or on a GPU of its own.
     `draft` is another model for methods that ask one, or its name; layers:N makes one of the model's own first N
-    layers, which share its weights (see `shortcut`). The folder of a trained drafter (EAGLE, DFlash, MTP, Medusa, …) is
-    read for this model, and mtp is the module inside its own checkpoint.
+    layers, which share its weights (see `shortcut`), NAME:int4 or self:int4 one in another precision (fp32, bf16, fp16,
+    packed, int8, int4). The folder of a trained drafter (EAGLE, DFlash, MTP, Medusa, …) is read for this model, and mtp
+    is the module inside its own checkpoint. `small` is a third one, which drafts for the draft model.
     `heads` is a file of heads that look ahead, for methods that ask for their guesses; smollm2 has its own.
     """
     rounding, room = WHOLE if quantization is None else quantization, kv_cache_tokens
     if room is not None:
         expect(whole(room, 1), "kv_cache_tokens", room, "a whole number of tokens from 1 on, or None")
     expect(whole(ranks, 1), "ranks", ranks, "a whole number of processes from 1 on")
-    drafts = draft is None or isinstance(draft, (LM, str, Path))
-    expect(drafts, "draft", draft, "a loaded model, the name of one, a drafter's folder, layers:N, mtp, or None")
+    if (draft, small) != (None, None):
+        api.draft_models.expect_drafts(draft, small)
     expect(heads is None or isinstance(heads, (str, Path)), "heads", heads, "the path of a file of heads, or None")
     if isinstance(name, torch.nn.Module):
         only = {"quantization": rounding in (AUTO, WHOLE), "batch_invariant": not batch_invariant, "ranks": ranks == 1}
@@ -93,13 +95,11 @@ def load(
         expect(tokenizer is None, "tokenizer", tokenizer, "None: it goes with a loaded model, a name brings its own")
         lm = _alone(name, dtype, rounding, device, runtime, room, longest, batch_invariant, ranks)
     _attach_heads(lm, heads)
-    if isinstance(draft, str) and api.self_draft.is_shortcut(draft):
-        draft = api.self_draft.shortcut(lm, draft)
-    elif isinstance(draft, (str, Path)) and api.trained_draft.is_trained(draft):
-        return replace(lm, drafter=api.trained_draft.trained_for(lm.model, lm.name, draft))
-    elif isinstance(draft, (str, Path)):
-        draft = _alone(draft, dtype, rounding, device, runtime, room, longest)
-    return lm if draft is None else replace(lm, draft=draft)
+
+    def beside(name: str | Path, kind: str | None, rounded: str | None) -> LM:
+        return _alone(name, kind or dtype, rounded or rounding, device, runtime, room, longest)
+
+    return lm if draft is None else api.draft_models.attached(lm, draft, small, beside)
 
 
 def _alone(
@@ -153,7 +153,9 @@ def _alone(
     if quantization == PACKED:
         model = _packed(checkpoint, room, rows)
         key = key_of(file, kind, where, f"{NATIVE}, packed weights")
-        return LM(str(name), model, checkpoint.vocabulary(), key=key, note=runtimes.cpu.packed.described(checkpoint))
+        beside = runtimes.cpu.packed_llama.unpacked(checkpoint.shape)
+        note = runtimes.cpu.packed.described(checkpoint) + (f"; PyTorch does the rest: {beside}" if beside else "")
+        return LM(str(name), model, checkpoint.vocabulary(), key=key, note=note)
     make = rounded(quantization, dense, vocab)
     steady = None
     if batch_invariant is None and _adds_in_order(where):
@@ -308,7 +310,16 @@ def _on_invariant_graphs(
 def _fuses(checkpoint: Checkpoint, dtype: torch.dtype, device: str) -> bool:
     if not device.startswith("cuda") or dtype not in FUSED or importlib.util.find_spec("triton") is None:
         return False
-    return runtimes.cuda.fusible.unfused(checkpoint.shape) is None
+    why = runtimes.cuda.fusible.unfused(checkpoint.shape)
+    if why is not None and checkpoint.shape.filling is None:
+        _note_unfused(why)
+    return why is None
+
+
+@cache
+def _note_unfused(why: str) -> None:
+    """Say once why a model runs without CUDA graphs."""
+    _LOG.warning("note: no CUDA graphs for this model, PyTorch runs it: %s.", why)
 
 
 def _adds_in_order(device: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
@@ -33,6 +33,14 @@ class Fitting(Protocol):
 
     def fit(self, vocabulary: Any) -> Method:
         """The method for this vocabulary."""
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """A method that depends on which models there are to draft."""
+
+    def among(self, models: Collection[str]) -> Method:
+        """The method where there are these."""
 
 
 def fit(method: Method, vocabulary: Any) -> Method:

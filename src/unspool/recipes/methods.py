@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from .. import recipes, rules
 from ..core.asks import Verify
-from ..core.claim import HEURISTIC, Claim, Entry, Method, compose, fit, registered
-from ..core.errors import BadRequest
+from ..core.claim import HEURISTIC, Choosing, Claim, Entry, Method, compose, fit, registered
+from ..core.errors import BadRequest, cut
 from ..core.option import made, options, refuse_unknown
 from ..core.verifier import Bounded
 from ..loops.drafter import Draft
@@ -86,9 +86,10 @@ def _import_all() -> None:
         ours(name)
 
 
-def fitted(spec: str | Method, vocabulary: Any) -> Method:
-    """The method that a spec names, made to fit a model's vocabulary if it asks for that."""
-    return fit(method(spec), vocabulary)
+def fitted(spec: str | Method, vocabulary: Any, models: Collection[str] = ()) -> Method:
+    """The method that a spec names, made to fit a model's vocabulary and the models that draft, if it asks for that."""
+    made = method(spec)
+    return fit(made.among(models) if isinstance(made, Choosing) else made, vocabulary)
 
 
 def method(spec: str | Method) -> Method:
@@ -114,12 +115,22 @@ def requested(spec: str, offered: Collection[str] = (), client: str = "") -> Met
     chosen = _parsed(spec)
     if spec not in offered:
         _refuse_files(chosen)
+    refuse_session(spec)
     return _made(spec, chosen, client)
 
 
 def refuse_files(spec: str) -> None:
     """NotOffered if a spec names a file, BadRequest if it cannot be read; nothing is built."""
     _refuse_files(_parsed(spec))
+
+
+def refuse_session(spec: str) -> None:
+    """BadRequest if a spec shares a session where every request has its method made anew, so that there is none."""
+    if any(part.scope == "session" for part in parts_of(spec)):
+        raise BadRequest(
+            f"{cut(spec)!r} cannot be used here: a session is one chat, or one method that a program keeps, and every "
+            "request has a method of its own. Write @process, which the requests of one client share, or @batch"
+        )
 
 
 class NotOffered(BadRequest):
@@ -135,7 +146,10 @@ def needs(spec: str | Method) -> tuple[str, ...]:
     """The models besides the target that a named method asks; nothing is known of a method given as an object."""
     if not isinstance(spec, str):
         return ()
-    found = [need for each in _parsed(spec) if each.entry is not None for need in each.asks]
+    chosen = [each for each in _parsed(spec) if each.entry is not None]
+    found = [need for each in chosen for need in each.asks]
+    inside = [ours(inner).needs for each in chosen if (inner := each.part.given.get("inner")) in recipes.names.INNER]
+    found += [recipes.names.ASKED.get(need, need) for asked in inside for need in asked]
     return tuple(dict.fromkeys(found))
 
 

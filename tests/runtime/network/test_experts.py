@@ -27,7 +27,7 @@ from unspool.runtime.cuda.fusible import unfused
 from unspool.runtime.engine.contracts import LookRequest, ScoreRequest
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.network.experts import ExpertLoop, Experts, GroupedExperts, crowd_of
-from unspool.runtime.network.gated_mlp import GatedMLP
+from unspool.runtime.network.gated_mlp import GatedMLP, gated_by
 from unspool.runtime.network.linear import DenseLinear, dense
 from unspool.runtime.network.llama import Llama
 from unspool.runtime.network.quantised import Int4Linear, Int8Linear, rounded
@@ -368,9 +368,7 @@ def test_stacked_experts_say_what_each_says():
         pytest.skip("this torch has no grouped product")
     torch.manual_seed(0)
     experts = [
-        GatedMLP(
-            DenseLinear(torch.randn(48, 32), None), DenseLinear(torch.randn(32, 24), None), torch.nn.functional.silu
-        )
+        GatedMLP(DenseLinear(torch.randn(48, 32), None), DenseLinear(torch.randn(32, 24), None), gated_by("silu"))
         for _ in range(5)
     ]
     sent, ends = torch.randn(20, 32), torch.tensor([3, 3, 10, 20, 20], dtype=torch.int32)
@@ -491,7 +489,7 @@ def test_the_kernels_are_not_asked_and_say_why(tmp_path):
     pytest.importorskip("triton")
     from unspool.runtime.cuda.fused import Fused
 
-    with pytest.raises(BadRequest, match="cannot run on the fused kernels: its layers have experts"):
+    with pytest.raises(BadRequest, match="cannot run on the fused kernels: it has experts"):
         Fused.load(open_checkpoint(tmp_path), torch.float32, "cpu", 100)
 
 

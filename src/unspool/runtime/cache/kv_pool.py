@@ -62,6 +62,10 @@ class KVPool:
             self._users[slot] -= 1
             self._free += self._users[slot] == 0
 
+    def resumable(self, slots: Sequence[int]) -> int:
+        """How many of a text's slots, from its first on, can be gone on from: all, where nothing but they is needed."""
+        return len(slots)
+
     def _full(self, count: int) -> str:
         return (
             f"{count} tokens more do not fit: {self.in_use} of {self.room} slots of the cache are in use. "

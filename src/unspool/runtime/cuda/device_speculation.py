@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import TypeAlias
 
@@ -13,13 +12,17 @@ from ...core.warp.plan import WarpPlan, count_following
 from ..cache.cached_model import CachedModel
 from ..cache.sequence import CachedSequence
 from ..drafter.drafter_network import DrafterNetwork
+from .block_table import BlockTable
+from .bucket_size import Kind, Size
 from .cuda_graph_executor import CudaGraphExecutor, refused, usable
+from .deferred_capture import Wish, speculative_ladder
 from .footprint import step_up
-from .graph_bucket import Kind
+from .fused import Fused
 from .graph_drafter import GraphDrafter, undraftable
 from .sampling import Sampling
 from .speculation_gate import SpeculationGate, Way
 from .speculative_step import MOST, ROUNDS, DraftMemory, SpeculatedRun, SpeculativeStep
+from .warp_stage import Shaping
 
 BATCH = 64  # tokens of a speculative step, of all rows together: from there on they cost more than they bring
 NARROW, WIDE = 4, 64  # tokens of one row
@@ -45,6 +48,7 @@ class DeviceSpeculation:
     def __init__(self, model: CachedModel, graphs: CudaGraphExecutor) -> None:
         self._model, self._graphs = model, graphs
         self.memory, self.gate = DraftMemory(graphs.block_table.length, graphs.network.device), SpeculationGate()
+        graphs.makers[Kind.SPECULATE] = self._made
         self.drafter: GraphDrafter | None = None
         self.depth = DEPTH
 
@@ -60,7 +64,11 @@ class DeviceSpeculation:
     def _width(self, writes: Sequence[Write]) -> int:
         """Tokens of a row; 0 if somebody wants no drafts."""
         ahead = min(write.ahead for write in writes)
-        return min(step_up(ahead + 1, 1), WIDE, max(NARROW, BATCH // step_up(len(writes), 1))) if ahead else 0
+        return min(step_up(ahead + 1, 1), widest(len(writes))) if ahead else 0
+
+    def ladder(self, rows: int) -> Iterator[Wish]:
+        """The graphs that up to so many texts need."""
+        return speculative_ladder(min(rows, MANY), self._graphs.block_table.length, widest)
 
     def write(
         self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling, turns: int, steps: Steps
@@ -115,13 +123,18 @@ class DeviceSpeculation:
         except OutOfRoom:
             return None
         try:
+<<<<<<< HEAD
             bucket = self._bucket(len(leaves), width, longest + MOST + width, way, any(sampling.temperatures))
+=======
+            unmasked = sampling.without_masks()
+            bucket, shaping = self._serving(len(leaves), width, longest + MOST + width, way, unmasked.shaping)
+>>>>>>> main
             if bucket.drafter is not None:
                 for leaf in leaves:
                     bucket.drafter.catch_up(leaf)
             own = [taken[i : i + each] for i in range(0, len(taken), each)]
             bucket.set_out(leaves, wants, own, graphs.block_table.lines(leaves))
-            bucket.sampling(sampling.without_masks(), leaves)
+            bucket.sampling(unmasked, leaves, shaping)
             bucket.run(min(ROUNDS if self.gate.sure(leaves, way) and not sampling.shaping.masks else TRIAL, turns))
             runs = bucket.told(len(leaves))
         except BaseException:
@@ -144,13 +157,24 @@ class DeviceSpeculation:
         self.drafter = GraphDrafter(network, graphs.network, graphs.block_table) if lacking is None else None
         return lacking
 
+<<<<<<< HEAD
     def _bucket(self, rows: int, width: int, length: int, way: Way, drawn: bool) -> SpeculativeStep:
         size = self._graphs.size(Kind.SPECULATE, rows, step_up(width, 1), length)
         if way is Way.CHAIN:
             size = size._replace(depth=self.depth, drawn=drawn)
         bucket = self._graphs.of(size, partial(SpeculativeStep, memory=self.memory, drafter=self.drafter))
+=======
+    def _made(self, size: Size, network: Fused, block_table: BlockTable) -> SpeculativeStep:
+        return SpeculativeStep(size, network, block_table, self.memory, self.drafter)
+
+    def _serving(
+        self, rows: int, width: int, length: int, way: Way, shaping: Shaping
+    ) -> tuple[SpeculativeStep, Shaping]:
+        depth = self.depth if way is Way.CHAIN else 0
+        bucket, has = self._graphs.serving(Kind.SPECULATE, rows, width, length, shaping, depth=depth)
+>>>>>>> main
         assert isinstance(bucket, SpeculativeStep)
-        return bucket
+        return bucket, has
 
     def _settled(
         self, leaf: CachedSequence, run: SpeculatedRun, own: list[int], plan: WarpPlan, write: Write
@@ -172,3 +196,8 @@ class DeviceSpeculation:
         self._graphs.block_table.kept(leaf, len(leaf.slots))
         self.memory.lines.wrote(leaf)
         return Written(tuple(run.tokens), rows=run.computed, rounds=tuple(run.rounds), forwards=forwards)
+
+
+def widest(rows: int) -> int:
+    """Tokens of each of so many rows at most."""
+    return min(WIDE, max(NARROW, BATCH // step_up(rows, 1)))

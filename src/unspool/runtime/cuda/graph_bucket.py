@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
 
@@ -23,6 +22,7 @@ from ..cache.sequence import CachedSequence
 from ..engine.contracts import LAST
 from ..network.lookahead_heads import MedusaHeads
 from .block_table import BlockTable
+from .bucket_size import Kind, Size
 from .fused import Fused
 from .packing import BITS, Packed, words
 from .sampling import Sampling, StepMasks
@@ -38,6 +38,7 @@ Lines: TypeAlias = tuple[list[int], list[int], list[int]]
 """The lanes of some rows, and what is new in them: indices into the table, and slots."""
 
 
+<<<<<<< HEAD
 class Kind(Enum):
     """What a bucket is for."""
 
@@ -72,6 +73,8 @@ class Size(NamedTuple):
         return 2 * self.tokens
 
 
+=======
+>>>>>>> main
 class CapturedStep(NamedTuple):
     """A recorded step, and where it leaves what it finds; logits have a place of their own."""
 
@@ -170,12 +173,12 @@ class Bucket:
         self.staging.put("at", at, self.block_table.nowhere)
         self.staging.put("slot", slots)
 
-    def sampling(self, sampling: Sampling, leaves: list[CachedSequence]) -> None:
-        """Write how each row is drawn: warps, and the key of its random numbers."""
+    def sampling(self, sampling: Sampling, leaves: list[CachedSequence], shaping: Shaping | None = None) -> None:
+        """Write how each row is drawn: warps, and the key of its random numbers; `shaping` may include more kernels."""
         self.staging.put("temperature", sampling.temperatures)
         self.staging.put("seed", sampling.seeds)
         self.staging.put("stream", sampling.streams)
-        self.shaping = sampling.shaping
+        self.shaping = shaping or sampling.shaping
         if self.shaping.reports and self.shaping.reports not in self.reports:
             self.reports[self.shaping.reports] = self._report_buffers(self.shaping.reports)
         if not (self.shaping.edits or self.shaping.truncates):
@@ -188,6 +191,24 @@ class Bucket:
         known = zip(sampling.plans, leaves, strict=True)
         lines = [self.lines.line(leaf) if plan.remembers else None for plan, leaf in known]
         self._warps.put(sampling.plans, sampling.prompts, lines)
+
+    @property
+    def shapings(self) -> list[Shaping]:
+        """The kernels around the pick of the graphs that are there, of those which tell no hidden states."""
+        return [shaping for want, guesses, shaping in self.graphs if not (want or guesses)]
+
+    def rehearse(self, shaping: Shaping) -> None:
+        """Run without any row, so that the graph is there when it is needed."""
+        self.set_empty()
+        self.sampling(Sampling([], [], []), [], shaping)
+        self.run(masks=StepMasks({}))
+
+    def set_empty(self) -> None:
+        """Write that there is no row."""
+        if self.size.kind is Kind.WRITE:
+            self.begin([], [], [], 1, ([], [], []))
+        else:
+            self.fill([], ([], [], []))
 
     @property
     def lines(self) -> TextLines:

@@ -16,9 +16,10 @@ from ...kernels.top import top
 from ...kernels.verify import verify
 from ..cache.sequence import CachedSequence
 from .block_table import BlockTable
+from .bucket_size import Size
 from .footprint import LAWS, LINES
 from .fused import Fused
-from .graph_bucket import BEST, Bucket, Lines, Size
+from .graph_bucket import BEST, Bucket, Lines
 from .graph_drafter import GraphDrafter, Round
 from .text_lines import TextLines
 
@@ -96,6 +97,10 @@ class SpeculativeStep(Bucket):
     def stock(self) -> int:
         """Slots that a row may use up: one for every token that may be written."""
         return MOST + self.size.tokens
+
+    def set_empty(self) -> None:
+        """Write that there is no row."""
+        self.set_out([], [], [], ([], [], []))
 
     def set_out(self, leaves: list[CachedSequence], wants: list[int], slots: list[list[int]], lines: Lines) -> None:
         """Write where each row goes on: its text but for the last token is computed; `slots` are its own to use up."""

@@ -36,7 +36,7 @@ class FullDiffusionModel:
         self.network, self.filling, self.slots = network, filling, network.slots
         self.vocab, self.context, self.room = network.vocab, network.context, network.slots.room
 
-    def open(self, text: Sequence[int]) -> FullDiffusionSession:
+    def open(self, text: Sequence[int], owner: str = "") -> FullDiffusionSession:
         return FullDiffusionSession(self)
 
     def forget(self) -> None:

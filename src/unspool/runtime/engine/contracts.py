@@ -106,8 +106,11 @@ class Causal(Reader, Protocol):
     def room(self) -> int | None:
         """How many tokens can be stored for all sessions together; None if there is no limit."""
 
-    def open(self, text: Sequence[int]) -> Session:
-        """A session whose only leaf is `text`, which must not be empty. Nothing is computed before it is scored."""
+    def open(self, text: Sequence[int], owner: str = "") -> Session:
+        """A session whose only leaf is `text`, which must not be empty. Nothing is computed before it is scored.
+
+        Of what was computed before, it goes on from nothing that was read for another `owner`.
+        """
 
     def forget(self) -> None:
         """Drop whatever is still cached of closed sessions."""
@@ -255,6 +258,17 @@ class HasDevice(Causal, Protocol):
     @property
     def drafting(self) -> SupportsDeviceDrafting | None:
         """Draws drafts there; None where only the host can."""
+
+
+@runtime_checkable
+class DefersCapture(Protocol):
+    """A device whose steps are recorded when they are first needed, or in advance, when nobody waits."""
+
+    def defer_capture(self, texts: int) -> None:
+        """Have steps recorded by `capture_next`, the first for up to so many texts; until then wider ones serve."""
+
+    def capture_next(self) -> int:
+        """Record a step that somebody could use; how many are left."""
 
 
 def device_of(model: object) -> SupportsDeviceDecoding | None:

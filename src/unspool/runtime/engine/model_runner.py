@@ -107,7 +107,7 @@ class ModelRunner:
     def open(self, job: Job) -> None:
         """A session of every model for a request."""
         for name, model in self.causal.items():
-            job.sessions[name] = model.open(job.text)
+            job.sessions[name] = model.open(job.text, job.account.owner)
         for name, model in self.following.items():
             model.follow(job.sessions[name], job.sessions[TARGET])
         if TARGET in self.prefilling:
