@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import platform
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -123,12 +123,8 @@ class DeviceSpeculation:
         except OutOfRoom:
             return None
         try:
-<<<<<<< HEAD
-            bucket = self._bucket(len(leaves), width, longest + MOST + width, way, any(sampling.temperatures))
-=======
             unmasked = sampling.without_masks()
-            bucket, shaping = self._serving(len(leaves), width, longest + MOST + width, way, unmasked.shaping)
->>>>>>> main
+            bucket, shaping = self._serving(len(leaves), width, longest + MOST + width, way, unmasked)
             if bucket.drafter is not None:
                 for leaf in leaves:
                     bucket.drafter.catch_up(leaf)
@@ -157,22 +153,16 @@ class DeviceSpeculation:
         self.drafter = GraphDrafter(network, graphs.network, graphs.block_table) if lacking is None else None
         return lacking
 
-<<<<<<< HEAD
-    def _bucket(self, rows: int, width: int, length: int, way: Way, drawn: bool) -> SpeculativeStep:
-        size = self._graphs.size(Kind.SPECULATE, rows, step_up(width, 1), length)
-        if way is Way.CHAIN:
-            size = size._replace(depth=self.depth, drawn=drawn)
-        bucket = self._graphs.of(size, partial(SpeculativeStep, memory=self.memory, drafter=self.drafter))
-=======
     def _made(self, size: Size, network: Fused, block_table: BlockTable) -> SpeculativeStep:
         return SpeculativeStep(size, network, block_table, self.memory, self.drafter)
 
     def _serving(
-        self, rows: int, width: int, length: int, way: Way, shaping: Shaping
+        self, rows: int, width: int, length: int, way: Way, sampling: Sampling
     ) -> tuple[SpeculativeStep, Shaping]:
         depth = self.depth if way is Way.CHAIN else 0
-        bucket, has = self._graphs.serving(Kind.SPECULATE, rows, width, length, shaping, depth=depth)
->>>>>>> main
+        drawn = depth > 0 and any(sampling.temperatures)
+        wanted = Kind.SPECULATE, rows, width, length, sampling.shaping
+        bucket, has = self._graphs.serving(*wanted, depth=depth, drawn=drawn)
         assert isinstance(bucket, SpeculativeStep)
         return bucket, has
 

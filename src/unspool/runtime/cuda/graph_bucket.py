@@ -38,43 +38,6 @@ Lines: TypeAlias = tuple[list[int], list[int], list[int]]
 """The lanes of some rows, and what is new in them: indices into the table, and slots."""
 
 
-<<<<<<< HEAD
-class Kind(Enum):
-    """What a bucket is for."""
-
-    FILL = "read part of a prompt: keys and values, no logits"
-    TREE = "score drafted trees and verify them"
-    WRITE = "write on, token by token, without leaving the device"
-    SPECULATE = "write on, draft by draft, without leaving the device"
-    DRAW = "draw a chain of drafts, without leaving the device"
-
-
-class Size(NamedTuple):
-    """The shape of a bucket: rows × tokens, over texts of up to `length` tokens.
-
-    `depth` is that of a trained drafter's chain, which is `drawn` where some text is.
-    """
-
-    kind: Kind
-    rows: int
-    tokens: int
-    length: int
-    depth: int = 0
-    drawn: bool = False
-
-    @property
-    def words(self) -> int:
-        """Words of bits per token: its row, and as many drafts of earlier forwards again."""
-        return -(-2 * self.tokens // BITS)
-
-    @property
-    def entries(self) -> int:
-        """New entries of the table per row that a step can write, besides those of its own tokens."""
-        return 2 * self.tokens
-
-
-=======
->>>>>>> main
 class CapturedStep(NamedTuple):
     """A recorded step, and where it leaves what it finds; logits have a place of their own."""
 
