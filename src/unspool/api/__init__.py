@@ -13,6 +13,8 @@ if TYPE_CHECKING:
         comparison as comparison,
         draft_models as draft_models,
         drafting as drafting,
+        ignored as ignored,
+        infill as infill,
         loader as loader,
         memory_plan as memory_plan,
     )

@@ -6,6 +6,15 @@ from time import monotonic
 
 from ..runtime.engine.contracts import DefersCapture, device_of
 from .lm import LM
+from .settings import Settings
+
+FIRST = [0]  # any text
+USUAL = (
+    Settings(max_tokens=3),
+    Settings(max_tokens=3, temperature=0.7, top_p=0.9),
+    Settings(max_tokens=3, repetition_penalty=1.1),
+    Settings(max_tokens=3, logprobs=5),
+)
 
 
 def warm_up(lm: LM, texts: int, seconds: float) -> int:
@@ -17,6 +26,8 @@ def warm_up(lm: LM, texts: int, seconds: float) -> int:
     if not isinstance(device, DefersCapture):
         return 0
     device.defer_capture(texts)
+    for settings in USUAL:  # what runs beside the steps is loaded by the first who needs it
+        lm.batch([FIRST], settings, "plain")
     left = 1
     while left and monotonic() < until:
         left = device.capture_next()

@@ -13,6 +13,7 @@ from .option import options
 
 if TYPE_CHECKING:  # for types alone: `unspool methods --help` needs no torch
     from .asks import Decoding
+    from .canvas import Frame
     from .chance import Chance
     from .stop import Stop
     from .warp.warp import Warp
@@ -46,6 +47,14 @@ class Choosing(Protocol):
 def fit(method: Method, vocabulary: Any) -> Method:
     """A method, made to fit a vocabulary if it asks for that."""
     return method.fit(vocabulary) if isinstance(method, Fitting) else method
+
+
+@runtime_checkable
+class Infilling(Protocol):
+    """A method that can write between given texts."""
+
+    def framed(self, frame: Frame) -> Method:
+        """The method for a canvas that has these holes and tokens behind the prompt; BadRequest if it cannot."""
 
 
 class Branching(ABC):

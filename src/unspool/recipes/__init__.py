@@ -9,6 +9,7 @@ from ..core.lazy import lazily
 if TYPE_CHECKING:
     from . import (
         aliases as aliases,
+        canvas as canvas,
         cascading as cascading,
         composition as composition,
         listing as listing,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cache, wraps
 from importlib import import_module
@@ -183,7 +183,8 @@ def claim_of(spec: str) -> Claim:
 def _judged(spec: str, chosen: tuple[_Chosen, ...]) -> Entry:
     """The rule that decides what a method claims, with that claim."""
     found = [each.entry or recipes.yours.claimed(each.part.said) or _unclaimed(spec) for each in chosen]
-    yours = [entry.claim for entry, each in zip(found, chosen, strict=True) if each.entry is None]
+    every = _joins(chosen)  # a view makes a choice of holes no surer
+    yours = [entry.claim for entry, each in zip(found, chosen, strict=True) if each.entry is None or every]
     entry = found[-1]
     return replace(entry, claim=recipes.composition.weakest(entry.claim, *yours)) if yours else entry
 
@@ -233,8 +234,8 @@ def _parsed(spec: str) -> tuple[_Chosen, ...]:
     """The parts of a spec; BadRequest if one is not known, is in the wrong place or lacks an option that is given."""
     parts = parts_of(spec)
     chosen = tuple(_Chosen(part, None if part.file else named(part.said), len(parts) == 1) for part in parts)
-    if len(chosen) == 2:
-        recipes.composition.expect_families(spec, *(each.entry for each in chosen))
+    if len(chosen) > 1:
+        recipes.composition.expect_families(spec, [each.entry for each in chosen])
     for each in chosen:
         if (entry := each.entry) is None:
             continue
@@ -268,6 +269,8 @@ _PRIVATE = (
 
 def _made(spec: str, chosen: tuple[_Chosen, ...], client: str = "") -> Method:
     """The method; every part has its options checked before it is built, and two parts whether they fit each other."""
+    if _joins(chosen):
+        return recipes.canvas.composed(spec, chosen, _part)
     parts: list[Any] = [_part(each) for each in chosen]
     first, *rest = parts
     if scope := chosen[0].part.scope:
@@ -282,7 +285,12 @@ def _made(spec: str, chosen: tuple[_Chosen, ...], client: str = "") -> Method:
     return whole
 
 
-def _part(each: _Chosen) -> Any:
+def _joins(chosen: tuple[_Chosen, ...]) -> bool:
+    """Whether these are parts of one that fills a canvas."""
+    return len(chosen) > 1 and recipes.composition.fills_canvas([each.entry for each in chosen])
+
+
+def _part(each: _Chosen, shared: Mapping[str, str] = {}) -> Any:
     if each.entry is None:
         return recipes.yours.yours(each.part.said, each.part.given)
-    return made(each.entry.name, each.build, each.part.given)
+    return made(each.entry.name, each.build, {**each.part.given, **shared})

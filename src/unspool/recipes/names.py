@@ -2,6 +2,7 @@
 
     lookup:ngram=2,depth=8              a method by name, with options
     chain:depth=4 + block               what drafts, and what verifies
+    factor + cached_dual                which holes are filled, and how is looked (`unspool.recipes.canvas`)
     stand@process + rejection           whose memory is shared (`unspool.recipes.memory`)
     rules.py:mine:depth=2 + rejection   an object of one's own, as a part or alone; never from a request
 
@@ -18,6 +19,7 @@ from typing import NamedTuple
 from .. import recipes
 from ..core.errors import SHOWN, BadRequest, cut
 
+MOST = 5  # parts of a spec: what fills canvases has as many
 NEAR = 5  # suggestions for a name that is not known
 LONGEST = 8192  # characters of a spec: two names of files, and room for the rest
 _JOINED = re.compile(r"(?<=\S)\s+\+\s+")  # a run of blanks is tried once, not from each of them
@@ -176,14 +178,12 @@ class Part(NamedTuple):
 
 
 def parts_of(spec: str) -> tuple[Part, ...]:
-    """The parts of a spec, one or two; BadRequest if there are more, or one is empty. No name is looked up."""
+    """The parts of a spec; BadRequest if there are too many. No name is looked up."""
     if len(spec) > LONGEST:
         raise BadRequest(f"the method {cut(spec)!r} has {len(spec)} characters; expected at most {LONGEST}")
     texts = _JOINED.split(spec.strip())
-    if len(texts) > 2:
-        raise BadRequest(
-            f"the method {cut(spec)!r} has {len(texts)} parts; expected a drafter and a verifier, as in chain + block"
-        )
+    if len(texts) > MOST:
+        raise BadRequest(f"the method {cut(spec)!r} has {len(texts)} parts; expected at most {MOST}")
     return tuple(map(_part, texts))
 
 

@@ -77,7 +77,8 @@ def test_a_grammar_is_compiled_once_unless_it_is_a_strangers(words):
 
 @pytest.mark.parametrize(("quick", "lexers"), [(60.0, 3), (0.0, 1)])
 def test_texts_that_are_written_together_do_not_wait_for_one_lexer(words, monkeypatch, quick, lexers):
-    monkeypatch.setattr(matcher, "threads", lambda: 3)
+    monkeypatch.setattr(matcher, "threads", lambda: 2)
+    monkeypatch.setattr(matcher, "LEXERS", 3)
     monkeypatch.setattr(matcher, "SHORT", 0)
     monkeypatch.setattr(matcher, "QUICK", quick)
     constraint = json_schema({"enum": ["abc", "b"]}).fit(words)

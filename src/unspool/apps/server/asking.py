@@ -87,7 +87,8 @@ def completion(values: Mapping[str, Any], limits: Limits, method: str) -> Asking
     body = read(CompletionRequest, values)
     if body.best_of not in (None, body.n or 1):
         wrong("best_of", body.best_of, "the same number as n")
-    return _asking(values, body, _prompts(body.prompt), body.logprobs, limits, SHORT, method)
+    asking = _asking(values, body, _prompts(body.prompt), body.logprobs, limits, SHORT, method)
+    return replace(asking, settings=replace(asking.settings, suffix=body.suffix)) if body.suffix else asking
 
 
 def _asking(

@@ -26,6 +26,7 @@ LONGEST = 2_000_000  # characters of a grammar's source
 ENDLESS = 4096  # forced tokens in a row after which a grammar counts as one that never ends
 THREADS = 32  # that compute masks at most
 QUICK = 0.005  # seconds that a grammar may take to compile if texts are to have lexers of their own
+LEXERS = 64  # of one grammar at most
 KEPT, SHORT = 16, 65_536  # grammars that are remembered, and the characters of one at most
 
 
@@ -132,14 +133,14 @@ class Compiled:
     """A grammar over a vocabulary, ready for any number of texts.
 
     Copies of a matcher share its lexer, one at a time: the masks of texts that are written together would be computed
-    one after the other. So texts take turns with as many matchers as there are threads, where a grammar compiles fast.
+    one after the other. So texts take turns with many matchers, where a grammar compiles fast and there are threads.
     """
 
     def __init__(self, tongue: VocabularyReader, fresh: Callable[[], Any]) -> None:
         self._tongue, self._fresh = tongue, fresh
         began = perf_counter()
         self._originals = [Original(fresh())]
-        self._most = threads() if perf_counter() - began < QUICK else 1
+        self._most = LEXERS if perf_counter() - began < QUICK and threads() > 1 else 1
         self._turn = count()
 
     def start(self) -> State:

@@ -100,7 +100,7 @@ def ladder(rows: int, longest: int) -> Iterator[Wish]:
     for length in dict.fromkeys((SHORTEST, longest)):
         for shaping in USUAL:
             yield from (Wish(Size(Kind.WRITE, crowd, 1, length), shaping) for crowd in crowds)
-    for shaping in (BARE, WARPED):
+    for shaping in (BARE, WARPED, WARPED._replace(masks=True)):
         for crowd in (crowd for crowd in crowds if crowd <= FEW):
             yield from (Wish(Size(Kind.TREE, crowd, 1 << i, longest), shaping) for i in range(WIDEST.bit_length()))
     for crowd in crowds:

@@ -102,14 +102,14 @@ class GraphDrafter:
         (layer,) = network.layers.stack
         assert isinstance(layer.mlp, GatedMLP)
         self._layer, self._attends = layer, network.spec.join == "attend"
-        self._qkv, self._out = Matrix.of(layer.qkv), Matrix.of(layer.out)
+        self._qkv, self._out = Matrix.of(layer.attention.qkv), Matrix.of(layer.attention.out)
         self._gate_up, self._down, self._head = (
             Matrix.of(each) for each in (layer.mlp.gate_up, layer.mlp.down, network.head)
         )
         kept = shape.heads * shape.head_dim  # rows of queries, before those of keys and values
         bias = self._qkv.bias
         self._kv = Matrix(self._qkv.weight[kept:], None if bias is None else bias[kept:])
-        self._kv_norm = None if layer.qk_norm is None else layer.qk_norm[shape.heads :]
+        self._kv_norm = None if layer.attention.qk_norm is None else layer.attention.qk_norm[shape.heads :]
         self._norms = {
             name: tensors.get(f"{name}.weight")
             for name in ("layers.0.input_layernorm", "embed_norm", "state_norm", "norm")
@@ -197,8 +197,8 @@ class GraphDrafter:
         layer, shape, eps = self._layer, self.spec.shape, self.network.eps
         entering, x, norm = self._entering(tokens, states, ids)
         qkv = linear(entering, *self._qkv, norm=norm, eps=eps)
-        queries = rope(qkv, layer.qk_norm, eps, *self._turns, rows.places, rows.slots, self.keys, self.values)
-        seen = attention(queries, self.keys, self.values, rows, shape.query_scale, layer.window)
+        queries = rope(qkv, layer.attention.qk_norm, eps, *self._turns, rows.places, rows.slots, self.keys, self.values)
+        seen = attention(queries, self.keys, self.values, rows, shape.query_scale, layer.attention.spec.window)
         x = linear(seen, *self._out, residual=x)
         bent = linear(x, *self._gate_up, norm=layer.before_mlp, eps=eps, activation=shape.activation)
         return linear(bent, *self._down, residual=x)

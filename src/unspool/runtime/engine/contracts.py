@@ -16,6 +16,7 @@ from ...core.asks import Check, Checked, Draw, Drew, Look, Scores, Write, Writte
 from ...core.canvas import Field
 from ...core.errors import BadRequest, UnspoolError
 from ...core.tree import Tree
+from ...models.shape import DiffusionSpec
 
 if TYPE_CHECKING:
     from ..drafter.drafter_network import DrafterNetwork
@@ -298,6 +299,19 @@ class Infill(Protocol):
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
         """Answer all these in one forward: the law at every place that each asks about."""
+
+
+@runtime_checkable
+class FillsBlocks(Infill, Protocol):
+    """A model that says how it was made to fill holes."""
+
+    @property
+    def filling(self) -> DiffusionSpec:
+        """The layout that it was trained with."""
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether places that are not `fresh` are seen as they were computed before; else `fresh` means nothing."""
 
 
 @runtime_checkable

@@ -51,7 +51,7 @@ class Unroll:
 
     def __init__(self, spec: DrafterSpec, embedding: Tensor) -> None:
         self.spec, self.embedding, self.dtype = spec, embedding, embedding.dtype
-        self.frequencies = rope_frequencies(spec.shape, None, embedding.device)[0]
+        self.frequencies = rope_frequencies(spec.shape.rope, embedding.device)[0]
 
     def __call__(self, of: Tensors, tokens: Tensor, states: Tensor, depth: int) -> Iterator[Tensor]:
         """What the head reads [rows, width, dim] at each of so many steps: at t of step s, to guess token t + 2 + s.
