@@ -71,7 +71,8 @@ def drafting(step):
     told = dict.fromkeys(("guesses", "drafted", "texts", "lanes", "past", "count", "tags", "tokens_out"), WHOLE)
     for mapped in (False, True):
         given = told | laws | {"values": REAL, "weights_out": REAL, "ids": LONG if mapped else WHOLE}
-        made(spine._blend, given, step | {"k": 8, "mapped": mapped}, 1)
+        given |= {"chain": WHOLE, "heat": REAL}
+        made(spine._blend, given, step | {"k": 8, "mapped": mapped, "drawn": mapped}, 1)
     tree = "drafted parents places sees key_places count tally past clear lanes tags matches texts ahead"
     grown = dict.fromkeys(tree.split(), WHOLE) | laws | {"odds": REAL}
     made(grow._grow, grown, step | {"tokens": 16, "words": 1, "windowed": False, "depth": 5}, 1)

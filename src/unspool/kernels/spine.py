@@ -9,6 +9,7 @@ from .remember import ALONE, WIDTH, LawTable, mixed
 
 RECALLED_TWO, RECALLED_ONE = tl.constexpr(0.5), tl.constexpr(0.1)  # what remembered laws are worth beside a drafter's
 TRUST = tl.constexpr(0.9)  # what a drafter's law is worth
+RARE = tl.constexpr(0.1)  # the chance of a drawn token at least
 BLOCK = 1024
 
 
@@ -57,20 +58,29 @@ def lay(
 
 @triton.jit
 def _blend(
-    values, guesses, ids, drafted, texts, lanes, past, count, tags, known, laws, weights, tokens_out, weights_out,
-    tokens, length, table, rows, depth,
-    k: tl.constexpr, mapped: tl.constexpr, chained: tl.constexpr,
+    values, guesses, chain, ids, heat, drafted, texts, lanes, past, count, tags, known, laws, weights,
+    tokens_out, weights_out, each, tokens, length, table, rows, depth,
+    k: tl.constexpr, mapped: tl.constexpr, drawn: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     start(chained)
     wait(chained)
     row, step = tl.program_id(0), tl.program_id(1)
     lane = tl.arange(0, k)
     guess = tl.load(guesses + (step * rows + row) * k + lane)
-    up = tl.load(guesses + ((step - 1) * rows + row) * k, mask=step > 0, other=0)
-    upper = tl.load(guesses + ((step - 2) * rows + row) * k, mask=step > 1, other=0)
+    own = tl.load(chain + (step * rows + row) * each)
+    up = tl.load(chain + ((step - 1) * rows + row) * each, mask=step > 0, other=0)
+    upper = tl.load(chain + ((step - 2) * rows + row) * each, mask=step > 1, other=0)
     if mapped:
-        guess, up, upper = tl.load(ids + guess).to(tl.int32), tl.load(ids + up), tl.load(ids + upper)
-    p = tl.exp(tl.load(values + (step * rows + row) * k + lane)) * TRUST
+        guess, own = tl.load(ids + guess).to(tl.int32), tl.load(ids + own).to(tl.int32)
+        up, upper = tl.load(ids + up), tl.load(ids + upper)
+    p = tl.exp(tl.load(values + (step * rows + row) * k + lane))
+    first = guess == own
+    rare = tl.full([], 0.0, tl.float32)  # the chance of a drawn token that is not among the likeliest
+    if drawn:
+        rare = tl.where(tl.load(heat + row) > 0.0, RARE, 0.0)
+        shared = tl.sqrt(tl.maximum(tl.sum(tl.where(first, p, 0.0), 0), rare * rare))
+        p = tl.where(rare > 0.0, tl.where(first, shared, p * (1.0 - shared)), p)
+    p = p * TRUST
     p = tl.where((p == p) & (tl.load(count + row) > 0), tl.minimum(p, TRUST), 0.0)
     end, tag = tl.load(past + row), tl.load(tags + row)
     root = tl.load(drafted + row * tokens)
@@ -88,9 +98,10 @@ def _blend(
     p = 1.0 - (1.0 - p) * (1.0 - tl.sum(tl.where(same, q[None, :], 0.0), 1))
     q = tl.where(tl.max(same.to(tl.int32), 0) > 0, 0.0, q)
     out = (row * depth + step) * k
-    first = lane == 0  # the chain goes on from the drafter's best, whatever else is likely
-    tl.store(tokens_out + out, tl.sum(tl.where(first, guess, 0), 0))
-    tl.store(weights_out + out, tl.sum(tl.where(first, p, 0.0), 0))
+    # The chain's own token comes first, whatever else is likely.
+    tl.store(tokens_out + out, own)
+    rare = tl.where(tl.load(count + row) > 0, rare, 0.0)
+    tl.store(weights_out + out, tl.maximum(tl.sum(tl.where(first, p, 0.0), 0), rare))
     p = tl.where(first, -1.0, p)
     for i in tl.static_range(1, k):
         ours, theirs = tl.max(p, 0), tl.max(q, 0)
@@ -105,6 +116,8 @@ def _blend(
 def blend(
     values: Tensor,
     guesses: Tensor,
+    chain: Tensor,
+    heat: Tensor | None,
     ids: Tensor | None,
     laws: LawTable,
     drafted: Tensor,
@@ -116,20 +129,22 @@ def blend(
 ) -> tuple[Tensor, Tensor]:
     """The likeliest 8 tokens at every depth of a chain, by its drafter and by remembered laws: tokens and chances.
 
-    values and guesses [d, R, 8] are log-probabilities and tokens of the drafter, best first, of which the best makes
-    the chain; with `ids`, guesses are numbers of it. A drafter's law is worth 0.9 of itself, a law remembered after the
-    same two tokens 0.5 and after the last one 0.1; what both say, 1 − (1 − p)(1 − q). The drafter's best stays first.
-    Rows of count 0, and NaN, leave remembered laws alone. Returned are int32 and float32 [R, d, 8], as `grow` takes
-    them. Cost: one launch.
+    values and guesses [d, R, 8] are log-probabilities and tokens of the drafter, best first; chain [d, R] the tokens
+    that the chain is made of, which come first; with `ids`, all are numbers of it. A drafter's law is worth 0.9 of
+    itself, a law remembered after the same two tokens 0.5 and after the last one 0.1; what both say,
+    1 − (1 − p)(1 − q). With `heat` [R], chains of rows above 0 were drawn by the numbers that draw their texts: there
+    the chain's token, being √p likely, takes that share from all others. Rows of count 0, and NaN, leave remembered
+    laws alone. Returned are int32 and float32 [R, d, 8], as `grow` takes them. Cost: one launch.
     """
     depth, rows, k = values.shape
     assert k == int(WIDTH.value)
     tokens = guesses.new_empty(rows, depth, k)
     weights = values.new_empty(rows, depth, k)
-    chain = chained()
+    launch = chained()
     _blend[(rows, depth)](
-        values, guesses, guesses if ids is None else ids, drafted, texts, lanes, past, count, tags, laws.known,
-        laws.tokens, laws.weights, tokens, weights, drafted.shape[0] // rows, texts.shape[1], laws.size, rows, depth,
-        k=k, mapped=ids is not None, num_warps=1, chained=chain, launch_pdl=chain,
+        values, guesses, chain, guesses if ids is None else ids, values if heat is None else heat, drafted, texts,
+        lanes, past, count, tags, laws.known, laws.tokens, laws.weights, tokens, weights, chain.stride(1),
+        drafted.shape[0] // rows, texts.shape[1], laws.size, rows, depth,
+        k=k, mapped=ids is not None, drawn=heat is not None, num_warps=1, chained=launch, launch_pdl=launch,
     )  # fmt: skip
     return tokens, weights

@@ -193,6 +193,12 @@ def test_a_perfect_drafter_brings_its_depth_and_one_more():
     assert [[gained for _, gained in some] for some in rounds] == [[5], [5]]
 
 
+def test_a_perfect_drafter_draws_what_its_target_draws():
+    model, _ = loaded(oracle(Windowed()), depth=2)
+    _, rounds = written(model, PROMPTS[::2], Temperature(0.8), 3, 7, turns=1)
+    assert [[gained for _, gained in some] for some in rounds] == [[3], [3]]
+
+
 def test_a_drafter_of_nan_drafts_nothing_and_changes_no_text():
     file = oracle(Windowed())
     file.tensors["norm.weight"][3] = float("nan")

@@ -255,3 +255,26 @@ def test_a_pace_times_both_before_it_chooses():
     for _ in range(3):
         pace.took(1, Way.RECALL, 9.0)
     assert not pace.pays([text])
+
+
+@pytest.mark.parametrize(
+    ("chain", "gain", "expected"),
+    [(1.2, 4.0, Way.CHAIN), (1.2, 2.0, Way.RECALL), (3.0, 4.0, Way.RECALL)],
+    ids=["it pays", "it brings too little", "it takes too long"],
+)
+def test_a_trained_drafter_is_timed_and_left_out_where_it_loses(chain, gain, expected):
+    pace, text = SpeculationGate(), Text()
+    ways, took = (Way.RECALL, Way.CHAIN), {None: 0.54, Way.RECALL: 0.94, Way.CHAIN: chain}
+    brings, tried = {Way.RECALL: 2.2, Way.CHAIN: gain}, []
+    for _ in range(60):
+        way = pace.pays([text], ways)
+        tried.append(way)
+        pace.took(1, way, took[way])
+        if way is None:
+            text.write(32)
+            pace.stepped(text, 32)
+        else:
+            pace.speculated(text, 4, 4 * brings[way], way)
+    assert tried[:9] == [None] * 3 + [Way.RECALL] * 3 + [Way.CHAIN] * 3
+    assert set(tried[40:]) == {expected}
+    assert pace.pays([Text()], ways) is expected  # what it brought is believed of the next text

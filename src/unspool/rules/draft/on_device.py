@@ -30,9 +30,10 @@ class OnDevice(Draft):
 
     As `merge`, with fixed trust in place of counted: a law met after the same two tokens of this text is worth 0.8 of
     its weight, after the last one alone 0.5, a copy after a match of n tokens n / (n + 3); the best paths make the
-    tree. Some rounds go by before the host looks, and where drafts bring less than plain steps by the device's clock,
-    it steps. A runner that cannot draft for itself decodes plainly; so does this one where somebody looks at laws, or
-    where a warp that kernels do not know shapes them.
+    tree. Where a trained drafter is part of the device's step, the tree grows around its chain. Some rounds go by
+    before the host looks, and where drafts bring less than plain steps by the device's clock, it steps. A runner that
+    cannot draft for itself decodes plainly; so does this one where somebody looks at laws, or where a warp that kernels
+    do not know shapes them.
 
     Claim: SEED: sample matching on the device draws what plain decoding draws. Cost: one forward per round, nothing
     between.

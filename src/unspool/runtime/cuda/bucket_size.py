@@ -24,13 +24,17 @@ class Kind(Enum):
 
 
 class Size(NamedTuple):
-    """The shape of a bucket: rows × tokens, over texts of up to `length` tokens, `depth` being a drafter's chain's."""
+    """The shape of a bucket: rows × tokens, over texts of up to `length` tokens.
+
+    `depth` is that of a trained drafter's chain, which is `drawn` where some text is.
+    """
 
     kind: Kind
     rows: int
     tokens: int
     length: int
     depth: int = 0
+    drawn: bool = False
 
     @property
     def words(self) -> int:

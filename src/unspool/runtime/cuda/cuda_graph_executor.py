@@ -198,12 +198,13 @@ class CudaGraphExecutor:
         shaping: Shaping = BARE,
         told: bool = False,
         depth: int = 0,
+        drawn: bool = False,
     ) -> tuple[Bucket, Shaping]:
         """The bucket that so many rows are run in now, and the kernels of its graph.
 
         A wider one may serve, unless hidden states are told.
         """
-        size = self.size(kind, rows, _wide(kind, tokens), length)._replace(depth=depth)
+        size = self.size(kind, rows, _wide(kind, tokens), length)._replace(depth=depth, drawn=drawn)
         found = None if self.deferred is None or told else self.deferred.serving(Wish(size, shaping))
         return found or (self.of(size, self.makers.get(kind, self.make)), shaping)
 

@@ -77,7 +77,7 @@ class DeferredCapture:
 def holds(there: Size, size: Size) -> bool:
     """Whether a step of a size can be run in the graph of another."""
     wide = there.tokens >= size.tokens if size.kind.pads else there.tokens == size.tokens
-    alike = there.kind is size.kind and there.depth == size.depth
+    alike = there.kind is size.kind and (there.depth, there.drawn) == (size.depth, size.drawn)
     return alike and wide and there.rows >= size.rows and there.length >= size.length
 
 

@@ -124,7 +124,7 @@ class DeviceSpeculation:
             return None
         try:
             unmasked = sampling.without_masks()
-            bucket, shaping = self._serving(len(leaves), width, longest + MOST + width, way, unmasked.shaping)
+            bucket, shaping = self._serving(len(leaves), width, longest + MOST + width, way, unmasked)
             if bucket.drafter is not None:
                 for leaf in leaves:
                     bucket.drafter.catch_up(leaf)
@@ -157,10 +157,12 @@ class DeviceSpeculation:
         return SpeculativeStep(size, network, block_table, self.memory, self.drafter)
 
     def _serving(
-        self, rows: int, width: int, length: int, way: Way, shaping: Shaping
+        self, rows: int, width: int, length: int, way: Way, sampling: Sampling
     ) -> tuple[SpeculativeStep, Shaping]:
         depth = self.depth if way is Way.CHAIN else 0
-        bucket, has = self._graphs.serving(Kind.SPECULATE, rows, width, length, shaping, depth=depth)
+        drawn = depth > 0 and any(sampling.temperatures)
+        wanted = Kind.SPECULATE, rows, width, length, sampling.shaping
+        bucket, has = self._graphs.serving(*wanted, depth=depth, drawn=drawn)
         assert isinstance(bucket, SpeculativeStep)
         return bucket, has
 

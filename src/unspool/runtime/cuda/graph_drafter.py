@@ -9,11 +9,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from ...core.chance import Role
 from ...kernels.attention import attention
 from ...kernels.draft_states import look_back, pair
 from ...kernels.kernel_rows import Rows
 from ...kernels.linear import linear
 from ...kernels.norm import rms
+from ...kernels.philox import uniforms
+from ...kernels.pick import pick
 from ...kernels.remember import WIDTH, LawTable
 from ...kernels.rope import rope
 from ...kernels.spine import blend, lay
@@ -74,6 +77,9 @@ class Round(NamedTuple):
     tag: Tensor
     texts: Tensor
     laws: LawTable
+    heat: Tensor | None  # [R], temperatures, where some text is drawn
+    seed: Tensor
+    stream: Tensor
 
 
 class GraphDrafter:
@@ -84,7 +90,8 @@ class GraphDrafter:
     Drafted tokens have slots behind those, by row and depth.
 
     1. `catch_up` reads what the target has read of a text outside of speculative steps.
-    2. `draft` begins a round: from the state of the last token and the root, a chain of `depth` tokens.
+    2. `draft` begins a round: from the state of the last token and the root, a chain of `depth` tokens. Where the text
+       is drawn, so is the chain, with the same random numbers: laws that are alike then give the same token.
     3. `read` ends it: the pairs of all nodes of the tree, whichever stand. One layer's keys need no attention.
     """
 
@@ -166,7 +173,10 @@ class GraphDrafter:
         keys, places, pasts, count = lay(table, on.lane, on.past, on.tally, chain, length, self.target.context)
         values = torch.empty(depth, rows, BEST, dtype=torch.float32, device=keys.device)
         guesses = torch.empty(depth, rows, BEST, dtype=torch.int32, device=keys.device)
-        tokens = on.tokens.view(rows, -1)
+        tokens, chain_tokens = on.tokens.view(rows, -1), guesses[:, :, 0]
+        if on.heat is not None:
+            chain_tokens = torch.empty(depth, rows, dtype=torch.int32, device=keys.device)
+            noise = uniforms(on.seed.repeat(depth), on.stream.repeat(depth), pasts.view(-1) + 2, Role.PICK)
         for step in range(depth):
             seen = Rows(keys, pasts[step], count, chain[step], places[step])
             y = self._forward(tokens, state, ids if step else None, seen)
@@ -176,8 +186,11 @@ class GraphDrafter:
                 norm = None
             logits = linear(y, *self._head, norm=norm, eps=eps)
             top(logits, BEST, (values[step], guesses[step]), weighed=True)
-            tokens, state = guesses[step], y
-        return blend(values, guesses, ids, on.laws, on.tokens, on.texts, on.line, on.past, count, on.tag)
+            if on.heat is not None:
+                chain_tokens[step] = pick(logits, on.heat, noise[step * rows : (step + 1) * rows], count)[0]
+            tokens, state = chain_tokens[step], y
+        texts = on.laws, on.tokens, on.texts, on.line, on.past, count, on.tag
+        return blend(values, guesses, chain_tokens, on.heat, ids, *texts)
 
     def _forward(self, tokens: Tensor, states: Tensor, ids: Tensor | None, rows: Rows) -> Tensor:
         """What leaves the layer for a token of every row with its state; `tokens` [R, …] of which the first counts."""

@@ -139,7 +139,8 @@ class SpeculativeStep(Bucket):
         chain = None
         if self.drafter is not None:
             texts = on["line"], on["tag"], memory.texts, memory.laws
-            begun = Round(on["tokens"], on["lane"], on["past"], on["tally"], *texts)
+            noise = on["temperature"] if size.drawn else None, on["seed"], on["stream"]
+            begun = Round(on["tokens"], on["lane"], on["past"], on["tally"], *texts, *noise)
             chain = self.drafter.draft(begun, size.depth, size.length)
         grow(
             memory.laws, *shown, on["places"], on["sees"], key_places, on["count"], on["tally"], on["past"],
