@@ -14,7 +14,7 @@ from unspool.core.claim import ARGMAX, BOUND, HEURISTIC, LAW, SEED
 from unspool.core.errors import BadRequest
 from unspool.core.law import Drawn, Law
 from unspool.core.tree import ROOT, Tree
-from unspool.core.warp import Same
+from unspool.core.warp import Same, Temperature
 from unspool.core.warp.warp import Prefix, Scored
 from unspool.proof import prove
 from unspool.proof.case import STANDING
@@ -314,6 +314,9 @@ def test_synthetic_acceptance_is_what_was_asked_for():
         for draft, most in ((Chain(1), 1), (Chain(3), 3)):
             expected = sum(rate**i for i in range(1, most + 1))
             assert accepted(draft, Synthetic(rate), toy(1), toy(2)) == pytest.approx(expected)
+    greedy = Prefix.of(PROMPT, Temperature(0.0))
+    law, tree = Law.of([5, 3, 2]), Tree.chain([Drawn(2, Law.point(2))])
+    assert Synthetic(1.0)(Scored(tree, greedy, law, [law]), Philox(0)) == Verdict(0, 0)  # though 0 is the likeliest
 
 
 def test_multipath_refuses_paths_of_different_lengths():

@@ -21,7 +21,7 @@ class Synthetic:
     """Accept each drafted token with probability `rate`, whatever the target thinks of it, siblings in their order.
 
     For planning: the time of a run, with its forwards of draft and target, is that of a draft which is accepted so
-    often, before there is such a draft. A token that the target cannot write at all is not accepted.
+    often, before there is such a draft. A token that warps forbid is not accepted.
 
     Claim: HEURISTIC. The text is nobody's. Cost: one coin per token tried, one draw.
     """
@@ -34,7 +34,7 @@ class Synthetic:
     def __call__(self, scored: Scored, chance: Chance) -> Verdict:
         tree, node = scored.tree, ROOT
         while not scored.ends(node):
-            law = scored.law(node)
+            law = scored.soft(node)  # at temperature 0 too a token is accepted that is not the likeliest
             kid = next((kid for k, kid in enumerate(tree.kids(node)) if law[tree.drawn[kid].token] > 0
                         and chance.coin(self.rate, scored.at(Role.ACCEPT, node, k))), None)  # fmt: skip
             if kid is None or scored.ends(kid):
