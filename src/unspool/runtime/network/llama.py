@@ -19,7 +19,7 @@ from ..cache.kv_pool import KVPool, Where
 from ..engine.contracts import LAST
 from .attention import Planner, QuerySpan, Rotary, Turns, attend, projected
 from .layer import Layer, Loader
-from .linear import EmbeddingAndHead, MakeLinear, dense, rms
+from .linear import EmbeddingAndHead, MakeLinear, apart, dense, rms
 from .network import Batch, NetworkOutputs, Stages, narrowed, staying, unpaused
 
 MOST_ROOM = 8192  # tokens by default; memory is laid out for all of them, though only touched where written
@@ -178,7 +178,7 @@ class Llama:
         if self.shape.logit_scale != 1:
             logits = logits * self.shape.logit_scale
         if self.shape.logit_softcap is not None:
-            logits = (logits / self.shape.logit_softcap).tanh_() * self.shape.logit_softcap
+            logits = apart(logits / self.shape.logit_softcap).tanh() * self.shape.logit_softcap
         if self.shape.filling is not None:
             logits[:, self.shape.filling.mask] = float("-inf")
         return NetworkOutputs(logits, hidden)
@@ -250,7 +250,7 @@ class Llama:
         else:
             index = spec.keys_of
         seen = attend(found.queries, index, plan, self._slots, spec.scale, spec.softcap, mixer.sinks)
-        return seen if found.gate is None else seen * found.gate.sigmoid()
+        return seen if found.gate is None else seen * apart(found.gate).sigmoid()
 
     def _finish(self, layer: Layer, x: Tensor, seen: Tensor) -> Tensor:
         """Add what was gathered to the residual stream, and then what the perceptron or the experts make of it."""
