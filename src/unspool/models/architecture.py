@@ -114,7 +114,7 @@ def _query_scale(fields: ConfigFields, family: str, dim: int, heads: int, head_d
 
 def _finished(shape: Shape, fields: ConfigFields, family: str) -> Shape:
     """The shape with what its family adds to Llama."""
-    mixers = [layer.mixer for layer in shape.stack]
+    mixers = list(shape.attentions)
     cap = fields.real_or_none("attn_logit_softcapping")
     if family == "gemma2":
         mixers = [replace(mixer, softcap=cap) for mixer in mixers]
@@ -138,7 +138,7 @@ def _finished(shape: Shape, fields: ConfigFields, family: str) -> Shape:
     mixture = _mixture(shape, fields, family)
     dense = 0 if mixture is None else mixture.dense
     each = tuple(LayerSpec(m, shape.hidden, mixture if n >= dense else None) for n, m in enumerate(mixers))
-    return replace(shape, mixture=mixture, each=each if mixture or mixers != [s.mixer for s in shape.stack] else ())
+    return replace(shape, mixture=mixture, each=each if mixture or mixers != list(shape.attentions) else ())
 
 
 def _mixture(shape: Shape, fields: ConfigFields, family: str) -> ExpertSpec | None:

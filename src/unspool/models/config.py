@@ -14,6 +14,7 @@ from .config_fields import ConfigFields, elsewhere
 from .families import FAMILIES, TEXT_OF
 from .families.usual import Usual
 from .fillers import FILLERS, translated
+from .hybrids import HYBRIDS
 from .layer_shape import Activation, RopeScaling
 from .ling import LING, settings, shaped
 from .shape import Shape
@@ -40,12 +41,16 @@ def read_config(config: Mapping[str, object], source: str) -> Shape:
         if fields.get("quantization_config") is not None:
             told["quantization_config"] = fields.get("quantization_config")
         return read_config(told, text.source)
-    known = (*FAMILIES, *FILLERS, *LING, *TEXT_OF)
-    if family not in FAMILIES:
+    known = (*FAMILIES, *FILLERS, *LING, *HYBRIDS, *TEXT_OF)
+    if family not in FAMILIES and family not in HYBRIDS:
         raise elsewhere(source, f"model_type is {family!r} (known: {', '.join(known)})")
-    shape = shape_of(fields)
-    fields.pass_over("quantization_config")  # of how weights are stored: `models.coded` reads it
-    unread = fields.unread()
+    plain = ConfigFields(HYBRIDS[family].settings(fields), source) if family in HYBRIDS else fields
+    shape = shape_of(plain)
+    if family in HYBRIDS:
+        shape = HYBRIDS[family].shaped(replace(shape, family=family), fields)
+    for each in {id(part): part for part in (fields, plain)}.values():
+        each.pass_over("quantization_config")  # of how weights are stored: `models.coded` reads it
+    unread = list(dict.fromkeys([*fields.unread(), *plain.unread()]))
     if unread:
         raise elsewhere(
             source,

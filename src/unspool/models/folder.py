@@ -128,7 +128,7 @@ class SafetensorsCheckpoint:
             raise BadModel(f"{self.folder}: {name!r} has shape {tuple(found.shape)}; expected {self._sizes[name]}.")
         if self.shape.interleaved and _ROTARY.search(name):
             found = split_halves(found, self.shape.head_dim, self.shape.rotary)
-        if self.shape.norm_offset and "norm." in name:
+        if self.shape.norm_offset and "norm." in name and "linear_attn." not in name:
             # Adding 1 in float32 is exact for the halves that such weights are stored in.
             found = found.float() + self.shape.norm_offset
         return found if dtype is None else found.to(dtype)

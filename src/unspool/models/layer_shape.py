@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from ..core.errors import BadModel
+from .mixer_shape import LatentSpec, RecurrentSpec
 
 RopeKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
-Activation = Literal["silu", "gelu_tanh", "clamped_swish"]
+Activation = Literal["silu", "gelu_tanh", "clamped_swish", "relu2"]
 HeadNorm = Literal["head", "all", "unit"]
 Scores = Literal["sigmoid", "softmax"]
 BESIDE_NORMS = ("post_feedforward_layernorm_1", "pre_feedforward_layernorm_2", "post_feedforward_layernorm_2")
@@ -103,6 +104,11 @@ class AttentionSpec:
             found["self_attn.sinks"] = (self.heads,)
         return found
 
+    @property
+    def cached(self) -> int:
+        """How many numbers a token leaves in the cache."""
+        return 2 * self.kv_heads * self.head_dim if self.keys_of is None else 0
+
     def oddities(self) -> Iterator[str]:
         """What it has that kernels for the Llama family do not know, in words."""
         told = (
@@ -150,6 +156,7 @@ class ExpertSpec:
     router_bias: bool = False
     expert_bias: bool = False
     beside: bool = False
+    gated: bool = True
 
     def __post_init__(self) -> None:
         each = self.count // self.groups
@@ -176,7 +183,7 @@ class ExpertSpec:
         if self.shared:
             widths["shared_experts"] = self.shared
         for name, hidden in widths.items():
-            found.update(perceptron(name, dim, hidden, self.expert_bias and name != "shared_experts"))
+            found.update(perceptron(name, dim, hidden, self.expert_bias and name != "shared_experts", self.gated))
         if self.shared_gate:
             found["shared_gate.weight"] = (1, dim)
         return found
@@ -188,26 +195,37 @@ class ExpertSpec:
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """One layer: its `mixer`, and a perceptron of width `hidden` or, if there is a `mixture`, experts in its place."""
+    """One layer: its `mixer`, and a perceptron of width `hidden` or, if there is a `mixture`, experts in its place.
 
-    mixer: AttentionSpec
+    Either may be missing: the mixer is None then, or `hidden` 0. A perceptron has no gate if it is not `gated`.
+    """
+
+    mixer: AttentionSpec | RecurrentSpec | LatentSpec | None
     hidden: int
     mixture: ExpertSpec | None = None
+    gated: bool = True
 
     def tensors(self, dim: int, bias: bool) -> dict[str, tuple[int, ...]]:
         """Return the name (within the layer) and the shape of every tensor but its norms."""
-        if self.mixture is None:
-            return self.mixer.tensors(dim) | perceptron("mlp", dim, self.hidden, bias)
-        found = {f"mlp.{name}": size for name, size in self.mixture.tensors(dim).items()}
-        if self.mixture.beside:
-            found |= perceptron("mlp", dim, self.hidden, bias) | {f"{norm}.weight": (dim,) for norm in BESIDE_NORMS}
-        return self.mixer.tensors(dim) | found
+        found = {} if self.mixer is None else self.mixer.tensors(dim)
+        if self.mixture is not None:
+            found |= {f"mlp.{name}": size for name, size in self.mixture.tensors(dim).items()}
+            if self.mixture.beside:
+                found |= {f"{norm}.weight": (dim,) for norm in BESIDE_NORMS}
+        if self.hidden and (self.mixture is None or self.mixture.beside):
+            found |= perceptron("mlp", dim, self.hidden, bias, self.gated)
+        return found
+
+    @property
+    def thinks(self) -> bool:
+        """Whether it has a perceptron or experts."""
+        return self.hidden > 0 or self.mixture is not None
 
 
-def perceptron(at: str, dim: int, hidden: int, bias: bool) -> dict[str, tuple[int, ...]]:
-    """The name and the shape of every tensor of a gated perceptron."""
+def perceptron(at: str, dim: int, hidden: int, bias: bool, gated: bool = True) -> dict[str, tuple[int, ...]]:
+    """The name and the shape of every tensor of a perceptron."""
     found: dict[str, tuple[int, ...]] = {}
-    for part, rows, columns in (("gate", hidden, dim), ("up", hidden, dim), ("down", dim, hidden)):
+    for part, rows, columns in (("gate", hidden, dim), ("up", hidden, dim), ("down", dim, hidden))[not gated :]:
         found[f"{at}.{part}_proj.weight"] = (rows, columns)
         if bias:
             found[f"{at}.{part}_proj.bias"] = (rows,)

@@ -12,6 +12,7 @@ import torch
 
 from ..core.errors import BadModel
 from .layer_shape import Activation, AttentionSpec, ExpertSpec, LayerSpec, RopeScaling, RopeSpec, differing
+from .mixer_shape import RecurrentSpec
 
 Layout = Literal["block", "blocks", "full", "causal"]
 Reading = Literal["aligned", "shifted"]
@@ -41,6 +42,14 @@ class DiffusionSpec:
     def reads(self) -> bool:
         """Whether text is also read from left to right, as by any causal model."""
         return self.layout in ("block", "causal")
+
+    @property
+    def together(self) -> int | None:
+        """How many places to fill together unless told; None if that is all the same to the model.
+
+        A model that was adapted here knows blocks of 4 to 32 places, and does best with 8 (docs/denoise.md).
+        """
+        return {"blocks": self.block, "block": max(8, self.block)}.get(self.layout)
 
     def whole(self, size: int) -> int:
         """So many places without the last, unfinished block."""
@@ -157,6 +166,9 @@ class Shape:
         norms = ["input_layernorm", "post_attention_layernorm"] if self.pre_norms else ["post_attention_layernorm"]
         if self.post_norms:
             norms += [*(["pre_feedforward_layernorm"] if self.pre_norms else []), "post_feedforward_layernorm"]
+        spec = self.stack[layer]
+        if not self.post_norms:  # a norm stands before each part that there is
+            norms = [name for name, part in zip(norms, (spec.mixer, spec.thinks), strict=False) if part]
         found: dict[str, tuple[int, ...]] = {f"{name}.weight": (self.dim,) for name in norms}
         if self.layer_scalars:
             found["layer_scalar"] = (1,)
@@ -164,7 +176,7 @@ class Shape:
             found["per_layer_input_gate.weight"] = (self.told, self.dim)
             found["per_layer_projection.weight"] = (self.dim, self.told)
             found["post_per_layer_input_norm.weight"] = (self.dim,)
-        return found | self.stack[layer].tensors(self.dim, self.mlp_bias)
+        return found | spec.tensors(self.dim, self.mlp_bias)
 
     @cached_property
     def stack(self) -> tuple[LayerSpec, ...]:
@@ -198,7 +210,7 @@ class Shape:
     @cached_property
     def oddities(self) -> tuple[str, ...]:
         """What kernels for the plain Llama family may not know of it, in words."""
-        mixers = tuple(layer.mixer for layer in self.stack)
+        mixers = self.attentions
         told = (
             (any(layer.mixture is not None for layer in self.stack), "experts"),
             (not self.pre_norms, "layers that norm only what leaves them"),
@@ -211,17 +223,23 @@ class Shape:
             (len({mixer.rope and mixer.rope.width for mixer in mixers}) > 1, "layers that turn differently much"),
         )
         found = [what for has, what in told if has]
-        found += [what for mixer in mixers for what in mixer.oddities()]
+        found += [what for layer in self.stack if layer.mixer is not None for what in layer.mixer.oddities()]
+        found += ["layers without a mixer or perceptron" for layer in self.stack if not (layer.mixer and layer.thinks)]
         return tuple(dict.fromkeys(found))
 
     def oddity(self, *known: str) -> str | None:
         """The same as a phrase, without what is known; None if nothing is left."""
         return " and ".join(what for what in self.oddities if what not in known) or None
 
+    @property
+    def attentions(self) -> tuple[AttentionSpec, ...]:
+        """Those of its layers that attend to keys and values of every head."""
+        return tuple(layer.mixer for layer in self.stack if isinstance(layer.mixer, AttentionSpec))
+
     def part(self, layers: Sequence[int]) -> Shape:
         """The same with these of its layers alone."""
         each = tuple(self.each[i] for i in layers) if self.each else ()
-        if self.told or any(layer.mixer.keys_of is not None for layer in each):
+        if self.told or any(isinstance(x.mixer, AttentionSpec) and x.mixer.keys_of is not None for x in each):
             raise BadModel(
                 f"This {self.family} model has layers that need one another or their own vectors; none can be left out."
             )
@@ -254,5 +272,14 @@ class Shape:
 
     def kv_bytes(self, dtype: torch.dtype) -> int:
         """Return the bytes of keys and values that one token leaves in the cache."""
-        own = (layer.mixer for layer in self.stack if layer.mixer.keys_of is None)
-        return 2 * sum(mixer.kv_heads * mixer.head_dim for mixer in own) * dtype.itemsize
+        return sum(layer.mixer.cached for layer in self.stack if layer.mixer is not None) * dtype.itemsize
+
+    @cached_property
+    def recurrent(self) -> tuple[RecurrentSpec, ...]:
+        """Those of its layers that carry a state from token to token."""
+        mixers = (layer.mixer for layer in self.stack)
+        return tuple(mixer for mixer in mixers if isinstance(mixer, RecurrentSpec))
+
+    def state_bytes(self, dtype: torch.dtype) -> int:
+        """Return the bytes of one checkpoint: what a token leaves to those that follow it in recurrent layers."""
+        return sum(mixer.state_bytes(self.dim, dtype.itemsize) for mixer in self.recurrent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from torch import Tensor
@@ -78,12 +78,53 @@ _GLM_NORMS = (
     ("pre_feedforward_layernorm", "post_attention_layernorm"),
     ("post_feedforward_layernorm", "post_mlp_layernorm"),
 )
+_LFM2 = Names(
+    (
+        ("model.norm.", "model.embedding_norm."),
+        ("input_layernorm", "operator_norm"),
+        ("post_attention_layernorm", "ffn_norm"),
+        ("self_attn.o_proj", "self_attn.out_proj"),
+        ("q_norm", "q_layernorm"),
+        ("k_norm", "k_layernorm"),
+        ("mlp.gate.expert_bias", "feed_forward.expert_bias"),
+        ("mlp.", "feed_forward."),
+        ("gate_proj", "w1"),
+        ("up_proj", "w3"),
+        ("down_proj", "w2"),
+    )
+)
+_QWEN = Names((("mlp.shared_experts.", "mlp.shared_expert."), ("mlp.shared_gate.", "mlp.shared_expert_gate.")))
+_CHOICE = (("gate.expert_bias", "gate.e_score_correction_bias"),)
+_NEMOTRON = Names(
+    (
+        ("model.embed_tokens.", "backbone.embeddings."),
+        ("model.norm.", "backbone.norm_f."),
+        ("model.", "backbone."),
+        ("input_layernorm", "norm"),
+        ("post_attention_layernorm", "norm"),
+        ("self_attn.", "mixer."),
+        ("mamba.", "mixer."),
+        ("mlp.", "mixer."),
+        *_CHOICE,
+    )
+)
 NAMES: Mapping[str, Names] = {
-    "qwen2_moe": Names(
-        (("mlp.shared_experts.", "mlp.shared_expert."), ("mlp.shared_gate.", "mlp.shared_expert_gate."))
+    "lfm2": _LFM2,
+    "lfm2_moe": _LFM2,
+    "qwen3_next": _QWEN,
+    "qwen3_5_text": _QWEN,
+    "qwen3_5_moe_text": _QWEN,
+    "nemotron_h": _NEMOTRON,
+    "deepseek_v3": Names(_CHOICE),
+    "glm4_moe_lite": Names(_CHOICE),
+    "granitemoehybrid": replace(
+        _GRANITE,
+        renamed=(*_GRANITE.renamed, ("mlp.down_proj", "shared_mlp.output_linear")),
+        gate_up="shared_mlp.input_linear",
     ),
     "qwen3_vl_moe_text": Names(experts=("mlp.experts.gate_up_proj", "mlp.experts.down_proj")),
-    "glm4_moe": Names((("gate.expert_bias", "gate.e_score_correction_bias"),)),
+    "qwen2_moe": _QWEN,
+    "glm4_moe": Names(_CHOICE),
     "mixtral": Names(
         (
             ("mlp.", "block_sparse_moe."),

@@ -68,7 +68,9 @@ def odd(made: Made, kind: str, **settings: object) -> Shape:
 def test_a_setting_that_nobody_knows_is_refused_by_its_name(kind: str, made: Made) -> None:
     with pytest.raises(NotNative, match="it sets mystery_scale"):
         odd(made, kind, mystery_scale=0.5)
-    given = json.loads((made(BY_KIND[kind])[1] / "config.json").read_text())["rope_parameters"]
+    given = json.loads((made(BY_KIND[kind])[1] / "config.json").read_text()).get("rope_parameters")
+    if given is None:  # of a family that does not tell places
+        return
     group = next((name for name in ("full_attention",) if name in given), None)
     strange = {**given, "stretch": 2.0} if group is None else {**given, group: {**given[group], "stretch": 2.0}}
     with pytest.raises(NotNative, match=r"rope_parameters\..*stretch"):

@@ -64,7 +64,7 @@ def told_places(layer: int, fields: ConfigFields) -> bool:
 
 def smollm3(shape: Shape, fields: ConfigFields) -> Shape:
     """Every fourth layer is not told places."""
-    mixers = [layer.mixer for layer in shape.stack]
+    mixers = list(shape.attentions)
     turn = turning(shape, fields)
     return attending(shape, *(m if t else replace(m, rope=None) for m, t in zip(mixers, turn, strict=True)))
 
@@ -78,13 +78,13 @@ def ministral3(shape: Shape, fields: ConfigFields) -> Shape:
     by, context = rope.real_or_none("llama_4_scaling_beta"), rope.whole("original_max_position_embeddings")
     if by is None:
         return shape
-    return attending(shape, *(replace(layer.mixer, tempered=(by, context, 0)) for layer in shape.stack))
+    return attending(shape, *(replace(mixer, tempered=(by, context, 0)) for mixer in shape.attentions))
 
 
 def olmo2(shape: Shape, fields: ConfigFields) -> Shape:
     """Norms stand behind attention and perceptron alone, and those of queries and keys go over all heads."""
     shape = replace(shape, pre_norms=False, post_norms=True, wide_norms=True)
-    return attending(shape, *(replace(layer.mixer, qk_norm="all") for layer in shape.stack))
+    return attending(shape, *(replace(mixer, qk_norm="all") for mixer in shape.attentions))
 
 
 def granite(shape: Shape, fields: ConfigFields) -> Shape:

@@ -48,7 +48,7 @@ def gemma2(shape: Shape, fields: ConfigFields) -> Shape:
     absent = "final_logit_softcapping" not in fields.values
     cap = 50.0 if "attn_logit_softcapping" not in fields.values else fields.real_or_none("attn_logit_softcapping")
     shape = replace(shape, logit_softcap=30.0 if absent else shape.logit_softcap)
-    return attending(shape, *(replace(layer.mixer, softcap=cap) for layer in shape.stack))
+    return attending(shape, *(replace(mixer, softcap=cap) for mixer in shape.attentions))
 
 
 def gemma4(shape: Shape, fields: ConfigFields) -> Shape:

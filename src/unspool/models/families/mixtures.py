@@ -101,7 +101,7 @@ def olmoe(shape: Shape, fields: ConfigFields) -> Shape:
         normed=fields.flag("norm_topk_prob"),
         scores="softmax",
     )
-    return _sparse(attending(shape, *(replace(s.mixer, qk_norm="all") for s in shape.stack)), mixture)
+    return _sparse(attending(shape, *(replace(mixer, qk_norm="all") for mixer in shape.attentions)), mixture)
 
 
 def granitemoe(shape: Shape, fields: ConfigFields) -> Shape:
@@ -151,7 +151,7 @@ def gpt_oss(shape: Shape, fields: ConfigFields) -> Shape:
         expert_bias=True,
     )
     shape = replace(shape, activation="clamped_swish")
-    return _sparse(attending(shape, *(replace(s.mixer, sinks=True) for s in shape.stack)), mixture)
+    return _sparse(attending(shape, *(replace(mixer, sinks=True) for mixer in shape.attentions)), mixture)
 
 
 def llama4(shape: Shape, fields: ConfigFields) -> Shape:

@@ -27,6 +27,7 @@ from .compiled import Kernels, LayerStruct, NetworkStruct, Plan, kernels
 from .packed import PackedLinear, PackedLoader, formats
 
 LANES = 16  # numbers that the kernels take at a time
+MOST_LAYERS = 8192 // 14 - 1  # PHASES and PER_LAYER of the kernels
 FIRST_PLACES = 2048  # whose rotary angles are worked out at once
 
 
@@ -49,6 +50,8 @@ def unpacked(shape: Shape) -> str | None:
         return f"it has {odd}, which the kernels do not know"
     if shape.filling is not None:
         return "it fills holes, and the kernels' texts are read from left to right"
+    if shape.layers > MOST_LAYERS:
+        return f"it has {shape.layers} layers, and the kernels count up to {MOST_LAYERS}"
     if shape.head_dim % LANES:
         return f"its heads have {shape.head_dim} numbers, and the kernels take {LANES} at a time"
     return None
@@ -117,7 +120,7 @@ class PackedLlama(Llama):
         """The layers as the kernels see them; all tensors that they name are held by the network."""
         found = (LayerStruct * self.layers)()
         for index, (struct, layer) in enumerate(zip(found, self._stack, strict=True)):
-            mlp, mixer = layer.mlp, layer.mixer
+            mlp, mixer = layer.mlp, layer.attention
             assert isinstance(mlp, GatedMLP)
             for name in ("before_attention", "qk_norm", "after_attention", "before_mlp", "after_mlp"):
                 norm = getattr(mixer if name == "qk_norm" else layer, name)
@@ -152,8 +155,8 @@ class PackedLlama(Llama):
         for rope, rotary in self._rotaries.items():
             self._turns[rope] = rotary.table(max(count, furthest + 1))
         for struct, layer in zip(self._layers, self._stack, strict=True):
-            assert layer.mixer.spec.rope is not None  # `unpacked` has looked
-            cosine, sine = self._turns[layer.mixer.spec.rope]
+            assert layer.attention.spec.rope is not None  # `unpacked` has looked
+            cosine, sine = self._turns[layer.attention.spec.rope]
             struct.cosine, struct.sine = cosine.data_ptr(), sine.data_ptr()
 
 
@@ -164,7 +167,9 @@ def _packed(matrix: Linear) -> PackedLinear:
 
 def _is_packed(layer: Layer) -> bool:
     mlp = layer.mlp
-    matrices = (layer.mixer.qkv, layer.mixer.out, mlp.gate_up, mlp.down) if isinstance(mlp, GatedMLP) else (None,)
+    matrices = (
+        (layer.attention.qkv, layer.attention.out, mlp.gate_up, mlp.down) if isinstance(mlp, GatedMLP) else (None,)
+    )
     return all(isinstance(matrix, PackedLinear) for matrix in matrices)
 
 

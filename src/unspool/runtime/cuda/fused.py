@@ -133,8 +133,8 @@ class Fused(Llama):
     def _layer(self, layer: Layer, index: int, x: Tensor, rows: Rows) -> Tensor:
         shape, eps = self.shape, self.shape.norm_eps
         keys, values = self._slots.keys[index], self._slots.values[index]
-        both = self._product(layer.mixer.qkv, x, norm=layer.before_attention)
-        mixer = layer.mixer
+        both = self._product(layer.attention.qkv, x, norm=layer.before_attention)
+        mixer = layer.attention
         assert mixer.spec.rope is not None
         cos, sin = self._turns[mixer.spec.rope]
         queries = rope(both, mixer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values, self.heads_at_once)

@@ -110,6 +110,11 @@ class DrafterLayers(Llama):
         """What plans attention over the pool."""
         return self._planner
 
+    def turn_table(self, count: int) -> tuple[Tensor, Tensor]:
+        """The rotations of the first `count` places, as kernels take them."""
+        (rotary,) = self._rotaries.values()
+        return rotary.table(count)
+
     def turns(self, places: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The rotation of these places."""
         (rotary,) = self._rotaries.values()
@@ -151,7 +156,7 @@ def _layer(network: DrafterNetwork, number: int) -> Layer:
     before = tensors.get(f"{at}input_layernorm.weight", network.ends.embedding.new_ones(shape.dim))
     return Layer(
         mixer=Attention(
-            shape.stack[number].mixer,
+            shape.attentions[number],
             qkv=matrix(*(f"self_attn.{part}_proj" for part in "qkv")),
             out=matrix("self_attn.o_proj"),
             qk_norm=qk_norm,

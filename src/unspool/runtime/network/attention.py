@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -53,6 +53,8 @@ class Sight(NamedTuple):
 @dataclass(frozen=True)
 class Planner:
     """What the plan of a forward's attention depends on beside its rows."""
+
+    alone: ClassVar = False  # whether every token is computed by itself
 
     slots: KVPool
     group: int  # query heads per key head
@@ -115,7 +117,7 @@ def attend(
     def gather(queries: Tensor, span: QuerySpan) -> Tensor:
         keys, values = slots.read(layer, span.keys)
         if softcap is None and sinks is None:
-            return _gather(queries, keys, values, span, scale)
+            return gathered(queries, keys, values, span, scale)
         return _scored(queries, keys, values, span, scale, softcap, sinks)
 
     if len(plan) == 1:
@@ -153,11 +155,12 @@ def _scored(
     return seen.view(shared, count, group, width).permute(1, 0, 2, 3).reshape(count, heads * width)
 
 
-def _gather(queries: Tensor, keys: Tensor, values: Tensor, span: QuerySpan, scale: float) -> Tensor:
-    count, heads, width = queries.shape
+def gathered(queries: Tensor, keys: Tensor, values: Tensor, span: QuerySpan, scale: float) -> Tensor:
+    """What the queries of a span gather from these keys and values [kv_heads, m, …]: [n, heads * width of a value]."""
+    (count, heads, width), out = queries.shape, values.shape[-1]
     keys, values = keys[None], values[None]
     if count > FOLD:
-        gathered = F.scaled_dot_product_attention(
+        seen = F.scaled_dot_product_attention(
             queries.transpose(0, 1)[None],
             keys,
             values,
@@ -166,16 +169,16 @@ def _gather(queries: Tensor, keys: Tensor, values: Tensor, span: QuerySpan, scal
             scale=scale,
             enable_gqa=heads != keys.shape[1],
         )
-        return gathered[0].transpose(0, 1).reshape(count, heads * width)
+        return seen[0].transpose(0, 1).reshape(count, heads * out)
     shared = keys.shape[1]
     group = heads // shared
     if count == 1:
         folded = queries.view(1, shared, group, width)
-        gathered = F.scaled_dot_product_attention(folded, keys, values, attn_mask=span.mask, scale=scale)
-        return gathered.reshape(1, heads * width)
+        seen = F.scaled_dot_product_attention(folded, keys, values, attn_mask=span.mask, scale=scale)
+        return seen.reshape(1, heads * out)
     folded = queries.view(count, shared, group, width).transpose(0, 1).reshape(1, shared, count * group, width)
-    gathered = F.scaled_dot_product_attention(folded, keys, values, attn_mask=span.mask, scale=scale)
-    return gathered.view(shared, count, group, width).transpose(0, 1).reshape(count, heads * width)
+    seen = F.scaled_dot_product_attention(folded, keys, values, attn_mask=span.mask, scale=scale)
+    return seen.view(shared, count, group, out).transpose(0, 1).reshape(count, heads * out)
 
 
 Turns = tuple[Tensor, Tensor]

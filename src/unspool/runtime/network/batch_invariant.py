@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -54,6 +55,8 @@ def padded(make: MakeLinear, rows: int) -> MakeLinear:
 @dataclass(frozen=True)
 class PerTokenPlanner(Planner):
     """Every token gathers its keys alone."""
+
+    alone: ClassVar = True
 
     def _row(self, row: Row, sight: Sight | None) -> Iterator[QuerySpan]:
         past = len(row.slots) - row.count

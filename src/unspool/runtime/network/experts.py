@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
 from ...models.layer_shape import ExpertSpec
-from .gated_mlp import Gated, GatedMLP
+from .gated_mlp import Gated, GatedMLP, SquaredMLP
 from .linear import DenseLinear, Linear, rms
 
 
@@ -27,7 +27,7 @@ class ExpertSet(Protocol):
 class ExpertLoop:
     """One after the other, and none that nobody was sent to."""
 
-    experts: Sequence[GatedMLP]
+    experts: Sequence[GatedMLP | SquaredMLP]
 
     def __call__(self, sent: Tensor, ends: Tensor) -> Tensor:
         parts = torch.tensor_split(sent, ends[:-1].tolist())
@@ -55,10 +55,12 @@ class GroupedExperts:
         return F.grouped_mm(self.gated(both[:, :width], both[:, width:]), self.down.mT, offs=ends)
 
 
-def crowd_of(experts: Sequence[GatedMLP]) -> ExpertSet:
+def crowd_of(experts: Sequence[GatedMLP | SquaredMLP]) -> ExpertSet:
     """Experts as one stack where a grouped kernel is made for them, bfloat16 on a GPU; else each by itself."""
-    stacks = hasattr(F, "grouped_mm") and all(_grouped(part) for e in experts for part in (e.gate_up, e.down))
-    return GroupedExperts.of(experts) if stacks else ExpertLoop(experts)
+    gated = [expert for expert in experts if isinstance(expert, GatedMLP)]
+    stacks = len(gated) == len(experts) and hasattr(F, "grouped_mm")
+    stacks = stacks and all(_grouped(part) for e in gated for part in (e.gate_up, e.down))
+    return GroupedExperts.of(gated) if stacks else ExpertLoop(experts)
 
 
 def _grouped(matrix: Linear) -> bool:
@@ -91,7 +93,7 @@ class Experts:
     router: Linear
     bias: Tensor | None  # [count]
     crowd: ExpertSet
-    shared: GatedMLP | None
+    shared: GatedMLP | SquaredMLP | None
     shared_gate: Linear | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -150,7 +152,7 @@ class ExpertsBeside:
     The router reads x without its length, times `scale`/√dim; the weight of an expert is multiplied by its own factor.
     """
 
-    mlp: GatedMLP
+    mlp: GatedMLP | SquaredMLP
     experts: Experts
     before_mlp: Tensor
     norms: Sequence[Tensor]  # behind the perceptron, before the experts and behind them

@@ -31,6 +31,17 @@ class GatedMLP:
         return self.down(self.gated(both[:, :width], both[:, width:]))
 
 
+@dataclass(frozen=True)
+class SquaredMLP:
+    """A perceptron without a gate: x ↦ down(relu(up(x))²), as Nemotron-H has it."""
+
+    up: Linear
+    down: Linear
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.down(F.relu(self.up(x)).square_())
+
+
 def gated_by(activation: Activation) -> Gated:
     """The function that an activation names."""
     return {"silu": _silu, "gelu_tanh": _gelu, "clamped_swish": _clamped_swish}[activation]

@@ -10,32 +10,36 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...models.layer_shape import BESIDE_NORMS, AttentionSpec, ExpertSpec
+from ...models.layer_shape import BESIDE_NORMS, AttentionSpec, ExpertSpec, LayerSpec
+from ...models.mixer_shape import LatentSpec, RecurrentSpec
 from ...models.weights import Checkpoint
 from .. import network as networks
 from .attention import Attention
-from .gated_mlp import GatedMLP, gated_by
+from .gated_mlp import GatedMLP, SquaredMLP, gated_by
 from .linear import EmbeddingAndHead, Linear, MakeLinear, dense
 
 if TYPE_CHECKING:
     from .experts import Experts, ExpertsBeside  # of a few models alone
+    from .latent_attention import LatentAttention
+    from .recurrent import RecurrentMixer
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: h = x + mixer(norm(x)), and then h + mlp(norm(h)); None where it has no such norm."""
+    """One layer: h = x + mixer(norm(x)), and then h + mlp(norm(h)); None where it has no such part."""
 
-    mixer: Attention
+    mixer: Attention | LatentAttention | RecurrentMixer | None
     before_attention: Tensor | None
     after_attention: Tensor | None
     before_mlp: Tensor | None
-    mlp: GatedMLP | Experts | ExpertsBeside
+    mlp: GatedMLP | SquaredMLP | Experts | ExpertsBeside | None
     after_mlp: Tensor | None
     ending: Callable[[Tensor, Tensor | None], Tensor] | None = None  # what it does last, see `per_layer`
 
     @property
     def attention(self) -> Attention:
         """Its mixer, where all layers attend."""
+        assert isinstance(self.mixer, Attention)
         return self.mixer
 
 
@@ -116,14 +120,29 @@ class Loader:
         beside = spec.mixture is not None and spec.mixture.beside
         before_mlp = f"{at}.pre_feedforward_layernorm" if after else after_attention
         return Layer(
-            mixer=self._attention(f"{at}.self_attn", spec.mixer),
-            before_attention=self.norm(f"{at}.input_layernorm") if before else None,
+            mixer=self._mixer(at, spec.mixer),
+            before_attention=self.norm(f"{at}.input_layernorm") if before and spec.mixer else None,
             after_attention=self.norm(after_attention) if after else None,
-            before_mlp=self.norm(before_mlp) if before and not beside else None,
-            mlp=self._beside(at, spec.mixture) if beside else self._mlp(f"{at}.mlp", spec.mixture),
+            before_mlp=self.norm(before_mlp) if before and spec.thinks and not beside else None,
+            mlp=self._beside(at, spec.mixture) if beside else self._thinking(f"{at}.mlp", spec),
             after_mlp=self.norm(after_mlp) if after else None,
             ending=self._ending(at),
         )
+
+    def _mixer(
+        self, at: str, spec: AttentionSpec | LatentSpec | RecurrentSpec | None
+    ) -> Attention | LatentAttention | RecurrentMixer | None:
+        if spec is None or isinstance(spec, AttentionSpec):
+            return None if spec is None else self._attention(f"{at}.self_attn", spec)
+        other = networks.recurrent_loader
+        if isinstance(spec, LatentSpec):
+            return other.latent(self, f"{at}.self_attn", spec)
+        return other.recurrent(self, at, spec)
+
+    def _thinking(self, at: str, spec: LayerSpec) -> GatedMLP | SquaredMLP | Experts | None:
+        if spec.mixture is not None:
+            return self._experts(at, spec.mixture)
+        return self._perceptron(at, self.checkpoint.shape.mlp_bias) if spec.hidden else None
 
     def _attention(self, at: str, spec: AttentionSpec) -> Attention:
         parts = "q" if spec.keys_of is not None else "qk" if spec.values_are_keys else "qkv"
@@ -142,9 +161,6 @@ class Loader:
             sinks=self.tensor(f"{at}.sinks") if spec.sinks else None,
         )
 
-    def _mlp(self, at: str, mixture: ExpertSpec | None) -> GatedMLP | Experts:
-        return self._perceptron(at, self.checkpoint.shape.mlp_bias) if mixture is None else self._experts(at, mixture)
-
     def _beside(self, at: str, mixture: ExpertSpec | None) -> ExpertsBeside:
         assert mixture is not None
         wide = torch.promote_types(self.dtype, torch.float32)
@@ -158,7 +174,9 @@ class Loader:
             self.checkpoint.shape.norm_eps,
         )
 
-    def _perceptron(self, at: str, bias: bool) -> GatedMLP:
+    def _perceptron(self, at: str, bias: bool) -> GatedMLP | SquaredMLP:
+        if self.checkpoint.shape.activation == "relu2":
+            return SquaredMLP(self.matrix([f"{at}.up_proj"], bias), self.matrix([f"{at}.down_proj"], bias))
         gate_up = self.matrix([f"{at}.gate_proj", f"{at}.up_proj"], bias)
         gated = gated_by(self.checkpoint.shape.activation)
         return GatedMLP(gate_up, self.matrix([f"{at}.down_proj"], bias), gated)

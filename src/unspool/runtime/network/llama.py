@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -12,15 +12,22 @@ from torch import Tensor
 from ...core.canvas import HOLE
 from ...core.errors import BadRequest, OutOfRoom
 from ...models.layer_shape import AttentionSpec, RopeSpec
+from ...models.mixer_shape import LatentSpec
 from ...models.rope_scaling import rope_frequencies
 from ...models.shape import Shape
 from ...models.weights import Checkpoint
+from .. import network as networks
 from ..cache.kv_pool import KVPool, Where
 from ..engine.contracts import LAST
-from .attention import Planner, QuerySpan, Rotary, Turns, attend, projected
+from .attention import Attention, Planner, QuerySpan, Rotary, Turns, attend, projected
 from .layer import Layer, Loader
 from .linear import EmbeddingAndHead, MakeLinear, apart, dense, rms
 from .network import Batch, NetworkOutputs, Stages, narrowed, staying, unpaused
+
+if TYPE_CHECKING:
+    from .latent_attention import LatentAttention
+    from .recurrent import RecurrentMixer
+    from .recurrent_plan import RecurrentPlan, RecurrentPlanner  # of some families alone
 
 MOST_ROOM = 8192  # tokens by default; memory is laid out for all of them, though only touched where written
 HEAD_ROWS = 128  # rows whose logits are computed at a time: a look at a large canvas reads a thousand
@@ -43,15 +50,18 @@ class ForwardState(NamedTuple):
     turns: dict[RopeSpec, Turns]
     plans: dict[tuple[int | None, bool, int], list[QuerySpan]]
     into: Where
+    runs: list[RecurrentPlan]  # none if no layer is recurrent
 
-    def of(self, spec: AttentionSpec) -> tuple[Turns | None, Where, list[QuerySpan]]:
+    def of(self, spec: AttentionSpec | LatentSpec) -> tuple[Turns | None, Where, list[QuerySpan]]:
         """What one layer's attention needs of it."""
         turns = self.turns[spec.rope] if spec.rope is not None else None
         return turns, self.into, self.plans[_sight(spec)]
 
 
-def _sight(spec: AttentionSpec) -> tuple[int | None, bool, int]:
+def _sight(spec: AttentionSpec | LatentSpec) -> tuple[int | None, bool, int]:
     """What the plan of a layer's attention depends on."""
+    if isinstance(spec, LatentSpec):
+        return None, False, spec.heads
     return spec.window, spec.chunked, spec.heads // spec.kv_heads
 
 
@@ -73,6 +83,11 @@ class Llama:
     ) -> None:
         self.shape = shape
         self.ends, self._stack, self._rotaries = ends, stack, rotaries
+        self._attending = [spec.mixer for spec in shape.stack if isinstance(spec.mixer, AttentionSpec | LatentSpec)]
+        self._recurrent: RecurrentPlanner | None = None
+        if shape.recurrent:
+            size, alone = shape.state_bytes(ends.dtype), planner.alone
+            self._recurrent = networks.recurrent_plan.planner(size, room, ends.device, alone)
         self._slots = self._pool(room)
         self._planner = planner(self._slots, shape.heads // shape.kv_heads, ends.dtype, ends.device)
 
@@ -102,7 +117,7 @@ class Llama:
         shape, read = checkpoint.shape, loader(checkpoint, dtype, torch.device(device), linear, router)
         ends, stack = read.ends(), [read.layer(index) for index in range(shape.layers)]
         rotaries = {}
-        for rope in {layer.mixer.spec.rope for layer in stack}:
+        for rope in {layer.mixer.rope for layer in shape.stack if isinstance(layer.mixer, AttentionSpec | LatentSpec)}:
             if rope is not None:
                 factors = checkpoint.rope_factors if rope == shape.rope else None
                 rotaries[rope] = Rotary(*rope_frequencies(rope, device, factors), dtype)
@@ -132,7 +147,7 @@ class Llama:
         return self._slots
 
     def _pool(self, room: int) -> KVPool:
-        return KVPool(room)
+        return KVPool(room) if self._recurrent is None else self._recurrent.pool(room)
 
     def forward(self, batch: Batch) -> NetworkOutputs:
         return unpaused(self.stages(batch))
@@ -155,7 +170,10 @@ class Llama:
                 work = self._work(batch, furthest)
             if index in batch.want:
                 hidden[index] = x[work.read]
-            seen = self._attention(layer, index, x, *work.of(layer.mixer.spec), work.places)
+            if isinstance(layer.mixer, Attention):
+                seen = self._attention(layer, index, x, *work.of(layer.mixer.spec), work.places)
+            else:
+                seen = self._otherwise(layer, index, x, work)
             if index == self.layers - 1 and LAST not in noted:
                 x, seen = x[work.read], seen[work.read]  # nothing more is asked of the other tokens
                 told = None if told is None else told[work.read]
@@ -192,15 +210,16 @@ class Llama:
             {rope: rotary.at(places, furthest) for rope, rotary in self._rotaries.items()},
             {
                 (window, chunked, group): replace(self._planner, group=group).plan(batch.rows, window, chunked)
-                for window, chunked, group in dict.fromkeys(_sight(layer.mixer.spec) for layer in self._stack)
+                for window, chunked, group in dict.fromkeys(map(_sight, self._attending))
             },
             self._slots.where(batch.slots, device),
+            [] if self._recurrent is None else self._recurrent.plan(batch.rows),
         )
 
     def _values(self, layer: Layer, index: int, x: Tensor, at: Where) -> tuple[Tensor, Tensor]:
         """The values that tokens have now in a layer, and those in their slots, each [n, kv_heads * head_dim]."""
         width = self.shape.kv_heads * self.shape.head_dim
-        now = layer.mixer.qkv(self._normed(x, layer.before_attention))[:, -width:]
+        now = layer.attention.qkv(self._normed(x, layer.before_attention))[:, -width:]
         return now, self._slots.read(index, at)[1].transpose(0, 1).reshape(now.shape)
 
     def _embedded(self, tokens: Tensor, batch: Batch) -> Tensor:
@@ -243,7 +262,7 @@ class Llama:
         places: Tensor | None = None,
     ) -> Tensor:
         """The same for tokens that have been normed [n, width of the layer's queries]."""
-        mixer, spec = layer.mixer, layer.mixer.spec
+        mixer, spec = layer.attention, layer.attention.spec
         found = projected(mixer, x, turns, places, self.shape.norm_eps)
         if spec.keys_of is None:
             self._slots.write(index, into, found.keys.transpose(0, 1), found.values.transpose(0, 1))
@@ -252,9 +271,24 @@ class Llama:
         seen = attend(found.queries, index, plan, self._slots, spec.scale, spec.softcap, mixer.sinks)
         return seen if found.gate is None else seen * apart(found.gate).sigmoid()
 
+    def _otherwise(self, layer: Layer, index: int, x: Tensor, work: ForwardState) -> Tensor:
+        """What tokens gather in a layer that does not attend to keys and values of every head."""
+        mixer, spec, normed = layer.mixer, self.shape.stack[index].mixer, self._normed(x, layer.before_attention)
+        if isinstance(spec, LatentSpec):
+            turns, into, plan = work.of(spec)
+            assert turns is not None
+            return cast("LatentAttention", mixer)(normed, index, turns, into, plan, self._slots)
+        if mixer is None:
+            return normed
+        parts = [cast("RecurrentMixer", mixer)(normed[plan.tokens], index, plan) for plan in work.runs]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
     def _finish(self, layer: Layer, x: Tensor, seen: Tensor) -> Tensor:
         """Add what was gathered to the residual stream, and then what the perceptron or the experts make of it."""
-        x = self._added(x, self._normed(layer.mixer.out(seen), layer.after_attention))
+        if layer.mixer is not None:
+            x = self._added(x, self._normed(layer.mixer.out(seen), layer.after_attention))
+        if layer.mlp is None:
+            return x
         return self._added(x, self._normed(layer.mlp(self._normed(x, layer.before_mlp)), layer.after_mlp))
 
     def _added(self, x: Tensor, y: Tensor) -> Tensor:

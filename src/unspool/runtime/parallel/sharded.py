@@ -120,5 +120,5 @@ class Sharded(Llama):
 def _summed(layer: Layer, together: Collectives) -> Layer:
     assert isinstance(layer.mlp, GatedMLP)  # shares of experts are refused
     mlp = replace(layer.mlp, down=RowParallel(layer.mlp.down, together))
-    mixer = replace(layer.mixer, out=RowParallel(layer.mixer.out, together))
+    mixer = replace(layer.attention, out=RowParallel(layer.attention.out, together))
     return replace(layer, mixer=mixer, mlp=mlp)
