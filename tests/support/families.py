@@ -19,7 +19,7 @@ from unspool.runtime.network.linear import dense
 from unspool.runtime.network.llama import Llama
 from unspool.runtime.network.network import Batch, Row
 
-VOCAB, LENGTH, WINDOW = 61, 40, 7
+VOCAB, LENGTH, WINDOW = 61, 26, 7
 SIZES: Mapping[str, Any] = {
     "vocab_size": VOCAB,
     "hidden_size": 32,
