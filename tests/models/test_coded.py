@@ -108,6 +108,21 @@ def gptq(name: str, rows: int, columns: int, dice: torch.Generator) -> tuple[Par
     return {f"{name}.{part}": tensor for part, tensor in parts.items()}, truth
 
 
+def gptq8(name: str, rows: int, columns: int, dice: torch.Generator) -> tuple[Parts, Tensor]:
+    """The second version, in eight bits, without an order of columns."""
+    codes, zeros = whole(0, 256, (columns, rows), dice), whole(0, 256, (columns // 16, rows), dice)
+    scale = torch.rand(columns // 16, rows, generator=dice) + 0.5
+    truth = ((codes - zeros.repeat_interleave(16, 0)).float() * scale.repeat_interleave(16, 0)).T
+    parts = {"qweight": words(codes.T, 8).T.contiguous(), "qzeros": words(zeros, 8), "scales": scale}
+    return {f"{name}.{part}": tensor for part, tensor in parts.items()}, truth
+
+
+def packed_int8(name: str, rows: int, columns: int, dice: torch.Generator) -> tuple[Parts, Tensor]:
+    """Around zero, with a scale for each row."""
+    codes, scale = whole(0, 256, (rows, columns), dice), torch.rand(rows, 1, generator=dice)
+    return {f"{name}.weight_packed": words(codes, 8), f"{name}.weight_scale": scale}, (codes - 128).float() * scale
+
+
 def nf4(name: str, rows: int, columns: int, dice: torch.Generator) -> tuple[Parts, Tensor]:
     count, block = rows * columns, 64
     blocks = -(-count // block)
@@ -139,6 +154,8 @@ KINDS: dict[str, tuple[Encoder, dict[str, Any]]] = {
     "float-quantised": (float_quantised, group(num_bits=8, type="float", strategy="tensor")),
     "awq": (awq, {"quant_method": "awq", "bits": 4, "group_size": 16, "version": "gemm"}),
     "gptq": (gptq, {"quant_method": "gptq", "bits": 4, "group_size": 16, "desc_act": True}),
+    "gptq_v2 in 8 bits": (gptq8, {"quant_method": "gptq", "bits": 8, "checkpoint_format": "gptq_v2"}),
+    "packed int8": (packed_int8, group(num_bits=8, type="int", strategy="channel")),
     "bitsandbytes nf4": (nf4, {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}),
 }
 

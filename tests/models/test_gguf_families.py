@@ -56,6 +56,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "granite": {"attention.scale": 0.2, "embedding_scale": 3.0, "residual_scale": 0.5, "logit_scale": 2.0},
     "granitemoe": {"expert_count": 4, "expert_used_count": 2, "attention.scale": 0.2, "logit_scale": 2.0},
     "smollm3": {},
+    "glm4moe": {
+        **EXPERTS,
+        "expert_shared_count": 1,
+        "expert_gating_func": 2,
+        "expert_weights_scale": 1.5,
+        "expert_weights_norm": True,
+        "leading_dense_block_count": 1,
+        "rope.dimension_count": 4,
+    },
 }
 CLOSE = {"gemma2": 5e-3}  # llama.cpp looks its GELU up in half precision
 
@@ -66,10 +75,13 @@ def write(path: Path, kind: str, stored: GGMLQuantizationType = GGMLQuantization
     metadata = {"general.architecture": kind, "tokenizer.ggml.tokens": WORDS, **settings}
     biases = ("blk.0.attn_q.bias", "blk.0.attn_output.bias") if kind == "gpt-oss" else ("blk.0.attn_q.bias",)
     known = {"gpt-oss": ("output.weight", *biases), "qwen2moe": ("output.weight", *biases), "olmo2": ("output.weight",)}
+    known["glm4moe"] = ("output.weight", "blk.0.attn_q_norm.weight")
     shape = Shape.from_gguf(metadata, known.get(kind, ()))
     writer = GGUFWriter(path, kind)
     for name, value in settings.items():
-        add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
+        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[
+            type(value)
+        ]
         add(name, value)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")

@@ -14,10 +14,12 @@ from unspool.core.tree import NOTHING, Tree
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.engine.contracts import ScoreRequest
+from unspool.runtime.network.batch_invariant import ROWS, PerTokenPlanner, check, padded
+from unspool.runtime.network.linear import dense
 from unspool.runtime.network.llama import Llama
 from unspool.runtime.network.network import Batch, Row
 
-VOCAB, LENGTH, WINDOW = 61, 40, 7
+VOCAB, LENGTH, WINDOW = 61, 26, 7
 SIZES: Mapping[str, Any] = {
     "vocab_size": VOCAB,
     "hidden_size": 32,
@@ -326,10 +328,18 @@ def fork(model: torch.nn.Module, folder: Path) -> None:
     near(mine.after[1].scores, whole[-1], 1e-10)
 
 
+def invariant(model: torch.nn.Module, folder: Path) -> None:
+    """With fixed shapes the bits of a law depend on its text alone: in one go, in pieces, and in a tree."""
+    make = padded(dense, ROWS)
+    net = Llama.load(open_checkpoint(folder), linear=make, planner=PerTokenPlanner, router=padded(dense, ROWS))
+    check(CachedModel(net, prefix_cache=0))
+
+
 Check = Callable[[torch.nn.Module, Path], None]
 CHECKS: Mapping[str, Check] = {
     "logits = transformers": logits,
     "tree = chains": tree,
     "batch = alone": batch,
     "keep = recompute, fork = copy": fork,
+    "batch-invariant": invariant,
 }

@@ -12,7 +12,7 @@ from .shape import Shape
 
 ARCHITECTURES = (
     *("llama", "qwen2", "qwen3", "gemma3", "gemma2", "qwen2moe", "qwen3moe", "gpt-oss", "olmo2", "granite"),
-    *("granitemoe", "smollm3"),
+    *("granitemoe", "smollm3", "glm4moe"),
 )
 PERMUTED = ("llama", "granite", "granitemoe", "smollm3")  # whose rotary pairs lie side by side in the file
 _CHANGES: Mapping[str, tuple[object, ...]] = {
@@ -36,7 +36,8 @@ _CHANGES: Mapping[str, tuple[object, ...]] = {
 }
 """Keys that change the function in ways that no architecture here has, and the values that do not."""
 
-_SOFTMAX = 1
+_HEAD_NORMS = ("qwen3", "qwen3moe", "gemma3")
+_SOFTMAX, _SIGMOID, _SOFTMAX_OF_CHOSEN = 1, 2, 3
 _MOST_EXPERTS = 4096
 _GEMMA2_27B_LAYERS = 46
 _GEMMA_PATTERN = 6
@@ -51,20 +52,22 @@ def read_architecture(metadata: Mapping[str, object], tensors: Collection[str], 
         raise elsewhere(source, f"its architecture is {family!r} (known: {', '.join(ARCHITECTURES)})")
     fields = ConfigFields(metadata, source, f"{family}.")
     for name, usual in _CHANGES.items():
-        if fields.get(name) is not None and fields.get(name) not in usual:
+        known = family == "glm4moe" and name in ("expert_weights_scale", "leading_dense_block_count")
+        if not known and fields.get(name) is not None and fields.get(name) not in usual:
             raise elsewhere(source, f"it sets {name}")
     for name in () if family.startswith("granite") else ("embedding_scale", "residual_scale", "logit_scale"):
         if fields.get(name) not in (None, 0.0, 1.0):
             raise elsewhere(source, f"it sets {name}")
     gemma = family in ("gemma2", "gemma3")
-    layers = fields.whole("block_count")
-    if layers > _MOST_LAYERS:
-        raise fields.fail("block_count", f"at most {_MOST_LAYERS}")
+    layers = fields.whole("block_count") - fields.count("nextn_predict_layers", 0)  # which are left out
+    if not 0 < layers <= _MOST_LAYERS:
+        raise fields.fail("block_count", f"at most {_MOST_LAYERS}, and some beside those that guess further ahead")
     dim, heads = fields.whole("embedding_length"), fields.whole("attention.head_count")
     head_dim = fields.whole("attention.key_length", dim // heads)
     if fields.whole("attention.value_length", head_dim) != head_dim:
         raise elsewhere(source, "its keys and values differ in width")
-    if fields.whole("rope.dimension_count", head_dim) != head_dim:
+    rotary = fields.whole("rope.dimension_count", head_dim)
+    if rotary != head_dim and family != "glm4moe":
         raise elsewhere(source, "it turns only a part of each head")
     context = fields.whole("context_length")
     shape = Shape(
@@ -83,7 +86,8 @@ def read_architecture(metadata: Mapping[str, object], tensors: Collection[str], 
         qkv_bias="blk.0.attn_q.bias" in tensors if tensors else family in ("qwen2", "qwen2moe", "gpt-oss"),
         out_bias="blk.0.attn_output.bias" in tensors,
         mlp_bias="blk.0.ffn_gate.bias" in tensors,
-        qk_norm=family in ("qwen3", "qwen3moe", "gemma3"),
+        qk_norm=family in _HEAD_NORMS or (family == "glm4moe" and "blk.0.attn_q_norm.weight" in tensors),
+        rotary=rotary,
         tied="output.weight" not in tensors,
         windows=_windows(fields, layers, family),
         post_norms=gemma,
@@ -132,7 +136,8 @@ def _finished(shape: Shape, fields: ConfigFields, family: str) -> Shape:
             logit_scale=1 / fields.real("logit_scale", 1.0),
         )
     mixture = _mixture(shape, fields, family)
-    each = tuple(LayerSpec(mixer, shape.hidden, mixture) for mixer in mixers)
+    dense = 0 if mixture is None else mixture.dense
+    each = tuple(LayerSpec(m, shape.hidden, mixture if n >= dense else None) for n, m in enumerate(mixers))
     return replace(shape, mixture=mixture, each=each if mixture or mixers != list(shape.attentions) else ())
 
 
@@ -142,17 +147,22 @@ def _mixture(shape: Shape, fields: ConfigFields, family: str) -> ExpertSpec | No
         return None
     if count > _MOST_EXPERTS:
         raise fields.fail("expert_count", f"at most {_MOST_EXPERTS}")
-    if fields.count("expert_gating_func", _SOFTMAX) not in (0, _SOFTMAX) and family != "gpt-oss":
+    sigmoid = family == "glm4moe"
+    known = {"glm4moe": (_SIGMOID,), "gpt-oss": (0, _SOFTMAX, _SOFTMAX_OF_CHOSEN)}.get(family, (0, _SOFTMAX))
+    if fields.count("expert_gating_func", known[-1]) not in known:
         raise elsewhere(fields.source, f"its experts are chosen by function {fields.get('expert_gating_func')}")
-    shared = fields.count("expert_shared_feed_forward_length", 0)
+    hidden = fields.whole("expert_feed_forward_length", shape.hidden)
+    shared = fields.count("expert_shared_feed_forward_length", hidden * fields.count("expert_shared_count", 0))
     return ExpertSpec(
         count=count,
         active=fields.whole("expert_used_count"),
-        hidden=fields.whole("expert_feed_forward_length", shape.hidden),
+        hidden=hidden,
         shared=shared,
-        biased=False,
-        normed=family != "qwen2moe",
-        scores="softmax",
+        biased=sigmoid,
+        normed=fields.flag("expert_weights_norm", True) if sigmoid else family != "qwen2moe",
+        scores="sigmoid" if sigmoid else "softmax",
+        scale=fields.real("expert_weights_scale", 1.0) if sigmoid else 1.0,
+        dense=fields.count("leading_dense_block_count", 0) if sigmoid else 0,
         shared_gate=bool(shared) and family == "qwen2moe",
         router_bias=family == "gpt-oss",
         expert_bias=family == "gpt-oss",

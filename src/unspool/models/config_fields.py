@@ -12,7 +12,8 @@ from ..core.errors import BadModel, NotNative
 _LARGEST = 1 << 40
 _HARMLESS = re.compile(
     r"_.*|architectures|auto_map|.*dtype|transformers_version|.*token_ids?|.*token_index|initializer_range|.*dropout"
-    r"|.*pdrop|.*aux_loss.*|output_.*|router_jitter_noise|router_z_loss.*|z_loss.*|use_cache|pretraining_tp|tokenizer_.*"
+    r"|.*pdrop|.*aux_loss.*|output_(attentions|hidden_states|router_logits|scores)|router_jitter_noise|router_z_loss.*"
+    r"|z_loss.*|use_cache|pretraining_tp|tokenizer_.*"
     r"|id2label|label2id|problem_type|return_dict.*|is_encoder_decoder|is_decoder|unsloth.*|finetuning_task|task_specific.*"
     r"|attn_implementation|cache_implementation|gradient_checkpointing|torchscript|max_length|min_length|do_sample"
     r"|temperature|top_[kp]|num_beams|repetition_penalty|length_penalty|early_stopping|num_return_sequences"

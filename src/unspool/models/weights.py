@@ -49,6 +49,10 @@ _GGUF_LAYER: Mapping[str, str] = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
 }
+_GGUF_ODD: Mapping[str, str] = {
+    "self_attn.sinks": "attn_sinks.weight",
+    "mlp.gate.expert_bias": "exp_probs_b.bias",
+}
 _IDLE_END = re.compile(r"rot_embd|rope_|\.nextn\.|\.(input_)?scale$")  # what files keep beside the weights
 _EXPERT = re.compile(r"mlp\.experts\.(\d+)\.(gate|up|down)_proj")
 _GGUF_POST_NORMS: Mapping[str, str] = {
@@ -130,7 +134,8 @@ class GGUFCheckpoint:
         shape.check(source, sizes)
         used = {old for old, _ in self._names.values()}
         left = sorted(name for name in directory if name.startswith("blk.") and name not in used)
-        left = [name for name in left if not _IDLE_END.search(name)]
+        ahead = shape.layers if _guesses_ahead(self.file.metadata, shape.family) else 1 << 30
+        left = [name for name in left if not _IDLE_END.search(name) and _layer_of(name) < ahead]
         if left:
             count, such = len(left), left[0]
             raise elsewhere(source, f"it has {count} tensors that a {shape.family} model has not, such as {such!r}")
@@ -219,15 +224,25 @@ class GGUFCheckpoint:
         if name in _GGUF_OUTSIDE:
             return _GGUF_OUTSIDE[name], None
         _, _, layer, inner = name.split(".", 3)
-        if inner == "self_attn.sinks":
-            return f"blk.{layer}.attn_sinks.weight", None
+        if inner in _GGUF_ODD:
+            return f"blk.{layer}.{_GGUF_ODD[inner]}", None
         part, ending = inner.rsplit(".", 1)
         expert = _EXPERT.fullmatch(part)
         if expert is not None:
             return f"blk.{layer}.ffn_{expert[2]}_exps.{ending}", int(expert[1])
-        after = self.shape.post_norms or self.shape.family == "gpt-oss"
+        after = self.shape.post_norms or self.shape.family in ("gpt-oss", "glm4moe")
         norms = _GGUF_POST_NORMS if after else {}
         return f"blk.{layer}.{norms.get(part) or _GGUF_LAYER[part]}.{ending}", None
+
+
+def _guesses_ahead(metadata: Mapping[str, object], family: str) -> bool:
+    """Whether layers behind the last guess further ahead; they are left out."""
+    return bool(metadata.get(f"{family}.nextn_predict_layers"))
+
+
+def _layer_of(name: str) -> int:
+    number = name.split(".")[1]
+    return int(number) if number.isdecimal() and len(number) < 9 else 0
 
 
 def _split_halves(stored: Tensor, heads: int) -> Tensor:

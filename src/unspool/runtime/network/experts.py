@@ -103,7 +103,7 @@ class Experts:
             return y
         if self.shared_gate is None:
             return y + self.shared(x)
-        return y + self.shared(x) * self.shared_gate(x.to(weight.dtype)).sigmoid().to(x.dtype)
+        return y + self.shared(x) * self.shared_gate(x.to(weight.dtype)).double().sigmoid().to(x.dtype)
 
     def summed(self, x: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
         """What the chosen experts say of each token, weighed and summed."""

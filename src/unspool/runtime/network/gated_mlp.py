@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
 from ...models.layer_shape import Activation
-from .linear import Linear
+from .linear import Linear, apart
 
 Gated = Callable[[Tensor, Tensor], Tensor]
 """What is made of a gate and what it lets through."""
@@ -58,4 +58,4 @@ def _gelu(gate: Tensor, up: Tensor) -> Tensor:
 def _clamped_swish(gate: Tensor, up: Tensor) -> Tensor:
     """g·sigmoid(1.702·g)·(u + 1), with g at most 7 and u from −7 to 7 (gpt-oss)."""
     gate, up = gate.clamp(max=_LIMIT), up.clamp(-_LIMIT, _LIMIT)
-    return (gate * (gate * _STEEP).sigmoid()).mul_(up + 1)
+    return (gate * apart(gate * _STEEP).sigmoid()).mul_(up + 1)

@@ -21,7 +21,7 @@ from ..cache.kv_pool import KVPool, Where
 from ..engine.contracts import LAST
 from .attention import Attention, Planner, QuerySpan, Rotary, Turns, attend, projected
 from .layer import Layer, Loader
-from .linear import EmbeddingAndHead, MakeLinear, dense, rms
+from .linear import EmbeddingAndHead, MakeLinear, apart, dense, rms
 from .network import Batch, NetworkOutputs, Stages, narrowed, staying, unpaused
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Llama:
         if self.shape.logit_scale != 1:
             logits = logits * self.shape.logit_scale
         if self.shape.logit_softcap is not None:
-            logits = (logits / self.shape.logit_softcap).tanh_() * self.shape.logit_softcap
+            logits = apart(logits / self.shape.logit_softcap).tanh() * self.shape.logit_softcap
         if self.shape.filling is not None:
             logits[:, self.shape.filling.mask] = float("-inf")
         return NetworkOutputs(logits, hidden)
@@ -269,7 +269,7 @@ class Llama:
         else:
             index = spec.keys_of
         seen = attend(found.queries, index, plan, self._slots, spec.scale, spec.softcap, mixer.sinks)
-        return seen if found.gate is None else seen * found.gate.sigmoid()
+        return seen if found.gate is None else seen * apart(found.gate).sigmoid()
 
     def _otherwise(self, layer: Layer, index: int, x: Tensor, work: ForwardState) -> Tensor:
         """What tokens gather in a layer that does not attend to keys and values of every head."""

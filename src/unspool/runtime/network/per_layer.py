@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
 from .gated_mlp import Gated
-from .linear import Linear, rms
+from .linear import Linear, apart, rms
 
 
 @dataclass(frozen=True)
@@ -42,5 +42,5 @@ class LayerEnding:
     def __call__(self, x: Tensor, told: Tensor | None) -> Tensor:
         if self.gate is not None and self.out is not None and self.norm is not None:
             assert told is not None
-            x = x + rms(self.out(self.gated(self.gate(x), told)), self.norm, self.eps)
+            x = x + rms(self.out(self.gated(apart(self.gate(x)), told)), self.norm, self.eps)
         return x * self.scalar
