@@ -262,7 +262,8 @@ class Llama:
         places: Tensor | None = None,
     ) -> Tensor:
         """The same for tokens that have been normed [n, width of the layer's queries]."""
-        mixer, spec = layer.attention, layer.attention.spec
+        assert isinstance(layer.mixer, Attention)
+        mixer, spec = layer.mixer, layer.mixer.spec
         found = projected(mixer, x, turns, places, self.shape.norm_eps)
         if spec.keys_of is None:
             self._slots.write(index, into, found.keys.transpose(0, 1), found.values.transpose(0, 1))
