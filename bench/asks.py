@@ -31,7 +31,7 @@ class Instant:
     def __init__(self) -> None:
         self.law = Law.point(7, Law.of([1.0] * self.vocab))
 
-    def open(self, text):
+    def open(self, text, owner=""):
         return Idle([tuple(text)])
 
     def forget(self):

@@ -27,7 +27,9 @@ def random_blocks(form, count, seed):
         "IQ4_XS": (0,),
         "MXFP4": (),
     }.get(form.name, (0, 2))
-    if form.name in ("F32", "BF16"):
+    if form.name == "MXFP4":
+        blocks[:, 0] = blocks[:, 0] & 0xBF  # the largest exponents overflow
+    elif form.name in ("F32", "BF16"):
         blocks[:, -1] = blocks[:, -1] & 0xBF
     else:
         for at in scales if form.name != "F16" else (0,):

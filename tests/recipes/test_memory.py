@@ -18,7 +18,7 @@ from unspool.recipes.names import canonical
 from unspool.rules.draft import Store
 from unspool.rules.draft.suffixtree import Page
 
-REMEMBER = ("bigram_recycling", "either", "forced", "masks", "merge", "phrase", "prefilled", "recycle", "stand")
+REMEMBER = ("auto", "bigram_recycling", "either", "forced", "masks", "merge", "phrase", "prefilled", "recycle", "stand")
 REMEMBER += ("suffixtree",)
 FREE = [name for name in REMEMBER if not needs(name) and name not in ("masks", "forced")]
 LOOP = Settings(max_tokens=24, temperature=0.0, seed=1, n=2, ignore_eos=True)
@@ -170,6 +170,8 @@ def test_a_store_is_made_of_a_folder_and_drafted_from(here, tmp_path, lm):
     [
         ("lookup@process", "it remembers nothing that a process could share"),
         ("stand@world", "has the scope 'world'; expected one of request, batch, session, process"),
+        ("stand@", "has no scope behind its @"),
+        ("stand@:nodes=4", "has no scope behind its @"),
         ("chain + block@batch", "verifiers remember nothing; write @batch after the drafter"),
         ("recycle@process:memory=x", "its memory is in a file, so leave @process out"),
         ("recycle:memory=/nowhere/at/all.pt", "its folder does not exist"),
@@ -197,12 +199,16 @@ def test_a_request_shares_with_other_requests_only_if_the_operator_offers_it_and
     for offered in ((), (f"{spec}:nodes=8",)):
         with pytest.raises(NotOffered, match="shares what was written between requests"):
             requested(spec, offered)
+    if scope == "session":
+        with pytest.raises(BadRequest, match=r"every request has a method of its own. Write @process"):
+            requested(spec, (spec,))
+        return
     settings = replace(LOOP, n=1)
     cold = forwards(lm, requested(spec, (spec,), "one"), settings)[0]
     again = forwards(lm, requested(spec, (spec,), "one"), settings)[0]
     other = forwards(lm, requested(spec, (spec,), "two"), settings)[0]
     assert other == cold
-    assert (again < cold) == (scope == "process")
+    assert again < cold
 
 
 def test_a_process_has_so_many_memories_and_no_more(lm):

@@ -163,6 +163,22 @@ def test_the_command_line_refuses_it_before_torch_is_there():
         assert "Did you mean 'lookup'?" in ran.stderr, words
 
 
+@pytest.mark.parametrize(
+    "spec", ["lookup" + " " * 130 + "NONSENSE", "MBR" + " " * 130 + "x", "look" + "-" * 200 + "up!"]
+)
+def test_a_name_counts_to_its_end(spec):
+    """However long the run of blanks is before what makes it another name."""
+    with pytest.raises(BadRequest, match="no method is called"):
+        method(spec)
+    with pytest.raises(BadRequest, match="no method is called"):
+        requested(spec)
+
+
+def test_an_option_is_given_once():
+    with pytest.raises(BadRequest, match=r"gives the option 'ngram' twice"):
+        method("lookup:ngram=2, ngram=3")
+
+
 def test_blanks_are_read_in_one_pass():
     """A run of blanks in a request's spec is not searched again from each of them, which would be quadratic."""
     assert _JOINED.search("a" + " " * 4000 + "b") is None

@@ -33,6 +33,15 @@ SIZES: Mapping[str, Any] = {
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}
 LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.5, 2.0], "long_factor": [2.0, 3.0, 4.0]}
 HALVES = {"partial_rotary_factor": 0.75}
+SECTIONS = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
+EYES: Mapping[str, Any] = {
+    "depth": 1,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_heads": 2,
+    "out_hidden_size": 32,
+    "deepstack_visual_indexes": [0],
+}
 
 
 class Family(NamedTuple):
@@ -41,6 +50,7 @@ class Family(NamedTuple):
     title: str
     kind: str
     settings: Mapping[str, Any]
+    vision: Mapping[str, Any] = {}
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -137,6 +147,20 @@ FAMILIES: tuple[Family, ...] = (
             "mlp_only_layers": [1],
         },
     ),
+    Family("Qwen3-VL (text)", "qwen3_vl", {"head_dim": 8, "rope_parameters": SECTIONS}, EYES),
+    Family(
+        "Qwen3-VL-MoE (text)",
+        "qwen3_vl_moe",
+        {
+            "head_dim": 8,
+            "rope_parameters": SECTIONS,
+            "num_experts": 5,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 20,
+            "norm_topk_prob": True,
+        },
+        EYES,
+    ),
     Family("Mixtral", "mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": WINDOW}),
     Family("OLMoE", "olmoe", {"num_experts": 5, "num_experts_per_tok": 2}),
     Family("Granite 3 MoE", "granitemoe", {"num_local_experts": 5, "num_experts_per_tok": 2, "logits_scaling": 2.0}),
@@ -193,8 +217,12 @@ def written(family: Family, folder: Path) -> torch.nn.Module:
     import transformers  # the oracle, which not everyone has
 
     torch.manual_seed(7)
-    config = transformers.AutoConfig.for_model(family.kind, **{**SIZES, **family.settings})
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    told, auto = {**SIZES, **family.settings}, transformers.AutoModelForCausalLM
+    if family.vision:
+        told = {"text_config": told, "vision_config": family.vision, "tie_word_embeddings": False}
+        auto = transformers.AutoModelForImageTextToText
+    config = transformers.AutoConfig.for_model(family.kind, **told)
+    model = auto.from_config(config, dtype=torch.float32).eval()
     still = {name for name, _ in model.named_buffers() if "inv_freq" in name or "embed_scale" in name}
     for name, weight in (*model.named_parameters(), *model.named_buffers()):
         if name not in still:

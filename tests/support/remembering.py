@@ -30,7 +30,7 @@ class Remembering(Table):
     of what is not fresh whose own token has changed are computed too.
     """
 
-    def open(self, text: Sequence[int]) -> Kept:
+    def open(self, text: Sequence[int], owner: str = "") -> Kept:
         return Kept([tuple(text)])
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:

@@ -15,6 +15,27 @@ ARCHITECTURES = (
     *("granitemoe", "smollm3"),
 )
 PERMUTED = ("llama", "granite", "granitemoe", "smollm3")  # whose rotary pairs lie side by side in the file
+_CHANGES: Mapping[str, tuple[object, ...]] = {
+    "attention.clamp_kqv": (0.0,),
+    "attention.max_alibi_bias": (0.0,),
+    "attention.causal": (True,),
+    "attention.temperature_scale": (0.0,),
+    "attention.chunk_size": (),
+    "attention.key_length_swa": (),
+    "attention.shared_kv_layers": (0,),
+    "attention.q_lora_rank": (0,),
+    "attention.kv_lora_rank": (0,),
+    "embedding_length_per_layer_input": (0,),
+    "use_parallel_residual": (False,),
+    "expert_weights_scale": (0.0, 1.0),
+    "expert_group_count": (0, 1),
+    "leading_dense_block_count": (0,),
+    "interleave_moe_layer_step": (1,),
+    "moe_every_n_layers": (0, 1),
+    "ssm.state_size": (),
+}
+"""Keys that change the function in ways that no architecture here has, and the values that do not."""
+
 _SOFTMAX = 1
 _MOST_EXPERTS = 4096
 _GEMMA2_27B_LAYERS = 46
@@ -29,6 +50,12 @@ def read_architecture(metadata: Mapping[str, object], tensors: Collection[str], 
     if family not in ARCHITECTURES:
         raise elsewhere(source, f"its architecture is {family!r} (known: {', '.join(ARCHITECTURES)})")
     fields = ConfigFields(metadata, source, f"{family}.")
+    for name, usual in _CHANGES.items():
+        if fields.get(name) is not None and fields.get(name) not in usual:
+            raise elsewhere(source, f"it sets {name}")
+    for name in () if family.startswith("granite") else ("embedding_scale", "residual_scale", "logit_scale"):
+        if fields.get(name) not in (None, 0.0, 1.0):
+            raise elsewhere(source, f"it sets {name}")
     gemma = family in ("gemma2", "gemma3")
     layers = fields.whole("block_count")
     if layers > _MOST_LAYERS:

@@ -37,7 +37,7 @@ def read_config(config: Mapping[str, object], source: str) -> Shape:
     if text is not None:
         told = {"model_type": TEXT_OF[family], **text.values}
         if fields.get("tie_word_embeddings") is not None:
-            told = {"tie_word_embeddings": fields.get("tie_word_embeddings"), **told}
+            told["tie_word_embeddings"] = fields.get("tie_word_embeddings")
         if fields.get("quantization_config") is not None:
             told["quantization_config"] = fields.get("quantization_config")
         return read_config(told, text.source)
@@ -63,6 +63,7 @@ def shape_of(fields: ConfigFields) -> Shape:
     """The same for a family that has layers of its own, whatever else is set."""
     family = fields.text("model_type")
     usual, finish = FAMILIES[family]
+    fields = fields.filled(usual.given)
     _refuse(fields)
     dim, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     head_dim = fields.whole("head_dim", usual.head_dim or dim // heads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..core.errors import BadModel, NotNative
 
@@ -116,6 +116,12 @@ class ConfigFields:
         if not isinstance(value, Mapping):
             raise self.fail(name, "a group of settings")
         return self.groups.setdefault(name, ConfigFields(value, f"{self.source}: {name}"))
+
+    def filled(self, given: Mapping[str, object]) -> ConfigFields:
+        """The same with what is taken for granted where nothing stands; what is read of it counts for this one too."""
+        turns = {"rope_scaling", "rope_theta"} & self.values.keys()
+        more = {name: value for name, value in given.items() if not (turns and name == "rope_parameters")}
+        return replace(self, values={**more, **self.values})
 
     def pass_over(self, *names: str) -> None:
         """Take these for read: they do not count here, whatever they are."""

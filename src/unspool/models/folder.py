@@ -79,7 +79,10 @@ class SafetensorsCheckpoint:
         opened = {path: _opened(path) for path in self._files}
         inside = _inside({name for _, held in opened.values() for name in held})
         stored = {name: _stored(name, size, self.shape) for name, size in own.items()}
-        self._stored = {name: at._replace(name=_within(at.name, inside)) for name, at in stored.items()}
+        stored = {name: at._replace(name=_within(at.name, inside)) for name, at in stored.items()}
+        experts = {at.name for at in stored.values() if at.expert is not None}
+        lying = {n: _shape(shard, n) for shard, held in opened.values() for n in experts.intersection(held)}
+        self._stored = {name: at.as_it_lies(own[name], lying.get(at.name)) for name, at in stored.items()}
         needed = {at.name: at.whole(own[name]) for name, at in self._stored.items()}
         sizes: dict[str, tuple[int, ...]] = {}
         strange: list[str] = []
@@ -138,7 +141,7 @@ class SafetensorsCheckpoint:
         if told is None:
             return {}
         find = models.coded.coding(told)
-        held = {name: tuple(shard.get_slice(name).get_shape()) for shard, names in opened for name in names}
+        held = {name: _shape(shard, name) for shard, names in opened for name in names}
         found = ((name, find(name, held)) for name in needed)
         return {name: coded for name, coded in found if coded is not None}
 
@@ -174,9 +177,9 @@ class SafetensorsCheckpoint:
             name for name in strange if name.startswith(at) and not name.startswith(ahead) and not _IDLE.search(name)
         )
         if left:
-            raise BadModel(
-                f"{self.folder}: has {len(left)} tensors that a {self.shape.family} model of these settings does not, "
-                f"such as {left[0]!r}. Its config.json belongs to another; download both again."
+            family, such = self.shape.family, f"such as {left[0]!r}"
+            raise elsewhere(
+                str(self.folder), f"it has {len(left)} tensors that a {family} model of these settings does not, {such}"
             )
 
     @cached_property
@@ -191,6 +194,10 @@ def _opened(path: Path) -> tuple[Shard, list[str]]:
         return shard, list(shard.keys())
     except (SafetensorError, OSError) as error:
         raise BadModel(f"{path}: is not a complete safetensors file ({error}). Download it again.") from error
+
+
+def _shape(shard: Shard, name: str) -> tuple[int, ...]:
+    return tuple(shard.get_slice(name).get_shape())
 
 
 def _expected(size: tuple[int, ...], needed: tuple[int, ...]) -> tuple[int, ...]:

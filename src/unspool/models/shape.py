@@ -43,6 +43,14 @@ class DiffusionSpec:
         """Whether text is also read from left to right, as by any causal model."""
         return self.layout in ("block", "causal")
 
+    @property
+    def together(self) -> int | None:
+        """How many places to fill together unless told; None if that is all the same to the model.
+
+        A model that was adapted here knows blocks of 4 to 32 places, and does best with 8 (docs/denoise.md).
+        """
+        return {"blocks": self.block, "block": max(8, self.block)}.get(self.layout)
+
     def whole(self, size: int) -> int:
         """So many places without the last, unfinished block."""
         return size // self.block * self.block

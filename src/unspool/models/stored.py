@@ -34,6 +34,11 @@ class Stored(NamedTuple):
         size = size[::-1] if self.turned else size
         return size if self.expert is None else (self.experts, *size)
 
+    def as_it_lies(self, size: tuple[int, ...], found: tuple[int, ...] | None) -> Stored:
+        """The same, turned if that is how the file has it: libraries have written experts both ways."""
+        other = self._replace(turned=not self.turned)
+        return other if found not in (None, self.whole(size)) and found == other.whole(size) else self
+
     def of(self, found: Tensor) -> Tensor:
         """The tensor itself, of what the file has (of that expert, where there are several)."""
         found = found.mT if self.turned and found.dim() > 1 else found
@@ -117,6 +122,7 @@ NAMES: Mapping[str, Names] = {
         renamed=(*_GRANITE.renamed, ("mlp.down_proj", "shared_mlp.output_linear")),
         gate_up="shared_mlp.input_linear",
     ),
+    "qwen3_vl_moe_text": Names(experts=("mlp.experts.gate_up_proj", "mlp.experts.down_proj")),
     "qwen2_moe": _QWEN,
     "glm4_moe": Names(_CHOICE),
     "mixtral": Names(

@@ -17,6 +17,7 @@ from .. import models
 from ..core.errors import BadModel
 from .address import path as located
 from .architecture import PERMUTED
+from .config_fields import elsewhere
 from .gguf import GGUF
 from .gguf_vocabulary import read_vocabulary
 from .quant import Blocks, Format
@@ -48,6 +49,7 @@ _GGUF_LAYER: Mapping[str, str] = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
 }
+_IDLE_END = re.compile(r"rot_embd|rope_|\.nextn\.|\.(input_)?scale$")  # what files keep beside the weights
 _EXPERT = re.compile(r"mlp\.experts\.(\d+)\.(gate|up|down)_proj")
 _GGUF_POST_NORMS: Mapping[str, str] = {
     "post_attention_layernorm": "post_attention_norm",
@@ -126,6 +128,12 @@ class GGUFCheckpoint:
         self._names = {name: self._stored_name(name) for name in shape.tensors()}
         sizes = {name: self._size(name) for name, (old, _) in self._names.items() if old in directory}
         shape.check(source, sizes)
+        used = {old for old, _ in self._names.values()}
+        left = sorted(name for name in directory if name.startswith("blk.") and name not in used)
+        left = [name for name in left if not _IDLE_END.search(name)]
+        if left:
+            count, such = len(left), left[0]
+            raise elsewhere(source, f"it has {count} tensors that a {shape.family} model has not, such as {such!r}")
 
     @property
     def title(self) -> str:

@@ -2,6 +2,7 @@
 
     lookup:ngram=2,depth=8              a method by name, with options
     chain:depth=4 + block               what drafts, and what verifies
+    factor + cached_dual                which holes are filled, and how is looked (`unspool.recipes.canvas`)
     stand@process + rejection           whose memory is shared (`unspool.recipes.memory`)
     rules.py:mine:depth=2 + rejection   an object of one's own, as a part or alone; never from a request
 
@@ -18,6 +19,7 @@ from typing import NamedTuple
 from .. import recipes
 from ..core.errors import SHOWN, BadRequest, cut
 
+MOST = 5  # parts of a spec: what fills canvases has as many
 NEAR = 5  # suggestions for a name that is not known
 LONGEST = 8192  # characters of a spec: two names of files, and room for the rest
 _JOINED = re.compile(r"(?<=\S)\s+\+\s+")  # a run of blanks is tried once, not from each of them
@@ -26,12 +28,14 @@ _FILE = re.compile(r"([^=,]+\.py:[A-Za-z_]\w*)(?::(.*))?", re.DOTALL)  # mcts:re
 # The rules by family; `name=module` where the module is called otherwise.
 RULES = {
     "constrain": ("asap awrs cars static"),
-    "decode": ("anyorder deliberate fragments insert plain=autoregressive slots steps template"),
+    "decode": (
+        "anyorder capped_jacobi deliberate early_answer fragments insert plain=autoregressive slots steps template"
+    ),
     "draft": (
-        "aligned auto bigram_recycling bild blocks cascade chain copy coupled denoised dyspec either "
-        "escalate forced heads jacobi likeliest lookahead lookup masks merge on_device paced phrase "
-        "prefilled raced recycle retrieve rsd_c rsd_s sequoia slem slrs specinfer stand suffix suffixtree "
-        "surest=escalate trigram"
+        "adaedl aligned auto bigram_recycling bild blocks cascade chain copy coupled denoised dyspec "
+        "dyspec_threshold either escalate forced heads jacobi likeliest lookahead lookup masks merge on_device "
+        "paced phrase prefilled raced recycle retrieve rsd_c rsd_s sequoia slem slrs spechub specinfer stand suffix "
+        "suffixtree surest=escalate svip trigram"
     ),
     "search": ("astar beam cautious chaotic diverse foresight mcts neurologic rewarded several smc stochastic"),
     "unmask": (
@@ -42,7 +46,7 @@ RULES = {
     ),
     "verify": (
         "blended block conditional greedy kseq lenient mixture multipath race rejection rollback "
-        "sample_match top_beta traversal typical zeroing"
+        "sample_match synthetic top_beta traversal typical zeroing"
     ),
 }
 
@@ -80,6 +84,11 @@ def _homes() -> dict[str, Home]:
 
 
 HOMES = _homes()
+# Drafters that can stand inside others by name: those that ask at most a draft model, need no file and are no cascade.
+_ALONE = {"cascade", "denoised", "escalate", "masks", "on_device", "phrase", "retrieve", "slem", "slrs", "surest"}
+INNER = tuple(name for name, home in HOMES.items() if home.family == "draft" and name not in _ALONE)
+ASKED = {"draft": "small"}  # whom an inner drafter asks that asks the draft model
+BY_MODELS = "by_models"  # the small model if there is one, else what was written before
 
 
 def plainly(name: str) -> str:
@@ -105,7 +114,7 @@ def known(name: str) -> str | None:
         return RENAMED[name]
     if paper := re.fullmatch(r"(?:arxiv:)?(\d{4}\.\d{4,5})(?:v\d+)?", name.strip(), re.IGNORECASE):
         return recipes.aliases.PAPERS.get(paper[1])
-    said = plainly(name[: 2 * SHOWN])
+    said = plainly(name)
     return _aliases().get(said) or next((own for own in HOMES if plainly(own) == said), None)
 
 
@@ -117,7 +126,7 @@ def renamed(name: str) -> str | None:
 def suggestions(name: str) -> list[str]:
     """The names that were most probably meant, at most five."""
     said = {plainly(own): own for own in HOMES} | {alias: alias for alias in _aliases()}
-    given = plainly(name[:SHOWN])
+    given = plainly(name)[:SHOWN]
     near = difflib.get_close_matches(given, said, n=NEAR, cutoff=0.6)
     alike = [difflib.SequenceMatcher(None, given, each).ratio() for each in near]
     close = [each for each, like in zip(near, alike, strict=True) if like > alike[0] - 0.12]
@@ -126,7 +135,7 @@ def suggestions(name: str) -> list[str]:
 
 def unknown(name: str) -> BadRequest:
     """What to tell somebody whose method nobody knows."""
-    if told := _elsewhere().get(plainly(name[: 2 * SHOWN])):
+    if told := _elsewhere().get(plainly(name)):
         return BadRequest(f"{cut(name)!r} is no method by itself: {told}.")
     near = suggestions(name)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
@@ -158,7 +167,9 @@ class Part(NamedTuple):
                 raise BadRequest(
                     f"{cut(each)!r} in {cut(str(self))!r} is not an option: write {self.said}:option=value,option=value"
                 )
-            found[option.strip()] = value.strip()
+            if (option := option.strip()) in found:
+                raise BadRequest(f"{cut(str(self))!r} gives the option {cut(option)!r} twice; give it once")
+            found[option] = value.strip()
         return found
 
     def __str__(self) -> str:
@@ -167,14 +178,12 @@ class Part(NamedTuple):
 
 
 def parts_of(spec: str) -> tuple[Part, ...]:
-    """The parts of a spec, one or two; BadRequest if there are more, or one is empty. No name is looked up."""
+    """The parts of a spec; BadRequest if there are too many. No name is looked up."""
     if len(spec) > LONGEST:
         raise BadRequest(f"the method {cut(spec)!r} has {len(spec)} characters; expected at most {LONGEST}")
     texts = _JOINED.split(spec.strip())
-    if len(texts) > 2:
-        raise BadRequest(
-            f"the method {cut(spec)!r} has {len(texts)} parts; expected a drafter and a verifier, as in chain + block"
-        )
+    if len(texts) > MOST:
+        raise BadRequest(f"the method {cut(spec)!r} has {len(texts)} parts; expected at most {MOST}")
     return tuple(map(_part, texts))
 
 
@@ -184,7 +193,9 @@ def _part(text: str) -> Part:
         return Part(yours[1], yours[2] or "", file=True)
     prefix = "arxiv:" if text.lower().startswith("arxiv:") else ""  # arxiv:2304.04487 is a name
     name, _, rest = text[len(prefix) :].partition(":")
-    name, _, scope = name.partition("@")
+    name, at, scope = name.partition("@")
+    if at and not scope:
+        raise BadRequest(f"{cut(text)!r} has no scope behind its @; leave that out, or write {cut(name)}@process")
     return Part(text[: len(prefix)] + name, rest, scope=scope)
 
 

@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
-from serving import LONG, folder, lm, serving, told  # noqa: F401
+from serving import LIMITS, LONG, folder, lm, serving, told  # noqa: F401
 
+from unspool.apps.batch.line_writer import LineDefaults
 from unspool.apps.server.clients import Client, RateLimit, clients
+from unspool.apps.server.config import ServerConfig
 from unspool.apps.server.counts import SECONDS, ServerMetrics
 from unspool.apps.server.limits import Limits
 from unspool.apps.server.refusal import Refusal
@@ -82,6 +85,62 @@ def test_tokens_come_back_with_time():
     with pytest.raises(Refusal):
         ration.enter()
     assert (ration.inside, ration.requests, ration.refused, ration.tokens) == (2, 7, 4, 151)
+
+
+SPELT = ("Bearer {}", "bearer {}", "BEARER   {}")
+
+
+def asked(served, authorization, **body):
+    """An answer; several values of the header are sent as so many headers."""
+    sent = [authorization] if isinstance(authorization, str) else authorization
+    heads = [("authorization", value) for value in sent]
+    usual = {"prompt": "It was a dark and stormy night", "max_tokens": 2, "temperature": 0}
+    return served.http.post("/v1/completions", json={**usual, **body}, headers=heads)
+
+
+def cached(served, authorization, **body):
+    return asked(served, authorization, **body).json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_a_key_finds_its_own_prompts_in_the_cache_and_nobody_elses(lm, share):
+    lm.model.forget()
+    anna, whole = Client("anna", "a"), len("It was a dark and stormy nigh")
+    with serving(lm, replace(LIMITS, share_prefixes=share), keys=("first", "second"), clients=(anna,)) as served:
+        for number, key in enumerate(("first", "second", "a")):
+            assert cached(served, f"Bearer {key}") == (whole if share and number else 0)
+            assert {cached(served, spelt.format(key)) for spelt in SPELT} == {whole}
+    lm.model.forget()
+
+
+def test_a_memory_belongs_to_the_key_that_fitted_and_not_to_what_was_sent(lm):
+    """Neither another spelling of a key nor a second header makes another client of it."""
+    made, spec = [], "recycle@process"
+    with serving(lm, method=spec, keys=("first", "second")) as served:
+        house, ask = ServerConfig.made, {"decoding": {"method": spec}}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                ServerConfig, "made", lambda self, name, client: made.append(client) or house(self, name, client)
+            )
+            for sent in (
+                *(spelt.format("first") for spelt in SPELT),
+                ("Bearer first", "Bearer wrong"),
+                "Bearer second",
+            ):
+                assert asked(served, sent, **ask).status_code == 200
+    *first, second = made
+    assert len({*first}) == 1
+    assert second not in first
+    assert not any("first" in client or "second" in client for client in made)
+
+
+def test_a_session_on_a_server_is_refused_at_its_start():
+    with pytest.raises(BadRequest, match="@process"):
+        ServerConfig("little", "recycle@session")
+    with pytest.raises(BadRequest, match="@process"):
+        ServerConfig("little", methods=("lookup", "stand@session"))
+    with pytest.raises(BadRequest, match="@process"):
+        LineDefaults("little", "recycle@session")
 
 
 def test_each_key_has_its_own_limits_and_its_name_in_log_and_metrics(lm, told):

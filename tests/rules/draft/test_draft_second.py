@@ -162,9 +162,9 @@ def test_a_quiet_model_that_is_never_asked_opens_nothing():
     opened = []
 
     class Watched(CachedModel):
-        def open(self, text):
+        def open(self, text, owner=""):
             opened.append(text)
-            return super().open(text)
+            return super().open(text, owner)
 
     model = BestEffortDraft(Watched(Toy(room=40)))
     session = model.open((0, 1, 2))

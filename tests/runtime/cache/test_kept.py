@@ -85,6 +85,27 @@ def test_a_beginning_that_is_the_same_is_shared():
     assert leaf.slots == first.leaves[0].slots[:3]
 
 
+@pytest.mark.parametrize("equal", [False, True])
+def test_a_beginning_that_somebody_else_owns_is_not(monkeypatch, equal):
+    """Not by an open text, a forked or a closed one, nor if the hashes of two owners are the same."""
+    if equal:
+        monkeypatch.setattr(beginnings, "_start", lambda owner: 0)
+    model = CachedModel(Toy(vocab=9, room=400), prefix_cache=4)
+    text = (1, 2, 3, 4)
+    first = model.open(text, "anna")
+    model.score([ScoreRequest(first, NOTHING)])
+    forked = first.fork()
+    forked.keep(NOTHING, (ROOT, ROOT), (5, 6))
+    model.score([ScoreRequest(forked, NOTHING)])
+    for _ in range(2):
+        for owner, found in (("", 0), ("bert", 0), ("anna", 3)):
+            session = model.open((*text[:3], 7), owner)
+            assert len(session.leaves[0].slots) == found
+            session.close()
+        first.close()
+        forked.close()
+
+
 # ---- rotary tables
 
 

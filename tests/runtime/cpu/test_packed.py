@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +16,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from packing import PACKED, random_blocks
+from patience import until
 
 from unspool.runtime.cpu import compiled as build
 from unspool.runtime.cpu.compiled import Kernels, NoKernels
@@ -95,6 +98,38 @@ def test_what_is_not_a_number_is_told_on(native):
         assert torch.equal(y[[0, 2]], linear(x)[[0, 2]])
 
 
+SANITISED = """
+import sys, torch
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from packing import PACKED, random_blocks
+from unspool.runtime.cpu.compiled import Kernels
+from unspool.runtime.cpu.packed import PackedLinear
+torch.set_num_threads(1)
+native = Kernels(Path(sys.argv[1]))
+for name in PACKED:
+    blocks = random_blocks(name, 20, 256)
+    for data in (blocks.data, torch.full_like(blocks.data, 255), torch.zeros_like(blocks.data)):
+        linear = PackedLinear([type(blocks)(blocks.format, data)], None, native)
+        for bad in (0.0, 1.0, 1e-40, 3e38, float("inf"), float("nan")):
+            x = torch.randn(9, 256)
+            x[3, 5], x[4] = bad, bad
+            linear(x)
+"""
+
+
+@pytest.mark.slow
+def test_no_number_of_a_file_or_a_text_is_undefined_behaviour(tmp_path: Path):
+    options = ("-march=native", "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all", "-static-libubsan")
+    try:
+        library = build.compiled(options, tmp_path / "kept")
+    except NoKernels as why:
+        pytest.skip(str(why))
+    call = [sys.executable, "-c", SANITISED, str(library), str(Path(random_blocks.__code__.co_filename).parent)]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_several_threads_may_call_at_once_and_a_fork_has_threads_of_its_own(native):
     linear, x = PackedLinear([random_blocks("Q4_0", 400, 256)], None, native), torch.randn(5, 256)
     torch.set_num_threads(2)
@@ -133,7 +168,52 @@ def test_a_library_that_cannot_be_loaded_is_none(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(build, "home_folder", lambda: tmp_path / "kept")
     found = build._native.__wrapped__()
     assert isinstance(found, str)
+    assert "has written nothing" in found
+    assert not list((tmp_path / "kept").iterdir())  # a compiler that is mended later is asked again
+    stub.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\necho code > "$2"\n')
+    found = build._native.__wrapped__()
+    assert isinstance(found, str)
+    (damaged,) = (tmp_path / "kept").iterdir()
     assert found.startswith("they cannot be loaded")
+    assert f"without {damaged} they are compiled anew" in found
+
+
+def test_a_compiler_that_hangs_is_ended_with_all_that_it_has_started(tmp_path: Path, monkeypatch):
+    stub, number = tmp_path / "cc", tmp_path / "number"
+    stub.write_text(f"#!/bin/sh\n/bin/sleep 1000 &\necho $! > {number}\nwait\n")
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(build, "SECONDS", 0.5)
+    with pytest.raises(NoKernels, match=r"has not compiled them after 0\.5 seconds"):
+        build.compiled((), tmp_path / "kept")
+
+    def gone() -> bool:
+        try:
+            os.kill(int(number.read_text()), 0)
+        except ProcessLookupError:
+            return True
+        return Path(f"/proc/{number.read_text().strip()}/stat").read_text().split()[2] == "Z"
+
+    until(gone)
+
+
+def test_what_is_compiled_is_loaded_again_whatever_the_umask(tmp_path: Path, monkeypatch):
+    stub = tmp_path / "cc"
+    stub.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\nrm "$2"\necho code > "$2"\n')
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    before = os.umask(0)
+    try:
+        assert build.compiled((), tmp_path / "kept") == build.compiled((), tmp_path / "kept")
+    finally:
+        os.umask(before)
+
+
+def test_nobody_can_put_another_folder_in_its_place(tmp_path: Path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(NoKernels, match="everybody may put another folder in place"):
+        build.compiled((), tmp_path / "open" / "home" / "native")
 
 
 def test_a_compiler_is_called_once_and_only_where_nobody_else_writes(tmp_path: Path, monkeypatch):

@@ -333,10 +333,10 @@ def test_traces_add_up_over_requests():
 
 def test_a_text_that_cannot_be_opened_ends_its_request_alone():
     class Choosy(Table):
-        def open(self, text):
+        def open(self, text, owner=""):
             if text[0] == 1:
                 raise OutOfRoom("no text that begins with 1")
-            return super().open(text)
+            return super().open(text, owner)
 
     engine = Engine({"target": Choosy(3, lambda text: [1.0, 1.0, 1.0])})
     jobs = [engine.submit(plain(), (first,), Philox(0), stop=Stop(most=2)) for first in (0, 1, 2)]

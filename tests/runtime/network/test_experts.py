@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 import unspool
-from unspool.api import loader
+from unspool.api import native_models
 from unspool.api.memory_plan import plan, weight_bytes
 from unspool.core.asks import Look
 from unspool.core.canvas import HOLE, Canvas
@@ -228,7 +228,7 @@ class Reference:
 
 
 def loaded(folder: Path, dtype: torch.dtype = torch.float64):
-    return loader._model(Llama.load(open_checkpoint(folder), dtype))
+    return native_models.cached(Llama.load(open_checkpoint(folder), dtype))
 
 
 def wanted(reference: Reference, canvas: Canvas, block: int = 4) -> torch.Tensor:
@@ -387,7 +387,7 @@ def test_a_gpu_has_the_laws_of_the_reference_and_stacks_what_it_can(tmp_path):
     ):
         network = Llama.load(open_checkpoint(tmp_path), dtype, "cuda")
         assert all(isinstance(layer.mlp.crowd, crowd) for layer in network._stack if isinstance(layer.mlp, Experts))
-        (field,) = loader._model(network).look([LookRequest(None, Look(BLANK))])
+        (field,) = native_models.cached(network).look([LookRequest(None, Look(BLANK))])
         off = float((field.scores.double().cpu().softmax(-1) - want).abs().max())
         print(f"{dtype}: {off:.1e}")
         assert off < most
@@ -485,7 +485,7 @@ def test_the_kernels_are_not_asked_and_say_why(tmp_path):
     Reference(tmp_path, LING)
     shape = open_checkpoint(tmp_path).shape
     assert "experts" in unfused(shape)
-    assert loader._on_graphs(open_checkpoint(tmp_path), torch.bfloat16, "cuda", None, dense) is None
+    assert native_models.on_graphs(open_checkpoint(tmp_path), torch.bfloat16, "cuda", None, dense) is None
     pytest.importorskip("triton")
     from unspool.runtime.cuda.fused import Fused
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import runpy
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.support.families import CHECKS, FAMILIES, Family, written
+from tests.support.families import CHECKS, FAMILIES, SIZES, Family, written
 from unspool.core.errors import BadModel, NotNative
 from unspool.models.config import read_config
 from unspool.models.families import FAMILIES as KNOWN
+from unspool.models.families import TEXT_OF
 from unspool.models.shape import Shape
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.cpu.packed_llama import unpacked
@@ -22,7 +24,7 @@ from unspool.runtime.cuda.fusible import unfused
 pytest.importorskip("transformers", reason="the reference needs transformers: pip install 'unspool[hf]'")
 
 Made = Callable[[Family], tuple[torch.nn.Module, Path]]
-BY_KIND = {family.kind: family for family in FAMILIES}
+BY_KIND = {family.kind: family for family in FAMILIES if not family.vision}
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +56,7 @@ def test_a_family_keeps_its_word(family: Family, check: str, made: Made) -> None
 
 
 def test_no_family_is_read_that_is_not_tested() -> None:
-    assert set(KNOWN) <= set(BY_KIND)
+    assert set(KNOWN) <= {*BY_KIND, *(TEXT_OF[family.kind] for family in FAMILIES if family.vision)}
 
 
 def odd(made: Made, kind: str, **settings: object) -> Shape:
@@ -73,6 +75,21 @@ def test_a_setting_that_nobody_knows_is_refused_by_its_name(kind: str, made: Mad
     strange = {**given, "stretch": 2.0} if group is None else {**given, group: {**given[group], "stretch": 2.0}}
     with pytest.raises(NotNative, match=r"rope_parameters\..*stretch"):
         odd(made, kind, rope_parameters=strange)
+
+
+@pytest.mark.parametrize("kind", sorted(set(KNOWN) - {"glm4_moe"}))  # whose class's own numbers make no pairs
+def test_an_absent_setting_means_what_the_class_of_transformers_has(kind: str) -> None:
+    import transformers
+
+    whole = json.loads(transformers.AutoConfig.for_model(kind).to_json_string(use_diff=False))
+    expected = read_config(whole, "config.json")
+    for name in whole.keys() - {"model_type", "tie_word_embeddings" if "_vl_" in kind else "model_type"}:
+        less = {key: value for key, value in whole.items() if key != name}
+        if name in SIZES or "experts" in name:  # which a file must have, unless it is a part of one that also sees
+            with suppress(BadModel):
+                assert read_config(less, "config.json") == expected, name
+        else:
+            assert read_config(less, "config.json") == expected, name
 
 
 @pytest.mark.parametrize(
@@ -107,7 +124,7 @@ def test_damaged_numbers_are_refused(kind: str, settings: dict[str, object], mad
 
 
 def test_kernels_of_the_plain_family_refuse_what_they_do_not_know(made: Made) -> None:
-    known = {"llama", "mistral", "ministral", "qwen2", "qwen3", "gemma3_text"}
+    known = {"llama", "mistral", "ministral", "qwen2", "qwen3", "gemma3_text", "qwen3_vl"}
     for family in FAMILIES:
         shape = open_checkpoint(made(family)[1]).shape
         assert (shape.oddity() is None) == (family.kind in known), family.kind
@@ -127,6 +144,18 @@ def test_the_text_part_of_a_model_that_also_sees_is_read(prefix: str, made: Made
     text = json.loads((folder / "config.json").read_text())
     whole = {"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 8}, "image_token_index": 3}
     (tmp_path / "config.json").write_text(json.dumps(whole))
+    CHECKS["logits = transformers"](model, tmp_path)
+
+
+def test_experts_are_read_whichever_way_they_lie(made: Made, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    (family,) = (family for family in FAMILIES if family.kind == "qwen3_vl_moe")
+    model, folder = made(family)
+    tensors = load_file(folder / "model.safetensors")
+    turned = {name: t.mT.contiguous() if ".experts." in name else t for name, t in tensors.items()}
+    save_file(turned, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     CHECKS["logits = transformers"](model, tmp_path)
 
 

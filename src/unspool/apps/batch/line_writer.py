@@ -14,7 +14,7 @@ from pydantic import Field
 
 from ...api.lm import LM
 from ...core.claim import Method
-from ...recipes.methods import requested
+from ...recipes.methods import refuse_session, requested
 from ..server.asking import Asking, Understand, chat, completion
 from ..server.fields import Body, read, wrong
 from ..server.json_body import parsed
@@ -54,6 +54,9 @@ class LineDefaults:
     values: Mapping[str, Any] = field(default_factory=dict)
     tokens: int | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        refuse_session(self.method)
 
     def __call__(self, index: int, line: Mapping[str, Any]) -> Asking:
         """What a line (counted from 0) asks for; Refusal if that cannot be understood."""

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .clients import RateLimit
-from .counts import RATION, ServerMetrics
+from .counts import CLIENT, RATION, ServerMetrics
 from .refusal import Refusal
 from .server_log import log
 
@@ -49,7 +49,7 @@ class Authentication:
         try:
             if CROWDED in scope:
                 raise scope[CROWDED]
-            ration = self._admitted(Request(scope))
+            ration, bearer = self._admitted(Request(scope))
             if ration is not None:
                 ration.enter()
         except Refusal as refused:
@@ -58,7 +58,8 @@ class Authentication:
             await JSONResponse(refused.record(), refused.status, headers)(scope, receive, counted)
             return
         try:
-            await self.app(scope if ration is None else {**scope, RATION: ration}, receive, counted)
+            told = {CLIENT: bearer, RATION: ration}
+            await self.app({**scope, **{k: v for k, v in told.items() if v is not None}}, receive, counted)
         finally:
             if ration is not None:
                 ration.leave()
@@ -81,18 +82,18 @@ class Authentication:
             named = {} if ration is None else {"key": ration.client.name}
             log("refused", {**about, "client": address(scope), **named, **more})
 
-    def _admitted(self, request: Request) -> RateLimit | None:
-        """The ration that a request would take from, if it does; raises why it may not come in."""
+    def _admitted(self, request: Request) -> tuple[RateLimit | None, str | None]:
+        """The ration that a request would take from, if it does, and who it is; raises why it may not come in."""
         called = re.sub(r":\d*$", "", request.headers.get("host", "")).lower()
         if self.hosts and called not in self.hosts:
             raise Refusal(403, f"this server is not called {called[:80]!r}", code="unknown_host")
         if not (self.keys or self.rations) or request.scope["path"] in self.pages:
-            return None
-        ration = self._known(request)
-        return ration if request.method == "POST" else None  # only what writes text is limited
+            return None, None
+        ration, bearer = self._known(request)
+        return ration if request.method == "POST" else None, bearer  # only what writes text is limited
 
-    def _known(self, request: Request) -> RateLimit | None:
-        """Whose key a request bears; None for one without a name."""
+    def _known(self, request: Request) -> tuple[RateLimit | None, str]:
+        """The ration of a request's key, None for one without a name; and what its bearer is called here."""
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         sent = given.strip().encode("latin-1")  # the bytes of the header
         keys = [*self.keys, *(ration.client.key for ration in self.rations)]
@@ -101,4 +102,6 @@ class Authentication:
             told = "the API key is missing or wrong; send it as: Authorization: Bearer KEY"
             raise Refusal(401, told, code="invalid_api_key")
         place = fits.index(True) - len(self.keys)
-        return self.rations[place] if place >= 0 else None
+        if place < 0:
+            return None, f"unnamed key {place}"  # which no name can be, as it has blanks
+        return self.rations[place], f"key {self.rations[place].client.name}"

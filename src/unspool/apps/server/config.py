@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...core.claim import Method
 from ...core.errors import BadRequest
-from ...recipes.methods import NotOffered, requested
+from ...recipes.methods import NotOffered, refuse_session, requested
 from .clients import Client
 from .refusal import Refusal
 from .server_log import log
@@ -27,6 +27,10 @@ class ServerConfig:
     grace: float = 30.0  # seconds that requests have left when it shuts down
     window: bool = True  # whether there is a page to watch methods on
     clients: tuple[Client, ...] = ()  # who have keys with names and limits
+
+    def __post_init__(self) -> None:
+        for method in self.offered:
+            refuse_session(method)
 
     @property
     def guarded(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -19,21 +18,15 @@ KIND = "text/plain; version=0.0.4; charset=utf-8"  # which every Prometheus read
 OUTCOMES = ("completed", "refused", "busy", "timeout", "left", "failed")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 RATION = "unspool.ration"  # in the scope of a request, what its client has left
+CLIENT = "unspool.client"  # in the scope of a request, whose key it bears
 
 
 def client(scope: Scope) -> str:
-    """Who sent a request: the name that goes with the key, else the address that it came from."""
-    if RATION in scope:
-        return f"key {scope[RATION].client.name}"
-    return str((scope.get("client") or ("",))[0])
+    """Who sent a request, whose turns, memories and cached prompts these are: its key, else the address it came from.
 
-
-def tenant(scope: Scope, guarded: bool) -> str:
-    """Whose memory a request may use: that of its key where there are keys, else that of its address."""
-    if RATION in scope or not guarded:
-        return client(scope)
-    sent = dict(scope["headers"]).get(b"authorization", b"")
-    return f"key {blake2b(sent, digest_size=16).hexdigest()}"
+    It is the key that fitted, not the header that was sent, which can be spelt in many ways.
+    """
+    return str(scope[CLIENT] if CLIENT in scope else (scope.get("client") or ("",))[0])
 
 
 class ServerMetrics:

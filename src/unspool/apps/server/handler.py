@@ -22,7 +22,7 @@ from ...core.claim import Method
 from .asking import Asking, Understand
 from .authentication import address
 from .config import ServerConfig
-from .counts import ServerMetrics, tenant
+from .counts import ServerMetrics, client
 from .json_body import parsed
 from .refusal import Refusal, refusal
 from .replies import line
@@ -185,7 +185,7 @@ class Handler(ABC):
         """What a body asks for, and what decodes it; read beside the loop, so that nobody waits for a large one."""
 
         def read_and_made() -> tuple[Asking, Method]:
-            made = partial(self.house.made, client=tenant(scope, self.house.guarded))
+            made = partial(self.house.made, client=client(scope))
             return understand(values, self.worker.limits, self.house.method).made(made)
 
         return await run_in_threadpool(read_and_made)

@@ -23,6 +23,8 @@ class Limits:
     The rest holds for the form that a request gives its texts (`response_format` or `tools`), before it is compiled:
     bytes of it as JSON, properties of all objects in it, values of all its enums or choices, levels of nesting, and
     characters of one regular expression. Compiling it may take `compile_seconds` of processor time.
+
+    Prompts in the cache are found by those who sent them, unless clients `share_prefixes`.
     """
 
     tokens: int = 1 << 31  # the model's context is less
@@ -43,6 +45,7 @@ class Limits:
     form_pattern: int = 8192
     compile_seconds: float = 2.0
     stalled: float = 60.0
+    share_prefixes: bool = False
 
     @property
     def longest(self) -> int:

@@ -43,7 +43,8 @@ class ResponseStream:
         self._loop = asyncio.get_running_loop()
         self._news: asyncio.Queue[News] = asyncio.Queue()
         self._handing: asyncio.Task[None] | None = None  # while its form is being fitted
-        self.request = ServerRequest(asking.prompts, asking.settings, method, self._tell, client=client)
+        owner = "" if worker.limits.share_prefixes else client
+        self.request = ServerRequest(asking.prompts, asking.settings, method, self._tell, client=client, owner=owner)
 
     async def __aenter__(self) -> ResponseStream:
         if (wait := self._worker.waiting.wait) > self._seconds:

@@ -80,6 +80,7 @@ class ServerRequest:
     tell: Callable[[list[News]], None]
     patience: float = SMOOTH  # seconds after which somebody wants to see what was written
     client: str = ""  # who sent it, as far as is known
+    owner: str = ""  # whose prompts it may find in the cache
     writers: list[Writer] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)  # characters told of each text
     open: set[int] = field(default_factory=set)  # texts that have not ended
@@ -114,7 +115,7 @@ class ServerRequest:
         """Queue all its texts, or none and raise why."""
         before = len(engine.waiting)
         try:
-            account = Account(self.client)
+            account = Account(self.client, self.owner)
             self.writers = lm.writers(engine, self.prompts, self.settings, self.method, self.patience, account)
         except Exception:
             for job in list(engine.waiting)[before:]:  # of prompts before the one that cannot be used

@@ -8,9 +8,27 @@ from ..config_fields import ConfigFields, elsewhere
 from ..layer_shape import AttentionSpec, LayerSpec
 from ..shape import Shape
 
+MINISTRAL_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1_000_000.0,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16384,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+
 
 def plain(shape: Shape, fields: ConfigFields) -> Shape:
     """Nothing."""
+    return shape
+
+
+def phi3(shape: Shape, fields: ConfigFields) -> Shape:
+    """Nothing, but that files tell of two things that none has."""
+    for name in ("full_attn_mod", "interpolate_factor"):
+        if fields.get(name) not in (None, 1):
+            raise elsewhere(fields.source, f"it sets {name}")
     return shape
 
 

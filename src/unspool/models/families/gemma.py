@@ -18,10 +18,19 @@ USUAL: dict[str, Any] = {
     "typed": True,
 }
 
+GIVEN: dict[str, object] = {
+    "vocab_size": 262_208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 131_072,
+}
+
 
 def _gemma(shape: Shape, fields: ConfigFields) -> Shape:
-    if "hidden_act" in fields.values and fields.get("hidden_activation") is None:
-        fields.pass_over("hidden_act")  # files of the second generation name both, and the other one counts
+    fields.pass_over("hidden_act")  # files of the second generation name both, and the other one counts
     return replace(
         shape,
         post_norms=True,
@@ -91,7 +100,8 @@ def _whole_layer(shape: Shape, fields: ConfigFields, layer: int, equal: bool) ->
         heads = fields.whole("num_global_key_value_heads", shape.kv_heads)
         return fields.whole("global_head_dim", 512), heads if equal else shape.kv_heads
     fields.pass_over("num_global_key_value_heads", "global_head_dim")
-    own = listed.within(str(layer)) or ConfigFields({}, fields.source)
+    name = next((name for name in listed.values if name.isdigit() and int(name) == layer), str(layer))
+    own = listed.within(name) or ConfigFields({}, fields.source)
     return own.whole("head_dim", shape.head_dim), own.whole("num_key_value_heads", shape.kv_heads)
 
 

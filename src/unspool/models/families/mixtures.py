@@ -10,6 +10,17 @@ from ..shape import Shape
 from .dense import attending, granite, turning
 
 _MOST_EXPERTS = 4096
+GPT_OSS_YARN = {"rope_type": "yarn", "factor": 32.0, "truncate": False, "original_max_position_embeddings": 4096}
+LLAMA4: dict[str, object] = {
+    "vocab_size": 202_048,
+    "hidden_size": 5120,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131_072,
+    "num_local_experts": 16,
+}
 
 
 def _count(fields: ConfigFields, *names: str) -> int:
@@ -146,7 +157,8 @@ def gpt_oss(shape: Shape, fields: ConfigFields) -> Shape:
 def llama4(shape: Shape, fields: ConfigFields) -> Shape:
     """Chunked attention where layers turn, growing queries where they do not; the inputs of experts are weighed."""
     chunk = fields.whole("attention_chunk_size", 8192)
-    norm, tuned = fields.flag("use_qk_norm", True), fields.flag("attn_temperature_tuning", True)
+    norm, tuning = fields.flag("use_qk_norm", True), fields.get("attn_temperature_tuning")
+    tuned = tuning is None or bool(tuning)  # the first files had a number there
     grown = (fields.real("attn_scale", 0.1), fields.whole("floor_scale", 8192), 1) if tuned else None
     turns, plain = turning(shape, fields), shape.attention()
     turned = replace(plain, qk_norm="unit" if norm else None)

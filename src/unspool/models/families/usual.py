@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ..config_fields import ConfigFields
@@ -49,7 +49,7 @@ class Usual:
     `use_sliding_window` asks for it; `window` is how wide where the key is absent, and `typed` whether `layer_types`
     counts, with `kinds` beside the usual two. `part` is how much of a head turns, None where a family has no such
     setting; if `proportional`, the other pairs stand still in their places.
-    `old_longrope` if files call it by its older names.
+    `old_longrope` if files call it by its older names. `given` is what the family's class has for absent settings.
     """
 
     theta: float = 10_000.0
@@ -69,3 +69,4 @@ class Usual:
     part: float | None = None
     proportional: bool = False
     old_longrope: bool = False
+    given: Mapping[str, object] = field(default_factory=dict)

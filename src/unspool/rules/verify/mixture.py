@@ -27,8 +27,10 @@ class Mixture:
     """Rejection with (1 − w)·p + w·q in place of p wherever something was drafted, q the eldest sibling's law.
 
     What is emitted has exactly that law. It differs from p by w·TV(p, q) ≤ w per token, and acceptance rises from
-    1 − TV to 1 − (1 − w)·TV. After the last drafted token there is no q, and p is not mixed; nor is it
-    at temperature 0, where p and q are one token each and a mixture of them would be a lottery: the text is greedy.
+    1 − TV to 1 − (1 − w)·TV. What a constraint or a truncation took from p stays impossible: q counts on S = {p > 0}
+    alone, and the weight of the rest stays with p, (1 − w·q(S))·p + w·q on S, off by w·q(S)·TV(p, q given S) ≤ w.
+    After the last drafted token there is no q, and p is not mixed; nor is it at temperature 0, where p and q are
+    one token each and a mixture of them would be a lottery: the text is greedy.
 
     Claim: BOUND, 1 − (1 − w)ⁿ in total variation for texts of n tokens. Cost: as rejection.
     """
@@ -59,4 +61,6 @@ class Mixture:
         law = scored.law(node)
         if not kids or isinstance(law, Point):
             return law
-        return law.mix(scored.tree.drawn[kids[0]].law, self.weight)
+        q = scored.tree.drawn[kids[0]].law.spread(law) * (law.p > 0)
+        share = float(q.sum())
+        return law.mix(Law(q.log()), self.weight * share) if share > 0 else law

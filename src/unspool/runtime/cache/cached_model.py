@@ -37,9 +37,9 @@ T = TypeVar("T")
 class CachedModel:
     """A causal model: a network, its KV pool, the sessions that share it, and an executor that runs its forwards.
 
-    A new text starts from the longest computed prefix that another open text, or one of the last `prefix_cache` closed
-    ones, has in common with it. Closed texts give way as soon as their slots are needed. `device` and `drafting` are
-    what can be decided without a look of the host, where the executor runs on a device that does so.
+    A new text starts from the longest computed prefix that another open text of its owner, or one among the last
+    `prefix_cache` closed ones, has in common with it. Closed texts give way as soon as their slots are needed. `device`
+    and `drafting` are what can be decided without a look of the host, where the executor runs on a device that does so.
     """
 
     load_heads: Callable[[], MedusaHeads] | None = None  # brings heads when they are first wanted
@@ -62,7 +62,7 @@ class CachedModel:
         """What looks further ahead than the network, if there is such."""
         return None if self.load_heads is None else self.load_heads()
 
-    def open(self, text: Sequence[int]) -> CachedSession:
+    def open(self, text: Sequence[int], owner: str = "") -> CachedSession:
         tokens = list(text)
         if not tokens:
             raise BadRequest("a text needs at least one token to go on from")
@@ -70,10 +70,10 @@ class CachedModel:
             self._prefixes.note(leaf)
         self._unnoted = []
         # The last token is computed anew, because its law is what the text is opened for.
-        shared = self._prefixes.longest(tokens, len(tokens) - 1)
+        shared = self._prefixes.longest(tokens, len(tokens) - 1, owner)
         shared = shared[: self.slots.resumable(shared)]
         self.slots.share(shared)
-        return CachedSession(self, [CachedSequence(tokens, shared)])
+        return CachedSession(self, [CachedSequence(tokens, shared, owner=owner)])
 
     def forget(self) -> None:
         while self._finished:

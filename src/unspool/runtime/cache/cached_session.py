@@ -63,7 +63,7 @@ class CachedSession:
     def _branch(self, tree: Tree, node: int, extra: int | None) -> CachedSequence:
         leaf, path = self.leaves[tree.leaf(node)], tree.tokens(tree.path(node))
         computed = list(leaf.descend(path))
-        new = CachedSequence([*leaf.tokens, *path], [*leaf.slots, *(n.slot for n in computed)])
+        new = CachedSequence([*leaf.tokens, *path], [*leaf.slots, *(n.slot for n in computed)], owner=leaf.owner)
         if extra is not None:
             new.tokens.append(extra)
         elif len(computed) == len(path):
@@ -72,7 +72,7 @@ class CachedSession:
         return new
 
     def fork(self) -> CachedSession:
-        leaves = [CachedSequence(list(x.tokens), list(x.slots), x.law, x.hidden) for x in self.leaves]
+        leaves = [CachedSequence(list(x.tokens), list(x.slots), x.law, x.hidden, owner=x.owner) for x in self.leaves]
         for leaf in leaves:
             self._model.slots.share(leaf.slots)
         return CachedSession(self._model, leaves)

@@ -38,6 +38,7 @@ class CachedSequence:
     hidden: Mapping[int, Tensor] = field(default_factory=dict)
     kids: dict[int, DraftNode] = field(default_factory=dict)
     drafts: list[DraftNode] = field(default_factory=list)  # every node below, in the order of their keys
+    owner: str = ""  # whose text it is: others do not find it
 
     @property
     def owed(self) -> list[int]:
@@ -55,7 +56,7 @@ class CachedSequence:
 
 
 class PrefixIndex:
-    """For every beginning of a noted text, the text that was last noted to begin so.
+    """For every beginning of a noted text, the text of the same owner that was last noted to begin so.
 
     Texts are held weakly, and only what is still computed of them is given out.
 
@@ -68,7 +69,7 @@ class PrefixIndex:
 
     def note(self, leaf: CachedSequence) -> None:
         """Take note of a text as far as it is computed."""
-        key, here, texts = 0, weakref.ref(leaf), self._texts
+        key, here, texts = _start(leaf.owner), weakref.ref(leaf), self._texts
         for token in leaf.tokens[: len(leaf.slots)]:
             key = hash((key, token))
             texts[key] = here
@@ -76,9 +77,9 @@ class PrefixIndex:
             self._texts = {key: text for key, text in texts.items() if text() is not None}
             self._swept = max(1024, 2 * len(self._texts))
 
-    def longest(self, tokens: Sequence[int], most: int) -> list[int]:
-        """The slots of the longest beginning of `tokens`, of at most `most`, that some text has computed."""
-        key, found, length = 0, None, 0
+    def longest(self, tokens: Sequence[int], most: int, owner: str = "") -> list[int]:
+        """The slots of the longest beginning of `tokens`, of at most `most`, that some text of `owner` has computed."""
+        key, found, length = _start(owner), None, 0
         for end, token in enumerate(tokens[:most], 1):
             key = hash((key, token))
             noted = self._texts.get(key)
@@ -86,6 +87,10 @@ class PrefixIndex:
             if leaf is None or len(leaf.slots) < end:
                 break
             found, length = leaf, end
-        if found is None or found.tokens[:length] != list(tokens[:length]):  # different texts may have equal keys
-            return []
+        if found is None or found.owner != owner or found.tokens[:length] != list(tokens[:length]):
+            return []  # different texts may have equal keys
         return found.slots[:length]
+
+
+def _start(owner: str) -> int:
+    return hash(owner) if owner else 0

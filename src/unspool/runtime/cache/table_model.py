@@ -31,7 +31,7 @@ class Table:
             self._laws[text] = Law.of(self.weights(text))
         return self._laws[text]
 
-    def open(self, text: Sequence[int]) -> TableSession:
+    def open(self, text: Sequence[int], owner: str = "") -> TableSession:
         return TableSession([tuple(text)])
 
     def forget(self) -> None:

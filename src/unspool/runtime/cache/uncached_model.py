@@ -39,7 +39,7 @@ class UncachedModel:
         self.reader, self.note = reader, note
         self.vocab, self.context = reader.vocab, reader.context
 
-    def open(self, text: Sequence[int]) -> TableSession:
+    def open(self, text: Sequence[int], owner: str = "") -> TableSession:
         if not text:
             raise BadRequest("a text needs at least one token to go on from")
         return TableSession([tuple(text)])

@@ -11,8 +11,11 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
+import stat
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -111,11 +114,13 @@ def _native() -> Kernels | str:
         if os.environ.get(OFF) == "0":
             raise NoKernels(f"{OFF} is 0")
         option = "-march=native" if platform.machine().lower() in ("x86_64", "amd64") else "-mcpu=native"
-        return Kernels(compiled((option,)))
+        library = compiled((option,))
     except NoKernels as error:
         return str(error)
-    except (OSError, AttributeError) as error:  # a folder that is read-only or runs nothing, a library that is damaged
-        return f"they cannot be loaded ({error})"
+    try:
+        return Kernels(library)
+    except (OSError, AttributeError) as error:  # a folder from which nothing may be run, a library that is damaged
+        return f"they cannot be loaded ({error}); without {library} they are compiled anew"
 
 
 def compiled(options: tuple[str, ...], folder: Path | None = None) -> Path:
@@ -136,17 +141,40 @@ def compiled(options: tuple[str, ...], folder: Path | None = None) -> Path:
     part = tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False)  # noqa: SIM115 (moved away)
     part.close()
     try:
-        call = [compiler, *flags, str(here / SOURCES[-1]), "-o", part.name, "-lm", "-lpthread"]
-        done = subprocess.run(call, capture_output=True, timeout=SECONDS, check=False)
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            raise NoKernels(f"{compiler} cannot compile them ({said[0] if said else 'it says nothing'})")
+        _call([compiler, *flags, str(here / SOURCES[-1]), "-o", part.name, "-lm", "-lpthread"])
+        if not os.path.getsize(part.name):
+            raise NoKernels(f"{compiler} says that it has compiled them, and has written nothing")
+        os.chmod(part.name, 0o700)  # whatever the umask is: what others may write to is not loaded
         os.replace(part.name, library)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         raise NoKernels(f"they cannot be compiled ({error})") from error
     finally:
         Path(part.name).unlink(missing_ok=True)
     return library
+
+
+def _call(command: list[str]) -> None:
+    """Run a compiler to its end, or end it and all that it has started; NoKernels if it fails or takes too long.
+
+    It writes to a file, since a pipe would be waited for as long as any of those that it has started hold it.
+    """
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+        )
+        try:
+            code = process.wait(SECONDS)
+        except BaseException as error:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+            process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise NoKernels(f"{command[0]} has not compiled them after {SECONDS} seconds") from None
+            raise
+        errors.seek(0)
+        said = errors.read(4096).decode(errors="replace").strip().splitlines()
+    if code:
+        raise NoKernels(f"{command[0]} cannot compile them ({said[0] if said else 'it says nothing'})")
 
 
 def home_folder() -> Path:
@@ -179,6 +207,10 @@ def _safe(folder: Path) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise NoKernels(f"{folder} cannot be made ({error})") from error
+    for parent in folder.resolve().parents:
+        mode = parent.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX and hasattr(os, "geteuid"):
+            raise NoKernels(f"everybody may put another folder in place of {folder}, as {parent} is open to them")
     return _own(folder)
 
 

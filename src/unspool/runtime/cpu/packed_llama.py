@@ -27,6 +27,7 @@ from .compiled import Kernels, LayerStruct, NetworkStruct, Plan, kernels
 from .packed import PackedLinear, PackedLoader, formats
 
 LANES = 16  # numbers that the kernels take at a time
+MOST_LAYERS = 8192 // 14 - 1  # PHASES and PER_LAYER of the kernels
 FIRST_PLACES = 2048  # whose rotary angles are worked out at once
 
 
@@ -49,6 +50,8 @@ def unpacked(shape: Shape) -> str | None:
         return f"it has {odd}, which the kernels do not know"
     if shape.filling is not None:
         return "it fills holes, and the kernels' texts are read from left to right"
+    if shape.layers > MOST_LAYERS:
+        return f"it has {shape.layers} layers, and the kernels count up to {MOST_LAYERS}"
     if shape.head_dim % LANES:
         return f"its heads have {shape.head_dim} numbers, and the kernels take {LANES} at a time"
     return None

@@ -8,6 +8,7 @@
 enum { Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14 }; /* as GGUF numbers them */
 
 #define BLOCK 32
+#define EVERY_ROW _Pragma("GCC unroll 8") /* so that the sums of all rows stay in registers */
 
 INLINE int in_bytes(int kind) { return kind == Q5_0 || kind == Q5_1 || kind == Q8_0 || kind == Q5_K; }
 INLINE int is_super(int kind) { return kind >= Q4_K; }
@@ -119,10 +120,10 @@ static void round_row(const float *x, int in, Rounded *to, int row) {
         F first = f_load(x), second = f_load(x + LANES);
         nothing = f_fma(f_add(first, second), f_splat(0), nothing);
         float most = f_most(f_max(f_abs(first), f_abs(second)));
-        F inverse = f_splat(most > 0 ? 127 / most : 0);
+        F inverse = f_splat(most > 1e-36f ? 127 / most : 0), top = f_splat(127), low = f_splat(-127); /* which is finite */
         scale[b] = most / 127;
-        halves[2 * b] = f_round(f_mul(first, inverse), q);
-        halves[2 * b + 1] = f_round(f_mul(second, inverse), q + LANES);
+        halves[2 * b] = f_round(f_min(f_max(f_mul(first, inverse), low), top), q); /* of NaN and low, low */
+        halves[2 * b + 1] = f_round(f_min(f_max(f_mul(second, inverse), low), top), q + LANES);
         sum[b] = scale[b] * (float)(halves[2 * b] + halves[2 * b + 1]);
     }
     if (f_sum(nothing) != 0)
@@ -156,6 +157,7 @@ INLINE void block_product(const int kind, const int n, const uint8_t *p, F d, F 
         for (int g = 0; g < 8; g++) w[g] = w_pair(w[g], bits[g % 2], 2 * (g / 2));
     }
     int blocks = x->in / BLOCK;
+    EVERY_ROW
     for (int r = 0; r < n; r++) {
         const int8_t *q = x->q + (long long)(row + r) * x->in + b * BLOCK;
         long long at = (long long)(row + r) * blocks + b;
@@ -179,6 +181,7 @@ INLINE void block_product(const int kind, const int n, const uint8_t *p, F d, F 
 }
 
 INLINE void tile_product(const int kind, const int n, const uint8_t *p, const Rounded *x, int row, F *sums) {
+    EVERY_ROW
     for (int r = 0; r < n; r++) sums[r] = f_splat(0);
     int blocks = x->in / BLOCK;
     for (int b = 0; b < blocks;) {
@@ -206,6 +209,7 @@ INLINE void few_rows(const int kind, const int n, const uint8_t *p, const float 
                      const Rounded *x, int row, int rows, float *y, long long stride, int add) {
     F sums[AT_ONCE];
     tile_product(kind, n, p, x, row, sums);
+    EVERY_ROW
     for (int r = 0; r < n; r++) {
         if (r >= rows) break;
         float *to = y + (row + r) * stride + first;

@@ -33,6 +33,8 @@ class BlockDiffusionModel(CachedModel):
     blank; where the places simply come next and the read-out is shifted, by reading them as text.
     """
 
+    keeps_keys = False
+
     def __init__(
         self,
         network: Network,

@@ -32,11 +32,13 @@ class FullDiffusionModel:
     many at once as there is room for.
     """
 
+    keeps_keys = True
+
     def __init__(self, network: Network, filling: DiffusionSpec) -> None:
         self.network, self.filling, self.slots = network, filling, network.slots
         self.vocab, self.context, self.room = network.vocab, network.context, network.slots.room
 
-    def open(self, text: Sequence[int]) -> FullDiffusionSession:
+    def open(self, text: Sequence[int], owner: str = "") -> FullDiffusionSession:
         return FullDiffusionSession(self)
 
     def forget(self) -> None:

@@ -42,9 +42,9 @@ class BestEffortDraft:
         self.chunk = model.chunk if isinstance(model, SupportsChunkedPrefill) else 1
         self._nothing = Law(torch.full((model.vocab,), NEVER))
 
-    def open(self, text: Sequence[int]) -> BestEffortSession:
+    def open(self, text: Sequence[int], owner: str = "") -> BestEffortSession:
         """A session that only remembers the text until it is asked."""
-        return BestEffortSession(self.model, tuple(text), [list(text)])
+        return BestEffortSession(self.model, tuple(text), [list(text)], owner)
 
     def forget(self) -> None:
         self.model.forget()
@@ -143,8 +143,8 @@ def quiet(model: Causal) -> BestEffortDraft:
 class BestEffortSession:
     """The texts of one request, and the inner model's session once there is one."""
 
-    def __init__(self, model: Causal, prompt: tuple[int, ...], leaves: list[list[int]]) -> None:
-        self._model, self._prompt, self.leaves = model, prompt, leaves
+    def __init__(self, model: Causal, prompt: tuple[int, ...], leaves: list[list[int]], owner: str) -> None:
+        self._model, self._prompt, self.leaves, self._owner = model, prompt, leaves, owner
         self._inner: Session | None = None
         self.silent = False
         self.target: Session | None = None  # where the inner model follows it
@@ -153,7 +153,7 @@ class BestEffortSession:
         """The inner session, at these texts."""
         if self._inner is None:
             forked = len(self.leaves) > 1
-            self._inner = self._model.open(self._prompt if forked else self.leaves[0])
+            self._inner = self._model.open(self._prompt if forked else self.leaves[0], self._owner)
             if forked:
                 tree, ends = self._below_prompt()
                 self._inner.keep(tree, ends, [None] * len(ends))
@@ -187,7 +187,7 @@ class BestEffortSession:
             self._inner.keep(tree, nodes, extra)
 
     def fork(self) -> BestEffortSession:
-        copy = BestEffortSession(self._model, self._prompt, [list(leaf) for leaf in self.leaves])
+        copy = BestEffortSession(self._model, self._prompt, [list(leaf) for leaf in self.leaves], self._owner)
         copy._inner, copy.silent = self._inner and self._inner.fork(), self.silent
         return copy
 

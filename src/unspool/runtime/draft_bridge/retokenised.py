@@ -46,8 +46,8 @@ class RetokenisedDraft:
         self.model, self.telling = model, telling
         self.vocab, self.context, self.room = telling.size, model.context, model.room
 
-    def open(self, text: Sequence[int]) -> RetokenisedSession:
-        return RetokenisedSession(self.model, self.telling, [list(text)])
+    def open(self, text: Sequence[int], owner: str = "") -> RetokenisedSession:
+        return RetokenisedSession(self.model, self.telling, [list(text)], owner)
 
     def forget(self) -> None:
         self.model.forget()
@@ -70,8 +70,8 @@ class RetokenisedDraft:
 class RetokenisedSession:
     """The outer texts of one request, and the inner model's session at as much of the first as it was told."""
 
-    def __init__(self, model: Causal, telling: Retokeniser, leaves: list[list[int]]) -> None:
-        self._model, self._telling, self.leaves = model, telling, leaves
+    def __init__(self, model: Causal, telling: Retokeniser, leaves: list[list[int]], owner: str) -> None:
+        self._model, self._telling, self.leaves, self._owner = model, telling, leaves, owner
         self._inner: Session | None = None
         self._tokens: tuple[int, ...] = ()  # the inner text
         self._told = 0  # how many outer tokens it tells
@@ -89,7 +89,8 @@ class RetokenisedSession:
                 chain = Tree.chain([chosen(x) for x in tokens[size:]])
                 old.keep(chain, [len(chain) - 1], [None])
         else:
-            self._inner = self._model.open(tokens)  # before the old one closes, so that it can take over its cache
+            # before the old one closes, so that it can take over its cache
+            self._inner = self._model.open(tokens, self._owner)
             if old is not None:
                 old.close()
         self._tokens, self._told = tokens, len(text)
@@ -107,7 +108,7 @@ class RetokenisedSession:
         self._tokens, self._told = (), 0
 
     def fork(self) -> RetokenisedSession:
-        return RetokenisedSession(self._model, self._telling, [list(leaf) for leaf in self.leaves])
+        return RetokenisedSession(self._model, self._telling, [list(leaf) for leaf in self.leaves], self._owner)
 
     def close(self) -> None:
         if self._inner is not None:

@@ -46,8 +46,8 @@ class SharedVocabularyDraft:
         self._outer = torch.tensor(list(spelling.shared.keys()))
         self._inner = torch.tensor(list(spelling.shared.values()))
 
-    def open(self, text: Sequence[int]) -> SharedVocabularySession:
-        return SharedVocabularySession(self.model.open(self.spelling.read(text)), self.spelling)
+    def open(self, text: Sequence[int], owner: str = "") -> SharedVocabularySession:
+        return SharedVocabularySession(self.model.open(self.spelling.read(text), owner), self.spelling)
 
     def forget(self) -> None:
         self.model.forget()

@@ -118,8 +118,10 @@ class StringLevelDraft:
             self._stems = Stems(*self.spelling.strings, self.spelling.ends)
         return self._stems
 
-    def open(self, text: Sequence[int]) -> StringLevelSession:
-        return StringLevelSession(SharedVocabularySession(self.model.open(self.spelling.read(text)), self.spelling))
+    def open(self, text: Sequence[int], owner: str = "") -> StringLevelSession:
+        return StringLevelSession(
+            SharedVocabularySession(self.model.open(self.spelling.read(text), owner), self.spelling)
+        )
 
     def forget(self) -> None:
         self.model.forget()

@@ -50,7 +50,7 @@ class TrainedDrafter:
         self.network, self.target, self.vocab = network, target, network.vocab
         self._nothing = Law(torch.full((self.vocab,), NEVER))
 
-    def open(self, text: Sequence[int]) -> DrafterSession:
+    def open(self, text: Sequence[int], owner: str = "") -> DrafterSession:
         """A session that knows nothing before it follows the target's."""
         return DrafterSession(self.network, [DraftedText(list(text))])
 

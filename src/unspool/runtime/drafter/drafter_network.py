@@ -110,6 +110,11 @@ class DrafterLayers(Llama):
         """What plans attention over the pool."""
         return self._planner
 
+    def turn_table(self, count: int) -> tuple[Tensor, Tensor]:
+        """The rotations of the first `count` places, as kernels take them."""
+        (rotary,) = self._rotaries.values()
+        return rotary.table(count)
+
     def turns(self, places: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The rotation of these places."""
         (rotary,) = self._rotaries.values()

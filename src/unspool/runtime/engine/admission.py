@@ -84,14 +84,14 @@ def admitted(waiting: deque[Job], live: Collection[Job], tokens: Shares, places:
     """Take those out of the queue who may join now, and tell whether somebody is held back who could.
 
     `tokens` of cache and `places` are what requests share, by their accounts: see `Shares`. A prompt that another
-    request is just reading is waited for, and then shared.
+    request of the same owner is just reading is waited for, and then shared.
     """
     if not waiting:
         return [], False
     came: list[Job] = []
     left: list[Job] = []
-    read = {job.key for job in live if job.trace.forwards[TARGET]}
-    reading = {job.key for job in live} - read
+    read = {_prompt(job) for job in live if job.trace.forwards[TARGET]}
+    reading = set(map(_prompt, live)) - read
     ledger = Ledger(tokens, places)
     for job in live:
         ledger.take(job.account, job.room)
@@ -104,15 +104,20 @@ def admitted(waiting: deque[Job], live: Collection[Job], tokens: Shares, places:
             left.append(job)
             continue
         ledger.take(job.account, job.room)
-        if job.key in reading:
+        if (prompt := _prompt(job)) in reading:
             held = True
             left.append(job)
             continue
-        if job.key not in read:
-            reading.add(job.key)
+        if prompt not in read:
+            reading.add(prompt)
         came.append(job)
     waiting.extendleft(reversed(left))
     return came, held
+
+
+def _prompt(job: Job) -> tuple[str, int]:
+    """The same for those who can share what they read."""
+    return job.account.owner, job.key
 
 
 def refuse_impossible(models: Mapping[str, Causal], text: tuple[int, ...], room: int, most: float) -> None:

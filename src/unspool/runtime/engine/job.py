@@ -47,6 +47,7 @@ class Account:
     """
 
     client: str = ""  # whose request it is, as far as is known
+    owner: str = ""  # whose prompts its texts may find in the cache, and who may find theirs
     room: int = 0  # tokens of cache that all its texts which have not ended may need
     texts: int = 0  # and how many these are
     turn: int = 0  # the step in which it last had one
@@ -74,7 +75,7 @@ class Job:
     begun: bool = False  # some rows of its ask are computed
     span: float = 0.0  # seconds that its look may take now, if others should not wait for all of it
     looking: Generator[None, None, Field] | None = None  # its look, where that has paused
-    key: int = field(init=False)  # the same for the same prompt
+    key: int = field(init=False)  # the same for the same prompt, whoever owns it
     began: float = 0.0
     laws: bool = True  # whether anybody looks at the laws of what is emitted
     logprobs: int | None = None  # or at what is reported of them: of each token, and of so many best

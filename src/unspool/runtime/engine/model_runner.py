@@ -107,7 +107,7 @@ class ModelRunner:
     def open(self, job: Job) -> None:
         """A session of every model for a request."""
         for name, model in self.causal.items():
-            job.sessions[name] = model.open(job.text)
+            job.sessions[name] = model.open(job.text, job.account.owner)
         for name, model in self.following.items():
             model.follow(job.sessions[name], job.sessions[TARGET])
         if TARGET in self.prefilling:
@@ -142,7 +142,8 @@ class ModelRunner:
         speculates = not job.laws and name in self._devices and self._devices[name].speculates
         key = name, live, speculates
         if key not in self._prices:
-            self._prices[key] = replace(self._price(name).among(live), speculates=speculates)
+            drafts = speculates and self._devices[name].drafts
+            self._prices[key] = replace(self._price(name).among(live), speculates=speculates, drafts=drafts)
         return self._prices[key]
 
     def read(self, name: str, chunks: Mapping[Job, int]) -> None:

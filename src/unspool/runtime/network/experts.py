@@ -64,7 +64,9 @@ def crowd_of(experts: Sequence[GatedMLP | SquaredMLP]) -> ExpertSet:
 
 
 def _grouped(matrix: Linear) -> bool:
-    return isinstance(matrix, DenseLinear) and matrix.weight.is_cuda and matrix.weight.dtype == torch.bfloat16
+    if not isinstance(matrix, DenseLinear) or matrix.bias is not None:
+        return False
+    return matrix.weight.is_cuda and matrix.weight.dtype == torch.bfloat16
 
 
 def _whole(matrix: Linear) -> Tensor:
