@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from .layer_shape import RopeSpec  # whose layers name these
@@ -15,6 +15,7 @@ Sizes = dict[str, tuple[int, ...]]
 class _Stateful:
     """What all layers have that carry a state from token to token: every token leaves nothing in the cache."""
 
+    kind: ClassVar[Literal["recurrent"]] = "recurrent"
     cached: ClassVar = 0
 
     def oddities(self) -> Iterator[str]:
@@ -132,6 +133,7 @@ class LatentSpec:
     vector of `query_rank` if that is not None. If `interleaved`, a file keeps the pairs that turn side by side.
     """
 
+    kind: ClassVar[Literal["latent"]] = "latent"
     heads: int
     rank: int
     query_rank: int | None
