@@ -42,6 +42,7 @@ class Noise:
     """A checkpoint with random weights of a shape."""
 
     shape: Shape
+    device: str = "cuda"
     rope_factors = None
 
     @cached_property
@@ -53,10 +54,10 @@ class Noise:
         """Weights that keep the residual stream at its size."""
         size = self.sizes[name]
         if name.endswith("expert_bias"):
-            return torch.zeros(size, dtype=dtype, device="cuda")
+            return torch.zeros(size, dtype=dtype, device=self.device)
         if len(size) == 1:
-            return torch.ones(size, dtype=dtype, device="cuda")
-        return torch.randn(size, dtype=dtype, device="cuda") * 0.02
+            return torch.ones(size, dtype=dtype, device=self.device)
+        return torch.randn(size, dtype=dtype, device=self.device) * 0.02
 
 
 def seconds(run: Callable[[], object], repeats: int = 12) -> float:

@@ -1,4 +1,4 @@
-"""Families whose layers are not all attention: LFM2, Qwen3-Next, Qwen3.5, Granite 4 and Nemotron-H.
+"""Families whose layers are not all attention: LFM2, Qwen3-Next and Qwen3.5; `mamba` has further ones.
 
 Their attention is told in the words of Llama; what stands in its place, and where, is added to that.
 """
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import inf
 
-from ..core.errors import BadModel
 from .config_fields import ConfigFields, elsewhere
 from .layer_shape import AttentionSpec, ExpertSpec, LayerSpec
-from .mixer_shape import ConvolutionSpec, DeltaSpec, MambaSpec, RecurrentSpec
+from .mixer_shape import ConvolutionSpec, DeltaSpec, RecurrentSpec
 from .shape import Shape
 
 _SAME = (
@@ -36,7 +34,7 @@ _SAME = (
 _TURNS = ("rope_parameters", "rope_scaling")
 _PLAIN = ("partial_rotary_factor", "mrope_section", "mrope_interleaved")  # sections of places, equal for text
 _KINDS: Mapping[str, str] = {"attention": "full_attention", "mamba": "linear_attention", "conv": "linear_attention"}
-_PATTERN: Mapping[str, str] = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+PATTERN: Mapping[str, str] = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
 AHEAD = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")  # guess further ahead: left out
 UNROUTED = (
     "n_routed_experts",
@@ -49,7 +47,6 @@ UNROUTED = (
     "norm_topk_prob",
     "routed_scaling_factor",
 )  # what files tell of experts that they do not have
-_INFINITY = {"__float__": "Infinity"}  # as transformers writes it
 MOST_EXPERTS = 4096
 
 
@@ -72,7 +69,7 @@ def kinds_of(fields: ConfigFields, layers: int, otherwise: Callable[[int], str] 
     if not isinstance(kinds, list) or len(kinds) != layers:
         raise fields.fail("layer_types", f"a list of {layers} layer types")
     found = [_KINDS.get(str(kind), str(kind)) for kind in kinds]
-    unknown = sorted(set(found) - set(_PATTERN.values()))
+    unknown = sorted(set(found) - set(PATTERN.values()))
     if unknown:
         raise elsewhere(fields.source, f"it has layers of type {', '.join(unknown)[:80]}")
     return found
@@ -123,7 +120,7 @@ def lfm2(plain: Shape, fields: ConfigFields) -> Shape:
     usual(fields, block_use_swiglu=True, use_pos_enc=True)
     fields.pass_over("block_dim", "block_norm_eps", "conv_dim", "conv_dim_out", "num_heads", "theta")  # told twice
     fields.pass_over("block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init")
-    conv = ConvolutionSpec(_size(fields, "conv_L_cache", 3), fields.flag("conv_bias"))
+    conv = ConvolutionSpec(size_of(fields, "conv_L_cache", 3), fields.flag("conv_bias"))
     each = mixed(plain, kinds, replace(plain.attention(), qk_norm="head"), conv, mixtures)
     return replace(plain, each=each, mixture=mixtures[-1])
 
@@ -152,7 +149,7 @@ def qwen(plain: Shape, fields: ConfigFields) -> Shape:
         heads=fields.whole("linear_num_value_heads", 32),
         key_dim=fields.whole("linear_key_head_dim", 128),
         value_dim=fields.whole("linear_value_head_dim", 128),
-        size=_size(fields, "linear_conv_kernel_dim", 4),
+        size=size_of(fields, "linear_conv_kernel_dim", 4),
         fused=plain.family == "qwen3_next",
     )
     if delta.heads % delta.key_heads:
@@ -180,121 +177,6 @@ def qwen(plain: Shape, fields: ConfigFields) -> Shape:
     return replace(plain, each=mixed(plain, kinds, attention, delta, mixtures), mixture=own)
 
 
-# ---- Granite 4 and Nemotron-H
-
-
-def granite_settings(fields: ConfigFields) -> Mapping[str, object]:
-    """Those of the Llama model whose attention it has."""
-    return {**told(fields), "intermediate_size": fields.whole("shared_intermediate_size", 1024)}
-
-
-def granite(plain: Shape, fields: ConfigFields) -> Shape:
-    """The shape with its Mamba-2 layers, its multipliers and its experts."""
-    heads, inner = fields.whole("mamba_n_heads", 128), fields.whole("mamba_expand", 2) * plain.dim
-    head_dim = fields.get("mamba_d_head")
-    mamba = MambaSpec(
-        heads=heads,
-        head_dim=inner // heads if head_dim in (None, "auto") else fields.whole("mamba_d_head"),
-        groups=fields.whole("mamba_n_groups", 1),
-        state_dim=fields.whole("mamba_d_state", 256),
-        size=_size(fields, "mamba_d_conv", 4),
-        limits=_limits(fields),
-        bias=fields.flag("mamba_proj_bias"),
-        conv_bias=fields.flag("mamba_conv_bias", True),
-    )
-    _grouped(fields, mamba)
-    mixture = None
-    if fields.count("num_local_experts", 8):
-        mixture = ExpertSpec(
-            count=experts_of(fields, "num_local_experts", 8),
-            active=fields.whole("num_experts_per_tok", 2),
-            hidden=fields.whole("intermediate_size"),
-            shared=plain.hidden,
-            biased=False,
-            scores="softmax",
-        )
-    told_places = fields.get("position_embedding_type") == "rope"
-    attention = replace(plain.attention(), scale=fields.real("attention_multiplier", 1.0))
-    attention = attention if told_places else replace(attention, rope=None)
-    kinds = kinds_of(fields, plain.layers, lambda _: "linear_attention")
-    usual(fields, normalization_function="rmsnorm")
-    fields.pass_over("init_method", "mamba_chunk_size", "mamba_expand", "num_experts_per_tok")
-    return replace(
-        plain,
-        mixture=mixture,
-        embed_scale=fields.real("embedding_multiplier", 1.0),
-        residual_scale=fields.real("residual_multiplier", 1.0),
-        logit_scale=1 / fields.real("logits_scaling", 1.0),
-        each=mixed(plain, kinds, attention, mamba, [mixture] * plain.layers),
-    )
-
-
-def nemotron_settings(fields: ConfigFields) -> Mapping[str, object]:
-    """Those of the Llama model whose attention it has."""
-    given = told(fields, head_dim=128, rms_norm_eps=fields.real("layer_norm_epsilon", 1e-5))
-    return {**given, "num_hidden_layers": len(_blocks(fields)), "hidden_act": "silu"}
-
-
-def nemotron(plain: Shape, fields: ConfigFields) -> Shape:
-    """The shape with layers that are a mixer or a perceptron each, and places that are not told."""
-    if fields.text("mlp_hidden_act", "relu2") != "relu2" or fields.text("mamba_hidden_act", "silu") != "silu":
-        raise elsewhere(fields.source, "its activations are not relu2 and silu")
-    mamba = MambaSpec(
-        heads=fields.whole("mamba_num_heads", 128),
-        head_dim=fields.whole("mamba_head_dim", 64),
-        groups=fields.whole("n_groups", 8),
-        state_dim=fields.whole("ssm_state_size", 128),
-        size=_size(fields, "conv_kernel", 4),
-        limits=(fields.real("time_step_min", 0.001), inf),
-        bias=fields.flag("use_bias"),
-        conv_bias=fields.flag("use_conv_bias", True),
-        norm_groups=fields.whole("n_groups", 8),
-    )
-    _grouped(fields, mamba)
-    attention, blocks = replace(plain.attention(), rope=None), _blocks(fields)
-    made: dict[str, LayerSpec] = {
-        "linear_attention": LayerSpec(mamba, 0),
-        "full_attention": LayerSpec(attention, 0),
-        "mlp": LayerSpec(None, plain.hidden, gated=False),
-    }
-    if "moe" in blocks:
-        if fields.get("moe_latent_size") is not None:
-            raise elsewhere(fields.source, "its experts read a latent (moe_latent_size)")
-        mixture = ExpertSpec(
-            count=experts_of(fields, "n_routed_experts", 8),
-            active=fields.whole("num_experts_per_tok", 2),
-            hidden=fields.whole("moe_intermediate_size", 7688),
-            shared=fields.whole("moe_shared_expert_intermediate_size", 7688),
-            groups=fields.whole("n_group", 1),
-            open=fields.whole("topk_group", 1),
-            normed=fields.flag("norm_topk_prob", True),
-            scale=fields.real("routed_scaling_factor", 1.0),
-            gated=False,
-        )
-        made["moe"] = LayerSpec(None, 0, mixture)
-    fields.pass_over(*AHEAD, "mtp_layers_block_type", "mtp_hybrid_override_pattern", "num_hidden_layers", "layer_types")
-    fields.pass_over(
-        "chunk_size", "mamba_chunk_size", "expand", "mamba_expand", "num_logits_to_keep", "hybrid_override_pattern"
-    )
-    fields.pass_over("rescale_prenorm_residual", "use_mamba_kernels", "moe_shared_expert_overlap", "n_shared_experts")
-    fields.pass_over("time_step_max", "time_step_floor", "time_step_limit", "partial_rotary_factor", *UNROUTED)
-    each = tuple(made[kind] for kind in blocks)
-    own = made["moe"].mixture if "moe" in made else None
-    return replace(plain, each=each, mixture=own, activation="relu2", mlp_bias=fields.flag("mlp_bias"), wide_norms=True)
-
-
-def _blocks(fields: ConfigFields) -> list[str]:
-    pattern = fields.get("hybrid_override_pattern")
-    if isinstance(pattern, str) and not fields.get("layers_block_type"):
-        if len(pattern) > MOST_EXPERTS or set(pattern) - set(_PATTERN):
-            raise fields.fail("hybrid_override_pattern", f"a pattern of {', '.join(_PATTERN)}")
-        return [_PATTERN[letter] for letter in pattern]
-    kinds = fields.get("layers_block_type")
-    if not isinstance(kinds, list) or not kinds:
-        raise fields.fail("layers_block_type", "a list of layer types")
-    return kinds_of(fields, len(kinds))
-
-
 # ---- parts
 
 
@@ -313,26 +195,9 @@ def usual(fields: ConfigFields, **known: object) -> None:
             raise elsewhere(fields.source, f"its {name} is {str(fields.get(name))[:40]!r} (known: {value!r})")
 
 
-def _size(fields: ConfigFields, name: str, usual: int) -> int:
+def size_of(fields: ConfigFields, name: str, usual: int) -> int:
+    """Over how many tokens a convolution goes."""
     size = fields.whole(name, usual)
     if not 2 <= size <= 64:
         raise fields.fail(name, "a convolution over 2 to 64 tokens")
     return size
-
-
-def _limits(fields: ConfigFields) -> tuple[float, float]:
-    value = fields.get("time_step_limit")
-    if value is None:
-        return 0.0, inf
-    limits = [inf if x == _INFINITY else x for x in value] if isinstance(value, list) else []
-    if len(limits) != 2 or not all(isinstance(x, (int, float)) for x in limits):
-        raise fields.fail("time_step_limit", "two numbers")
-    return float(limits[0]), float(limits[1])
-
-
-def _grouped(fields: ConfigFields, mamba: MambaSpec) -> None:
-    if mamba.heads % mamba.groups or mamba.inner % mamba.norm_groups:
-        raise BadModel(
-            f"{fields.source}: {mamba.heads} Mamba heads cannot be cut into {mamba.groups} equal groups. "
-            "Its configuration is damaged."
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from . import hybrid, latent
+from . import hybrid, latent, mamba
 from .config_fields import ConfigFields
 from .shape import Shape
 
@@ -27,8 +27,8 @@ HYBRIDS: Mapping[str, Hybrid] = {
     "qwen3_next": _QWEN,
     "qwen3_5_text": _QWEN,
     "qwen3_5_moe_text": _QWEN,
-    "granitemoehybrid": Hybrid(hybrid.granite_settings, hybrid.granite),
-    "nemotron_h": Hybrid(hybrid.nemotron_settings, hybrid.nemotron),
+    "granitemoehybrid": Hybrid(mamba.granite_settings, mamba.granite),
+    "nemotron_h": Hybrid(mamba.nemotron_settings, mamba.nemotron),
     "deepseek_v3": _LATENT,
     "glm4_moe_lite": _LATENT,
     "minicpm3": _LATENT,

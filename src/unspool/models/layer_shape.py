@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..core.errors import BadModel
-from .mixer_shape import LatentSpec, RecurrentSpec
+
+if TYPE_CHECKING:
+    from .mixer_shape import LatentSpec, RecurrentSpec  # of some families alone
 
 RopeKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
 Activation = Literal["silu", "gelu_tanh", "clamped_swish", "relu2"]
@@ -63,6 +65,7 @@ class AttentionSpec:
     `values_are_keys` if values are the keys before norm and turn.
     """
 
+    kind: ClassVar[Literal["attention"]] = "attention"
     heads: int
     kv_heads: int
     head_dim: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from .layer_shape import RopeSpec  # whose layers name these
@@ -12,8 +12,19 @@ if TYPE_CHECKING:
 Sizes = dict[str, tuple[int, ...]]
 
 
+class _Stateful:
+    """What all layers have that carry a state from token to token: every token leaves nothing in the cache."""
+
+    kind: ClassVar[Literal["recurrent"]] = "recurrent"
+    cached: ClassVar = 0
+
+    def oddities(self) -> Iterator[str]:
+        """What it has that kernels for the Llama family do not know, in words."""
+        yield "recurrent layers"
+
+
 @dataclass(frozen=True)
-class ConvolutionSpec:
+class ConvolutionSpec(_Stateful):
     """A gated convolution over the last `size` tokens, each number by itself (LFM2)."""
 
     size: int
@@ -27,22 +38,13 @@ class ConvolutionSpec:
             **matrix("conv.out_proj", dim, dim, self.bias),
         }
 
-    def oddities(self) -> Iterator[str]:
-        """What it has that kernels for the Llama family do not know, in words."""
-        yield "recurrent layers"
-
-    @property
-    def cached(self) -> int:
-        """How many numbers every token leaves in the cache."""
-        return 0
-
     def state_bytes(self, dim: int, width: int) -> int:
         """What a token leaves to those that follow it, with numbers of so many bytes."""
         return (self.size - 1) * dim * width
 
 
 @dataclass(frozen=True)
-class DeltaSpec:
+class DeltaSpec(_Stateful):
     """A gated delta net: `key_heads` queries and keys of `key_dim`, shared by `heads` values of `value_dim`.
 
     All go through a convolution over `size` tokens. If `fused`, a file keeps what belongs to a key head together:
@@ -77,22 +79,13 @@ class DeltaSpec:
         found |= {f"{at}.dt_bias": (self.heads,), f"{at}.A_log": (self.heads,), f"{at}.norm.weight": (self.value_dim,)}
         return found | matrix(f"{at}.out_proj", dim, self.values, False)
 
-    def oddities(self) -> Iterator[str]:
-        """What it has that kernels for the Llama family do not know, in words."""
-        yield "recurrent layers"
-
-    @property
-    def cached(self) -> int:
-        """How many numbers every token leaves in the cache."""
-        return 0
-
     def state_bytes(self, dim: int, width: int) -> int:
         """What a token leaves to those that follow it, with numbers of so many bytes; its matrices have at least 4."""
         return self.values * self.key_dim * max(4, width) + (self.size - 1) * (2 * self.keys + self.values) * width
 
 
 @dataclass(frozen=True)
-class MambaSpec:
+class MambaSpec(_Stateful):
     """A Mamba-2 layer: `heads` of `head_dim`, each with a matrix of `state_dim` rows; `groups` of heads share B and C.
 
     x, B and C go through a convolution over `size` tokens. Steps lie within `limits`. What leaves is normed in
@@ -127,15 +120,6 @@ class MambaSpec:
         found["mamba.norm.weight"] = (self.inner,)
         return found | matrix("mamba.out_proj", dim, self.inner, self.bias)
 
-    def oddities(self) -> Iterator[str]:
-        """What it has that kernels for the Llama family do not know, in words."""
-        yield "recurrent layers"
-
-    @property
-    def cached(self) -> int:
-        """How many numbers every token leaves in the cache."""
-        return 0
-
     def state_bytes(self, dim: int, width: int) -> int:
         """What a token leaves to those that follow it, with numbers of so many bytes; its matrices have at least 4."""
         return self.inner * self.state_dim * max(4, width) + (self.size - 1) * self.mixed * width
@@ -149,6 +133,7 @@ class LatentSpec:
     vector of `query_rank` if that is not None. If `interleaved`, a file keeps the pairs that turn side by side.
     """
 
+    kind: ClassVar[Literal["latent"]] = "latent"
     heads: int
     rank: int
     query_rank: int | None

@@ -6,13 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
 from ..core.errors import BadModel
 from .layer_shape import Activation, AttentionSpec, ExpertSpec, LayerSpec, RopeScaling, RopeSpec, differing
-from .mixer_shape import RecurrentSpec
+
+if TYPE_CHECKING:
+    from .mixer_shape import RecurrentSpec  # of some families alone
 
 Layout = Literal["block", "blocks", "full", "causal"]
 Reading = Literal["aligned", "shifted"]
@@ -278,7 +280,7 @@ class Shape:
     def recurrent(self) -> tuple[RecurrentSpec, ...]:
         """Those of its layers that carry a state from token to token."""
         mixers = (layer.mixer for layer in self.stack)
-        return tuple(mixer for mixer in mixers if isinstance(mixer, RecurrentSpec))
+        return tuple(mixer for mixer in mixers if mixer is not None and mixer.kind == "recurrent")
 
     def state_bytes(self, dtype: torch.dtype) -> int:
         """Return the bytes of one checkpoint: what a token leaves to those that follow it in recurrent layers."""

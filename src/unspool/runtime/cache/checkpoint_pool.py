@@ -95,7 +95,8 @@ class CheckpointPool:
         old = self._stored.get(part)
         if old is not None and len(old) >= self._size:
             return
-        whole = torch.empty(max(self._size, self.room + 2), *size, dtype=dtype, device=device)
+        least = self.room + 2 if old is None else len(old) * 3 // 2  # so that growing by little is done seldom
+        whole = torch.empty(max(self._size, least), *size, dtype=dtype, device=device)
         if old is None:
             whole[ZERO] = 0
         else:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ...models.layer_shape import BESIDE_NORMS, AttentionSpec, ExpertSpec, LayerSpec
-from ...models.mixer_shape import LatentSpec, RecurrentSpec
 from ...models.weights import Checkpoint
 from .. import network as networks
 from .attention import Attention
@@ -19,6 +18,7 @@ from .gated_mlp import GatedMLP, SquaredMLP, gated_by
 from .linear import EmbeddingAndHead, Linear, MakeLinear, dense
 
 if TYPE_CHECKING:
+    from ...models.mixer_shape import LatentSpec, RecurrentSpec
     from .experts import Experts, ExpertsBeside  # of a few models alone
     from .latent_attention import LatentAttention
     from .recurrent import RecurrentMixer
@@ -135,7 +135,7 @@ class Loader:
         if spec is None or isinstance(spec, AttentionSpec):
             return None if spec is None else self._attention(f"{at}.self_attn", spec)
         other = networks.recurrent_loader
-        if isinstance(spec, LatentSpec):
+        if spec.kind == "latent":
             return other.latent(self, f"{at}.self_attn", spec)
         return other.recurrent(self, at, spec)
 

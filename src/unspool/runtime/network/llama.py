@@ -12,7 +12,6 @@ from torch import Tensor
 from ...core.canvas import HOLE
 from ...core.errors import BadRequest, OutOfRoom
 from ...models.layer_shape import AttentionSpec, RopeSpec
-from ...models.mixer_shape import LatentSpec
 from ...models.rope_scaling import rope_frequencies
 from ...models.shape import Shape
 from ...models.weights import Checkpoint
@@ -25,6 +24,7 @@ from .linear import EmbeddingAndHead, MakeLinear, apart, dense, rms
 from .network import Batch, NetworkOutputs, Stages, narrowed, staying, unpaused
 
 if TYPE_CHECKING:
+    from ...models.mixer_shape import LatentSpec
     from .latent_attention import LatentAttention
     from .recurrent import RecurrentMixer
     from .recurrent_plan import RecurrentPlan, RecurrentPlanner  # of some families alone
@@ -58,9 +58,14 @@ class ForwardState(NamedTuple):
         return turns, self.into, self.plans[_sight(spec)]
 
 
+def _attending(shape: Shape) -> list[AttentionSpec | LatentSpec]:
+    mixers = (layer.mixer for layer in shape.stack)
+    return [mixer for mixer in mixers if mixer is not None and mixer.kind != "recurrent"]
+
+
 def _sight(spec: AttentionSpec | LatentSpec) -> tuple[int | None, bool, int]:
     """What the plan of a layer's attention depends on."""
-    if isinstance(spec, LatentSpec):
+    if spec.kind == "latent":
         return None, False, spec.heads
     return spec.window, spec.chunked, spec.heads // spec.kv_heads
 
@@ -83,7 +88,7 @@ class Llama:
     ) -> None:
         self.shape = shape
         self.ends, self._stack, self._rotaries = ends, stack, rotaries
-        self._attending = [spec.mixer for spec in shape.stack if isinstance(spec.mixer, AttentionSpec | LatentSpec)]
+        self._attending = _attending(shape)
         self._recurrent: RecurrentPlanner | None = None
         if shape.recurrent:
             size, alone = shape.state_bytes(ends.dtype), planner.alone
@@ -117,7 +122,7 @@ class Llama:
         shape, read = checkpoint.shape, loader(checkpoint, dtype, torch.device(device), linear, router)
         ends, stack = read.ends(), [read.layer(index) for index in range(shape.layers)]
         rotaries = {}
-        for rope in {layer.mixer.rope for layer in shape.stack if isinstance(layer.mixer, AttentionSpec | LatentSpec)}:
+        for rope in {mixer.rope for mixer in _attending(shape)}:
             if rope is not None:
                 factors = checkpoint.rope_factors if rope == shape.rope else None
                 rotaries[rope] = Rotary(*rope_frequencies(rope, device, factors), dtype)
@@ -262,7 +267,8 @@ class Llama:
         places: Tensor | None = None,
     ) -> Tensor:
         """The same for tokens that have been normed [n, width of the layer's queries]."""
-        mixer, spec = layer.attention, layer.attention.spec
+        assert isinstance(layer.mixer, Attention)
+        mixer, spec = layer.mixer, layer.mixer.spec
         found = projected(mixer, x, turns, places, self.shape.norm_eps)
         if spec.keys_of is None:
             self._slots.write(index, into, found.keys.transpose(0, 1), found.values.transpose(0, 1))
@@ -274,7 +280,7 @@ class Llama:
     def _otherwise(self, layer: Layer, index: int, x: Tensor, work: ForwardState) -> Tensor:
         """What tokens gather in a layer that does not attend to keys and values of every head."""
         mixer, spec, normed = layer.mixer, self.shape.stack[index].mixer, self._normed(x, layer.before_attention)
-        if isinstance(spec, LatentSpec):
+        if spec is not None and spec.kind == "latent":
             turns, into, plan = work.of(spec)
             assert turns is not None
             return cast("LatentAttention", mixer)(normed, index, turns, into, plan, self._slots)

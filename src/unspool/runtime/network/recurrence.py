@@ -35,9 +35,9 @@ def _step(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor | None, state
     """One token of every run: q, k [runs, heads, key], v [runs, heads, value], g and beta [runs, heads]."""
     state = state * g.exp()[..., None, None]
     if beta is not None:
-        v = (v - (state * k[..., None]).sum(-2)) * beta[..., None]
-    state = torch.addcmul(state, k[..., None], v[..., None, :])
-    return (state * q[..., None]).sum(-2), state
+        v = (v - torch.matmul(k[..., None, :], state)[..., 0, :]) * beta[..., None]
+    state = state.addcmul_(k[..., None], v[..., None, :])
+    return torch.matmul(q[..., None, :], state)[..., 0, :], state
 
 
 def _chunk(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
