@@ -381,6 +381,23 @@ def test_a_failed_seed_shows_the_two_texts_of_one_branch_and_can_be_replayed():
     assert rows or "the law is kept" in proof.counterexample
 
 
+def test_the_branch_that_is_replayed_has_the_step_that_is_wrong():
+    """A rule that draws from p again where a draft was refused: nothing of it shows where the draft was accepted."""
+
+    def half(scored, chance):
+        kids = scored.tree.kids(ROOT)
+        law = scored.law(ROOT)
+        for kid in kids:
+            token, q = scored.tree.drawn[kid]
+            if chance.coin(min(1.0, law[token] / q[token]), scored.at(Role.ACCEPT, ROOT)):
+                return Verdict(kid, scored.law(kid).draw(chance, scored.at(Role.RESIDUAL, kid)).token)
+        return Verdict(ROOT, law.draw(chance, scored.at(Role.RESIDUAL, ROOT)).token)
+
+    method = Speculate(Chain(1), half)
+    told = replay(method, prove(method).witness)
+    assert ": no, where yes had probability" in told, told
+
+
 def test_a_counterexample_is_replayed_on_the_command_line(tmp_path, capsys):
     rule = tmp_path / "mine.py"
     rule.write_text(

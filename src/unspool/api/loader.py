@@ -146,14 +146,14 @@ def _alone(
             api.by_transformers.cost(lm.model),
         )
         return lm
-    quantization = runtimes.cpu.packed.resolved(quantization, dtype, where, ranks, checkpoint)
+    quantization, note = runtimes.cpu.packed.chosen(quantization, dtype, where, ranks, checkpoint)
     room = room or longest * usual_room(checkpoint.shape)
     vocab = checkpoint.shape.vocab
     model: CachedModel | FullDiffusionModel
     if quantization == PACKED:
         model = _packed(checkpoint, room, rows)
         key = key_of(file, kind, where, f"{NATIVE}, packed weights")
-        return LM(str(name), model, checkpoint.vocabulary(), key=key, note=runtimes.cpu.packed.described(checkpoint))
+        return LM(str(name), model, checkpoint.vocabulary(), key=key, note=note)
     make = rounded(quantization, dense, vocab)
     steady = None
     if batch_invariant is None and _adds_in_order(where):
@@ -171,7 +171,7 @@ def _alone(
         _check_fixed(model)
     shapes = "free" if rows is None and steady is None else "fixed"
     key = key_of(file, kind, where, f"{NATIVE}, {shapes} shapes, {quantization} weights")
-    return LM(str(name), model, checkpoint.vocabulary(), key=key)
+    return LM(str(name), model, checkpoint.vocabulary(), key=key, note=note)
 
 
 def _by_llamacpp(

@@ -143,13 +143,16 @@ class _Run:
         self.warp = case.shaping() | Temperature(0.0) if claim is ARGMAX else case.shaping()
         self.tables, self.stop = case.tables(), case.stop()
         self.engine = Engine(case.models(self.tables))
-        self.branches: dict[Done, tuple[int, ...]] = {}  # the first branch that led to each text
+        # The branch with the most choices that led to each text: where a draft was refused something can go wrong,
+        # and where it was accepted at once there is little to see.
+        self.branches: dict[Done, tuple[int, ...]] = {}
         self.parted: Parted | None = None
 
     def mine(self, every: Every) -> Done:
         """What the method writes in this branch; EMPTY where no token was left."""
         done = self._decoded(every)
-        self.branches.setdefault(done, every.branch)
+        if len(every.branch) > len(self.branches.get(done, ())):
+            self.branches[done] = every.branch
         return done
 
     def both(self, every: Every) -> tuple[Done, Done]:
