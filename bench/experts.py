@@ -23,7 +23,8 @@ from record import save
 
 from unspool.core.asks import Look
 from unspool.core.canvas import Canvas
-from unspool.models.shape import DiffusionSpec, ExpertSpec, Shape
+from unspool.models.layer_shape import ExpertSpec
+from unspool.models.shape import DiffusionSpec, Shape
 from unspool.runtime.diffusion.block_diffusion import BlockDiffusionModel
 from unspool.runtime.engine.contracts import LookRequest
 from unspool.runtime.network.experts import ExpertLoop, Experts, GroupedExperts
@@ -90,7 +91,7 @@ def _apart(mlp: GatedMLP | Experts) -> GatedMLP | Experts:
     assert isinstance(crowd, GroupedExperts)
     pairs = zip(crowd.gate_up, crowd.down, strict=True)
     return replace(
-        mlp, crowd=ExpertLoop([GatedMLP(DenseLinear(a, None), DenseLinear(b, None), crowd.bend) for a, b in pairs])
+        mlp, crowd=ExpertLoop([GatedMLP(DenseLinear(a, None), DenseLinear(b, None), crowd.gated) for a, b in pairs])
     )
 
 

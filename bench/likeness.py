@@ -36,11 +36,21 @@ def work(outputs: Sequence[Output]) -> dict[str, Any]:
         "texts": len(outputs),
         "tokens": tokens,
         "tokens_per_forward": round(tokens / max(1, trace.forwards["target"]), 3),
+        "tokens_per_forward_error": round(_ratio_error(outputs), 3),
         "rows_per_token": round((trace.rows["target"] - trace.prompt) / max(1, tokens), 2),
         "draft_forwards_per_token": round(others / max(1, tokens), 2),
         "mean_acceptance_length": None if rate is None else round(trace.mean_acceptance_length, 3),
         "draft_acceptance_rate": None if rate is None else round(rate, 3),
     }
+
+
+def _ratio_error(outputs: Sequence[Output]) -> float:
+    """The standard error of tokens per forward, a ratio of sums, over texts; 0 for one text, which tells of none."""
+    pairs = [(len(output.tokens), output.trace.forwards["target"]) for output in outputs]
+    forwards, count = max(1, sum(each for _, each in pairs)), len(pairs)
+    ratio = sum(tokens for tokens, _ in pairs) / forwards
+    spread = sum((tokens - ratio * each) ** 2 for tokens, each in pairs)
+    return math.sqrt(spread * count / max(1, count - 1)) / forwards
 
 
 def likeness(texts: list[Text], others: list[Text]) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from unspool_bench.machine import machine
 from unspool_bench.suites import Spec
 
 SEED = 1
+FAMILIES = 6  # of prompts
 WARMING = 16  # tokens written before the clock runs, for what is set up when a shape comes for the first time
 
 
@@ -211,7 +212,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no rule after so many")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args()
-    every = Spec(args.data, 1, args.tokens).cases()
+    every = Spec(args.data, -(-args.limit // FAMILIES), args.tokens).cases()
     count = max(1, min(args.limit, len(every)))
     cases = [every[i * len(every) // count] for i in range(count)]
     known = entries()

@@ -15,6 +15,7 @@ from unspool.loops.denoise import Denoise
 from unspool.loops.speculate import Speculate
 from unspool.loops.unmasker import FixedBlocks
 from unspool.models.vocabulary import Vocabulary
+from unspool.recipes.verify import USUAL
 from unspool.rules.constrain import Form, ItemSet, Static, choices, regex
 from unspool.rules.draft import RSDC, Chain, Retrieve, SpecInfer, Store
 from unspool.rules.search.rewarded import Rewarded
@@ -144,7 +145,7 @@ def setups(entry: Entry, tokens: int, timed: bool) -> tuple[Setup, ...] | str:
     own = _own(entry, tokens)
     if own:
         return own
-    if entry.family == "verify" and entry.build is None:
+    if entry.name in USUAL:
         return _verifying(entry)
     fills = entry.family == "unmask" or entry.name in FILLING
     models = FILLS if fills else CASCADE if "small" in entry.needs else DRAFTED if "draft" in entry.needs else READS
@@ -159,8 +160,9 @@ def setups(entry: Entry, tokens: int, timed: bool) -> tuple[Setup, ...] | str:
 def _verifying(entry: Entry) -> tuple[Setup, ...]:
     """A verifier behind the same drafts as the others: a chain, and siblings where texts are drawn."""
     made = entry.rule if not isinstance(entry.rule, type) else entry.rule()
-    first = next(iter(entry.trials(entry.rule)))
-    independent = isinstance(getattr(first, "draft", None), SpecInfer)
+    if entry.name == "race":  # its drafts are raced with the target's noise
+        return tuple(Setup("raced chain of 4", DRAFTED, "raced", heat, exact=True, texts=TEXTS) for heat in (0.0, WARM))
+    independent = entry.name in ("kseq", "multipath")
     tree = SpecInfer(paths=2, depth=3) if independent else RSDC(widths=(2, 1, 1))
     named = "2 drawn texts of 3 tokens" if independent else "2 different tokens, each gone on with by 2"
     heat, against = (HOT, 0.0) if entry.name == "top_beta" else (WARM, None)  # it draws nothing and judges at 1
@@ -193,6 +195,8 @@ def _own(entry: Entry, tokens: int) -> tuple[Setup, ...]:
         return replace(named("", HOT, freely), label=label, form=_plainly, questions=ONE_WORD)
 
     match name:
+        case "early_answer":
+            return (named("rounds=12,window=4"),)
         case "asap" | "cars" | "smc":
             return (formed(),)
         case "awrs":  # its seed is plain decoding's without a form; under one it has the same law

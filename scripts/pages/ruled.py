@@ -11,6 +11,7 @@ from table import EVEN, Table, machine, short, word
 FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {  # by what they are called in the file
     "tokens": ("tokens written in all", lambda x: f"{x:,}"),
     "tokens_per_forward": ("tokens per forward", lambda x: f"{x:.2f}"),
+    "tokens_per_forward_error": ("its standard error over texts", lambda x: f"± {x:.2f}" if x else "–"),
     "mean_acceptance_length": ("tokens per round", lambda x: f"{x:.2f}"),
     "draft_acceptance_rate": ("drafted tokens that stood", lambda x: f"{x:.0%}"),
     "rows_per_token": ("rows of the target per token", lambda x: f"{x:.2f}"),

@@ -10,10 +10,12 @@ from repository import ROOT
 pytest.importorskip("triton")
 
 
-def test_the_kernels_of_warps_compile():
+def test_the_kernels_of_warps_and_of_a_trained_drafter_compile():
     clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     ran = subprocess.run(
         [sys.executable, ROOT / "tests/support/compiled.py"], env=clean, capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    assert set(ran.stdout.split()) == {"_truncate", "_weigh", "_pick", "_edit", "_report", "_follow", "_advance"}
+    drafting = {"_look_back", "_pair", "_lay", "_blend", "_grow", "_select", "_merge"}
+    warps = {"_truncate", "_weigh", "_pick", "_edit", "_report", "_follow", "_advance"}
+    assert set(ran.stdout.split()) == drafting | warps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -143,7 +144,7 @@ def test_every_kind_refuses_another_target(make, tmp_path):
         with pytest.raises(BadModel, match="trained for another model"):
             open_drafter(folder, small)
     with pytest.raises(BadModel, match=r"trained for|does not fit|the target's are"):
-        open_drafter(folder, type(small)(**{**vars(small), "dim": 64, "vocab": VOCAB}))
+        open_drafter(folder, replace(small, dim=64, vocab=VOCAB))
 
 
 def test_a_truncated_file_is_refused(target, tmp_path):

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 import unspool
-from unspool.api import loader
+from unspool.api import native_models
 from unspool.core.asks import Look
 from unspool.core.canvas import HOLE, Canvas
 from unspool.core.errors import BadModel
@@ -222,7 +222,7 @@ class Family:
 
 
 def loaded(folder: Path):
-    return loader._model(Llama.load(open_checkpoint(folder), torch.float64))
+    return native_models.cached(Llama.load(open_checkpoint(folder), torch.float64))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -131,7 +131,7 @@ HUGE = 1 << 62
         (written(tensors=[("x", (33,), 8, bytes(64))]), "cannot fill"),
         (written(tensors=[("x", (1 << 40, 1 << 40), 0, bytes(64))]), "cut short"),
         (written(tensors=[("x", (3,), 0, bytes(11))]), "cut short"),
-        (written(tensors=[("x", (256,), 10, bytes(84))]), "stored as Q2_K.*these can: BF16"),
+        (written(tensors=[("x", (256,), 16, bytes(66))]), "stored as IQ2_XXS.*these can: BF16"),
         (written(tensors=[("x", (256,), 99, bytes(84))]), "unknown type 99"),
     ],
 )

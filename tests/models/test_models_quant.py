@@ -16,8 +16,20 @@ def random_blocks(form, count, seed):
     blocks = torch.randint(
         0, 256, (count, form.width), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
     )
-    scales = {"Q4_0": (0,), "Q8_0": (0,), "Q5_0": (0,), "Q6_K": (208,)}.get(form.name, (0, 2))
-    if form.name in ("F32", "BF16"):
+    scales = {
+        "Q4_0": (0,),
+        "Q8_0": (0,),
+        "Q5_0": (0,),
+        "Q6_K": (208,),
+        "Q2_K": (80, 82),
+        "Q3_K": (108,),
+        "IQ4_NL": (0,),
+        "IQ4_XS": (0,),
+        "MXFP4": (),
+    }.get(form.name, (0, 2))
+    if form.name == "MXFP4":
+        blocks[:, 0] = blocks[:, 0] & 0xBF  # the largest exponents overflow
+    elif form.name in ("F32", "BF16"):
         blocks[:, -1] = blocks[:, -1] & 0xBF
     else:
         for at in scales if form.name != "F16" else (0,):

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unspool.core.errors import BadModel
+from unspool.models.layer_shape import RopeScaling, RopeSpec
 from unspool.models.rope_scaling import rope_frequencies
-from unspool.models.shape import RopeScaling, Shape
+from unspool.models.shape import Shape
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -125,7 +126,7 @@ def test_rope_is_that_of_transformers(scaling, length):
         inverse, scale = model.inv_freq, model.attention_scaling
     else:
         inverse, scale = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS[kind](theirs, "cpu", seq_len=length)
-    ours, our_scale = rope_frequencies(Shape.from_config(settings), length=length)
+    ours, our_scale = rope_frequencies(Shape.from_config(settings).rope, length=length)
     assert ours.dtype == torch.float32
     torch.testing.assert_close(ours, inverse, rtol=1e-6, atol=0)
     assert our_scale == pytest.approx(scale, rel=1e-12)
@@ -135,14 +136,14 @@ def test_gemma_turns_windowed_layers_with_their_own_base():
     shape = Shape.from_config(config("gemma3_text", head_dim=16, rope_scaling={"rope_type": "linear", "factor": 8.0}))
     assert (shape.rope_theta, shape.local_rope_theta) == (1e6, 1e4)
     plain = 1e4 ** -(torch.arange(0, 16, 2) / 16)
-    torch.testing.assert_close(rope_frequencies(shape, shape.local_rope_theta)[0], plain)
-    torch.testing.assert_close(rope_frequencies(shape)[0], 1e6 ** -(torch.arange(0, 16, 2) / 16) / 8)
+    torch.testing.assert_close(rope_frequencies(RopeSpec(shape.local_rope_theta, 16))[0], plain)
+    torch.testing.assert_close(rope_frequencies(shape.rope)[0], 1e6 ** -(torch.arange(0, 16, 2) / 16) / 8)
 
 
 def test_factors_divide_the_frequencies():
     shape = Shape.from_config(config("llama"))
-    plain, _ = rope_frequencies(shape)
-    slowed, _ = rope_frequencies(shape, factors=torch.tensor([1.0, 2.0, 4.0, 8.0]))
+    plain, _ = rope_frequencies(shape.rope)
+    slowed, _ = rope_frequencies(shape.rope, factors=torch.tensor([1.0, 2.0, 4.0, 8.0]))
     torch.testing.assert_close(slowed, plain / torch.tensor([1.0, 2.0, 4.0, 8.0]))
 
 
@@ -161,7 +162,7 @@ def test_factors_divide_the_frequencies():
         ({"num_key_value_heads": 3}, "cannot share 3"),
         ({"head_dim": 7}, "even number"),
         ({"hidden_act": "relu"}, "'relu'"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"attn_logit_softcapping": 50.0}, "it sets attn_logit_softcapping"),
         ({"rms_norm_eps": float("nan")}, "positive number"),
         ({"tie_word_embeddings": "yes"}, "true or false"),
     ],
@@ -194,8 +195,8 @@ def test_gguf_yarn_is_that_of_config_json():
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
     keys = {"type": "yarn", "factor": 4.0, "original_context_length": 1024}
     scaled = {**GGUF_LLAMA, **{f"llama.rope.scaling.{key}": value for key, value in keys.items()}}
-    ours, scale = rope_frequencies(Shape.from_gguf(scaled))
-    theirs, their_scale = rope_frequencies(Shape.from_config(config("llama", rope_scaling=yarn)))
+    ours, scale = rope_frequencies(Shape.from_gguf(scaled).rope)
+    theirs, their_scale = rope_frequencies(Shape.from_config(config("llama", rope_scaling=yarn)).rope)
     assert torch.equal(ours, theirs)
     assert scale == pytest.approx(their_scale)
 
@@ -204,7 +205,9 @@ def test_gguf_yarn_is_that_of_config_json():
     ("more", "words"),
     [
         ({"general.architecture": "rwkv"}, "'rwkv'.*transformers runtime"),
-        ({"llama.expert_count": 8}, "mixture"),
+        ({"llama.expert_count": 8}, "expert_used_count"),
+        ({"llama.expert_count": 8, "llama.expert_used_count": 2, "llama.expert_gating_func": 2}, "function 2"),
+        ({"llama.attention.clamp_kqv": 8.0}, "it sets attention.clamp_kqv"),
         ({"llama.rope.dimension_count": 4}, "part of each head"),
         ({"llama.attention.value_length": 4}, "differ in width"),
         ({"llama.rope.scaling.type": "longrope"}, "longrope"),

@@ -18,7 +18,7 @@ from unspool.recipes.names import canonical
 from unspool.rules.draft import Store
 from unspool.rules.draft.suffixtree import Page
 
-REMEMBER = ("bigram_recycling", "either", "forced", "masks", "merge", "phrase", "prefilled", "recycle", "stand")
+REMEMBER = ("auto", "bigram_recycling", "either", "forced", "masks", "merge", "phrase", "prefilled", "recycle", "stand")
 REMEMBER += ("suffixtree",)
 FREE = [name for name in REMEMBER if not needs(name) and name not in ("masks", "forced")]
 LOOP = Settings(max_tokens=24, temperature=0.0, seed=1, n=2, ignore_eos=True)

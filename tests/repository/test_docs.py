@@ -72,7 +72,7 @@ def test_the_options_of_the_docs_are_declared_as_they_must_be():
 
 
 def test_the_rule_of_the_page_on_canvases_can_be_proved():
-    _, rule = blocks("docs/denoise.md", "python")
+    _, rule, *_ = blocks("docs/denoise.md", "python")
     scope: dict[str, object] = {}
     exec(rule.replace("size=32", "size=3"), scope)
     assert 0 < prove(scope["method"], unspool.HEURISTIC, quick=True, shaped=False).tv < 1

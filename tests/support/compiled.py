@@ -1,15 +1,15 @@
 """Compiles kernels for an H100 or H200 without having one: what Triton's interpreter lets pass shows here.
 
-Run as a program, without TRITON_INTERPRET: the kernels of warps, each as a step launches it.
+Run as a program, without TRITON_INTERPRET: the kernels of warps and of a trained drafter, as steps launch them.
 """
 
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
-from unspool.kernels import advance, edit, pick, report, truncate, verify
+from unspool.kernels import advance, draft_states, edit, grow, pick, report, spine, top, truncate, verify
 
 HOPPER = GPUTarget("cuda", 90, 32)
-REAL, WHOLE, DOUBLE, HALF, BYTE = "*fp32", "*i32", "*fp64", "*bf16", "*u8"
+REAL, WHOLE, LONG, DOUBLE, HALF, BYTE = "*fp32", "*i32", "*i64", "*fp64", "*bf16", "*u8"
 
 
 def made(kernel, pointers, constants, warps, **options):
@@ -50,6 +50,34 @@ def main():
     made(verify._follow, drafts | {"logprobs": REAL, "floats": REAL}, step | {"block": 8}, 1)
     moving = dict.fromkeys(advance._advance.arg_names, WHOLE) | {"logprobs_in": REAL, "logprobs": REAL, "steps": "i32"}
     made(advance._advance, moving, step | {"rows": 32, "block": 32}, 1)
+    drafting(step)
+
+
+def drafting(step):
+    """The kernels of a trained drafter inside a step."""
+    back = dict.fromkeys(("table", "lanes", "past", "slots", "parents"), WHOLE) | {"states": HALF, "out": HALF}
+    for tree in (False, True):
+        made(draft_states._look_back, back, step | {"block": 1024, "tree": tree}, 4)
+    words = dict.fromkeys(("embedding", "states", "word_norm", "state_norm", "both", "normed"), HALF) | {
+        "tokens": WHOLE
+    }
+    norms = {"norms_words": True, "norms_states": True, "keeps": True, "word_block": 1024, "state_block": 1024}
+    for mapped in (False, True):
+        given = words | {"ids": LONG if mapped else WHOLE, "eps": "fp32"}
+        made(draft_states._pair, given, step | norms | {"mapped": mapped, "words_first": mapped}, 4)
+    laid = dict.fromkeys(("table", "lanes", "past", "tally", "chain", "out", "places", "pasts", "count"), WHOLE)
+    made(spine._lay, laid, step | {"depth": 5, "wide": 8, "block": spine.BLOCK}, 4)
+    laws = {"known": LONG, "laws": WHOLE, "weights": REAL}
+    told = dict.fromkeys(("guesses", "drafted", "texts", "lanes", "past", "count", "tags", "tokens_out"), WHOLE)
+    for mapped in (False, True):
+        given = told | laws | {"values": REAL, "weights_out": REAL, "ids": LONG if mapped else WHOLE}
+        made(spine._blend, given, step | {"k": 8, "mapped": mapped}, 1)
+    tree = "drafted parents places sees key_places count tally past clear lanes tags matches texts ahead"
+    grown = dict.fromkeys(tree.split(), WHOLE) | laws | {"odds": REAL}
+    made(grow._grow, grown, step | {"tokens": 16, "words": 1, "windowed": False, "depth": 5}, 1)
+    found = {"scores": HALF, "found": LONG, "sums": REAL, "values": REAL, "tokens": WHOLE}
+    made(top._select, found, step | {"k": 8, "block": top.CHUNK, "weighed": True}, 8)
+    made(top._merge, found, step | {"k": 8, "lanes": 32, "parts": 4, "weighed": True}, 1)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from . import (
         by_transformers as by_transformers,
         comparison as comparison,
+        draft_models as draft_models,
         drafting as drafting,
+        ignored as ignored,
+        infill as infill,
         loader as loader,
         memory_plan as memory_plan,
     )

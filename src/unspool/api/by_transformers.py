@@ -20,7 +20,7 @@ def named(name: str | Path, dtype: torch.dtype, device: str, room: int | None, l
     source = str(path(str(name)))
     if source.endswith(".safetensors"):
         raise BadRequest(f"{name} is read by the native runtime alone; transformers opens folders and .gguf files.")
-    model = runtime.hf.load.load_hf(source, dtype, device, room, api.loader.PREFIX_CACHE, longest)
+    model = runtime.hf.load.load_hf(source, dtype, device, room, api.native_models.PREFIX_CACHE, longest)
     words = runtime.hf.load.hf_vocabulary(source, model.vocab)
     return LM(str(name), model, words, key=api.loader.key_of(source, dtype, device, api.loader.TRANSFORMERS))
 
@@ -35,7 +35,7 @@ def given(model: Any, tokenizer: Any, dtype: str, device: str, room: int | None,
         )
     where = None if device == "auto" else api.loader.device_of(device)
     kind = None if dtype == "auto" else api.loader.dtype_of(dtype, where or str(model.device))
-    found = runtime.hf.load.load_hf(model, kind, where, room, api.loader.PREFIX_CACHE, longest)
+    found = runtime.hf.load.load_hf(model, kind, where, room, api.native_models.PREFIX_CACHE, longest)
     words = runtime.hf.load.hf_vocabulary(tokenizer, found.vocab)
     return LM(
         called, found, words, key=api.loader.key_of(called, model.dtype, str(model.device), api.loader.TRANSFORMERS)

@@ -21,7 +21,7 @@ from ..loops.speculate import Speculate
 from ..models.chat import Dialogue
 from ..models.vocabulary import Vocabulary
 from ..recipes.methods import fitted
-from ..runtime.engine.contracts import Causal
+from ..runtime.engine.contracts import Causal, FillsBlocks
 from ..runtime.engine.engine import Engine
 from ..runtime.engine.job import Account
 from .settings import Prompt as Prompt
@@ -68,6 +68,8 @@ class LM:
     _lock: Lock = field(init=False, default_factory=Lock, compare=False)  # of agenerate and astream
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, FillsBlocks):
+            self.vocabulary.block = self.model.filling.together
         if self.draft is not None:
             self.alignments = api.drafting.alignments_of(self)
             self._drafts = api.drafting.drafts_of(self)
@@ -265,16 +267,21 @@ class LM:
         `patience` is after how many seconds somebody wants to see what was written, `account` whose texts they are.
         """
         settings.validate()
-        decoder = fitted(spec, self.vocabulary)
+        decoder, around = fitted(spec, self.vocabulary, self._drafts), None
         warp, stop = settings.warp(self.vocabulary), settings.stop_rule(self.vocabulary)
+        writes, behind = settings.max_tokens, 0
+        if settings.suffix:
+            around = api.infill.infill(settings, decoder, self.vocabulary)
+            decoder, warp, stop, writes, behind, *_ = around
         logprobs = settings.logprobs
         looks = logprobs is not None and logprobs > MOST  # more than is reported: then it is the laws that are kept
         texts = texts_of(decoder)
+        note = api.ignored.ignored(decoder, self.model) if isinstance(self.model, FillsBlocks) else None
         writers: list[Writer] = []
         for prompt in several(prompts):
-            tokens = self.encode(prompt)
+            tokens = self.encode(prompt) if around is None else around.around(self.encode(prompt))
             given = "messages" if isinstance(understood(prompt), Dialogue) else "prompt"
-            most, room = self._most(tokens, settings.max_tokens, texts, given, engine.most)
+            most, room = self._most(tokens, writes, texts, given, engine.most, behind)
             limit = replace(stop, most=most, spare=room - len(tokens) - most)
             for stream in range(settings.n):
                 chance = Philox(settings.seed, stream)
@@ -284,9 +291,8 @@ class LM:
                     heard = rules.search.CutShort(heard)
                 job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account, logprobs)
                 job.trace.warm = decoder.draft.warm if isinstance(decoder, Speculate) else 0
-                writers.append(
-                    Writer(job, self.vocabulary.stream(settings.stop), settings.logprobs, found, self.vocabulary.eos)
-                )
+                stream_of = self.vocabulary.stream(settings.stop)
+                writers.append(Writer(job, stream_of, settings.logprobs, found, self.vocabulary.eos, note))
         return writers
 
     def _refuse_unknown(self, tokens: tuple[int, ...]) -> None:
@@ -311,16 +317,21 @@ class LM:
     def _longest(self) -> float:
         return min((limit for limit in (self.model.context, self.model.room) if limit is not None), default=math.inf)
 
-    def _most(self, tokens: tuple[int, ...], most: int, texts: int, given: str, held: float) -> tuple[int, int]:
+    def _most(
+        self, tokens: tuple[int, ...], most: int, texts: int, given: str, held: float, behind: int = 0
+    ) -> tuple[int, int]:
         """How many tokens may follow these, and how many slots that may take with so many texts at a time.
 
-        `given` is what the prompt is called in a request, `held` how much of the cache one request may hold.
+        `given` is what the prompt is called in a request, `held` how much of the cache one request may hold. With
+        tokens `behind` the text all of it has to fit.
         """
         longest = self._longest
-        if len(tokens) >= min(longest, held):
-            raise ContextExceeded(_overlong(self.model.context, longest, held, len(tokens), most, given), given)
+        if len(tokens) + behind + (most if behind else 1) > min(longest, held):
+            why = _overlong(self.model.context, longest, held, len(tokens), most + behind, given)
+            raise ContextExceeded(why, given)
         most = int(min(most, longest - len(tokens), held - len(tokens)))
-        return most, int(min(len(tokens) + most * texts + SCRATCH, self.model.room or math.inf, held))
+        slots = len(tokens) + behind + most * texts + SCRATCH
+        return most, int(min(slots, self.model.room or math.inf, held))
 
 
 def _overlong(context: int | None, longest: float, held: float, prompt: int, most: int, given: str) -> str:

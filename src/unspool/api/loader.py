@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import platform
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,24 +16,29 @@ from ..core.errors import BadRequest, NotNative
 from ..core.version import VERSION
 from ..core.warp.warp_limits import expect, whole
 from ..models.address import heads_of, is_hub_id, path
-from ..models.weights import Checkpoint, open_checkpoint
+from ..models.weights import open_checkpoint
 from ..runtime.cache.cached_model import CachedModel
-from ..runtime.network.linear import DenseLinear, MakeLinear, dense, fastest
+from ..runtime.network.linear import DenseLinear, dense, fastest
 from ..runtime.network.llama import Llama, usual_room
 from ..runtime.network.quantised import AUTO, PACKED, WHOLE, rounded
 from .lm import LM
+from .native_models import (
+    PREFIX_CACHE,
+    adds_in_order,
+    cached,
+    check_fixed,
+    on_graphs,
+    on_invariant_graphs,
+    packed_model,
+    padded_model,
+)
 
 if TYPE_CHECKING:
     from ..runtime.diffusion.full_diffusion import FullDiffusionModel
-    from ..runtime.parallel.ranks import ParallelNetwork  # which loads torch.distributed
 
 _LOG = logging.getLogger("unspool")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-FUSED = (torch.bfloat16, torch.float16)  # what the kernels are made for; float32 stays with PyTorch's own
 NATIVE, TRANSFORMERS, LLAMACPP = "native", "transformers", "llama.cpp"
-PREFIX_CACHE = 4  # finished texts whose cache stays, so that the next turn of a chat reads only what is new
-
-HOPPER = 9, 0  # the compute capability of an H100 and H200
 
 
 def load(
@@ -51,6 +54,7 @@ def load(
     batch_invariant: bool | int | None = None,
     ranks: int = 1,
     draft: LM | str | Path | None = None,
+    small: LM | str | Path | None = None,
     heads: str | Path | None = None,
 ) -> LM:
     """A language model from the catalogue, a .gguf file, a folder of safetensors, or the Hub (org/name@revision).
@@ -71,16 +75,17 @@ def load(
     number N computes N rows at a time elsewhere, 8 unless told.
     `ranks` is how many processes share the model: each has some of its heads, on the CPU or on a GPU of its own.
     `draft` is another model for methods that ask one, or its name; layers:N makes one of the model's own first N
-    layers, which share its weights (see `shortcut`). The folder of a trained drafter (EAGLE, DFlash, MTP, Medusa, …) is
-    read for this model, and mtp is the module inside its own checkpoint.
+    layers, which share its weights (see `shortcut`), NAME:int4 or self:int4 one in another precision (fp32, bf16, fp16,
+    packed, int8, int4). The folder of a trained drafter (EAGLE, DFlash, MTP, Medusa, …) is read for this model, and mtp
+    is the module inside its own checkpoint. `small` is a third one, which drafts for the draft model.
     `heads` is a file of heads that look ahead, for methods that ask for their guesses; smollm2 has its own.
     """
     rounding, room = WHOLE if quantization is None else quantization, kv_cache_tokens
     if room is not None:
         expect(whole(room, 1), "kv_cache_tokens", room, "a whole number of tokens from 1 on, or None")
     expect(whole(ranks, 1), "ranks", ranks, "a whole number of processes from 1 on")
-    drafts = draft is None or isinstance(draft, (LM, str, Path))
-    expect(drafts, "draft", draft, "a loaded model, the name of one, a drafter's folder, layers:N, mtp, or None")
+    if (draft, small) != (None, None):
+        api.draft_models.expect_drafts(draft, small)
     expect(heads is None or isinstance(heads, (str, Path)), "heads", heads, "the path of a file of heads, or None")
     if isinstance(name, torch.nn.Module):
         only = {"quantization": rounding in (AUTO, WHOLE), "batch_invariant": not batch_invariant, "ranks": ranks == 1}
@@ -93,13 +98,11 @@ def load(
         expect(tokenizer is None, "tokenizer", tokenizer, "None: it goes with a loaded model, a name brings its own")
         lm = _alone(name, dtype, rounding, device, runtime, room, longest, batch_invariant, ranks)
     _attach_heads(lm, heads)
-    if isinstance(draft, str) and api.self_draft.is_shortcut(draft):
-        draft = api.self_draft.shortcut(lm, draft)
-    elif isinstance(draft, (str, Path)) and api.trained_draft.is_trained(draft):
-        return replace(lm, drafter=api.trained_draft.trained_for(lm.model, lm.name, draft))
-    elif isinstance(draft, (str, Path)):
-        draft = _alone(draft, dtype, rounding, device, runtime, room, longest)
-    return lm if draft is None else replace(lm, draft=draft)
+
+    def beside(name: str | Path, kind: str | None, rounded: str | None) -> LM:
+        return _alone(name, kind or dtype, rounded or rounding, device, runtime, room, longest)
+
+    return lm if draft is None else api.draft_models.attached(lm, draft, small, beside)
 
 
 def _alone(
@@ -151,24 +154,26 @@ def _alone(
     vocab = checkpoint.shape.vocab
     model: CachedModel | FullDiffusionModel
     if quantization == PACKED:
-        model = _packed(checkpoint, room, rows)
+        model = packed_model(checkpoint, room, rows)
         key = key_of(file, kind, where, f"{NATIVE}, packed weights")
+        beside = runtimes.cpu.packed_llama.unpacked(checkpoint.shape)
+        note = f"{note}; PyTorch does the rest: {beside}" if beside else note
         return LM(str(name), model, checkpoint.vocabulary(), key=key, note=note)
     make = rounded(quantization, dense, vocab)
     steady = None
-    if batch_invariant is None and _adds_in_order(where):
-        steady = _on_invariant_graphs(checkpoint, kind, where, room, quantization)
+    if batch_invariant is None and adds_in_order(where):
+        steady = on_invariant_graphs(checkpoint, kind, where, room, quantization)
     if steady is not None:
         model = steady
     elif rows is None:
-        model = _on_graphs(checkpoint, kind, where, room, rounded(quantization, DenseLinear, vocab)) or _model(
+        model = on_graphs(checkpoint, kind, where, room, rounded(quantization, DenseLinear, vocab)) or cached(
             Llama.load(checkpoint, kind, where, room, make)
         )
     else:
-        model = _on_invariant_graphs(checkpoint, kind, where, room, quantization) or _padded(
+        model = on_invariant_graphs(checkpoint, kind, where, room, quantization) or padded_model(
             checkpoint, kind, where, room, make, rows
         )
-        _check_fixed(model)
+        check_fixed(model)
     shapes = "free" if rows is None and steady is None else "fixed"
     key = key_of(file, kind, where, f"{NATIVE}, {shapes} shapes, {quantization} weights")
     return LM(str(name), model, checkpoint.vocabulary(), key=key, note=note)
@@ -229,48 +234,8 @@ def _on_ranks(
     file = path(str(name))
     checkpoint = open_checkpoint(file)
     room = room or longest * usual_room(checkpoint.shape)
-    model = _model(runtimes.parallel.ranks.ranked(file, checkpoint, dtype, device, room, ranks))
+    model = cached(runtimes.parallel.ranks.ranked(file, checkpoint, dtype, device, room, ranks))
     return LM(str(name), model, checkpoint.vocabulary(), key=key_of(file, dtype, device, f"{NATIVE}, {ranks} ranks"))
-
-
-def _padded(
-    checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None, make: MakeLinear, rows: int
-) -> CachedModel | FullDiffusionModel:
-    """The model with fixed shapes on PyTorch's own kernels."""
-    fixed = runtimes.network.batch_invariant
-    rows = rows or fixed.ROWS
-    wide, head = fixed.padded(make, rows), fixed.padded(dense, rows)
-    return _model(Llama.load(checkpoint, dtype, device, room, wide, fixed.PerTokenPlanner, head))
-
-
-def _packed(checkpoint: Checkpoint, room: int, rows: int | None) -> CachedModel | FullDiffusionModel:
-    """The model with its matrices in their blocks."""
-    load_packed = runtimes.cpu.packed_llama.load_packed
-    if rows is None:
-        return _model(load_packed(checkpoint, room))
-    fixed = runtimes.network.batch_invariant
-    model = _model(load_packed(checkpoint, room, fixed.padded(dense, rows or fixed.ROWS), fixed.PerTokenPlanner))
-    _check_fixed(model)
-    return model
-
-
-def _check_fixed(model: CachedModel | FullDiffusionModel) -> None:
-    """Refuse a model whose numbers depend on what is computed beside them on this machine."""
-    fills = runtimes.diffusion.block_diffusion.BlockDiffusionModel, runtimes.diffusion.full_diffusion.FullDiffusionModel
-    if isinstance(model, fills) and not model.filling.reads:
-        runtimes.network.batch_invariant.check_looks(model)
-    else:
-        runtimes.network.batch_invariant.check(model)
-
-
-def _model(made: Llama | ParallelNetwork) -> CachedModel | FullDiffusionModel:
-    """The network with sessions, as one that reads, fills holes, or does both."""
-    filling = made.shape.filling
-    if filling is None:
-        return CachedModel(made, PREFIX_CACHE)
-    if filling.layout == "full":
-        return runtimes.diffusion.full_diffusion.FullDiffusionModel(made, filling)
-    return runtimes.diffusion.block_diffusion.BlockDiffusionModel(made, filling, PREFIX_CACHE)
 
 
 def key_of(source: str | Path, dtype: torch.dtype, device: str, runtime: str) -> str:
@@ -280,40 +245,6 @@ def key_of(source: str | Path, dtype: torch.dtype, device: str, runtime: str) ->
     return (
         f"{source} · {dtype} · {runtime} · {chip} · {threads} threads · torch {torch.__version__} · unspool {version}"
     )
-
-
-def _on_graphs(
-    checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None, make: MakeLinear
-) -> CachedModel | None:
-    """The model on fused kernels, where there is a GPU and Triton for them and they can run its shape."""
-    filling = checkpoint.shape.filling
-    if not _fuses(checkpoint, dtype, device):
-        return None
-    network = runtimes.cuda.fused.Fused.load(checkpoint, dtype, device, room, make)
-    if filling is None:
-        return runtimes.cuda.graph_model.graph_model(network, PREFIX_CACHE)
-    return runtimes.diffusion.graph_denoiser.graph_diffusion(network, filling, PREFIX_CACHE)
-
-
-def _on_invariant_graphs(
-    checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None, quantization: str
-) -> CachedModel | None:
-    """The same with fixed shapes, for whole weights of a model that reads."""
-    if not _fuses(checkpoint, dtype, device) or quantization != WHOLE or checkpoint.shape.filling is not None:
-        return None
-    network = runtimes.cuda.batch_invariant_fused.BatchInvariantFused.load(checkpoint, dtype, device, room, DenseLinear)
-    return runtimes.cuda.graph_model.graph_model(network, PREFIX_CACHE)
-
-
-def _fuses(checkpoint: Checkpoint, dtype: torch.dtype, device: str) -> bool:
-    if not device.startswith("cuda") or dtype not in FUSED or importlib.util.find_spec("triton") is None:
-        return False
-    return runtimes.cuda.fusible.unfused(checkpoint.shape) is None
-
-
-def _adds_in_order(device: str) -> bool:
-    """True of GPUs whose tensor cores are known to add in one order however a product is cut; others are tried."""
-    return device.startswith("cuda") and torch.cuda.get_device_capability(device) == HOPPER
 
 
 def _rows(batch_invariant: bool | int | None) -> int | None:

@@ -13,6 +13,7 @@ from ..models.drafters.description import DrafterFile
 from ..models.shape import Shape
 from ..models.share import Share
 from ..models.weights import Checkpoint, GGUFCheckpoint
+from ..runtime.cache.checkpoint_pool import usual_states
 from ..runtime.cuda.footprint import Footprint, footprint
 from ..runtime.cuda.fusible import unfused
 from ..runtime.network.quantised import KINDS, PACKED, WHOLE, bytes_of, unknown
@@ -30,12 +31,13 @@ class MemoryPlan:
     available: int | None
     device: str
     note: str
+    states: int = 0  # of recurrent layers
     per_token: int = 0  # bytes of weights that plain decoding reads for every token; 0 if that depends on the token
 
     @property
     def total(self) -> int:
         """Everything together."""
-        return self.weights + self.kv + self.logits + self.activations + self.tables
+        return self.weights + self.kv + self.states + self.logits + self.activations + self.tables
 
     @property
     def fits(self) -> bool | None:
@@ -47,6 +49,7 @@ class MemoryPlan:
         rows = [
             ("weights", self.weights),
             ("keys and values", self.kv),
+            *([("recurrent states", self.states)] if self.states else []),
             ("logits", self.logits),
             ("activations", self.activations),
             *([("tables and workspaces", self.tables)] if self.tables else []),
@@ -113,6 +116,7 @@ def plan(
         weights=weights,
         per_token=weights - (0 if shape.tied else table) if shape.mixture is None else 0,
         kv=room * shape.kv_bytes(dtype),
+        states=max(nodes, usual_states(shape.state_bytes(dtype), room)) * shape.state_bytes(dtype),
         logits=beside.logits,
         activations=beside.activations,
         tables=beside.tables,
@@ -129,7 +133,9 @@ def drafter_plan(file: DrafterFile, beside: MemoryPlan, target: Shape, dtype: to
     spec, numbers = file.spec, sum(tensor.numel() for tensor in file.tensors.values())
     token = spec.shape.kv_bytes(dtype) + len(spec.states) * spec.wide * dtype.itemsize
     kept = beside.kv // target.kv_bytes(dtype) * token
-    return replace(beside, weights=numbers * dtype.itemsize, kv=kept, activations=0, tables=0, note=spec.title)
+    return replace(
+        beside, weights=numbers * dtype.itemsize, kv=kept, states=0, activations=0, tables=0, note=spec.title
+    )
 
 
 def weight_bytes(shape: Shape, dtype: torch.dtype, quantization: str = WHOLE) -> int:

@@ -31,6 +31,7 @@ class Profile:
     model: str = "smollm2"
     method: str = "plain"
     draft: str | None = None
+    small: str | None = None
     dtype: str = "auto"
     quantization: str = "auto"
     device: str = "auto"
@@ -81,6 +82,7 @@ class Profile:
             quantization=self.quantization,
             device=self.device,
             draft=self.draft,
+            small=self.small,
             heads=self.heads,
         )
 

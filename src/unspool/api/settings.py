@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
 
 from ..core import warp as warps
+from ..core.canvas import Frame
 from ..core.errors import BadRequest
 from ..core.stop import Stop
 from ..core.warp.forbid import BadWords, MinTokens, NoRepeatNgram
@@ -30,6 +31,7 @@ _THEIRS = {
 }
 _FORMS = {"json_schema": "json_schema", "schema": "json_schema", "response_format": "json_schema", "regex": "regex"}
 _FORMS |= {"grammar": "grammar", "choices": "choices", "guided_json": "json_schema", "guided_regex": "regex"}
+MOST_PARTS, MOST_HOLES = 64, 1024  # of what stands behind a text, and places of each hole
 KINDS = "a text, a list of messages {role, content}, or a list of tokens"
 
 
@@ -51,6 +53,7 @@ class Given(TypedDict, total=False):
     logit_bias: Mapping[int, float]
     bad_words: Sequence[str]
     constraint: Form | Constraint | None
+    suffix: str | Sequence[str | int]
     min_tokens: int
     max_tokens: int
     stop: str | Sequence[str]
@@ -103,6 +106,8 @@ class Settings:
 
     constraint: Form | Constraint | None = None  # what json_schema(…), regex(…) and such give, or a pydantic class
 
+    suffix: str | tuple[str | int, ...] = ()  # what stands behind the text; numbers are more holes, of so many tokens
+
     min_tokens: int = 0  # until then no token can end the text; a stop string still does
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
@@ -120,7 +125,10 @@ class Settings:
         for name in ("stop", "bad_words"):
             if isinstance(one := getattr(self, name), str):
                 object.__setattr__(self, name, (one,))
+        if isinstance(self.suffix, str):
+            object.__setattr__(self, "suffix", (self.suffix,) if self.suffix else ())
         self.validate()
+        object.__setattr__(self, "suffix", tuple(self.suffix))
         for name in ("bad_words", "stop", "stop_tokens"):
             object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists
         object.__setattr__(self, "logit_bias", dict(self.logit_bias))  # a copy: the caller's may change
@@ -152,11 +160,14 @@ class Settings:
         expect(whole(self.seed, 0, 2**64 - 1), "seed", self.seed, "a whole number from 0 to 2**64 - 1")
         expect(whole(self.n, 1), "n", self.n, "a whole number from 1 on: how many texts to write")
         self._validate_constraint()
+        self._validate_suffix()
         counted = self.logprobs is None or whole(self.logprobs, 0)
         expect(counted, "logprobs", self.logprobs, "None for off, or how many alternatives to report, from 0 on")
 
-    def warp(self, vocabulary: FormVocabulary) -> Warp:
+    def warp(self, vocabulary: FormVocabulary, never: Collection[int] = ()) -> Warp:
         """All that shapes a law: the constraint, biases, penalties, prohibitions, temperature, truncations.
+
+        Tokens that are `never` to be written are among the prohibitions.
 
         The constraint comes first, so that truncations see the law of what may really follow. The order of the others
         is that of transformers. What it lacks: Frequency and Presence follow Repetition; TopNSigma is the first
@@ -171,6 +182,8 @@ class Settings:
             shaped |= BadWords(tuple(spelt for word in self.bad_words for spelt in _spellings(word, vocabulary)))
         if self.min_tokens:
             shaped |= MinTokens(self.min_tokens, self._stop_tokens(vocabulary))
+        if never:
+            shaped |= warps.Forbid(never)
         if self.temperature == 0:
             return shaped | Temperature(0)
         if self.temperature != 1:
@@ -193,6 +206,18 @@ class Settings:
         expect(fits, "constraint", made, "None, or what json_schema(…), regex(…), grammar(…) or choices(…) give")
         if made is not None and self.ignore_eos:
             raise BadRequest("ignore_eos cannot be used with a constraint: a text that meets it ends with that token")
+
+    def _validate_suffix(self) -> None:
+        parts: Any = self.suffix
+        listed = isinstance(parts, (tuple, list)) and len(parts) <= MOST_PARTS
+        told = f"a text, or at most {MOST_PARTS} texts and numbers of holes, as in (' and ', 4, '.')"
+        expect(listed and all(_stands(part) for part in parts), "suffix", parts, told)
+
+    def frame(self, vocabulary: FormVocabulary) -> Frame:
+        """What stands behind the prompt: `max_tokens` holes, and all that `suffix` says."""
+        lead = len(vocabulary.encode("", special=False))  # a beginning-of-text token is no part of it
+        told = (p if isinstance(p, int) else vocabulary.encode(p, special=False)[lead:] for p in self.suffix)
+        return (self.max_tokens, *told)
 
     def _constraint(self, vocabulary: FormVocabulary) -> Warp:
         made = self.constraint
@@ -244,6 +269,13 @@ def _expect_strings(name: str, given: object) -> None:
         expect(text != "", f"a string of {name}", text, "at least one character")
         whole = not any("\ud800" <= x <= "\udfff" for x in text)
         expect(whole, f"a string of {name}", text, "text without lone surrogates, which no token can spell")
+
+
+def _stands(part: object) -> bool:
+    """Whether it can be a part of what stands behind a text: a text that tokens can spell, or a number of holes."""
+    if isinstance(part, str):
+        return part != "" and not any("\ud800" <= x <= "\udfff" for x in part)
+    return whole(part, 1, MOST_HOLES)
 
 
 def _expect_token(name: str, token: int, vocabulary: FormVocabulary) -> None:

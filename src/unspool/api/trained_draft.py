@@ -73,7 +73,10 @@ def attached(model: CachedModel, file: DrafterFile) -> TrainedDrafter:
     last = network.layers
     numbers = [LAST if number == last else number for number in file.spec.states]
     network.slots.keep_states(numbers, network.ends.embedding)
-    return TrainedDrafter(network_of(file, network.ends, network.slots.room + SPARE), model)
+    drafter = TrainedDrafter(network_of(file, network.ends, network.slots.room + SPARE), model)
+    if model.device is not None:
+        model.device.draft_with(drafter.network)
+    return drafter
 
 
 def examine(lm: LM, text: str = SAMPLE, thorough: bool = False) -> DrafterReport:

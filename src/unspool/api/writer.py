@@ -64,7 +64,9 @@ class Output:
 
     @property
     def note(self) -> str | None:
-        """What to know of a text without any words in it, if this is one."""
+        """What of the method was of no effect, or what to know of a text without any words in it."""
+        if self.writer.note is not None:
+            return self.writer.note
         if self.text or self.reason not in ("token", "eos") or len(self.tokens) > 1:
             return None
         return (
@@ -86,6 +88,8 @@ class Output:
                 {"token": e.token, "logprob": e.logprob, "raw_logprob": e.raw_logprob, "top": [list(t) for t in e.top]}
                 for e in self.events
             ]
+        if self.writer.note is not None:
+            data["note"] = self.writer.note
         return {**data, "trace": self.trace.record()}
 
 
@@ -121,6 +125,7 @@ class Writer:
     logprobs: int | None
     found: list[SearchResult] = field(default_factory=list)  # the best text of a search, once it has told
     ends: frozenset[int] = frozenset()  # the model's own ends of text
+    note: str | None = None  # what of the method the model pays no heed to
     events: list[Event] = field(default_factory=list)
     rounds: int = 0
     placed: int = 0  # tokens of a canvas that are final

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from .stop import Stop
 
 HOLE = -1
+Frame: TypeAlias = tuple["int | tuple[int, ...]", ...]
+"""What stands behind a prompt: numbers of holes, and tokens that are given; () for holes alone."""
+
+
+def frame_size(frame: Frame) -> int:
+    """How many places there are."""
+    return sum(part if isinstance(part, int) else len(part) for part in frame)
 
 
 class Status(IntEnum):
@@ -56,6 +63,22 @@ class Canvas:
             window=(len(given), size),
             shape=shape,
         )
+
+    @staticmethod
+    def framed(prompt: Iterable[int], frame: Frame) -> Canvas:
+        """The prompt followed by holes with given tokens between and behind them; the window is on all of it."""
+        canvas = Canvas.blank(prompt, 0)
+        tokens, status = list(canvas.tokens), list(canvas.status)
+        for part in frame:
+            tokens += (HOLE,) * part if isinstance(part, int) else part
+            status += [Status.HOLE] * part if isinstance(part, int) else [Status.GIVEN] * len(part)
+        begins = len(canvas)
+        return Canvas(tuple(tokens), tuple(status), (-1,) * len(tokens), (begins, len(tokens)))
+
+    @cached_property
+    def written(self) -> int:
+        """The place behind the last one that was not given: all that is written ends there."""
+        return next((i + 1 for i in reversed(range(len(self))) if self.status[i] != Status.GIVEN), len(self))
 
     def __len__(self) -> int:
         return len(self.tokens)

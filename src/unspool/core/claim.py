@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
@@ -13,6 +13,7 @@ from .option import options
 
 if TYPE_CHECKING:  # for types alone: `unspool methods --help` needs no torch
     from .asks import Decoding
+    from .canvas import Frame
     from .chance import Chance
     from .stop import Stop
     from .warp.warp import Warp
@@ -35,9 +36,25 @@ class Fitting(Protocol):
         """The method for this vocabulary."""
 
 
+@runtime_checkable
+class Choosing(Protocol):
+    """A method that depends on which models there are to draft."""
+
+    def among(self, models: Collection[str]) -> Method:
+        """The method where there are these."""
+
+
 def fit(method: Method, vocabulary: Any) -> Method:
     """A method, made to fit a vocabulary if it asks for that."""
     return method.fit(vocabulary) if isinstance(method, Fitting) else method
+
+
+@runtime_checkable
+class Infilling(Protocol):
+    """A method that can write between given texts."""
+
+    def framed(self, frame: Frame) -> Method:
+        """The method for a canvas that has these holes and tokens behind the prompt; BadRequest if it cannot."""
 
 
 class Branching(ABC):

@@ -21,6 +21,7 @@ class Cost:
     requests: int = 1  # that share the forward
     aside: float = 0.0  # what asking for more than the next token takes per request beside the forward
     speculates: bool = False  # whether the model drafts for itself when told to write on
+    drafts: bool = False  # and the drafter that was trained for it does so there too
 
     def __post_init__(self) -> None:
         rising = all(a < b for a, b in zip(self.rows, self.rows[1:], strict=False))

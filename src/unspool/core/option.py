@@ -259,6 +259,8 @@ Texts: TypeAlias = Annotated[int, Range(1, 64)]  # written side by side; each ke
 Budget: TypeAlias = Annotated[int, Range(0, 10_000_000)]  # that a search may spend, 0 for no limit
 Steps: TypeAlias = Annotated[int, Range(1, 4096)]  # tokens of a step, or looks at a canvas
 Holes: TypeAlias = Annotated[int, Range(0, 1024)]  # of a canvas or a block; 0 for as many as may be written
+MODEL = -1  # as a size of blocks: the one that the model was made for
+Block: TypeAlias = Annotated[int, Range(MODEL, 1024)]  # places of a block; 0 for the whole canvas
 Level: TypeAlias = Annotated[float, Range(-10_000, 10_000, endless=True)]  # that a certainty is held against
 Threshold: TypeAlias = Annotated[float, Range(-10_000, 10_000)]  # the same, where some hole has to reach it
 Span: TypeAlias = Annotated[int, Range(1, 1024)]  # of neighbouring places

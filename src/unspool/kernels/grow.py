@@ -1,4 +1,4 @@
-"""Drafts that never leave the device: the best tree of remembered laws and of a copy, grown where it is verified."""
+"""Drafts that never leave the device: the best tree of remembered laws, a copy and a drafter's chain."""
 
 import triton
 import triton.language as tl
@@ -16,8 +16,12 @@ PACE = tl.constexpr(4)  # tokens that are copied per token of a match
 @triton.jit
 def _offer(
     chances, offered, owner, k, node, tag, a, b, reach, copied, begin, size, end, text, known, laws, weights, table,
+    ahead, odds, at_depth, depth: tl.constexpr,
 ):  # fmt: skip
-    """Put down what may follow a node: the chance of its path, and the token; and which token the copy says."""
+    """Put down what may follow a node: the chance of its path, and the token; and which token the copy says.
+
+    A node of a drafter's chain, which stands `at_depth` ≥ 0, has the law that the drafter had there.
+    """
     two, one = mixed(tag, a, b), mixed(tag, a * 0 + ALONE, b)
     at_two, at_one = two & (table - 1), one & (table - 1)
     by_two, by_one = tl.load(known + at_two) == two, tl.load(known + at_one) == one
@@ -27,6 +31,10 @@ def _offer(
     lawful = mine & (k < WIDTH)
     token = tl.load(laws + at * WIDTH + k, mask=lawful, other=-1)
     p = tl.load(weights + at * WIDTH + k, mask=lawful, other=0.0) * trust
+    if depth > 0:
+        drawn = lawful & (at_depth >= 0) & (at_depth < depth)
+        token = tl.load(ahead + at_depth * WIDTH + k, mask=drawn, other=0) + tl.where(drawn, 0, token)
+        p = tl.load(odds + at_depth * WIDTH + k, mask=drawn, other=0.0) + tl.where(drawn, 0.0, p)
     going = (copied >= 0) & (size > 0) & (copied <= size * PACE)
     period = tl.maximum(end + 1 - begin, 1)
     said = tl.load(text + begin + tl.maximum(copied, 0) % period, mask=going, other=-1)
@@ -41,8 +49,8 @@ def _offer(
 @triton.jit
 def _grow(
     drafted, parents, places, sees, key_places, count, tally, past, clear, lanes, tags, matches,
-    texts, known, laws, weights, length, table, limit,
-    tokens: tl.constexpr, words: tl.constexpr, windowed: tl.constexpr, chained: tl.constexpr,
+    texts, known, laws, weights, ahead, odds, length, table, limit,
+    tokens: tl.constexpr, words: tl.constexpr, windowed: tl.constexpr, depth: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     start(chained)
     wait(chained)
@@ -58,14 +66,17 @@ def _grow(
     chances, offered = tl.zeros([tokens * KIDS], tl.float32), tl.full([tokens * KIDS], -1, tl.int32)
     reach = tl.where(live & (end + 1 < limit), 1.0, 0.0)
     copied = tl.where(size > 0, 0, -1)
+    ahead += row * depth * WIDTH
+    odds += row * depth * WIDTH
+    drawn = tl.full([], 0, tl.int32)
     chances, offered, said = _offer(
         chances, offered, owner, k, 0, tag, before, root, reach, copied, begin, size, end, text,
-        known, laws, weights, table,
+        known, laws, weights, table, ahead, odds, drawn, depth,
     )  # fmt: skip
     # What is known of each node, one number per lane of a register.
     token_of = tl.where(node == 0, root, 0)
     above_of = tl.where(node == 0, -1, -2)
-    depth_of = tl.zeros([tokens], tl.int32)
+    depth_of, drawn_of = tl.zeros([tokens], tl.int32), tl.where(node == 0, 0, -1)
     copied_of, said_of = tl.where(node == 0, copied, -1), tl.where(node == 0, said, -1)
     sees_of = tl.where(node == 0, 1, 0).to(tl.int64)
     grown = tl.full([], 1, tl.int32)
@@ -78,19 +89,25 @@ def _grow(
         chances = tl.where(lane == taken, 0.0, chances)
         up = node == above
         before = tl.sum(tl.where(up, token_of, 0), 0)
-        depth = tl.sum(tl.where(up, depth_of, 0), 0) + 1
+        deep = tl.sum(tl.where(up, depth_of, 0), 0) + 1
         line = tl.sum(tl.where(up, sees_of, 0), 0) | (tl.full([], 1, tl.int64) << n)
         copied = tl.sum(tl.where(up, copied_of, 0), 0)
         copied = tl.where((copied >= 0) & (tl.sum(tl.where(up, said_of, 0), 0) == token), copied + 1, -1)
-        reach = tl.where((real == 1) & (end + depth + 1 < limit), best, 0.0)
+        if depth > 0:  # the chain is made of the first tokens of its laws
+            drawn = tl.sum(tl.where(up, drawn_of, 0), 0)
+            on = (drawn >= 0) & (drawn < depth)
+            on = on & (tl.load(ahead + drawn * WIDTH, mask=on, other=-1) == token)
+            drawn = tl.where(on, drawn + 1, -1)
+        reach = tl.where((real == 1) & (end + deep + 1 < limit), best, 0.0)
         chances, offered, said = _offer(
             chances, offered, owner, k, n, tag, before, token, reach, copied, begin, size, end, text,
-            known, laws, weights, table,
+            known, laws, weights, table, ahead, odds, drawn, depth,
         )  # fmt: skip
         here = (node == n) & (real == 1)
         token_of, above_of = tl.where(here, token, token_of), tl.where(here, above, above_of)
-        depth_of, sees_of = tl.where(here, depth, depth_of), tl.where(here, line, sees_of)
+        depth_of, sees_of = tl.where(here, deep, depth_of), tl.where(here, line, sees_of)
         copied_of, said_of = tl.where(here, copied, copied_of), tl.where(here, said, said_of)
+        drawn_of = tl.where(here, drawn, drawn_of)
         grown += real
     at = row * tokens + node
     place = end + depth_of
@@ -125,6 +142,7 @@ def grow(
     matches: Tensor,
     texts: Tensor,
     limit: int,
+    ahead: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     """Grow a tree of at most T − 1 nodes below the root of each row, and lay it out for attention and verification.
 
@@ -133,7 +151,8 @@ def grow(
     path its chance is the product of what is said of its tokens: by a law remembered after the same two tokens 0.8 of
     its weight there, by the last token alone 0.5, by a copy n / (n + 3) after n tokens that agree; a token that both
     say, 1 − (1 − p)(1 − q). The likeliest path is taken next, as `grow.best_first` does. matches [R, 2] are those of
-    `match`.
+    `match`. With `ahead`, tokens and chances [R, d, 8] of `blend`, nodes that follow the first tokens of those laws
+    have these laws in place of remembered ones.
 
     Written are drafted, parents, places, sees, clear, count and, where a layer has a window, key_places, as `Rows` and
     `verify` take them. T is a power of two up to 64.
@@ -142,9 +161,11 @@ def grow(
     number = past.shape[0]
     tokens = drafted.shape[0] // number
     chain = chained()
+    told, odds = ahead or (laws.tokens, laws.weights)
     _grow[(number,)](
         drafted, parents, places, sees, sees if key_places is None else key_places, count, tally, past, clear,
-        lanes, tags, matches, texts, laws.known, laws.tokens, laws.weights, texts.shape[1], laws.size, limit,
-        tokens=tokens, words=sees.shape[1], windowed=key_places is not None, num_warps=1 if tokens <= 32 else 2,
+        lanes, tags, matches, texts, laws.known, laws.tokens, laws.weights, told, odds,
+        texts.shape[1], laws.size, limit, tokens=tokens, words=sees.shape[1], windowed=key_places is not None,
+        depth=0 if ahead is None else told.shape[1], num_warps=1 if tokens <= 32 else 2,
         chained=chain, launch_pdl=chain,
     )  # fmt: skip

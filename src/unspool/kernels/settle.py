@@ -40,7 +40,7 @@ def _settle(
         tl.store(kept + row * most + done + rank, slot, mask=stands)
         tl.store(slots + at, tl.load(supply + row * stock + done + rank, mask=stands, other=0), mask=stands)
         tl.debug_barrier()  # the row has been read before it is written
-        tl.store(drafted + row * tokens, token)
+        tl.store(drafted + row * tokens, tl.maximum(token, 0))  # a row that has ended is still looked up
         tl.store(past + row, end + gained)
         tl.store(tally + 4 * row, tl.where(token < 0, want, done + gained))
         turn = tl.load(tally + 4 * row + 2)

@@ -17,7 +17,8 @@ MOST = 32  # tokens that can be asked for; each costs a round
 
 @triton.jit
 def _select(
-    scores, found, vocab, chunks, stride, k: tl.constexpr, block: tl.constexpr, chained: tl.constexpr,
+    scores, found, sums, vocab, chunks, stride,
+    k: tl.constexpr, block: tl.constexpr, weighed: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     start(chained)
     wait(chained)
@@ -30,6 +31,12 @@ def _select(
     order = tl.where(score == score, order, -0x80000000).to(tl.int64)
     keys = (order << 32) | (0x7FFFFFFF - x).to(tl.int64)
     keys = tl.where(x < vocab, keys, -0x8000000000000000)
+    if weighed:
+        score = tl.where(x < vocab, score, float("-inf"))
+        most = tl.max(score, 0)
+        base = tl.where(most == float("-inf"), 0.0, most)
+        tl.store(sums + 2 * (row * chunks + chunk), base)
+        tl.store(sums + 2 * (row * chunks + chunk) + 1, tl.sum(tl.exp(score - base), 0))
     for i in tl.static_range(k):
         best = tl.max(keys, 0)
         tl.store(found + (row * chunks + chunk) * k + i, best)
@@ -38,27 +45,38 @@ def _select(
 
 @triton.jit
 def _merge(
-    found, values, tokens, held, k: tl.constexpr, lanes: tl.constexpr, chained: tl.constexpr,
+    found, sums, values, tokens, held, chunks,
+    k: tl.constexpr, lanes: tl.constexpr, parts: tl.constexpr, weighed: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     start(chained)
     wait(chained)
     row = tl.program_id(0)
     lane = tl.arange(0, lanes)
     keys = tl.load(found + row * held + lane, mask=lane < held, other=-0x8000000000000000)
+    total = tl.full([], 0.0, tl.float32)
+    if weighed:
+        part = tl.arange(0, parts)
+        base = tl.load(sums + 2 * (row * chunks + part), mask=part < chunks, other=float("-inf"))
+        most = tl.max(base, 0)
+        weight = tl.load(sums + 2 * (row * chunks + part) + 1, mask=part < chunks, other=0.0)
+        total = most + tl.log(tl.sum(weight * tl.exp(base - most), 0))
     for i in tl.static_range(k):
         best = tl.max(keys, 0)
         order = (best >> 32).to(tl.int32)
         bits = tl.where(order < 0, order ^ 0x7FFFFFFF, order)
-        tl.store(values + row * k + i, bits.to(tl.float32, bitcast=True))
+        tl.store(values + row * k + i, bits.to(tl.float32, bitcast=True) - total)
         tl.store(tokens + row * k + i, 0x7FFFFFFF - (best & 0x7FFFFFFF).to(tl.int32))
         keys = tl.where(keys < best, keys, -0x8000000000000000)
 
 
-def top(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def top(
+    logits: Tensor, k: int, out: tuple[Tensor, Tensor] | None = None, weighed: bool = False
+) -> tuple[Tensor, Tensor]:
     """The k ≤ 32 largest logits of each row [n, vocab]: values [n, k], float32, and tokens [n, k], int32; best first.
 
     Of equal ones the lower token comes first. −∞ counts as a score; NaN comes only where nothing else is left. If the
-    vocabulary has fewer than k tokens, all of them come.
+    vocabulary has fewer than k tokens, all of them come. If they are `weighed`, values are log-probabilities, NaN where
+    some score is. Both are put into `out` where that is given.
     Cost: logits once; two launches, k rounds of one maximum in each.
     """
     n, vocab = logits.shape
@@ -67,17 +85,20 @@ def top(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
         raise ValueError(f"k is {k}; expected 1 to {MOST} tokens. For more, sort: torch.topk.")
     chunks, block = triton.cdiv(vocab, CHUNK), min(CHUNK, triton.next_power_of_2(vocab))
     found = torch.empty(n, chunks * k, dtype=torch.int64, device=logits.device)
-    values = torch.empty(n, k, dtype=torch.float32, device=logits.device)
-    tokens = torch.empty(n, k, dtype=torch.int32, device=logits.device)
+    values, tokens = out or (
+        torch.empty(n, k, dtype=torch.float32, device=logits.device),
+        torch.empty(n, k, dtype=torch.int32, device=logits.device),
+    )
+    sums = torch.empty(n, chunks, 2, dtype=torch.float32, device=logits.device) if weighed else values
     chain = chained()
     _select[(n, chunks)](
-        logits, found, vocab, chunks, logits.stride(0), k=k, block=block, num_warps=max(1, min(8, block // 512)),
-        chained=chain, launch_pdl=chain,
+        logits, found, sums, vocab, chunks, logits.stride(0), k=k, block=block, weighed=weighed,
+        num_warps=max(1, min(8, block // 512)), chained=chain, launch_pdl=chain,
     )  # fmt: skip
     lanes = max(16, triton.next_power_of_2(chunks * k))
     _merge[(n,)](
-        found, values, tokens, chunks * k, k=k, lanes=lanes, num_warps=max(1, min(8, lanes // 256)),
-        chained=chain, launch_pdl=chain,
+        found, sums, values, tokens, chunks * k, chunks, k=k, lanes=lanes, parts=triton.next_power_of_2(chunks),
+        weighed=weighed, num_warps=max(1, min(8, lanes // 256)), chained=chain, launch_pdl=chain,
     )  # fmt: skip
     return values, tokens
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.asks import Decoding, Done, Emit, OutOfTime
-from ..core.canvas import Canvas, Field, Status
+from ..core.canvas import Canvas, Field, Frame, Status
 from ..core.chance import Chance
 from ..core.errors import BadRequest
 from ..core.law import Law
@@ -16,7 +16,7 @@ from ..core.stop import Stop
 from ..core.warp.warp import Warp
 from .denoise_state import DenoiseState
 from .guard import guarded
-from .unmasker import Blocks, Recheck, Remask, Unmask, View, begun, look, narrowed, suited, whole
+from .unmasker import Blocks, Cutting, Recheck, Remask, Unmask, View, begun, look, narrowed, suited, whole
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,18 @@ class Denoise:
     """Fill `size` holes after the text (0: as many as may follow), a chosen few per look, each from its own law.
 
     `blocks` says where, `view` how the laws come about, `unmask` which holes are filled, `check` whether they stand,
-    `remask` what is taken back. A constraint among the warps is asked before anything stands. Exact if the choice
-    depends on laws alone and never takes two dependent holes at once, or if every draft is checked.
+    `remask` what is taken back. Of a run of holes that all end the text by the model's best guess only the first may
+    be filled, when its turn comes; a short answer then takes as many looks as it has tokens, not as it has holes. A
+    constraint among the warps is asked before anything stands. Exact if the choice depends on laws alone and never
+    takes two dependent holes at once, or if every draft is checked.
 
     It ends whatever its parts do. Without `remask` every look fills a hole, so there are at most as many looks as
     holes. With one, the first n + `remask.looks` looks at a window of n places may take something back; after those
     nothing is taken back there any more, and every look fills a hole again, all that are left if the rule chooses none.
     That makes 2n + `remask.looks` looks per window at most; a view may take several looks for one.
+
+    With a `frame` given text stands between and behind the holes. It is seen at every look; what was given behind the
+    last hole is not written again.
 
     Cost: one forward per look, over what the model's layout and the view make of the canvas.
     """
@@ -41,6 +46,13 @@ class Denoise:
     view: View = look
     remask: Remask | None = None
     check: Recheck | None = None
+    frame: Frame = ()
+
+    def framed(self, frame: Frame) -> Denoise:
+        if isinstance(self.blocks, Cutting):
+            kind = type(self.blocks).__name__
+            raise BadRequest(f"{kind} cuts off what stands behind the text; leave suffix out, or the blocks", "suffix")
+        return replace(self, frame=frame)
 
     def fit(self, vocabulary: Any) -> Denoise:
         return replace(
@@ -57,7 +69,8 @@ class Denoise:
         If its time is over, what stands then without a gap is emitted, though it might have been revised.
         """
         tail = stop.start()
-        canvas = Canvas.blank(text, self.size or room(stop.left(tail)))
+        blank = Canvas.framed(text, self.frame) if self.frame else None
+        canvas = Canvas.blank(text, self.size or room(stop.left(tail))) if blank is None else blank
         unmask, blocks, view, remask = begun(self.unmask), begun(self.blocks), begun(self.view), begun(self.remask)
         warp, guard = guarded(warp, canvas, stop)
         status = Status.FIXED if remask is None else Status.DRAFT
@@ -74,7 +87,8 @@ class Denoise:
             again = () if second is None else second.asks(sheet)
             places = sorted({*(i for i in sheet.holes if i < end), *again})
             try:
-                field: Field = (yield from view(sheet, places)) if places else Field({})
+                seen_sheet = sheet.within(low, len(sheet)) if self.frame else sheet  # what is behind is looked at too
+                field: Field = (yield from view(seen_sheet, places)) if places else Field({})
             except OutOfTime:
                 canvas, places, late = canvas.fixed(0, len(canvas)), [], True
             if places:
@@ -83,7 +97,7 @@ class Denoise:
                 sight = narrowed(blocks, seen)
                 if second is None and not sight.holes:
                     sight = seen  # nothing else is left to do
-                chosen = unmask(sight) if sight.holes else ()
+                chosen = unmask(sight.before_end(stop.tokens)) if sight.holes else ()
                 if not chosen and remask is None:
                     raise RuntimeError(f"{unmask} chose none of {len(sight.holes)} holes; expected at least one")
                 if not chosen and second is None:
@@ -97,13 +111,13 @@ class Denoise:
                 canvas = canvas.fixed(low, high)
             elif not late and canvas.settled < min(end + 1, len(canvas)):
                 raise RuntimeError(f"{blocks} gave the window {low}..{high}, where nothing is left to do")
-            kept, reason, tail, trim = stop.cut(tail, canvas.tokens[told : canvas.settled])
-            if kept or places:
-                shown = [laws.pop(i) for i in range(told, told + len(kept))]  # each holds on to all that its look told
+            kept, reason, tail, trim = stop.cut(tail, canvas.tokens[told : min(canvas.settled, canvas.written)])
+            if kept or places:  # each law holds on to all that its look told; what was given was certain
+                shown = [laws.pop(i, (p := Law.point(canvas.tokens[i]), p)) for i in range(told, told + len(kept))]
                 before, after = [law for law, _ in shown], [law for _, law in shown]
                 yield Emit(kept, before, after, rounds=bool(places), canvas=canvas)
                 told += len(kept)
-            if reason or late or told == len(canvas):
+            if reason or late or told == canvas.written:
                 return Done(canvas.tokens[len(text) : told], reason or ("time" if late else "length"), trim)
 
 

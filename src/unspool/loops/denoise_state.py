@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -91,6 +92,14 @@ class DenoiseState:
         for n, i in enumerate(self.holes):  # each goes before, between or behind those left of it
             order.insert(_even(n + 1).draw(self.chance, At(i, Role.ORDER, round=self.canvas.step)).token, i)
         return {i: lot for lot, i in enumerate(order)}
+
+    def before_end(self, ends: Collection[int]) -> DenoiseState:
+        """The same look up to the hole where the text ends by the best guess of it and of all holes behind it.
+
+        What would be filled behind that hole is cut off by it, or known better once it holds something else.
+        """
+        run = [*takewhile(lambda i: self.peak(i).token in ends, reversed(self.holes))] if ends else []
+        return self.within(self.canvas.window[0], run[-1] + 1) if len(run) > 1 else self
 
     def within(self, low: int, high: int) -> DenoiseState:
         """The same look, at fewer places."""

@@ -10,14 +10,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 from ..core.asks import Ask, Look
 from ..core.canvas import Canvas, Field
 from ..core.errors import BadRequest
+from ..core.option import MODEL
 from .denoise_state import DenoiseState
 
 T = TypeVar("T")
+USUAL = 32  # places of a block, where neither the request nor the model says how many
 
 
 class Unmask(Protocol):
@@ -122,6 +124,10 @@ class View(Protocol):
         """Ask for the laws at these places."""
 
 
+class CachedView(StatefulRule):
+    """A view that has some places computed and all others seen as they were: nothing to models that keep no keys."""
+
+
 def look(canvas: Canvas, places: Sequence[int]) -> Viewing:
     """One look, with everything computed anew."""
     field: Field = yield Look(canvas, tuple(places))
@@ -137,6 +143,10 @@ class Blocks(Protocol):
 
     def __call__(self, canvas: Canvas, /) -> Canvas:
         """The sheet to look at."""
+
+
+class Cutting:
+    """Declared by blocks that cut off what is behind them, so that nothing there is seen."""
 
 
 class Narrowing(ABC):
@@ -182,6 +192,32 @@ class FixedBlocks:
         return canvas.within(low, min(low + self.size, end))
 
 
-def blocks_of(size: int) -> Blocks:
-    """Blocks of this size; 0 for the whole canvas as one."""
-    return whole if size == 0 else FixedBlocks(size)
+@dataclass(frozen=True)
+class ModelBlocks(Rule):
+    """Blocks of the size that the model was made for; of `usual` places where it does not say."""
+
+    usual: int = USUAL
+
+    def fit(self, vocabulary: Any) -> Blocks:
+        return FixedBlocks(sized(MODEL, vocabulary, self.usual))
+
+    def __call__(self, canvas: Canvas) -> Canvas:
+        return FixedBlocks(self.usual)(canvas)
+
+
+@runtime_checkable
+class KnowsBlock(Protocol):
+    """A vocabulary whose model says how many places it fills together."""
+
+    block: int | None
+
+
+def sized(size: int, vocabulary: Any = None, usual: int = USUAL) -> int:
+    """This size of blocks; if it is `MODEL`, the one that the model says itself, or the usual one if it says none."""
+    told = vocabulary.block if isinstance(vocabulary, KnowsBlock) else None
+    return size if size != MODEL else usual if told is None else told
+
+
+def blocks_of(size: int, usual: int = USUAL) -> Blocks:
+    """Blocks of this size; 0 for the whole canvas as one, −1 (`MODEL`) for the size that the model was made for."""
+    return ModelBlocks(usual) if size == MODEL else whole if size == 0 else FixedBlocks(size)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import address as address, delta as delta, download as download, fetch as fetch, fingerprint as fingerprint
+    from . import (
+        address as address,
+        coded as coded,
+        delta as delta,
+        download as download,
+        fetch as fetch,
+        fingerprint as fingerprint,
+    )
     from . import folder as folder, hub as hub, weights as weights
 
 __getattr__, __dir__ = lazily(__name__)

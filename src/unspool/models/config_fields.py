@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from ..core.errors import BadModel, NotNative
 
 _LARGEST = 1 << 40
+_HARMLESS = re.compile(
+    r"_.*|architectures|auto_map|.*dtype|transformers_version|.*token_ids?|.*token_index|initializer_range|.*dropout"
+    r"|.*pdrop|.*aux_loss.*|output_.*|router_jitter_noise|router_z_loss.*|z_loss.*|use_cache|pretraining_tp|tokenizer_.*"
+    r"|id2label|label2id|problem_type|return_dict.*|is_encoder_decoder|is_decoder|unsloth.*|finetuning_task|task_specific.*"
+    r"|attn_implementation|cache_implementation|gradient_checkpointing|torchscript|max_length|min_length|do_sample"
+    r"|temperature|top_[kp]|num_beams|repetition_penalty|length_penalty|early_stopping|num_return_sequences"
+    r"|chunk_size_feed_forward|language|license|name_or_path|model_name|base_model.*|bad_words_ids|keys_to_ignore.*"
+)
+"""Settings of training, of tokenizers, of generation and of the file itself."""
 
 
 def _positive(value: object) -> bool:
@@ -24,9 +34,12 @@ class ConfigFields:
     values: Mapping[str, object]
     source: str
     prefix: str = ""
+    seen: set[str] = field(default_factory=set, compare=False)
+    groups: dict[str, ConfigFields] = field(default_factory=dict, compare=False)
 
     def get(self, name: str) -> object:
         """Return a value as it stands, or None if it is absent or null."""
+        self.seen.add(name)
         return self.values.get(self.prefix + name)
 
     def fail(self, name: str, expected: str) -> BadModel:
@@ -102,7 +115,26 @@ class ConfigFields:
             return None
         if not isinstance(value, Mapping):
             raise self.fail(name, "a group of settings")
-        return ConfigFields(value, f"{self.source}: {name}")
+        return self.groups.setdefault(name, ConfigFields(value, f"{self.source}: {name}"))
+
+    def filled(self, given: Mapping[str, object]) -> ConfigFields:
+        """The same with what is taken for granted where nothing stands; what is read of it counts for this one too."""
+        turns = {"rope_scaling", "rope_theta"} & self.values.keys()
+        more = {name: value for name, value in given.items() if not (turns and name == "rope_parameters")}
+        return replace(self, values={**more, **self.values})
+
+    def pass_over(self, *names: str) -> None:
+        """Take these for read: they do not count here, whatever they are."""
+        self.seen.update(names)
+
+    def unread(self) -> list[str]:
+        """The names of settings, nested ones too, that nobody has asked for and that may change the function."""
+        found = [
+            name
+            for name, value in self.values.items()
+            if name not in self.seen and value not in (None, False) and not _HARMLESS.fullmatch(name)
+        ]
+        return found + [f"{name}.{inner}" for name, group in self.groups.items() for inner in group.unread()]
 
 
 def elsewhere(source: str, problem: str) -> NotNative:

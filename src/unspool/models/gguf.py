@@ -138,18 +138,20 @@ class GGUF:
         """The size of the file."""
         return len(self._map)
 
-    def tensor(self, name: str, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Decode one tensor exactly in float32 and round it once to `dtype`.
+    def tensor(self, name: str, dtype: torch.dtype = torch.float32, part: int | None = None) -> Tensor:
+        """Decode one tensor exactly in float32 and round it once to `dtype`; or one `part` of its first dimension.
 
         A float32 tensor is a view of the (private, copy-on-write) memory map, so nothing is read before it is used.
         """
         entry = self.entry(name)
-        return dequantise(self.blocks(name), entry.format, dtype).reshape(entry.shape)
+        shape = entry.shape if part is None else entry.shape[1:]
+        return dequantise(self.blocks(name, part), entry.format, dtype).reshape(shape)
 
-    def blocks(self, name: str) -> Tensor:
-        """Return the raw bytes of a tensor as uint8 [blocks, block bytes], still quantised."""
+    def blocks(self, name: str, part: int | None = None) -> Tensor:
+        """Return the raw bytes of a tensor, or of a part of it, as uint8 [blocks, block bytes], still quantised."""
         entry = self.entry(name)
         raw = torch.frombuffer(self._map, dtype=torch.uint8, count=entry.bytes, offset=entry.offset)
+        raw = raw if part is None else raw.view(entry.shape[0], -1)[part]
         return raw.view(-1, entry.format.width)
 
     def release(self, name: str) -> None:

@@ -125,6 +125,61 @@ def q6_k(blocks: Tensor) -> Tensor:
     return q.reshape(-1, 16, 16).float().sub_(32).mul_(scale.unsqueeze(-1)).flatten(1)
 
 
+def _quarters(packed: Tensor) -> Tensor:
+    """Split bytes [n, k] into 2-bit numbers: of each run of 32 bytes the lowest pairs of bits first, [n, 4k]."""
+    shifts = torch.tensor((0, 2, 4, 6), dtype=torch.uint8).reshape(4, 1)
+    return ((packed.reshape(len(packed), -1, 1, 32) >> shifts) & 3).flatten(1)
+
+
+def q2_k(blocks: Tensor) -> Tensor:
+    """Decode 256 numbers x = (d·scale)·q − (dmin·minimum) in sixteen groups of 2-bit q with 4-bit scales and minima."""
+    scale = (blocks[:, :16] & 15).float().mul_(_halves(blocks, 80)).unsqueeze(-1)
+    minimum = (blocks[:, :16] >> 4).float().mul_(_halves(blocks, 82)).unsqueeze(-1)
+    return _quarters(blocks[:, 16:80]).reshape(-1, 16, 16).float().mul_(scale).sub_(minimum).flatten(1)
+
+
+def q3_k(blocks: Tensor) -> Tensor:
+    """Decode 256 numbers x = (d·(scale − 32))·(q − 4) in sixteen groups of 3-bit q, whose top bits lie apart."""
+    low, high = blocks[:, 96:104], blocks[:, 104:108]
+    low = torch.cat((low & 15, low >> 4), dim=1)
+    high = torch.cat([(high >> shift) & 3 for shift in (0, 2, 4, 6)], dim=1)
+    scale = (low | high << 4).float().sub_(32).mul_(_halves(blocks, 108)).unsqueeze(-1)
+    shifts = torch.arange(8, dtype=torch.uint8).reshape(8, 1)
+    top = ((blocks[:, None, :32] >> shifts) & 1).flatten(1) << 2
+    return (_quarters(blocks[:, 32:96]) | top).reshape(-1, 16, 16).float().sub_(4).mul_(scale).flatten(1)
+
+
+_UNEVEN = torch.tensor((-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), dtype=torch.float32)
+FP4 = torch.tensor((0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12), dtype=torch.float32)
+"""Twice the values that four bits can be: a sign, two of an exponent, one of a mantissa (e2m1)."""
+
+
+def iq4_nl(blocks: Tensor) -> Tensor:
+    """Decode x = d·table[q] with 4-bit q, 32 numbers a block."""
+    return _UNEVEN[_nibbles(blocks[:, 2:]).int()].mul_(_halves(blocks, 0))
+
+
+def iq4_xs(blocks: Tensor) -> Tensor:
+    """Decode 256 numbers x = (d·(scale − 32))·table[q] in eight groups of 4-bit q with 6-bit scales."""
+    low, high = blocks[:, 4:8].unsqueeze(-1), blocks[:, 2:4].unsqueeze(-1)
+    low = torch.cat((low & 15, low >> 4), dim=2).flatten(1)
+    high = ((high >> torch.tensor((0, 2, 4, 6), dtype=torch.uint8)) & 3).flatten(1)
+    scale = (low | high << 4).float().sub_(32).mul_(_halves(blocks, 0)).unsqueeze(-1)
+    packed = blocks[:, 8:].reshape(-1, 8, 16)
+    return _UNEVEN[_nibbles(packed).int()].mul_(scale).flatten(1)
+
+
+def half_power(exponent: Tensor) -> Tensor:
+    """2^(e − 128) of bytes e: half of what they mean as exponents of microscaling (e8m0)."""
+    whole = exponent.int()
+    return torch.where(whole < 2, 0x00200000 << whole.clamp(max=1), (whole - 1) << 23).view(torch.float32)
+
+
+def mxfp4(blocks: Tensor) -> Tensor:
+    """Decode x = 2^(e − 128)·(2·q) with 4-bit floats q, 32 numbers a block."""
+    return FP4[_nibbles(blocks[:, 1:]).int()].mul_(half_power(blocks[:, :1]))
+
+
 FORMATS: Mapping[int, Format] = {
     0: Format("F32", 1, 4, f32),
     1: Format("F16", 1, 2, f16),
@@ -133,10 +188,15 @@ FORMATS: Mapping[int, Format] = {
     6: Format("Q5_0", 32, 22, q5_0),
     7: Format("Q5_1", 32, 24, q5_1),
     8: Format("Q8_0", 32, 34, q8_0),
+    10: Format("Q2_K", 256, 84, q2_k),
+    11: Format("Q3_K", 256, 110, q3_k),
     12: Format("Q4_K", 256, 144, q4_k),
     13: Format("Q5_K", 256, 176, q5_k),
     14: Format("Q6_K", 256, 210, q6_k),
+    20: Format("IQ4_NL", 32, 18, iq4_nl),
+    23: Format("IQ4_XS", 256, 136, iq4_xs),
     30: Format("BF16", 1, 2, bf16),
+    39: Format("MXFP4", 32, 17, mxfp4),
 }
 """The formats that can be read, by their number in the file."""
 
@@ -148,17 +208,13 @@ def _undecoded(blocks: Tensor) -> Tensor:
 UNREADABLE: Mapping[int, Format] = {
     number: Format(name, size, width, _undecoded)
     for number, name, size, width in (
-        (10, "Q2_K", 256, 84),
-        (11, "Q3_K", 256, 110),
         (15, "Q8_K", 256, 292),
         (16, "IQ2_XXS", 256, 66),
         (17, "IQ2_XS", 256, 74),
         (18, "IQ3_XXS", 256, 98),
         (19, "IQ1_S", 256, 50),
-        (20, "IQ4_NL", 32, 18),
         (21, "IQ3_S", 256, 110),
         (22, "IQ2_S", 256, 82),
-        (23, "IQ4_XS", 256, 136),
         (24, "I8", 1, 1),
         (25, "I16", 1, 2),
         (26, "I32", 1, 4),
@@ -167,7 +223,6 @@ UNREADABLE: Mapping[int, Format] = {
         (29, "IQ1_M", 256, 56),
         (34, "TQ1_0", 256, 54),
         (35, "TQ2_0", 256, 66),
-        (39, "MXFP4", 32, 17),
         (40, "NVFP4", 64, 36),
         (41, "Q1_0", 128, 18),
     )
@@ -208,7 +263,8 @@ class Blocks:
 
     def rows(self, numbers: Tensor) -> Tensor:
         """Some of its rows in float32."""
-        return dequantise(self.data[numbers].view(-1, self.format.width), self.format).view(len(numbers), -1)
+        rows = self.data.index_select(0, numbers)  # by brackets, eight rows wake threads that then get in the way
+        return dequantise(rows.view(-1, self.format.width), self.format).view(len(numbers), -1)
 
     def whole(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """All of it."""

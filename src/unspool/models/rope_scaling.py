@@ -7,51 +7,50 @@ import math
 import torch
 from torch import Tensor
 
-from .shape import RopeScaling, Shape
+from .layer_shape import RopeScaling, RopeSpec
 
 
 def rope_frequencies(
-    shape: Shape,
-    theta: float | None = None,
+    rope: RopeSpec,
     device: torch.device | str | None = None,
     factors: Tensor | None = None,
     length: int | None = None,
 ) -> tuple[Tensor, float]:
-    """Return (inverse frequencies [rotary/2] in float32, the factor on cos and sin).
+    """Return (inverse frequencies [width/2] in float32, the factor on cos and sin).
 
-    θ_i = theta^(−2i/rotary), then stretched as `shape.rope_scaling` says. The scaling belongs to `shape.rope_theta`
-    (also meant by None); another base, such as `shape.local_rope_theta`, turns unscaled. `factors` divides the
-    frequencies (the `rope_factors` of a checkpoint). `length` is the text's length where the scaling asks for it
-    (dynamic, longrope); it defaults to a text within the context of pre-training.
+    θ_i = theta^(−2i/width), then stretched as `rope.scaling` says. `factors` divides the frequencies: the
+    `rope_factors` of a checkpoint. `length` is the text's length where the scaling asks for it (dynamic, longrope); it
+    defaults to a text within the context of pre-training.
     """
-    base = shape.rope_theta if theta is None else theta
-    scaling = shape.rope_scaling if base == shape.rope_theta else None
-    exponent = torch.arange(0, shape.rotary, 2, dtype=torch.int64).float() / shape.rotary
+    base, scaling = rope.theta, rope.scaling
+    exponent = torch.arange(0, rope.width, 2, dtype=torch.int64).float() / rope.width
     scale = 1.0
     if scaling is None:
         inverse = 1.0 / base**exponent
     elif scaling.kind == "linear":
         inverse = 1.0 / base**exponent / scaling.factor
     elif scaling.kind == "dynamic":
-        inverse = 1.0 / _grown(base, scaling, shape, length) ** exponent
+        inverse = 1.0 / _grown(rope, scaling, length) ** exponent
     elif scaling.kind == "llama3":
         inverse = _llama3(1.0 / base**exponent, scaling)
     elif scaling.kind == "yarn":
-        inverse, scale = _yarn(base, exponent, scaling, shape.rotary), _yarn_scale(scaling)
+        inverse, scale = _yarn(base, exponent, scaling, rope.width), _yarn_scale(scaling)
     else:
         long = length is not None and length > scaling.original_context
         inverse = 1.0 / (torch.tensor(scaling.long_factors if long else scaling.short_factors) * base**exponent)
         scale = _longrope_scale(scaling)
-    if factors is not None and base == shape.rope_theta:
+    if rope.pairs:
+        inverse[rope.pairs :] = 0.0
+    if factors is not None:
         inverse = inverse / factors.float().cpu()
     return inverse.to(device), scale
 
 
-def _grown(base: float, scaling: RopeScaling, shape: Shape, length: int | None) -> float:
+def _grown(rope: RopeSpec, scaling: RopeScaling, length: int | None) -> float:
     """Grow the base with the text, so that its slowest pair still turns less than once."""
     length = max(length or 0, scaling.original_context)
     growth = scaling.factor * length / scaling.original_context - (scaling.factor - 1)
-    return float(base * growth ** (shape.rotary / (shape.rotary - 2)))
+    return float(rope.theta * growth ** (rope.width / (rope.width - 2)))
 
 
 def _llama3(inverse: Tensor, scaling: RopeScaling) -> Tensor:

@@ -4,69 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Literal
 
 import torch
 
 from ..core.errors import BadModel
+from .layer_shape import Activation, AttentionSpec, ExpertSpec, LayerSpec, RopeScaling, RopeSpec, differing
+from .mixer_shape import RecurrentSpec
 
 Layout = Literal["block", "blocks", "full", "causal"]
 Reading = Literal["aligned", "shifted"]
-RopeKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
-Activation = Literal["silu", "gelu_tanh"]
 _LISTED = 8
-
-
-@dataclass(frozen=True)
-class ExpertSpec:
-    """What fixes a layer whose perceptron is split into `count` experts, of which a token uses `active`.
-
-    The experts stand in `groups` of neighbours, of which a token may use `open` ones. A bias per expert, if `biased`,
-    moves the choice and never the weights; these are divided by their sum if `normed`, and multiplied by `scale`. The
-    expert that every token uses has a hidden width of `shared`, 0 if there is none; the others have `hidden`. The first
-    `dense` layers keep their one perceptron. `runtime.network.experts` has the formula.
-    """
-
-    count: int
-    active: int
-    hidden: int
-    shared: int = 0
-    groups: int = 1
-    open: int = 1
-    biased: bool = True
-    normed: bool = True
-    scale: float = 1.0
-    dense: int = 0
-
-    def __post_init__(self) -> None:
-        each = self.count // self.groups
-        problems = (
-            (self.count % self.groups, f"{self.count} experts cannot be cut into {self.groups} equal groups"),
-            (self.groups > 1 and each < 2, f"{self.groups} groups of one expert, but two are needed to judge one"),
-            (self.open > self.groups, f"a token may use {self.open} groups of {self.groups}"),
-            (self.active > self.open * each, f"a token uses {self.active} experts, of {self.open * each} it may"),
-        )
-        for wrong, problem in problems:
-            if wrong:
-                raise BadModel(f"This mixture of experts cannot be built: {problem}. Its configuration is damaged.")
-
-    def tensors(self, dim: int) -> dict[str, tuple[int, ...]]:
-        """Return the name (within the perceptron) and the shape of every tensor of one such layer."""
-        found: dict[str, tuple[int, ...]] = {"gate.weight": (self.count, dim)}
-        if self.biased:
-            found["gate.expert_bias"] = (self.count,)
-        widths = {f"experts.{number}": self.hidden for number in range(self.count)}
-        if self.shared:
-            widths["shared_experts"] = self.shared
-        for name, hidden in widths.items():
-            found[f"{name}.gate_proj.weight"] = found[f"{name}.up_proj.weight"] = (hidden, dim)
-            found[f"{name}.down_proj.weight"] = (dim, hidden)
-        return found
-
-    def width(self, dim: int) -> int:
-        """How many numbers a token has at the widest place: what goes to its experts, comes from them and is summed."""
-        return 3 * self.active * dim + 2 * max(self.hidden, self.shared)
 
 
 @dataclass(frozen=True)
@@ -93,38 +43,35 @@ class DiffusionSpec:
         """Whether text is also read from left to right, as by any causal model."""
         return self.layout in ("block", "causal")
 
+    @property
+    def together(self) -> int | None:
+        """How many places to fill together unless told; None if that is all the same to the model.
+
+        A model that was adapted here knows blocks of 4 to 32 places, and does best with 8 (docs/denoise.md).
+        """
+        return {"blocks": self.block, "block": max(8, self.block)}.get(self.layout)
+
     def whole(self, size: int) -> int:
         """So many places without the last, unfinished block."""
         return size // self.block * self.block
 
 
 @dataclass(frozen=True)
-class RopeScaling:
-    """How rotary frequencies are stretched beyond the context of pre-training; fields a kind does not use stay None."""
-
-    kind: RopeKind
-    factor: float
-    original_context: int
-    low_frequency: float | None = None
-    high_frequency: float | None = None
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    truncate: bool = True
-    attention_factor: float | None = None
-    mscale: float | None = None
-    mscale_all: float | None = None
-    short_factors: tuple[float, ...] = ()
-    long_factors: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class Shape:
-    """A decoder of the Llama family: Llama, Mistral, SmolLM, Qwen2/2.5, Qwen3 and Gemma 3 differ only in these fields.
+    """A decoder of the Llama family: all that are read here differ only in these fields.
 
     `windows[i]` is how many tokens layer i sees (itself included), or None for all. Windowed layers turn with
     `local_rope_theta` where it is given. `query_scale` multiplies q·k; `embed_scale` multiplies token embeddings.
-    Of each head the first `rotary` numbers are turned. Norm weights are always loaded as plain factors, whatever offset
-    the file stores them with. `mixture` is there if layers have experts, and `filling` if the model also fills holes.
+    Of each head the first `rotary` numbers are turned. `mixture` is there if layers have experts, and `filling` if the
+    model also fills holes. Where layers differ in more, or have what these fields cannot say, `each` describes them one
+    by one; `stack` does so in any case, and is what a network is built from.
+
+    A layer norms what enters attention and perceptron if `pre_norms`, and what leaves them if `post_norms`; what they
+    add is multiplied by `residual_scale`, and the logits by `logit_scale`, then capped by `logit_softcap`. Norm weights
+    are always loaded as plain factors: files store them less `norm_offset`. With `wide_norms` they multiply in float32.
+    Rotary pairs are always numbers i and i + rotary/2 of a head, though files may have them `interleaved`.
+    If `layer_scalars`, what leaves a layer is multiplied by a number of its own; layers are told their token again in
+    vectors of `told` numbers (0: they are not).
     """
 
     family: str
@@ -153,6 +100,16 @@ class Shape:
     filling: DiffusionSpec | None = None
     rotary: int = 0
     mixture: ExpertSpec | None = None
+    each: tuple[LayerSpec, ...] = ()
+    pre_norms: bool = True
+    wide_norms: bool = False
+    norm_offset: float = 0.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_softcap: float | None = None
+    interleaved: bool = False
+    layer_scalars: bool = False
+    told: int = 0
 
     def __post_init__(self) -> None:
         if not self.windows:
@@ -167,6 +124,7 @@ class Shape:
             (self.rotary % 2, f"{self.rotary} numbers of a head are turned, but rotary embeddings need an even number"),
             (self.rotary > self.head_dim, f"{self.rotary} numbers of a head are turned, but it has {self.head_dim}"),
             (len(self.windows) - self.layers, f"{len(self.windows)} layer windows for {self.layers} layers"),
+            (self.each and len(self.each) != self.layers, f"{len(self.each)} descriptions of {self.layers} layers"),
             (mask >= self.vocab, f"its mask is token {mask}, but it has only {self.vocab}"),
         )
         for wrong, problem in problems:
@@ -193,6 +151,10 @@ class Shape:
         for layer in range(self.layers):
             found.update((f"model.layers.{layer}.{name}", size) for name, size in self.layer_tensors(layer).items())
         found["model.norm.weight"] = (self.dim,)
+        if self.told:
+            found["model.embed_tokens_per_layer.weight"] = (self.vocab, self.layers * self.told)
+            found["model.per_layer_model_projection.weight"] = (self.layers * self.told, self.dim)
+            found["model.per_layer_projection_norm.weight"] = (self.told,)
         if not self.tied:
             found["lm_head.weight"] = (self.vocab, self.dim)
         if self.filling is not None and self.filling.learned:
@@ -201,38 +163,87 @@ class Shape:
 
     def layer_tensors(self, layer: int) -> dict[str, tuple[int, ...]]:
         """Return the name (within its layer) and the shape of every tensor of one layer."""
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        linear = {
-            "self_attn.q_proj": (q, self.dim, self.qkv_bias),
-            "self_attn.k_proj": (kv, self.dim, self.qkv_bias),
-            "self_attn.v_proj": (kv, self.dim, self.qkv_bias),
-            "self_attn.o_proj": (self.dim, q, self.out_bias),
-        }
-        mixture = self.mixture_of(layer)
-        if mixture is None:
-            linear["mlp.gate_proj"] = linear["mlp.up_proj"] = (self.hidden, self.dim, self.mlp_bias)
-            linear["mlp.down_proj"] = (self.dim, self.hidden, self.mlp_bias)
-        norms = ["input_layernorm", "post_attention_layernorm"]
+        norms = ["input_layernorm", "post_attention_layernorm"] if self.pre_norms else ["post_attention_layernorm"]
         if self.post_norms:
-            norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
+            norms += [*(["pre_feedforward_layernorm"] if self.pre_norms else []), "post_feedforward_layernorm"]
+        spec = self.stack[layer]
+        if not self.post_norms:  # a norm stands before each part that there is
+            norms = [name for name, part in zip(norms, (spec.mixer, spec.thinks), strict=False) if part]
         found: dict[str, tuple[int, ...]] = {f"{name}.weight": (self.dim,) for name in norms}
-        for name, (rows, columns, bias) in linear.items():
-            found[f"{name}.weight"] = (rows, columns)
-            if bias:
-                found[f"{name}.bias"] = (rows,)
-        if self.qk_norm:
-            found["self_attn.q_norm.weight"] = found["self_attn.k_norm.weight"] = (self.head_dim,)
-        if mixture is not None:
-            found.update((f"mlp.{name}", size) for name, size in mixture.tensors(self.dim).items())
-        return found
+        if self.layer_scalars:
+            found["layer_scalar"] = (1,)
+        if self.told:
+            found["per_layer_input_gate.weight"] = (self.told, self.dim)
+            found["per_layer_projection.weight"] = (self.dim, self.told)
+            found["post_per_layer_input_norm.weight"] = (self.dim,)
+        return found | spec.tensors(self.dim, self.mlp_bias)
+
+    @cached_property
+    def stack(self) -> tuple[LayerSpec, ...]:
+        """What every layer is, the first first."""
+        return self.each or tuple(self._layer(number) for number in range(self.layers))
+
+    @property
+    def rope(self) -> RopeSpec:
+        """How layers turn that see all tokens."""
+        return RopeSpec(self.rope_theta, self.rotary, self.rope_scaling)
+
+    def attention(self, window: int | None = None) -> AttentionSpec:
+        """The attention that these fields tell of, for a layer that sees so many tokens."""
+        local = self.local_rope_theta if window is not None else None
+        return AttentionSpec(
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            scale=self.query_scale,
+            rope=self.rope if local is None else RopeSpec(local, self.rotary),
+            window=window,
+            qkv_bias=self.qkv_bias,
+            out_bias=self.out_bias,
+            qk_norm="head" if self.qk_norm else None,
+        )
+
+    def _layer(self, number: int) -> LayerSpec:
+        mixture = self.mixture if self.mixture is not None and number >= self.mixture.dense else None
+        return LayerSpec(self.attention(self.windows[number]), self.hidden, mixture)
+
+    @cached_property
+    def oddities(self) -> tuple[str, ...]:
+        """What kernels for the plain Llama family may not know of it, in words."""
+        mixers = self.attentions
+        told = (
+            (any(layer.mixture is not None for layer in self.stack), "experts"),
+            (not self.pre_norms, "layers that norm only what leaves them"),
+            (self.residual_scale != 1 or self.layer_scalars, "a scaled residual stream"),
+            (self.told > 0, "embeddings for every layer"),
+            (self.logit_scale != 1 or self.logit_softcap is not None, "scaled or capped logits"),
+            (self.activation == "clamped_swish", "a clamped activation"),
+            (differing(mixers), "layers of different heads"),
+            (len({layer.hidden for layer in self.stack}) > 1, "perceptrons of different widths"),
+            (len({mixer.rope and mixer.rope.width for mixer in mixers}) > 1, "layers that turn differently much"),
+        )
+        found = [what for has, what in told if has]
+        found += [what for layer in self.stack if layer.mixer is not None for what in layer.mixer.oddities()]
+        found += ["layers without a mixer or perceptron" for layer in self.stack if not (layer.mixer and layer.thinks)]
+        return tuple(dict.fromkeys(found))
+
+    def oddity(self, *known: str) -> str | None:
+        """The same as a phrase, without what is known; None if nothing is left."""
+        return " and ".join(what for what in self.oddities if what not in known) or None
+
+    @property
+    def attentions(self) -> tuple[AttentionSpec, ...]:
+        """Those of its layers that attend to keys and values of every head."""
+        return tuple(layer.mixer for layer in self.stack if isinstance(layer.mixer, AttentionSpec))
 
     def part(self, layers: Sequence[int]) -> Shape:
         """The same with these of its layers alone."""
-        return replace(self, layers=len(layers), windows=tuple(self.windows[i] for i in layers))
-
-    def mixture_of(self, layer: int) -> ExpertSpec | None:
-        """Return the experts of a layer, or None if it has one perceptron."""
-        return self.mixture if self.mixture is not None and layer >= self.mixture.dense else None
+        each = tuple(self.each[i] for i in layers) if self.each else ()
+        if self.told or any(isinstance(x.mixer, AttentionSpec) and x.mixer.keys_of is not None for x in each):
+            raise BadModel(
+                f"This {self.family} model has layers that need one another or their own vectors; none can be left out."
+            )
+        return replace(self, layers=len(layers), windows=tuple(self.windows[i] for i in layers), each=each)
 
     def check(
         self, source: str, sizes: Mapping[str, tuple[int, ...]], needed: Mapping[str, tuple[int, ...]] | None = None
@@ -257,10 +268,18 @@ class Shape:
     @property
     def parameters(self) -> int:
         """The number of distinct parameters; tied embeddings count once."""
-        outside = self.vocab * self.dim * (1 if self.tied else 2) + self.dim
-        inside = (self.layer_tensors(layer).values() for layer in range(self.layers))
-        return outside + sum(prod(size) for sizes in inside for size in sizes)
+        return sum(map(prod, self.tensors().values()))
 
     def kv_bytes(self, dtype: torch.dtype) -> int:
         """Return the bytes of keys and values that one token leaves in the cache."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * dtype.itemsize
+        return sum(layer.mixer.cached for layer in self.stack if layer.mixer is not None) * dtype.itemsize
+
+    @cached_property
+    def recurrent(self) -> tuple[RecurrentSpec, ...]:
+        """Those of its layers that carry a state from token to token."""
+        mixers = (layer.mixer for layer in self.stack)
+        return tuple(mixer for mixer in mixers if isinstance(mixer, RecurrentSpec))
+
+    def state_bytes(self, dtype: torch.dtype) -> int:
+        """Return the bytes of one checkpoint: what a token leaves to those that follow it in recurrent layers."""
+        return sum(mixer.state_bytes(self.dim, dtype.itemsize) for mixer in self.recurrent)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import BadRequest
+from .layer_shape import TURNS_IN_PART
 from .shape import Shape
 from .vocabulary import Vocabulary
 from .weights import Checkpoint
@@ -62,8 +63,9 @@ def refuse(shape: Shape, ranks: int) -> None:
     """Say why a model cannot be shared among so many ranks, if it cannot."""
     if ranks < 1:
         raise BadRequest(f"ranks={ranks}; expected a number of processes from 1 on.")
-    if ranks > 1 and shape.mixture is not None:
-        raise BadRequest(f"this {shape.family} model has experts, which are not shared among ranks; load it with 1.")
+    odd = shape.oddity(TURNS_IN_PART)
+    if ranks > 1 and odd is not None:
+        raise BadRequest(f"this {shape.family} model has {odd}, which are not shared among ranks; load it with 1.")
     heads, kv_heads = shape.heads, shape.kv_heads
     if ranks > kv_heads and (ranks % kv_heads or heads % ranks):
         more = [str(n) for n in range(2 * kv_heads, heads + 1, kv_heads) if heads % n == 0]

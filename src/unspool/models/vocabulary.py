@@ -62,6 +62,7 @@ class Vocabulary:
         self.bos = bos
         self.add_bos = add_bos and bos is not None
         self.chat_template = chat_template
+        self.block: int | None = None  # how many places the model fills together, if it fills any and says so
         self._names = dict(names or {})
 
     def encode(self, text: str, special: bool = True) -> tuple[int, ...]:

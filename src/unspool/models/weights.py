@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -15,6 +16,8 @@ from torch import Tensor
 from .. import models
 from ..core.errors import BadModel
 from .address import path as located
+from .architecture import PERMUTED
+from .config_fields import elsewhere
 from .gguf import GGUF
 from .gguf_vocabulary import read_vocabulary
 from .quant import Blocks, Format
@@ -38,9 +41,16 @@ _GGUF_LAYER: Mapping[str, str] = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.shared_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp",
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
 }
+_IDLE_END = re.compile(r"rot_embd|rope_|\.nextn\.|\.(input_)?scale$")  # what files keep beside the weights
+_EXPERT = re.compile(r"mlp\.experts\.(\d+)\.(gate|up|down)_proj")
 _GGUF_POST_NORMS: Mapping[str, str] = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
@@ -116,8 +126,14 @@ class GGUFCheckpoint:
             shape = replace(shape, vocab=directory["token_embd.weight"].shape[0])
         self.shape = shape
         self._names = {name: self._stored_name(name) for name in shape.tensors()}
-        sizes = {name: directory[old].shape for name, old in self._names.items() if old in directory}
+        sizes = {name: self._size(name) for name, (old, _) in self._names.items() if old in directory}
         shape.check(source, sizes)
+        used = {old for old, _ in self._names.values()}
+        left = sorted(name for name in directory if name.startswith("blk.") and name not in used)
+        left = [name for name in left if not _IDLE_END.search(name)]
+        if left:
+            count, such = len(left), left[0]
+            raise elsewhere(source, f"it has {count} tensors that a {shape.family} model has not, such as {such!r}")
 
     @property
     def title(self) -> str:
@@ -150,32 +166,47 @@ class GGUFCheckpoint:
         """Return one tensor, decoded exactly and rounded once to `dtype` (None: float32)."""
         if name not in self._names:
             raise BadModel(f"{self.file.path}: this {self.shape.family} model has no tensor {name!r}.")
-        return self._ordered(name, self.file.tensor(self._names[name], dtype or torch.float32))
+        stored, expert = self._names[name]
+        found = self.file.tensor(stored, dtype or torch.float32, expert)
+        return self._ordered(name, found.view(self._size(name)))
 
     def format_of(self, name: str) -> Format:
         """Return how the file stores a tensor."""
-        return self.file.entry(self._names[name]).format
+        return self.file.entry(self._names[name][0]).format
+
+    def _size(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor as ours are; of experts that lie in one, that of each, and a gate's vector is a row."""
+        stored, expert = self._names[name]
+        size = self.file.entry(stored).shape
+        if expert is not None:
+            mixture = self.shape.mixture
+            return size[1:] if mixture is not None and size[0] == mixture.count else size
+        return (1, *size) if len(size) == 1 and ".shared_gate." in name else size
 
     def packed_bytes(self, name: str) -> int:
         """Return what a tensor takes in memory as the file has it, with float32 for what is not in blocks."""
-        entry = self.file.entry(self._names[name])
-        return entry.bytes if entry.format.size > 1 else 4 * prod(entry.shape)
+        stored, expert = self._names[name]
+        entry = self.file.entry(stored)
+        each = 1 if expert is None else entry.shape[0]
+        return (entry.bytes if entry.format.size > 1 else 4 * prod(entry.shape)) // each
 
     def blocks(self, name: str) -> Blocks:
         """Return one matrix as the file has it."""
-        stored = self._names[name]
-        entry = self.file.entry(stored)
-        return Blocks(entry.format, self._ordered(name, self.file.blocks(stored).view(entry.shape[0], -1)))
+        stored, expert = self._names[name]
+        rows = self._size(name)[0]
+        return Blocks(
+            self.file.entry(stored).format, self._ordered(name, self.file.blocks(stored, expert).view(rows, -1))
+        )
 
     def release(self, name: str) -> None:
         """Give back the memory of a tensor's bytes, of which somebody has made a copy."""
-        self.file.release(self._names[name])
+        self.file.release(self._names[name][0])
 
     def _ordered(self, name: str, rows: Tensor) -> Tensor:
         """Rows of a tensor in our order."""
-        if self.shape.family == "llama" and ".q_proj." in name:
+        if self.shape.family in PERMUTED and ".q_proj." in name:
             return _split_halves(rows, self.shape.heads)
-        if self.shape.family == "llama" and ".k_proj." in name:
+        if self.shape.family in PERMUTED and ".k_proj." in name:
             return _split_halves(rows, self.shape.kv_heads)
         return rows
 
@@ -183,13 +214,20 @@ class GGUFCheckpoint:
     def _vocabulary(self) -> Vocabulary:
         return read_vocabulary(self.file.metadata, self.shape.vocab, str(self.file.path))
 
-    def _stored_name(self, name: str) -> str:
+    def _stored_name(self, name: str) -> tuple[str, int | None]:
+        """The file's name of a tensor, and which expert's it is where all lie in one."""
         if name in _GGUF_OUTSIDE:
-            return _GGUF_OUTSIDE[name]
+            return _GGUF_OUTSIDE[name], None
         _, _, layer, inner = name.split(".", 3)
+        if inner == "self_attn.sinks":
+            return f"blk.{layer}.attn_sinks.weight", None
         part, ending = inner.rsplit(".", 1)
-        norms = _GGUF_POST_NORMS if self.shape.post_norms else {}
-        return f"blk.{layer}.{norms.get(part) or _GGUF_LAYER[part]}.{ending}"
+        expert = _EXPERT.fullmatch(part)
+        if expert is not None:
+            return f"blk.{layer}.ffn_{expert[2]}_exps.{ending}", int(expert[1])
+        after = self.shape.post_norms or self.shape.family == "gpt-oss"
+        norms = _GGUF_POST_NORMS if after else {}
+        return f"blk.{layer}.{norms.get(part) or _GGUF_LAYER[part]}.{ending}", None
 
 
 def _split_halves(stored: Tensor, heads: int) -> Tensor:

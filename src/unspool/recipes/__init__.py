@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import aliases as aliases, composition as composition, listing as listing, methods as methods
-    from . import corpus as corpus, memory as memory, names as names, verify as verify, yours as yours
+    from . import (
+        aliases as aliases,
+        canvas as canvas,
+        cascading as cascading,
+        composition as composition,
+        listing as listing,
+        methods as methods,
+    )
+    from . import (
+        corpus as corpus,
+        memory as memory,
+        names as names,
+        prediction as prediction,
+        verify as verify,
+        yours as yours,
+    )
 
 __getattr__, __dir__ = lazily(__name__)

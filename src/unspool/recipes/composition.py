@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,8 +30,30 @@ def composed(drafting: Any, verify: Verify, spec: str) -> Speculate:
     return replace(drafting, verify=verify)
 
 
-def expect_families(spec: str, drafter: Entry | None, verifier: Entry | None) -> None:
-    """Refuse two parts unless the first drafts and the second verifies; of one's own parts nothing is known yet."""
+def fills_canvas(found: Sequence[Entry | None]) -> bool:
+    """Whether these are parts that fill a canvas: the first of them that is not of one's own does."""
+    first = next((entry for entry in found if entry is not None), None)
+    return first is not None and first.family == "unmask"
+
+
+def expect_families(spec: str, found: Sequence[Entry | None]) -> None:
+    """Refuse parts unless the first drafts and the second verifies, or all of them fill a canvas.
+
+    Of one's own parts nothing is known yet.
+    """
+    if fills_canvas(found):
+        other = next((entry for entry in found if entry is not None and entry.family != "unmask"), None)
+        if other is not None:
+            raise BadRequest(
+                f"{cut(spec)!r} cannot be used: {other.name!r} is of the family {other.family}; expected parts that "
+                "fill a canvas, as in factor + cached_dual"
+            )
+        return
+    if len(found) > 2:
+        raise BadRequest(
+            f"the method {cut(spec)!r} has {len(found)} parts; expected a drafter and a verifier, as in chain + block"
+        )
+    drafter, verifier = found
     for entry, family, wanted in (
         (drafter, "draft", "a drafter before the plus"),
         (verifier, "verify", f"a verifier after it, one of {', '.join(USUAL)}"),

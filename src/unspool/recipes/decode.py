@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from .. import recipes
 from ..core.claim import Method
-from ..core.option import Choice, Few, FreeText, Holes, Level, Numbers, Product, Range, Share, Span, Steps, Weight, part
+from ..core.option import (
+    Choice,
+    Depth,
+    Few,
+    FreeText,
+    Holes,
+    Level,
+    Numbers,
+    Product,
+    Range,
+    Share,
+    Span,
+    Steps,
+    Weight,
+    part,
+)
 from ..loops.denoise import Denoise
+from ..loops.speculate import Speculate
 from ..rules import decode, unmask
 
 
@@ -20,6 +37,23 @@ def anyorder(
     guesses: dict[str, decode.HoleDrafter] = {"alike": decode.Alike(), "copied": decode.Copied()}
     orders: dict[str, decode.HoleOrder] = {"left": decode.left, "mixed": decode.mixed}
     return decode.AnyOrder(depth, size, part("guess", guess, guesses), part("order", order, orders))
+
+
+def capped_jacobi(
+    size: Depth = 8,
+    cap: Annotated[int, Range(0, 256)] = 4,
+    start: Annotated[str, Choice(("last_chunk", "bigrams"))] = "last_chunk",
+) -> Method:
+    """Chunks of `size` tokens in at most `cap` forwards each, 0 for as many as it takes."""
+    starts: dict[str, decode.Start] = {"last_chunk": decode.last_chunk, "bigrams": decode.from_bigrams}
+    return decode.CappedJacobi(size, cap, part("start", start, starts))
+
+
+def early_answer(
+    rounds: Steps = 24, window: Annotated[int, Range(0, 256)] = 8, cue: Annotated[str, FreeText(200)] = ""
+) -> Method:
+    """Thoughts of `rounds` forwards, the guesses of a window, and an answer after the words of `cue`."""
+    return decode.EarlyAnswer(cue, rounds, window) if cue else decode.EarlyAnswer(rounds=rounds, window=window)
 
 
 def deliberate(
@@ -70,10 +104,15 @@ def slots(
 
 
 def steps(
-    threshold: Annotated[float, Range(0, 100)] = 7.0, longest: Steps = 512, first: Annotated[int, Range(0, 4096)] = 0
+    threshold: Annotated[float, Range(0, 100)] = 7.0,
+    longest: Steps = 512,
+    first: Annotated[int, Range(0, 4096)] = 0,
+    inside: Annotated[str, Choice(("plain", *recipes.names.INNER))] = "plain",
 ) -> Method:
-    """Steps that end with a blank line, judged by the ready-made question for chat models."""
-    return decode.Steps(None, threshold, longest, first)
+    """Steps that end with a blank line, judged by the ready-made question; `inside` drafts for the base model's own."""
+    own = Speculate() if inside == "plain" else recipes.methods.method(inside)
+    assert isinstance(own, Speculate)  # as all drafters by name are
+    return decode.Steps(None, threshold, longest, first, inside=own)
 
 
 def template(words: Annotated[str, FreeText(512)] = "", longest: Steps = 24) -> Method:

@@ -30,6 +30,12 @@ from ..rules import draft
 LENGTHS = ("heuristic", "ema", "confident", "threshold", "best", "fixed")
 
 
+def adaedl(first: Share = 0.4, scale: Weight = 0.2, aim: Share = 0.9, by: Share = 0.01, longest: Depth = 20) -> Method:
+    """A chain under rejection that ends at a bound of entropy, whose bar follows what was accepted."""
+    length = draft.AdaEDL(first, scale, aim, by, longest)
+    return Speculate(draft.Paced(length), rules.verify.rejection, budget=longest)
+
+
 def aligned(
     ngram: Ngram = 3, least: Ngram = 2, depth: Depth = 5, beside: Annotated[int, Range(0, 16)] = 2
 ) -> Annotated[Method, Product(256, "depth", "beside")]:
@@ -57,10 +63,15 @@ def blocks(size: Depth = 8) -> Method:
     return Speculate(draft.Jacobi(draft.JacobiBlocks(size)), budget=max(size - 1, 1))
 
 
-def cascade(depth: Few = 6, ngram: Ngram = 3, copied: Few = 5) -> Method:
-    """Prompt lookup drafts for the draft model, whose tokens the target verifies by rejection."""
-    cascade = draft.Cascade(draft.Lookup(ngram, min(2, ngram), copied), sample_match, depth)
-    return Speculate(cascade, rules.verify.rejection, budget=depth + copied)
+def cascade(
+    depth: Few = 6,
+    ngram: Ngram = 3,
+    copied: Few = 5,
+    inner: Annotated[str, Choice((recipes.names.BY_MODELS, *recipes.names.INNER))] = recipes.names.BY_MODELS,
+) -> Method:
+    """The draft model's tokens under rejection; `inner` drafts for it: the small model if there is one, else copies."""
+    copies = Speculate(draft.Lookup(ngram, min(2, ngram), copied), sample_match)
+    return recipes.cascading.cascade_of(inner, depth, copies, copied)
 
 
 def chain(depth: Depth = 4) -> Method:
@@ -68,9 +79,10 @@ def chain(depth: Depth = 4) -> Method:
     return Speculate(draft.Chain(depth), rules.verify.rejection, budget=depth)
 
 
-def copy(depth: Depth = 16, ngram: Ngram = 3) -> Method:
-    """Copying from the prompt under sample matching."""
-    return Speculate(draft.Copy(depth, ngram), budget=depth)
+def copy(depth: Depth = 16, ngram: Ngram = 3, input: FileName = "") -> Method:
+    """Copying from the prompt, or from the beginning of a file, under sample matching."""
+    made = Speculate(draft.Copy(depth, ngram), budget=depth)
+    return recipes.prediction.predicted(made, recipes.prediction.read(input)) if input else made
 
 
 def coupled(depth: Depth = 4) -> Method:
@@ -86,6 +98,11 @@ def denoised(depth: Depth = 4) -> Method:
 def dyspec(nodes: Nodes = 12, least: Annotated[float, Range(0, 0.999)] = 0.05) -> Method:
     """A tree of the likeliest slots under rejection."""
     return Speculate(draft.DySpec(least), rules.verify.rejection, budget=nodes)
+
+
+def dyspec_threshold(nodes: Nodes = 16, least: Annotated[float, Range(0.0005, 0.999)] = 0.05, depth: Few = 8) -> Method:
+    """Every slot of value above `least`, a level per draft forward, under rejection."""
+    return Speculate(draft.DySpecThreshold(least, depth), rules.verify.rejection, budget=nodes)
 
 
 def either(least: Few = 2, nodes: Nodes = 16) -> Method:
@@ -157,11 +174,12 @@ def paced(
     longest: Annotated[int, Range(0, 256)] = 0,
     least: Depth = 2,
     doubt: Share = 0.3,
-    ratio: Annotated[float, Range(0, 1000)] = 0.1,
+    ratio: Annotated[float, Range(0, 1000)] = 0.0,
 ) -> Method:
     """A chain under rejection whose length one of the rules decides, at most `longest` (0: the rule's own).
 
-    `least` and `doubt` are those of `confident`; `ratio`, for `best`, is a draft step's cost in steps of the target.
+    `least` and `doubt` are those of `confident`; `ratio`, for `best`, is a draft step's cost in steps of the target,
+    0 to have it measured.
     """
     grow, most = rules.grow, longest or 20
     kinds: Mapping[str, Callable[[], rules.grow.Length]] = {
@@ -176,10 +194,15 @@ def paced(
 
 
 def phrase(
-    depth: Depth = 4, phrases: Annotated[int, Range(0, 64)] = 3, length: Few = 4, memory: FileName = ""
+    depth: Depth = 4,
+    phrases: Annotated[int, Range(0, 64)] = 3,
+    length: Few = 4,
+    memory: FileName = "",
+    by: Annotated[str, Choice(("pool", "chain"))] = "pool",
 ) -> Annotated[Method, Product(256, "phrases", "length")]:
-    """A drafted chain with phrases below its end, under rejection."""
-    made = draft.Phrase(draft.Chain(depth), phrases, length)
+    """A drafted chain with phrases below its end, under rejection; the pool, or nobody, drafts for its draft model."""
+    kinds: dict[str, draft.Draft] = {"pool": draft.PooledChain(depth), "chain": draft.Chain(depth)}
+    made = draft.Phrase(part("by", by, kinds), phrases, length)
     return _kept(Speculate(made, rules.verify.rejection, budget=depth + phrases * length), memory)
 
 
@@ -241,6 +264,11 @@ def slrs(depth: Depth = 4) -> Method:
     return Speculate(draft.SLRS(depth), rules.verify.rejection, budget=depth)
 
 
+def spechub(widths: Annotated[tuple[int, ...], Numbers(Range(1, 64), 16)] = (3, 2, 1)) -> Method:
+    """A tree of the likeliest tokens and a drawn one, so many per level, under rejection."""
+    return Speculate(draft.SpecHub(widths), rules.verify.rejection, budget=64)
+
+
 def specinfer(paths: Texts = 3, depth: Few = 3) -> Annotated[Method, Product(512, "paths", "depth")]:
     """A drafted bunch under rejection."""
     return Speculate(draft.SpecInfer(paths, depth), rules.verify.rejection, budget=paths * depth)
@@ -276,17 +304,24 @@ def surest(sure: Share = 0.6, depth: Depth = 6) -> Method:
     return Speculate(draft.Surest(sure, depth), budget=depth)
 
 
+def svip(doubt: Weight = 0.3, scale: Weight = 0.15, longest: Depth = 40) -> Method:
+    """A chain under rejection that ends where the entropy of the draft's law says so."""
+    return Speculate(draft.Paced(draft.SVIP(doubt, scale, longest)), rules.verify.rejection, budget=longest)
+
+
 def trigram(
     nodes: Nodes = 16,
     depth: Annotated[int, Range(1, 32)] = 4,
     rounds: Annotated[int, Range(1, 4096)] = 64,
     corpus: FileName = "",
+    rollouts: Annotated[str, Choice(("best", "drawn"))] = "best",
+    extended: Annotated[int, Range(0, 64)] = 0,
 ) -> Annotated[Method, Product(2**15, "depth", "rounds")]:
     """Adaptive trigrams under sample matching, from the request's own text and from a store."""
-    if corpus:
-        table = draft.trigrams(recipes.corpus.texts_of(corpus, "trigram"))
-        return recipes.corpus.stocked(draft.Trigram(depth, rounds, table), nodes, corpus)
-    return Speculate(draft.Trigram(depth, rounds), budget=nodes)
+    kinds: dict[str, draft.Rollout] = {"best": draft.best_first_rollout, "drawn": draft.drawn_rollout}
+    table = draft.trigrams(recipes.corpus.texts_of(corpus, "trigram")) if corpus else None
+    made = draft.Trigram(depth, rounds, table, part("rollouts", rollouts, kinds), extended)
+    return recipes.corpus.stocked(made, nodes, corpus) if corpus else Speculate(made, budget=nodes)
 
 
 def _kept(method: Speculate, memory: str) -> Method:

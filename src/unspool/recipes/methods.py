@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cache, wraps
 from importlib import import_module
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .. import recipes, rules
 from ..core.asks import Verify
-from ..core.claim import HEURISTIC, Claim, Entry, Method, compose, fit, registered
+from ..core.claim import HEURISTIC, Choosing, Claim, Entry, Method, compose, fit, registered
 from ..core.errors import BadRequest, cut
 from ..core.option import made, options, refuse_unknown
 from ..core.verifier import Bounded
@@ -86,9 +86,10 @@ def _import_all() -> None:
         ours(name)
 
 
-def fitted(spec: str | Method, vocabulary: Any) -> Method:
-    """The method that a spec names, made to fit a model's vocabulary if it asks for that."""
-    return fit(method(spec), vocabulary)
+def fitted(spec: str | Method, vocabulary: Any, models: Collection[str] = ()) -> Method:
+    """The method that a spec names, made to fit a model's vocabulary and the models that draft, if it asks for that."""
+    made = method(spec)
+    return fit(made.among(models) if isinstance(made, Choosing) else made, vocabulary)
 
 
 def method(spec: str | Method) -> Method:
@@ -145,7 +146,10 @@ def needs(spec: str | Method) -> tuple[str, ...]:
     """The models besides the target that a named method asks; nothing is known of a method given as an object."""
     if not isinstance(spec, str):
         return ()
-    found = [need for each in _parsed(spec) if each.entry is not None for need in each.asks]
+    chosen = [each for each in _parsed(spec) if each.entry is not None]
+    found = [need for each in chosen for need in each.asks]
+    inside = [ours(inner).needs for each in chosen if (inner := each.part.given.get("inner")) in recipes.names.INNER]
+    found += [recipes.names.ASKED.get(need, need) for asked in inside for need in asked]
     return tuple(dict.fromkeys(found))
 
 
@@ -179,7 +183,8 @@ def claim_of(spec: str) -> Claim:
 def _judged(spec: str, chosen: tuple[_Chosen, ...]) -> Entry:
     """The rule that decides what a method claims, with that claim."""
     found = [each.entry or recipes.yours.claimed(each.part.said) or _unclaimed(spec) for each in chosen]
-    yours = [entry.claim for entry, each in zip(found, chosen, strict=True) if each.entry is None]
+    every = _joins(chosen)  # a view makes a choice of holes no surer
+    yours = [entry.claim for entry, each in zip(found, chosen, strict=True) if each.entry is None or every]
     entry = found[-1]
     return replace(entry, claim=recipes.composition.weakest(entry.claim, *yours)) if yours else entry
 
@@ -229,8 +234,8 @@ def _parsed(spec: str) -> tuple[_Chosen, ...]:
     """The parts of a spec; BadRequest if one is not known, is in the wrong place or lacks an option that is given."""
     parts = parts_of(spec)
     chosen = tuple(_Chosen(part, None if part.file else named(part.said), len(parts) == 1) for part in parts)
-    if len(chosen) == 2:
-        recipes.composition.expect_families(spec, *(each.entry for each in chosen))
+    if len(chosen) > 1:
+        recipes.composition.expect_families(spec, [each.entry for each in chosen])
     for each in chosen:
         if (entry := each.entry) is None:
             continue
@@ -264,6 +269,8 @@ _PRIVATE = (
 
 def _made(spec: str, chosen: tuple[_Chosen, ...], client: str = "") -> Method:
     """The method; every part has its options checked before it is built, and two parts whether they fit each other."""
+    if _joins(chosen):
+        return recipes.canvas.composed(spec, chosen, _part)
     parts: list[Any] = [_part(each) for each in chosen]
     first, *rest = parts
     if scope := chosen[0].part.scope:
@@ -278,7 +285,12 @@ def _made(spec: str, chosen: tuple[_Chosen, ...], client: str = "") -> Method:
     return whole
 
 
-def _part(each: _Chosen) -> Any:
+def _joins(chosen: tuple[_Chosen, ...]) -> bool:
+    """Whether these are parts of one that fills a canvas."""
+    return len(chosen) > 1 and recipes.composition.fills_canvas([each.entry for each in chosen])
+
+
+def _part(each: _Chosen, shared: Mapping[str, str] = {}) -> Any:
     if each.entry is None:
         return recipes.yours.yours(each.part.said, each.part.given)
-    return made(each.entry.name, each.build, each.part.given)
+    return made(each.entry.name, each.build, {**each.part.given, **shared})

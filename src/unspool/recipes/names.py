@@ -2,6 +2,7 @@
 
     lookup:ngram=2,depth=8              a method by name, with options
     chain:depth=4 + block               what drafts, and what verifies
+    factor + cached_dual                which holes are filled, and how is looked (`unspool.recipes.canvas`)
     stand@process + rejection           whose memory is shared (`unspool.recipes.memory`)
     rules.py:mine:depth=2 + rejection   an object of one's own, as a part or alone; never from a request
 
@@ -18,6 +19,7 @@ from typing import NamedTuple
 from .. import recipes
 from ..core.errors import SHOWN, BadRequest, cut
 
+MOST = 5  # parts of a spec: what fills canvases has as many
 NEAR = 5  # suggestions for a name that is not known
 LONGEST = 8192  # characters of a spec: two names of files, and room for the rest
 _JOINED = re.compile(r"(?<=\S)\s+\+\s+")  # a run of blanks is tried once, not from each of them
@@ -26,12 +28,14 @@ _FILE = re.compile(r"([^=,]+\.py:[A-Za-z_]\w*)(?::(.*))?", re.DOTALL)  # mcts:re
 # The rules by family; `name=module` where the module is called otherwise.
 RULES = {
     "constrain": ("asap awrs cars static"),
-    "decode": ("anyorder deliberate fragments insert plain=autoregressive slots steps template"),
+    "decode": (
+        "anyorder capped_jacobi deliberate early_answer fragments insert plain=autoregressive slots steps template"
+    ),
     "draft": (
-        "aligned auto bigram_recycling bild blocks cascade chain copy coupled denoised dyspec either "
-        "escalate forced heads jacobi likeliest lookahead lookup masks merge on_device paced phrase "
-        "prefilled raced recycle retrieve rsd_c rsd_s sequoia slem slrs specinfer stand suffix suffixtree "
-        "surest=escalate trigram"
+        "adaedl aligned auto bigram_recycling bild blocks cascade chain copy coupled denoised dyspec "
+        "dyspec_threshold either escalate forced heads jacobi likeliest lookahead lookup masks merge on_device "
+        "paced phrase prefilled raced recycle retrieve rsd_c rsd_s sequoia slem slrs spechub specinfer stand suffix "
+        "suffixtree surest=escalate svip trigram"
     ),
     "search": ("astar beam cautious chaotic diverse foresight mcts neurologic rewarded several smc stochastic"),
     "unmask": (
@@ -42,7 +46,7 @@ RULES = {
     ),
     "verify": (
         "blended block conditional greedy kseq lenient mixture multipath race rejection rollback "
-        "sample_match top_beta traversal typical zeroing"
+        "sample_match synthetic top_beta traversal typical zeroing"
     ),
 }
 
@@ -80,6 +84,11 @@ def _homes() -> dict[str, Home]:
 
 
 HOMES = _homes()
+# Drafters that can stand inside others by name: those that ask at most a draft model, need no file and are no cascade.
+_ALONE = {"cascade", "denoised", "escalate", "masks", "on_device", "phrase", "retrieve", "slem", "slrs", "surest"}
+INNER = tuple(name for name, home in HOMES.items() if home.family == "draft" and name not in _ALONE)
+ASKED = {"draft": "small"}  # whom an inner drafter asks that asks the draft model
+BY_MODELS = "by_models"  # the small model if there is one, else what was written before
 
 
 def plainly(name: str) -> str:
@@ -169,14 +178,12 @@ class Part(NamedTuple):
 
 
 def parts_of(spec: str) -> tuple[Part, ...]:
-    """The parts of a spec, one or two; BadRequest if there are more, or one is empty. No name is looked up."""
+    """The parts of a spec; BadRequest if there are too many. No name is looked up."""
     if len(spec) > LONGEST:
         raise BadRequest(f"the method {cut(spec)!r} has {len(spec)} characters; expected at most {LONGEST}")
     texts = _JOINED.split(spec.strip())
-    if len(texts) > 2:
-        raise BadRequest(
-            f"the method {cut(spec)!r} has {len(texts)} parts; expected a drafter and a verifier, as in chain + block"
-        )
+    if len(texts) > MOST:
+        raise BadRequest(f"the method {cut(spec)!r} has {len(texts)} parts; expected at most {MOST}")
     return tuple(map(_part, texts))
 
 

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from ..core.claim import Method
 from ..core.errors import BadRequest
-from ..core.option import Choice, FileName, Holes, Level, Range, Span, Steps, Threshold, Weight, part
+from ..core.option import MODEL, Block, Choice, FileName, Holes, Level, Range, Span, Steps, Threshold, Weight, part
 from ..loops.denoise import Denoise
 from ..loops.unmasker import FixedBlocks, View, blocks_of, look
 from ..rules import unmask
 
 
-def ancestral(steps: Steps = 64, block: Holes = 0, size: Holes = 0) -> Method:
+def ancestral(steps: Steps = 64, block: Block = 0, size: Holes = 0) -> Method:
     """As many steps of time as told, for the whole canvas or for each block."""
     return Denoise(unmask.Ancestral(steps), size, blocks_of(block))
 
@@ -21,7 +21,7 @@ def annealed(
     steps: Steps = 12,
     heat: Weight = 4.5,
     schedule: Annotated[str, Choice(tuple(unmask.SCHEDULES))] = "cosine",
-    block: Holes = 0,
+    block: Block = 0,
     size: Holes = 0,
 ) -> Method:
     """So many looks at the whole canvas, or at each block."""
@@ -33,7 +33,7 @@ def clocked(
     threshold: Annotated[float, Range(0, 10_000)] = 0.95,
     steps: Steps = 16,
     certainty: Annotated[str, Choice(tuple(unmask.CERTAINTIES))] = "confidence",
-    block: Holes = 0,
+    block: Block = 0,
     size: Holes = 0,
 ) -> Method:
     """All holes above the threshold per look, or as many as the time that is left asks for."""
@@ -44,7 +44,7 @@ def clocked(
 def confident(
     threshold: Level = 0.9,
     certainty: Annotated[str, Choice(tuple(unmask.CERTAINTIES))] = "confidence",
-    block: Holes = 32,
+    block: Block = MODEL,
     size: Holes = 0,
 ) -> Method:
     """All holes of a block above the threshold per look."""
@@ -52,20 +52,20 @@ def confident(
     return Denoise(rule, size, blocks_of(block))
 
 
-def cooling(randomness: Weight = 0.5, block: Holes = 0, size: Holes = 0) -> Method:
+def cooling(randomness: Weight = 0.5, block: Block = 0, size: Holes = 0) -> Method:
     """One hole per look, the more at random the earlier."""
     return Denoise(unmask.Cooling(randomness), size, blocks_of(block))
 
 
-def dynamic(threshold: Threshold = 0.9, steps: Steps = 4, block: Holes = 4, size: Holes = 0) -> Method:
+def dynamic(threshold: Threshold = 0.9, steps: Steps = 4, block: Block = MODEL, size: Holes = 0) -> Method:
     """All holes of a block above the threshold, and at least so many that `steps` looks are enough for it."""
-    return Denoise(unmask.Dynamic(threshold, steps), size, blocks_of(block))
+    return Denoise(unmask.Dynamic(threshold, steps), size, blocks_of(block, 4))
 
 
 def entropy_bound(
     budget: Weight = 0.15,
     certainty: Annotated[str, Choice(tuple(unmask.CERTAINTIES))] = "entropy",
-    block: Holes = 32,
+    block: Block = MODEL,
     size: Holes = 0,
 ) -> Method:
     """The calmest holes of a block per look, within a budget in nats."""
@@ -78,7 +78,7 @@ def explore(threshold: Threshold = 0.9, block: Span = 32, size: Holes = 0) -> Me
     return Denoise(unmask.Explore(threshold, block), size)
 
 
-def factor(factor: Weight = 1.0, block: Holes = 32, size: Holes = 0) -> Method:
+def factor(factor: Weight = 1.0, block: Block = MODEL, size: Holes = 0) -> Method:
     """The surest holes of a block per look, the more the surer they are."""
     return Denoise(unmask.Factor(factor), size, blocks_of(block))
 
@@ -94,7 +94,7 @@ def filtered(file: FileName = "", threshold: Level = 0.9, size: Holes = 0) -> Me
     return Denoise(unmask.Filtered(net, net.size, threshold), size, FixedBlocks(net.size))
 
 
-def hierarchy(threshold: Threshold = 0.9, low: Threshold = 0.4, block: Holes = 32, size: Holes = 0) -> Method:
+def hierarchy(threshold: Threshold = 0.9, low: Threshold = 0.4, block: Block = MODEL, size: Holes = 0) -> Method:
     """All holes of a block above the threshold per look, and the surest of each run above the low one."""
     return Denoise(unmask.Hierarchy(threshold, low), size, blocks_of(block))
 
@@ -103,19 +103,19 @@ def local(
     threshold: Threshold = 0.9,
     relaxed: Threshold = 0.75,
     radius: Annotated[int, Range(0, 1024)] = 4,
-    block: Holes = 32,
+    block: Block = MODEL,
     size: Holes = 0,
 ) -> Method:
     """All holes of a block above the threshold per look, and near them those above the relaxed one."""
     return Denoise(unmask.Local(threshold, relaxed, radius), size, blocks_of(block))
 
 
-def one(block: Holes = 0, size: Holes = 0) -> Method:
+def one(block: Block = 0, size: Holes = 0) -> Method:
     """One random hole per look."""
     return Denoise(unmask.one, size, blocks_of(block))
 
 
-def peaked(nats: Weight = 0.5, block: Holes = 32, size: Holes = 0) -> Method:
+def peaked(nats: Weight = 0.5, block: Block = MODEL, size: Holes = 0) -> Method:
     """All calm holes of a block per look."""
     return Denoise(unmask.Peaked(nats), size, blocks_of(block))
 
@@ -124,7 +124,7 @@ def quota(
     steps: Steps = 16,
     certainty: Annotated[str, Choice(tuple(unmask.CERTAINTIES))] = "confidence",
     ends: Annotated[str, Choice(("any", "late", "never"))] = "any",
-    block: Holes = 32,
+    block: Block = MODEL,
     size: Holes = 0,
 ) -> Method:
     """So many looks per block; an end of text may come any time, late (when no other hole is left), or never."""
@@ -145,7 +145,7 @@ def redundant(
     known: Annotated[int, Range(0, 1024)] = 1,
     steady: Threshold = 0.8,
     streak: Span = 3,
-    block: Holes = 32,
+    block: Block = MODEL,
     size: Holes = 0,
 ) -> Method:
     """All holes of a block above the threshold per look, and those that are redundant."""
@@ -157,18 +157,18 @@ def stable(
     drift: Annotated[float, Range(0, 1000, endless=True)] = 0.01,
     history: Annotated[int, Range(0, 1024)] = 2,
     steps: Steps = 64,
-    block: Holes = 64,
+    block: Block = MODEL,
     size: Holes = 0,
 ) -> Method:
     """All holes of a block that are sure and stable, or as many as its turn of `steps` looks asks for."""
-    return Denoise(unmask.Stable(threshold, drift, history, steps), size, blocks_of(block))
+    return Denoise(unmask.Stable(threshold, drift, history, steps), size, blocks_of(block, 64))
 
 
 def timed(
     steps: Steps = 16,
     certainty: Annotated[str, Choice(tuple(unmask.CERTAINTIES))] = "entropy",
     heat: Weight = 0.0,
-    block: Holes = 0,
+    block: Block = 0,
     size: Holes = 0,
 ) -> Method:
     """As many steps of time as told, for the whole canvas or for each block."""

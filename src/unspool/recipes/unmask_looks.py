@@ -7,23 +7,23 @@ from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from ..core.claim import Method
-from ..core.option import Choice, Holes, Level, Range, Share, Span, Steps, Weight, part
+from ..core.option import MODEL, Block, Choice, Holes, Level, Range, Share, Span, Steps, Weight, part
 from ..loops.denoise import Denoise
 from ..loops.unmasker import blocks_of
 from ..rules import unmask
 
 
-def adaptive(threshold: Level = 0.9, delimiter: Level = 0.3, block: Span = 32, size: Holes = 0) -> Method:
+def adaptive(threshold: Level = 0.9, delimiter: Level = 0.3, block: Block = MODEL, size: Holes = 0) -> Method:
     """All holes above the threshold, in blocks that end with a line."""
     return Denoise(unmask.Confident(threshold), size, unmask.Adaptive(block, delimiter))
 
 
-def cached_dual(threshold: Level = 0.9, block: Holes = 32, size: Holes = 0) -> Method:
+def cached_dual(threshold: Level = 0.9, block: Block = MODEL, size: Holes = 0) -> Method:
     """All holes of a block above the threshold per look, over a cache of what is around it."""
     return Denoise(unmask.Confident(threshold), size, blocks_of(block), unmask.CachedDual())
 
 
-def cached_prefix(threshold: Level = 0.9, block: Holes = 32, size: Holes = 0) -> Method:
+def cached_prefix(threshold: Level = 0.9, block: Block = MODEL, size: Holes = 0) -> Method:
     """All holes of a block above the threshold per look, over a cached prefix."""
     return Denoise(unmask.Confident(threshold), size, blocks_of(block), unmask.CachedPrefix())
 
@@ -32,15 +32,15 @@ def checked(
     cost: Annotated[float, Range(-math.inf, 1000)] = 1.0,
     least: Span = 1,
     threshold: Level = 0.9,
-    block: Holes = 16,
+    block: Block = MODEL,
     size: Holes = 0,
 ) -> Method:
     """Blocks whose holes are filled by threshold, or checked by reading where that is worth its forward."""
-    return Denoise(unmask.Confident(threshold), size, blocks_of(block), check=unmask.CheckedUnmask(cost, least))
+    return Denoise(unmask.Confident(threshold), size, blocks_of(block, 16), check=unmask.CheckedUnmask(cost, least))
 
 
 def context(
-    weight: Weight = 2.0, share: Share = 0.3, randomness: Weight = 0.5, block: Holes = 0, size: Holes = 0
+    weight: Weight = 2.0, share: Share = 0.3, randomness: Weight = 0.5, block: Block = 0, size: Holes = 0
 ) -> Method:
     """One hole per look, guided by the prompt with some of its tokens masked."""
     return Denoise(unmask.Cooling(randomness), size, blocks_of(block), unmask.Context(weight, share))
@@ -51,7 +51,7 @@ def credited(
     weight: Weight = 0.7,
     decay: Annotated[float, Range(0, 0.999)] = 0.8,
     power: Weight = 0.2,
-    block: Holes = 32,
+    block: Block = MODEL,
     size: Holes = 0,
 ) -> Method:
     """All holes of a block above the threshold per look, after credit for earlier looks."""
@@ -63,14 +63,14 @@ def cycle(
     looks: Annotated[int, Range(0, 4096)] = 6,
     least: Level = 0.3,
     steady: Level = 1.0,
-    block: Holes = 0,
+    block: Block = 0,
     size: Holes = 0,
 ) -> Method:
     """All holes above the threshold, or the surest, first anywhere and then in the stretch that was found."""
     return Denoise(unmask.Confident(threshold), size, unmask.Cycle(looks, least, steady, block=block))
 
 
-def delayed(threshold: Level = 0.9, reload: Steps = 8, block: Holes = 32, size: Holes = 0) -> Method:
+def delayed(threshold: Level = 0.9, reload: Steps = 8, block: Block = MODEL, size: Holes = 0) -> Method:
     """All holes of a block above the threshold per look, over a delayed cache."""
     return Denoise(unmask.Confident(threshold), size, blocks_of(block), unmask.Delayed(reload))
 
@@ -80,7 +80,7 @@ def early(
     middle: Level = 5.0,
     late: Level = 2.5,
     threshold: Level = math.inf,
-    block: Holes = 32,
+    block: Block = MODEL,
     size: Holes = 0,
 ) -> Method:
     """The surest hole of a block per look, until the gap lets all go; a threshold below 1 fills several."""
@@ -91,7 +91,7 @@ def edit(
     threshold: Level = 0.95,
     edit: Level = 0.9,
     passes: Annotated[int, Range(0, 4096)] = 16,
-    block: Holes = 32,
+    block: Block = MODEL,
     size: Holes = 0,
 ) -> Method:
     """Holes above one threshold are filled, tokens whose rival is above the other are replaced."""
@@ -99,7 +99,7 @@ def edit(
 
 
 def foreseen(
-    threshold: Level = 0.9, sure: Level = 0.9, floor: Weight = 0.5, block: Holes = 32, size: Holes = 0
+    threshold: Level = 0.9, sure: Level = 0.9, floor: Weight = 0.5, block: Block = MODEL, size: Holes = 0
 ) -> Method:
     """All holes of a block above the threshold per look, on a canvas that shrinks to the end of the text."""
     return Denoise(unmask.Confident(threshold), size, unmask.Foreseen(block, sure, floor))
@@ -109,7 +109,7 @@ def guided(
     scale: Weight = 1.0,
     steps: Steps = 16,
     certainty: Annotated[str, Choice(tuple(unmask.CERTAINTIES))] = "confidence",
-    block: Holes = 32,
+    block: Block = MODEL,
     size: Holes = 0,
 ) -> Method:
     """So many looks per block, each guided by the prompt."""
@@ -122,7 +122,7 @@ def interval(
     prompt: Steps = 100,
     answer: Steps = 7,
     renew: Share = 0.25,
-    block: Holes = 32,
+    block: Block = MODEL,
     size: Holes = 0,
 ) -> Method:
     """All holes of a block above the threshold per look, over a cache that is renewed at intervals."""
@@ -148,7 +148,7 @@ def renoise(
     return Denoise(unmask.Reverse(noise), size, view=unmask.Unchanged(), remask=remask)
 
 
-def resample(looks: Annotated[int, Range(0, 4096)] = 10, block: Holes = 0, size: Holes = 0) -> Method:
+def resample(looks: Annotated[int, Range(0, 4096)] = 10, block: Block = 0, size: Holes = 0) -> Method:
     """All holes at once, then everything again, so many times."""
     return Denoise(unmask.Confident(0.0), size, blocks_of(block), remask=unmask.Resample(looks))
 
@@ -163,7 +163,7 @@ def softened(
     refine: Level = 0.1,
     settle: Level = 0.1,
     looks: Annotated[int, Range(0, 4096)] = 20,
-    block: Holes = 32,
+    block: Block = MODEL,
     size: Holes = 0,
 ) -> Method:
     """Soft looks until the laws of a block come to rest, then the calmest hole per look, or all at rest."""
@@ -171,7 +171,7 @@ def softened(
 
 
 def windowed(
-    threshold: Level = 0.9, near: Span = 16, far: Span = 64, cycle: Steps = 32, block: Holes = 0, size: Holes = 0
+    threshold: Level = 0.9, near: Span = 16, far: Span = 64, cycle: Steps = 32, block: Block = 0, size: Holes = 0
 ) -> Method:
     """All near holes above the threshold per look."""
     return Denoise(unmask.Confident(threshold), size, blocks_of(block), unmask.Windowed(near, far, cycle))

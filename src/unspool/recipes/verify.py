@@ -25,6 +25,7 @@ USUAL = {
     "rejection": "chain",
     "rollback": "bild",
     "sample_match": "lookup",
+    "synthetic": "chain",
     "top_beta": "lookup",
     "traversal": "rsd_c",
     "typical": "heads",
@@ -90,6 +91,11 @@ def rollback(surprise: Annotated[float, Range(0, 1000, endless=True)] = 5.0) -> 
 def sample_match() -> Verify:
     """What plain decoding would have drawn, as far as it was drafted."""
     return verify.sample_match
+
+
+def synthetic(rate: Share = 0.7) -> Verify:
+    """So many drafted tokens accepted as a planned draft is to reach; the text is nobody's."""
+    return verify.Synthetic(rate)
 
 
 def top_beta(beta: Few = 3, tau: Annotated[float, Range(0, 1000, endless=True)] = 1.0) -> Verify:

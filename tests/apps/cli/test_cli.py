@@ -435,8 +435,10 @@ def test_compare(loaded, tmp_path):
 
 
 def test_draft_models_are_named_with_how_their_tokens_are_related(loaded, smollm2, monkeypatch):
-    def load(name, draft=None, **options):
-        return LM(name, smollm2.model, smollm2.vocabulary, draft)
+    def load(name, draft=None, small=None, **options):
+        third = None if small is None else LM(small, smollm2.model, smollm2.vocabulary)
+        second = None if draft is None else LM(draft, smollm2.model, smollm2.vocabulary, third)
+        return LM(name, smollm2.model, smollm2.vocabulary, second)
 
     monkeypatch.setattr(sys.modules["unspool.api.loader"], "load", load)
     models = ("-m", "large", "--draft", "middle", "--small", "little", "--method", "escalate:depth=1")

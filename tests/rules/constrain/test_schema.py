@@ -6,6 +6,7 @@ import pytest
 
 from unspool.core.errors import BadRequest
 from unspool.rules.constrain import cursor, json_schema, matcher
+from unspool.rules.constrain.trial import under
 
 pytest.importorskip("llguidance")
 pytest.importorskip("jsonschema")
@@ -56,12 +57,34 @@ def test_a_long_text_that_is_followed_without_masks_is_read_to_its_end(words):
 def test_running_out_of_fuel_is_an_error_and_harms_no_other_text(words, monkeypatch):
     """Without masks in between the lexer gives up; that must not look like a text that breaks the grammar."""
     monkeypatch.setattr(cursor, "STRETCH", 10**9)
+    monkeypatch.setattr(matcher, "SHORT", 0)  # a grammar that is remembered has its limits already
     monkeypatch.setattr(matcher, "limits", lambda: matcher.engine().LLParserLimits(step_lexer_fuel=100_000))
     constraint = json_schema(WORDY).fit(words)
     whole = int(constraint.start().mask().sum())
     with pytest.raises(BadRequest, match="cannot be followed any further"):
         after(constraint, SAID, words).complete()
     assert int(constraint.start().mask().sum()) == whole
+
+
+def test_a_grammar_is_compiled_once_unless_it_is_a_strangers(words):
+    ours = json_schema(WORDY).fit(words)
+    assert json_schema(WORDY).fit(words) is ours
+    tried = []
+    with under(tried.append):
+        assert json_schema(WORDY).fit(words) is not ours
+    assert tried
+
+
+@pytest.mark.parametrize(("quick", "lexers"), [(60.0, 3), (0.0, 1)])
+def test_texts_that_are_written_together_do_not_wait_for_one_lexer(words, monkeypatch, quick, lexers):
+    monkeypatch.setattr(matcher, "threads", lambda: 2)
+    monkeypatch.setattr(matcher, "LEXERS", 3)
+    monkeypatch.setattr(matcher, "SHORT", 0)
+    monkeypatch.setattr(matcher, "QUICK", quick)
+    constraint = json_schema({"enum": ["abc", "b"]}).fit(words)
+    starts = [constraint.start() for _ in range(6)]
+    assert len({id(start.cursor._original) for start in starts}) == lexers
+    assert len({tuple(start.mask().nonzero().flatten().tolist()) for start in starts}) == 1
 
 
 # ---- what a grammar cannot say

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompts import PROMPTS
+from proposing import answered
 
 from unspool.api.settings import Settings
 from unspool.core.asks import Scores
@@ -38,7 +39,7 @@ from unspool.rules.draft.bigram_recycling import BigramLaws
 from unspool.rules.draft.recycle import PATHS
 from unspool.rules.draft.retrieve import SuffixArray
 from unspool.rules.draft.stand import Few
-from unspool.rules.draft.trigram import GAIN, Bent
+from unspool.rules.draft.trigram import GAIN, Bent, drawn_rollout
 from unspool.rules.verify import rejection
 
 VOCAB = 4
@@ -524,3 +525,27 @@ def test_drawn_trees_work_at_a_temperature(smollm2):
     options = Settings(temperature=0.7, top_p=0.9, seed=5, max_tokens=12)
     output = smollm2.generate(chat(PROMPTS[9]), options, Speculate(Stand(), rejection, 12))
     assert output.trace.accepted_tokens > 0
+
+
+def test_rollouts_may_be_drawn_and_leaves_go_on_with_what_most_likely_follows():
+    table = trigrams([(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 3, 0)])
+    prefix = Prefix.of((0, 1), Same())
+    plain = proposed(Trigram(4, 12, table).begin(prefix), prefix.text, 5)
+    longer = proposed(Trigram(4, 12, table, extended=3).begin(prefix), prefix.text, 5)
+    assert len(longer) <= 5
+    kept = {longer.tokens(longer.path(node)) for node in range(len(longer))}
+    assert {plain.tokens(plain.path(node)) for node in range(2)} <= kept  # what was visited most is there first
+    for path in kept:  # and what hangs below a leaf is its likeliest successor
+        pair = (0, 1, *path)[-3:-1]
+        assert path[-1] in table[pair]
+    asked = []
+
+    class Noted(Philox):
+        def choose(self, law, at):
+            asked.append(at)
+            return super().choose(law, at)
+
+    source = Trigram(4, 12, table, drawn_rollout).begin(prefix)
+    answered(source.propose(prefix, 5, Noted(0)), None)
+    assert asked
+    assert len(set(asked)) == len(asked)  # no number twice

@@ -481,3 +481,19 @@ def test_the_default_model_drafts_for_another_family():
             found = divergence(lm.encode(chat), fast.tokens, slow.tokens, passes_of(lm.model))
             assert found is None or found.near_tie, str(found)
             assert fast.trace.forwards["target"] < fast.trace.tokens
+
+
+def test_the_pool_drafts_for_the_draft_model_too():
+    """Ouroboros: where the pool knows how a text goes on, the draft model takes fewer forwards for the same draft."""
+    count = Table(5, lambda text: [10.0 if x == (text[-1] + 1) % 5 else 0.1 for x in range(5)])
+    models = {"target": count, "draft": count}
+    found = {}
+    for by in ("chain", "pool"):
+        engine = Engine(models)
+        made = named(f"phrase:by={by},depth=4,length=4")
+        job = engine.submit(made, (0, 1, 2, 3, 4, 0, 1, 2, 3, 4), Philox(0), Temperature(0.0), Stop(most=40))
+        engine.run()
+        found[by] = job.result().tokens, job.trace
+    assert found["chain"][0] == found["pool"][0]
+    assert found["pool"][1].forwards["draft"] < 0.5 * found["chain"][1].forwards["draft"]
+    assert found["pool"][1].tokens_per_forward >= found["chain"][1].tokens_per_forward

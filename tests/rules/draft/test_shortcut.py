@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 import torch
 from littlemodel import little_model
 
 from unspool import Settings, load
+from unspool.api.draft_models import in_precision
 from unspool.api.self_draft import layers_of, shortcut
+from unspool.core.chance import Philox
 from unspool.core.errors import BadRequest
+from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING
+from unspool.core.warp import Temperature
+from unspool.recipes.methods import method, needs
+from unspool.recipes.names import INNER
+from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.contracts import ScoreRequest
+from unspool.runtime.engine.engine import Engine
 from unspool.runtime.network.linear import rms
 
 LONG = Settings(max_tokens=24, ignore_eos=True)
@@ -93,7 +104,78 @@ def test_the_command(folder, here):
     code, _, err = here(*words, "--method", "chain", "--max-tokens", "8")
     assert code == 0, err
     assert "layers:1 drafts for" in err
-    code, _, err = here(*words, "--small", "x", "--method", "cascade")
-    assert code == 2
-    assert "layers:1 is part of" in err
+    code, out, err = here(*words, "--small", "layers:1-1", "--method", "cascade", "--max-tokens", "8", "--json")
+    assert code == 0, err
+    assert json.loads(out)["trace"]["forwards"]["small"] > 0  # S2D's sorted exits
     assert "They fit together" in here("plan", str(folder), "--draft", "layers:1")[1]
+
+
+# ---- three models, and other precisions
+
+
+def written(lm, spec, temperature=0.0):
+    return lm.generate("Once", replace(LONG, temperature=temperature, seed=3), spec)
+
+
+def test_a_cascade_asks_the_small_model_where_there_is_one(folder):
+    two, three = load(folder, draft="layers:1"), load(folder, draft="layers:1", small="layers:1-1")
+    plain = written(two, "plain")
+    assert "small" not in written(two, "cascade").trace.forwards
+    found = written(three, "cascade")
+    assert found.trace.forwards["small"] > 0
+    assert found.tokens == plain.tokens
+    assert written(three, "cascade:inner=lookup").trace.forwards["small"] == 0
+    assert written(three, "cascade:inner=likeliest").trace.forwards["small"] > 0
+    assert needs("cascade:inner=chain") == ("draft", "small")
+    assert needs("cascade:inner=recycle") == ("draft",)
+
+
+@pytest.mark.parametrize("inner", [name for name in INNER if name != "heads"])  # tables have none
+def test_any_drafter_stands_inside_a_cascade(inner):
+    rows = [(5, 3, 2, 1), (1, 4, 4, 2), (2, 1, 6, 3)]
+    tables = {
+        name: Table(4, lambda text, salt=salt: [w + salt * (text[-1] == x) for x, w in enumerate(rows[sum(text) % 3])])
+        for salt, name in enumerate(("target", "draft", "small"))
+    }
+    texts = []
+    for spec in ("plain", f"cascade:inner={inner}"):
+        engine = Engine(tables)
+        job = engine.submit(method(spec), (0, 1, 2, 0, 1, 2), Philox(1), Temperature(0.0), Stop(most=16))
+        engine.run()
+        texts.append(job.result().tokens)
+    assert texts[0] == texts[1]
+    assert job.trace.accepted_tokens > 0
+
+
+def test_sorted_exits_are_parts_of_one_network(folder):
+    lm = load(folder, draft="layers:2", small="layers:1")
+    small, draft = lm.draft.draft.model.network, lm.draft.model.network
+    assert (draft.layers, small.layers) == (2, 1)
+    assert small._stack[0] is draft._stack[0] is lm.model.network._stack[0]
+    found = written(lm, "escalate:sure=0.9")
+    assert found.tokens == written(lm, "plain").tokens
+    assert found.trace.forwards["small"] >= found.trace.forwards["draft"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("self:int4", "int4 weights"), ("self:bf16", "bfloat16"), ("{}:int8", "int8 weights")]
+)
+def test_a_draft_in_another_precision_leaves_the_text_what_it_is(folder, name, said):
+    lm = load(folder, dtype="fp32", quantization=None, draft=name.format(folder))
+    found = written(lm, "chain:depth=3")
+    assert found.tokens == written(lm, "plain").tokens
+    assert found.trace.accepted_tokens > 0
+    assert said in lm.draft.key
+    assert said not in lm.key
+
+
+def test_precisions_and_third_models_that_make_no_sense_are_refused(folder):
+    with pytest.raises(BadRequest, match="self:int4"):
+        load(folder, draft="self")
+    with pytest.raises(BadRequest, match="give that too, as draft="):
+        load(folder, small="layers:1")
+    with pytest.raises(BadRequest, match="draft is 3"):
+        load(folder, draft=3)
+    assert in_precision("a:b/c:int4") == ("a:b/c", None, "int4")
+    assert in_precision("name:fp16") == ("name", "fp16", None)
+    assert in_precision("C:model") == ("C:model", None, None)

@@ -12,10 +12,13 @@ from unspool.core.chance import Every, Philox, total_variation
 from unspool.core.errors import BadRequest
 from unspool.core.law import Law
 from unspool.core.stop import Stop
+from unspool.core.verifier import sample_match
 from unspool.core.warp import Same, Temperature, TopK
 from unspool.models.vocabulary import Vocabulary
 from unspool.recipes.methods import method as named
-from unspool.rules.decode import Judge, Steps, plain
+from unspool.rules.decode import Judge, Speculate, Steps, plain
+from unspool.rules.draft import Chain, Lookup
+from unspool.rules.verify import rejection
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine
 
@@ -153,3 +156,25 @@ def test_the_default_model_reasons_by_name(smollm2):
     assert output.trace.forwards["target"] == output.trace.rounds  # one per step, whose end may be a blank line
     assert output.trace.rounds <= 4
     assert both.generate(chat, short, "steps:threshold=9.5,longest=8").tokens == own
+
+
+@pytest.mark.parametrize(
+    "inside", [Speculate(Lookup(1, 1, 3)), Speculate(Chain(3), rejection)], ids=["lookup", "chain"]
+)
+def test_the_base_model_may_speculate_in_its_own_steps(inside):
+    """Above the highest mark every step is its own: seed for seed with a SEED rule, and in law with any exact one."""
+    steps = Steps(JUDGE, 1.01, longest=4, end="b", inside=inside)
+    slower, faster = decode(Steps(JUDGE, 1.01, longest=4, end="b"), most=40), decode(steps, most=40)
+    assert faster[1].forwards["target"] < slower[1].forwards["target"]
+    if inside.verify is sample_match:
+        for seed in range(4):
+            for stop in ({}, {"tokens": frozenset({2})}, {"strings": ("ab",)}):
+                assert decode(steps, seed=seed, **stop)[0] == decode(plain(), seed=seed, **stop)[0]
+    assert total_variation(law(steps, MODELS, Same()), law(plain(), MODELS, Same())) < 1e-12
+
+
+def test_what_drafts_inside_is_named():
+    assert named("steps:inside=chain").inside == named("chain")
+    assert named("specreason").inside == Speculate()
+    with pytest.raises(BadRequest, match="steps:inside"):
+        named("steps:inside=beam")

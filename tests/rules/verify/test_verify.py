@@ -20,7 +20,7 @@ from unspool.proof import prove
 from unspool.proof.case import STANDING
 from unspool.proof.compare_laws import compared
 from unspool.rules.decode import Speculate
-from unspool.rules.draft import RSDC, BiLD, Chain, Coupled, Lookup, Memoryless, SpecInfer
+from unspool.rules.draft import RSDC, BiLD, Chain, Coupled, Lookup, Memoryless, SpecHub, SpecInfer
 from unspool.rules.verify import (
     Conditional,
     Lenient,
@@ -39,6 +39,8 @@ from unspool.rules.verify import (
 )
 from unspool.rules.verify.block import longest, residual
 from unspool.rules.verify.kseq import alike, common_test
+from unspool.rules.verify.multipath import helpful
+from unspool.rules.verify.synthetic import Synthetic
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.contracts import ScoreRequest
 
@@ -280,20 +282,46 @@ def test_the_best_of_one_path_is_that_path():
         assert total_variation(law, one_round(SpecInfer(1, 3), multipath, target, drafter)) < 1e-12
 
 
-def test_more_paths_help_a_poor_draft_and_hurt_a_perfect_one():
+def test_more_paths_help_a_poor_draft_and_hurt_no_perfect_one():
     target = always(1, 2, 6)
     poor = [accepted(SpecInfer(k, 2), multipath, target, always(6, 2, 1)) for k in (1, 2, 3)]
     assert poor[0] < poor[1] < poor[2]
     perfect = [accepted(SpecInfer(k, 1), multipath, toy(1), toy(1)) for k in (1, 2)]
-    assert perfect[0] == pytest.approx(1)
-    assert perfect[1] < 1
+    assert perfect == pytest.approx([1, 1])  # the best of two would be accepted less often than one
+    near = Law.of((5, 3, 2)), Law.of((4, 4, 2))
+    assert [helpful(*near, k) for k in (1, 2, 3)] == [1, 1, 1]
+    assert helpful(Law.of((1, 2, 6)), Law.of((6, 2, 1)), 3) == 3
+
+
+def test_a_hub_accepts_as_much_as_any_rule_can_of_such_siblings():
+    """P(S) + Σ min(P, q): what is always there is never lost, and a drawn token is at best accepted min(P, q)."""
+    for seed in range(10):
+        target, drafter = toy(seed, 4), toy(seed + 50, 4)
+        p, q = target.law(PROMPT), drafter.law(PROMPT)
+        for width in (1, 2, 3):
+            top = q.top(width - 1) if width > 1 else []
+            left = 1 - sum(q[x] for x in top)
+            others = sum(min(p[x], q[x] / left) for x in range(4) if x not in top)
+            best = sum(p[x] for x in top) + others
+            assert accepted(SpecHub((width,)), rejection, target, drafter) == pytest.approx(best, abs=1e-9)
+    wider = [accepted(SpecHub((k,)), rejection, toy(1, 4), toy(51, 4)) for k in (1, 2, 3)]
+    assert wider == sorted(wider)
+    assert wider[0] == pytest.approx(accepted(Chain(1), rejection, toy(1, 4), toy(51, 4)))
+
+
+def test_synthetic_acceptance_is_what_was_asked_for():
+    for rate in (0.0, 0.3, 1.0):
+        for draft, most in ((Chain(1), 1), (Chain(3), 3)):
+            expected = sum(rate**i for i in range(1, most + 1))
+            assert accepted(draft, Synthetic(rate), toy(1), toy(2)) == pytest.approx(expected)
 
 
 def test_multipath_refuses_paths_of_different_lengths():
     law = Law.of([1, 1])
     tree = Tree((Drawn(0, law), Drawn(0, law), Drawn(1, law)), (ROOT, ROOT, 0))
+    other = Law.of([1, 5])  # which two paths serve better than one
     with pytest.raises(BadRequest, match="different lengths"):
-        multipath(Scored(tree, Prefix.of(PROMPT, Same()), law, [law] * 3), Refusing())
+        multipath(Scored(tree, Prefix.of(PROMPT, Same()), other, [law] * 3), Refusing())
 
 
 def test_zeroing_has_the_law_of_the_walk_down_to_what_is_accepted():

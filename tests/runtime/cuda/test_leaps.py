@@ -16,7 +16,7 @@ from unspool.kernels.match import match
 from unspool.kernels.match import reference as match_reference
 from unspool.runtime.cuda.copy_estimate import BigramCopies
 from unspool.runtime.cuda.graph_model import graph_model
-from unspool.runtime.cuda.speculation_gate import SpeculationGate
+from unspool.runtime.cuda.speculation_gate import SpeculationGate, Way
 from unspool.runtime.engine.contracts import ScoreRequest
 
 pytestmark = [
@@ -61,8 +61,8 @@ class Reader(Blank):
 class Always(SpeculationGate):
     """Leaps, whatever the clock says."""
 
-    def pays(self, leaves):
-        return True
+    def pays(self, leaves, ways=(Way.RECALL,)):
+        return ways[-1]
 
 
 def plainly(prompt, seed, number, most, t):
@@ -115,8 +115,8 @@ class Noting(Always):
         super().__init__()
         self.timed = []
 
-    def took(self, rows, drafts, seconds):
-        self.timed.append((rows, drafts))
+    def took(self, rows, way, seconds):
+        self.timed.append((rows, way))
 
 
 def test_a_step_that_captures_a_graph_is_not_timed():
@@ -132,7 +132,7 @@ def test_a_step_that_captures_a_graph_is_not_timed():
         assert model.device.write([ScoreRequest(session, NOTHING)], [write], 2) is not None
         captured.append(len(model.executor.buckets) > known)
     assert captured == [True, False, False]
-    assert gate.timed == [(1, True)] * 2
+    assert gate.timed == [(1, Way.RECALL)] * 2
     session.close()
 
 
@@ -180,8 +180,8 @@ def test_a_pace_loses_little_where_leaps_do_not_pay_and_wins_where_they_do(gain,
     pace, text, took, tokens = SpeculationGate(), Text(), 0.0, 0.0
     step, leap = 0.54, 0.94
     for _ in range(3):
-        pace.took(1, False, step)
-        pace.took(1, True, leap)
+        pace.took(1, None, step)
+        pace.took(1, Way.RECALL, leap)
     while tokens < 1000:
         if pace.pays([text]):
             rounds = 4 if pace.sure([text]) else 2
@@ -197,8 +197,8 @@ def test_a_pace_loses_little_where_leaps_do_not_pay_and_wins_where_they_do(gain,
 def test_what_drafts_bring_drawn_texts_is_believed_of_the_next_ones_and_of_greedy_texts_it_is_not():
     pace, texts = SpeculationGate(), [Text() for _ in range(4)]
     for _ in range(3):
-        pace.took(1, False, 0.54)
-        pace.took(1, True, 0.94)
+        pace.took(1, None, 0.54)
+        pace.took(1, Way.RECALL, 0.94)
     for text in texts[:3]:
         pace.draws(text)
     assert pace.pays([texts[0]])
@@ -214,8 +214,8 @@ def test_what_drafts_bring_drawn_texts_is_believed_of_the_next_ones_and_of_greed
 def test_a_text_that_begins_to_repeat_itself_leaps_again():
     pace, text = SpeculationGate(), Text(range(100))
     for _ in range(3):
-        pace.took(1, False, 0.54)
-        pace.took(1, True, 0.94)
+        pace.took(1, None, 0.54)
+        pace.took(1, Way.RECALL, 0.94)
     for _ in range(12):
         pace.speculated(text, 4, 4)  # they bring nothing
     for _ in range(5):
@@ -249,9 +249,9 @@ def test_a_pace_times_both_before_it_chooses():
     pace, text = SpeculationGate(), Text()
     assert not pace.pays([text])
     for _ in range(3):
-        pace.took(1, False, 1.0)
+        pace.took(1, None, 1.0)
     assert pace.pays([text])
     assert not pace.pays([text, Text()])  # two rows have times of their own
     for _ in range(3):
-        pace.took(1, True, 9.0)
+        pace.took(1, Way.RECALL, 9.0)
     assert not pace.pays([text])

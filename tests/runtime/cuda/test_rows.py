@@ -23,8 +23,8 @@ from unspool.models.vocabulary import Vocabulary
 from unspool.rules.decode import Speculate, plain
 from unspool.rules.draft import Lookup
 from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.cuda.bucket_size import Kind
 from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
-from unspool.runtime.cuda.graph_bucket import Kind
 from unspool.runtime.cuda.graph_model import graph_model, on_device
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
@@ -156,9 +156,9 @@ def test_prompts_are_read_once_however_many_samples_there_are_and_wait_for_room(
 class Failing(CudaGraphExecutor):
     """A device whose buckets break when they run, from the second write on."""
 
-    def bucket(self, kind, *size):
-        found = super().bucket(kind, *size)
-        self.wrote = getattr(self, "wrote", 0) + (kind is Kind.WRITE)
+    def of(self, size, make):
+        found = super().of(size, make)
+        self.wrote = getattr(self, "wrote", 0) + (size.kind is Kind.WRITE)
         if self.wrote > 1:
             found.run = lambda *_, **__: 1 / 0
         return found

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 import unspool
-from unspool.api import loader
+from unspool.api import native_models
 from unspool.api.memory_plan import plan, weight_bytes
 from unspool.core.asks import Look
 from unspool.core.canvas import HOLE, Canvas
@@ -27,7 +27,7 @@ from unspool.runtime.cuda.fusible import unfused
 from unspool.runtime.engine.contracts import LookRequest, ScoreRequest
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.network.experts import ExpertLoop, Experts, GroupedExperts, crowd_of
-from unspool.runtime.network.gated_mlp import GatedMLP
+from unspool.runtime.network.gated_mlp import GatedMLP, gated_by
 from unspool.runtime.network.linear import DenseLinear, dense
 from unspool.runtime.network.llama import Llama
 from unspool.runtime.network.quantised import Int4Linear, Int8Linear, rounded
@@ -228,7 +228,7 @@ class Reference:
 
 
 def loaded(folder: Path, dtype: torch.dtype = torch.float64):
-    return loader._model(Llama.load(open_checkpoint(folder), dtype))
+    return native_models.cached(Llama.load(open_checkpoint(folder), dtype))
 
 
 def wanted(reference: Reference, canvas: Canvas, block: int = 4) -> torch.Tensor:
@@ -368,9 +368,7 @@ def test_stacked_experts_say_what_each_says():
         pytest.skip("this torch has no grouped product")
     torch.manual_seed(0)
     experts = [
-        GatedMLP(
-            DenseLinear(torch.randn(48, 32), None), DenseLinear(torch.randn(32, 24), None), torch.nn.functional.silu
-        )
+        GatedMLP(DenseLinear(torch.randn(48, 32), None), DenseLinear(torch.randn(32, 24), None), gated_by("silu"))
         for _ in range(5)
     ]
     sent, ends = torch.randn(20, 32), torch.tensor([3, 3, 10, 20, 20], dtype=torch.int32)
@@ -389,7 +387,7 @@ def test_a_gpu_has_the_laws_of_the_reference_and_stacks_what_it_can(tmp_path):
     ):
         network = Llama.load(open_checkpoint(tmp_path), dtype, "cuda")
         assert all(isinstance(layer.mlp.crowd, crowd) for layer in network._stack if isinstance(layer.mlp, Experts))
-        (field,) = loader._model(network).look([LookRequest(None, Look(BLANK))])
+        (field,) = native_models.cached(network).look([LookRequest(None, Look(BLANK))])
         off = float((field.scores.double().cpu().softmax(-1) - want).abs().max())
         print(f"{dtype}: {off:.1e}")
         assert off < most
@@ -487,11 +485,11 @@ def test_the_kernels_are_not_asked_and_say_why(tmp_path):
     Reference(tmp_path, LING)
     shape = open_checkpoint(tmp_path).shape
     assert "experts" in unfused(shape)
-    assert loader._on_graphs(open_checkpoint(tmp_path), torch.bfloat16, "cuda", None, dense) is None
+    assert native_models.on_graphs(open_checkpoint(tmp_path), torch.bfloat16, "cuda", None, dense) is None
     pytest.importorskip("triton")
     from unspool.runtime.cuda.fused import Fused
 
-    with pytest.raises(BadRequest, match="cannot run on the fused kernels: its layers have experts"):
+    with pytest.raises(BadRequest, match="cannot run on the fused kernels: it has experts"):
         Fused.load(open_checkpoint(tmp_path), torch.float32, "cpu", 100)
 
 

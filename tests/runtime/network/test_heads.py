@@ -210,23 +210,9 @@ def test_tuning_tries_them_and_a_profile_names_them(folder, file, tmp_path, monk
 # ---- training
 
 
-def test_slopes_are_those_of_the_divergence():
-    pytest.importorskip("numpy")
-    from unspool_train.heads import Foresight, slopes
-
-    head, wanted, weight = torch.randn(7, 4), torch.randn(3, 7).softmax(1), torch.tensor([1.0, 0.0, 2.0])
-    x = torch.randn(3, 4).requires_grad_()
-    ours = Foresight.apply(x, head, wanted, weight, slopes)
-    (found,) = torch.autograd.grad(ours, x)
-    apart = F.kl_div((x @ head.T).log_softmax(1), wanted, reduction="none").sum(1) - (wanted * wanted.log()).sum(1)
-    (expected,) = torch.autograd.grad((weight * apart).sum(), x)
-    assert ours.item() == pytest.approx((weight * apart).sum().item(), rel=1e-5)
-    assert torch.allclose(found, expected, atol=1e-5)
-
-
 def test_answers_are_where_the_next_token_is_one_of_the_answer():
     pytest.importorskip("numpy")
-    from unspool_train.heads import Batch
+    from unspool_train.rows import Batch
 
     batch = Batch(torch.zeros(2, 9, dtype=torch.long), torch.tensor([9, 6]), torch.tensor([4, 3]))
     assert batch.answers().tolist() == [[0, t] for t in (3, 4, 5, 6, 7)] + [[1, t] for t in (2, 3, 4)]

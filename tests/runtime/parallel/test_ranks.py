@@ -23,7 +23,8 @@ from unspool.core.canvas import HOLE
 from unspool.core.errors import BadRequest, OutOfRoom, RankLost
 from unspool.core.law import Drawn, Law
 from unspool.core.tree import NOTHING, Tree
-from unspool.models.shape import DiffusionSpec, ExpertSpec, Shape
+from unspool.models.layer_shape import ExpertSpec
+from unspool.models.shape import DiffusionSpec, Shape
 from unspool.models.share import RankCheckpoint, Share, refuse
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.engine.contracts import ScoreRequest

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -145,7 +145,7 @@ def adapt(settings: Settings) -> dict[str, Any]:
         trained = Trained(begun(settings.init, start) if settings.init else start)
         _settle(run, trained, feed.take())
         run.say("start", device=run.device, compiled=run.network.compiled, figures=run.validate(trained.plain(), held))
-        with _Interrupts(run):
+        with Interrupts(run):
             steps = _loop(run, trained, feed, held)
     return _export(run, trained, held, steps)
 
@@ -164,10 +164,16 @@ def _settle(run: Run, trained: Trained, batch: Batch) -> None:
         parameter.grad = None
 
 
-class _Interrupts:
+class Stoppable(Protocol):
+    """A loop that looks, after each step, whether it was asked to end."""
+
+    stopped: bool
+
+
+class Interrupts:
     """While open, an interrupt or a termination asks the loop to end after its step, so that the export follows."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Stoppable) -> None:
         self.run = run
         self.before: dict[int, Any] = {}
 

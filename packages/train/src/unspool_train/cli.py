@@ -44,13 +44,14 @@ class _Command(click.Command):
         return 0
 
 
-@click.group(short_help="Train heads that look ahead, or adapt a model to block diffusion.")
+@click.group(short_help="Train drafters and heads, or adapt a model to block diffusion.")
 def train() -> None:
-    """Train heads that draft for a model, or adapt one so that it fills blocks of tokens in any order.
+    """Train a drafter or heads for a model, or adapt one so that it fills blocks of tokens in any order.
 
     \b
       unspool train speak --like corpus/ --out corpus/fresh.npz
       unspool train heads --corpus corpus/ --out heads/ --minutes 6
+      unspool train drafter --kind eagle3 --corpus corpus/ --out drafter/ --minutes 10
       unspool train adapt --corpus corpus/ --out adapted/ --minutes 12
       unspool train evaluate --delta adapted/ --prompts corpus/fresh.npz
     """
@@ -65,6 +66,17 @@ train.add_command(
         "Adapt a causal model to block diffusion and write the change, compressed, to OUT/delta.safetensors. "
         "Every weight is trained first; then the change is cut to its final size and trained on in that form. "
         "Ctrl-C ends training and writes what there is.",
+    )
+)
+train.add_command(
+    _Command(
+        "drafter",
+        "drafter.training",
+        "drafter",
+        "Train a drafter that reads a model's hidden states.",
+        "Train a drafter on a model's own words and write it as a folder in the form of speculators, for --draft and "
+        "for other engines. Acceptance on held-out texts is printed, depth by depth. Ctrl-C ends training and leaves a "
+        "drafter, and a checkpoint from which --resume goes on.",
     )
 )
 train.add_command(

@@ -14,16 +14,15 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
-from torch import Tensor
 from torch.nn import functional
 
 from unspool.core.errors import BadRequest
@@ -32,15 +31,15 @@ from unspool.runtime.network.lookahead_heads import Matrices, bent
 from .adapt import base_name, rate
 from .command import BASE, command, device_of, setting
 from .corpus import Corpus
-from .network import MATRICES, NORMS, Frozen, layer, normed
+from .foresight import CHUNK, Slopes, foreseen, slopes
+from .network import Frozen
+from .rows import Batch, batch_of, batches
+from .teacher import Teacher
 
 FILE = "heads.safetensors"
 DECAY = 0.8
 WARMUP = 30  # steps over which the learning rate rises
-CHUNK = 8192  # anchors whose laws over the whole vocabulary are in memory at a time
 TOPS = (1, 2, 4, 8)
-Laid: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-Slopes: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -61,20 +60,6 @@ class Settings:
     held: float = setting(0.01, "Share of the documents held out.")
     seed: int = setting(0, "The seed of the order of documents.")
     device: str = setting("auto", "cpu or cuda; auto takes a GPU if there is one.")
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Documents of similar length, one per row, padded on the right; their lengths and those of their prompts."""
-
-    tokens: Tensor
-    lengths: Tensor
-    prompts: Tensor
-
-    def answers(self) -> Tensor:
-        """Places [n, 2] (row, t), row by row, with token t + 1 in the answer."""
-        place = torch.arange(self.tokens.shape[1], device=self.tokens.device)[None]
-        return ((place + 1 >= self.prompts[:, None]) & (place + 1 < self.lengths[:, None])).nonzero()
 
 
 @dataclass
@@ -104,7 +89,9 @@ def heads(settings: Settings) -> dict[str, Any]:
     out, passed = Path(settings.out), Passed()
     out.mkdir(parents=True, exist_ok=True)
     try:
-        train(teacher, of, batches(corpus, among, settings, device), settings, passed, began)
+        rng = np.random.default_rng(settings.seed)
+        stream = batches(corpus, among, rng, settings.greedy, settings.tokens, device)
+        train(teacher, of, stream, settings, passed, began)
     except KeyboardInterrupt:
         print(f"stopped after {passed.steps} steps; what was learned is written", flush=True)
     kept = {name: part.detach().bfloat16().cpu() for name, part in of._asdict().items() if part is not None}
@@ -125,6 +112,7 @@ def train(
     teacher: Teacher, of: Matrices, stream: Iterator[Batch], settings: Settings, passed: Passed, began: float
 ) -> None:
     """Train until the time is up or all steps are made, and take note of what has passed."""
+    rule: Slopes = torch.compile(slopes, dynamic=True) if teacher.head.is_cuda else slopes
     parts, began_steps = [part for part in of if part is not None], time.monotonic()
     optimiser = torch.optim.AdamW(parts, lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
     while True:
@@ -135,7 +123,7 @@ def train(
         for group in optimiser.param_groups:
             group["lr"] = rate(settings.lr, passed.steps, WARMUP, done)
         batch = next(stream)
-        passed.last = learned(teacher, batch, of)
+        passed.last = learned(teacher, batch, of, rule)
         if not all(map(math.isfinite, passed.last)):
             raise FloatingPointError(f"the loss is no number at step {passed.steps}; lower --lr.")
         norm = torch.nn.utils.clip_grad_norm_(parts, 1.0)
@@ -150,57 +138,7 @@ def train(
             print(told, flush=True)
 
 
-class Teacher:
-    """The frozen model: the states that heads read, and the laws that they are to foresee."""
-
-    def __init__(self, frozen: Frozen) -> None:
-        self.frozen, self.dtype = frozen, torch.bfloat16 if frozen.head.is_cuda else torch.float32
-        self.head, self.embedding = frozen.head.to(self.dtype), frozen.embedding.to(self.dtype)
-        self.slopes: Slopes = torch.compile(slopes, dynamic=True) if frozen.head.is_cuda else slopes
-        self.layers = [self._laid_out(index) for index in range(frozen.shape.layers)]
-
-    def _laid_out(self, index: int) -> Laid:
-        """The weights of a layer, as `layer` takes them."""
-        own = {name: self.frozen.base[f"layers.{index}.{name}"].to(self.dtype) for name in (*MATRICES, *NORMS)}
-        qkv, gate_up = (torch.cat([own[name] for name in names]) for names in (("q", "k", "v"), ("gate", "up")))
-        return own["norm1"], qkv, own["o"], own["norm2"], gate_up, own["down"]
-
-    @torch.no_grad()
-    def states(self, tokens: Tensor) -> Tensor:
-        """What leaves the last norm [rows, width, dim]."""
-        shape = self.frozen.shape
-        cos, sin = self.frozen.rotation(torch.arange(tokens.shape[1], device=tokens.device)[None, None])
-        x = self.embedding[tokens]
-        for weights in self.layers:
-            x = layer(x, *weights, cos, sin, None, shape.heads, shape.kv_heads, shape.norm_eps)
-        return normed(x, self.frozen.base["norm"], shape.norm_eps)
-
-
-def slopes(logits: Tensor, wanted: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Σ weight · KL(wanted ‖ softmax(logits)) over rows but for the entropies of `wanted`, and the slope in logits."""
-    wide = logits.float()
-    total = wide.logsumexp(1)
-    slope = ((wide - total[:, None]).exp() - wanted) * weight[:, None]
-    return (weight * (total - (wanted * wide).sum(1))).sum(), slope.to(logits.dtype)
-
-
-class Foresight(torch.autograd.Function):
-    """Σ weight · KL(wanted ‖ softmax(x·Wᵀ)) but for entropies; the slope in x is made at once, and no logits kept."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, head: Tensor, wanted: Tensor, weight: Tensor, slopes: Slopes) -> Tensor:
-        """`wanted` are the probabilities [n, vocab] that x is to give."""
-        loss, slope = slopes(functional.linear(x.to(head.dtype), head), wanted, weight)
-        ctx.save_for_backward(slope @ head)
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None, None, None]:
-        """The slope, which is known already."""
-        return ctx.saved_tensors[0].float() * grads[0], None, None, None, None
-
-
-def learned(teacher: Teacher, batch: Batch, of: Matrices) -> list[float]:
+def learned(teacher: Teacher, batch: Batch, of: Matrices, rule: Slopes) -> list[float]:
     """Add the slopes of a batch; return every head's mean cross-entropy."""
     count = len(of.blocks)
     with torch.no_grad():
@@ -209,45 +147,16 @@ def learned(teacher: Teacher, batch: Batch, of: Matrices) -> list[float]:
         sums, total = torch.zeros(count, device=states.device), max(len(row) - count, 1)
     for first in range(0, len(row) - count, CHUNK):
         last = min(first + CHUNK, len(row) - count)
-        with torch.no_grad():  # the model's laws at these places and the next few, once for all heads
-            laws = functional.linear(states[first : last + count], teacher.head).float().softmax(1)
+        laws = teacher.laws(states[first : last + count], None)  # at these places and the next few, for all heads
         words = teacher.embedding[then[first:last]].float()
-        foreseen = bent(states[first:last].float(), words, of)
+        ahead = bent(states[first:last].float(), words, of)
         loss = torch.zeros((), device=states.device)
         for k in range(1, count + 1):
             same = (row[first + k : last + k] == row[first:last]).float() / total
-            own: Tensor = Foresight.apply(
-                foreseen[:, k - 1], teacher.head, laws[k:][: last - first], same, teacher.slopes
-            )  # type: ignore[no-untyped-call]
+            own = foreseen(ahead[:, k - 1], teacher.head, laws[k:][: last - first], same, rule)
             loss, sums[k - 1] = loss + DECAY**k * own, sums[k - 1] + own.detach()
         loss.backward()  # type: ignore[no-untyped-call]
     return sums.tolist()
-
-
-def batches(corpus: Corpus, among: NDArray[np.int64], settings: Settings, device: str) -> Iterator[Batch]:
-    """Batches for ever: documents of similar length together, in a random order of lengths."""
-    rng = np.random.default_rng(settings.seed)
-    documents = corpus.stream(rng, among, settings.greedy)
-    while True:
-        some = sorted((next(documents) for _ in range(4096)), key=lambda i: corpus.starts[i + 1] - corpus.starts[i])
-        groups: list[list[int]] = [[]]
-        for index in some:
-            width = int(corpus.starts[index + 1] - corpus.starts[index])
-            if groups[-1] and (len(groups[-1]) + 1) * width > settings.tokens:
-                groups.append([])
-            groups[-1].append(index)
-        for number in rng.permutation(len(groups)):
-            yield batch_of(corpus, groups[number], device)
-
-
-def batch_of(corpus: Corpus, chosen: list[int], device: str) -> Batch:
-    """These documents as rows."""
-    documents = [corpus[index] for index in chosen]
-    tokens = np.zeros((len(documents), max(len(one.tokens) for one in documents)), np.int64)
-    for row, one in enumerate(documents):
-        tokens[row, : len(one.tokens)] = one.tokens
-    lengths, prompts = [len(one.tokens) for one in documents], [one.prompt for one in documents]
-    return Batch(*(torch.as_tensor(part).to(device) for part in (tokens, lengths, prompts)))
 
 
 @torch.no_grad()
@@ -263,10 +172,10 @@ def hits(teacher: Teacher, corpus: Corpus, held: NDArray[np.int64], of: Matrices
             inside = place + 1 + count < batch.lengths[row]
             row, place = row[inside], place[inside]
             words = teacher.embedding[batch.tokens[row, place + 1]].float()
-            foreseen = bent(teacher.states(batch.tokens)[row, place].float(), words, of)
+            ahead = bent(teacher.states(batch.tokens)[row, place].float(), words, of)
             total += len(row)
             for k in range(count):
-                logits = functional.linear(foreseen[:, k].to(teacher.dtype), teacher.head)
+                logits = functional.linear(ahead[:, k].to(teacher.dtype), teacher.head)
                 hit = logits.topk(TOPS[-1], 1).indices == batch.tokens[row, place + 2 + k][:, None]
                 right[k] += torch.stack([hit[:, :top].any(1).sum() for top in TOPS]).cpu()
         if total:

@@ -57,7 +57,13 @@ class Frozen:
         """Read a model in float32; only plain Llama layers can be trained here."""
         shape = checkpoint.shape
         extras = (shape.qkv_bias, shape.out_bias, shape.mlp_bias, shape.qk_norm, shape.post_norms)
-        if any(extras) or any(shape.windows) or shape.activation != "silu" or shape.embed_scale != 1.0:
+        if (
+            any(extras)
+            or shape.oddities
+            or any(shape.windows)
+            or shape.activation != "silu"
+            or shape.embed_scale != 1.0
+        ):
             raise BadModel(
                 f"{checkpoint.title}: is a {shape.family} model with biases, windows or extra norms, "
                 "which cannot be trained here; give a plain Llama model, such as smollm2."
@@ -65,7 +71,7 @@ class Frozen:
         embedding = checkpoint.tensor("model.embed_tokens.weight").to(device)
         head = embedding if shape.tied else checkpoint.tensor("lm_head.weight").to(device)
         base = {name: checkpoint.tensor(stored).to(device) for name, stored in names(shape)}
-        frequencies, scale = rope_frequencies(shape, factors=checkpoint.rope_factors)
+        frequencies, scale = rope_frequencies(shape.rope, factors=checkpoint.rope_factors)
         if scale != 1.0:
             raise BadModel(f"{checkpoint.title}: stretches its rotary positions, which cannot be trained here.")
         return cls(shape, embedding, head, frequencies.to(device), base)

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from ...api.lm import LM, Prompt
 
 
-def _is_part(draft: str) -> bool:
-    """Whether a draft model is made of MODEL or reads it, and is no model of its own."""
-    return api.self_draft.is_shortcut(draft) or api.trained_draft.is_trained(draft)
-
-
 def _profiled(ctx: click.Context, parameter: click.Parameter, file: str | None) -> str | None:
     """Make what a profile says the defaults of this command; what is given on the command line stands above them."""
     if file is not None:
@@ -63,7 +58,7 @@ class Loading:
         "--draft",
         metavar="MODEL",
         help="A second model, or the folder of a trained drafter (EAGLE, DFlash, Medusa, …), for methods that ask one; "
-        "layers:N is MODEL's own first N, mtp the module in its checkpoint.",
+        "layers:N is MODEL's own first N, self:int4 (NAME:bf16, …) another precision, mtp the module in it.",
     )
     small: str | None = option("--small", metavar="MODEL", help="A third one, which drafts for the second.")
     heads: str | None = option(
@@ -118,10 +113,8 @@ class Loading:
                 raise BadRequest(f"the method {spec!r} asks a {need} model; name one with --{need} MODEL.")
         if self.small is not None and self.draft is None:
             raise BadRequest(f"--small {self.small} drafts for the draft model; name that too, with --draft MODEL.")
-        if self.small is not None and self.draft is not None and _is_part(self.draft):
-            raise BadRequest(
-                f"--small {self.small} drafts for a model of its own; {self.draft} is part of {self.model} or reads it."
-            )
+        if self.small is not None and self.draft is not None and api.trained_draft.is_trained(self.draft):
+            raise BadRequest(f"--small {self.small} drafts for a model of its own; {self.draft} reads {self.model}.")
 
     def load(self, quiet: bool = False, longest: int = 1) -> LM:
         """The model with its draft models, if any were named; says on stderr how their tokens are related.
@@ -138,11 +131,13 @@ class Loading:
                 kv_cache_tokens=self.kv_cache_tokens,
                 longest=longest,
             )
-            draft: LM | str | None = None
-            for name in filter(None, (self.small, self.draft)):
-                draft = name if _is_part(name) else with_same(name, draft=draft)
             lm = with_same(
-                self.model, batch_invariant=self.batch_invariant, ranks=self.ranks, draft=draft, heads=self.heads
+                self.model,
+                batch_invariant=self.batch_invariant,
+                ranks=self.ranks,
+                draft=self.draft,
+                small=self.small,
+                heads=self.heads,
             )
         if not quiet and lm.note is not None and sys.stderr.isatty():
             note(f"{self.model}: {lm.note}")

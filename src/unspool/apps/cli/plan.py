@@ -64,7 +64,8 @@ def plan(
         file = api.trained_draft.opened(model, draft, whole.shape)
         plans.append(api.memory_plan.drafter_plan(file, plans[0], whole.shape, kind))
     elif draft is not None:  # it is on the first rank alone
-        other = opened(_path(draft, pull))
+        named, _, _ = api.draft_models.in_precision(draft)  # in a smaller precision it needs less than is said here
+        other = opened(_path(model if named == api.draft_models.SELF else named, pull))
         plans.append(planned(other, kind, context, rows, tree, place, kept(other)))
     if heads is not None:
         more = runtime.network.lookahead_heads.heads_bytes(Path(heads).expanduser(), kind)

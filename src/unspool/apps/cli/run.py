@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -89,6 +90,52 @@ def _source(path: str) -> str:
     return utf8(sys.stdin.buffer.read(), "stdin") if path == STDIN else read_file(path)
 
 
+USUAL = 8  # tokens of a hole whose mark has no number
+_MARK = re.compile(r"_{3,}(?:\((\d{1,4})\))?")
+
+
+class Marked(NamedTuple):
+    """A prompt with marks, taken apart: the text before the first hole, its tokens, and all that stands behind it."""
+
+    before: str
+    holes: int
+    behind: tuple[str | int, ...]
+
+    @property
+    def last(self) -> str:
+        """The text behind the last hole."""
+        return str(self.behind[-1]) if self.behind and isinstance(self.behind[-1], str) else ""
+
+
+def marked(text: str) -> Marked:
+    """Take a prompt apart at its marks: ___ is a hole of 8 tokens, ___(12) one of 12."""
+    parts: list[str | int] = []
+    at = 0
+    for mark in _MARK.finditer(text):
+        parts += [text[at : mark.start()], int(mark[1] or USUAL)]
+        at = mark.end()
+    if len(parts) < 2:
+        raise click.UsageError("--infill needs a hole in the prompt: write ___ where text is missing, or ___(12)")
+    before, holes, *behind = [*parts, text[at:]]
+    if not before:
+        raise click.UsageError("--infill needs some text before the first hole")
+    return Marked(str(before), int(holes), tuple(part for part in behind if part != ""))
+
+
+@dataclass(frozen=True)
+class Infilling:
+    """What stands behind the text that is asked for."""
+
+    HEADING = "Infilling"
+
+    suffix: str | None = option(
+        "--suffix", metavar="TEXT", help="What stands behind the text; for methods that fill holes, and FIM models."
+    )
+    infill: bool = option(
+        "--infill", is_flag=True, help="PROMPT has holes: ___ is one of 8 tokens, ___(12) of 12. Implies --raw."
+    )
+
+
 @dataclass(frozen=True)
 class Reporting:
     """What to report of the texts, and in which form."""
@@ -108,6 +155,7 @@ class Reporting:
 @click.option("--system", metavar="TEXT", help="A system message before the prompt.")
 @options(Reporting, "reporting")
 @options(Constraining, "constraining")
+@options(Infilling, "infilling")
 @options(Loading, "loading")
 @options(SamplingOptions, "drawing")
 def run(
@@ -117,6 +165,7 @@ def run(
     system: str | None,
     reporting: Reporting,
     constraining: Constraining,
+    infilling: Infilling,
     loading: Loading,
     drawing: SamplingOptions,
 ) -> int:
@@ -133,7 +182,13 @@ def run(
         raise click.UsageError("the prompt and the constraint cannot both be read from stdin; give one as a file")
     text = read_prompt(prompt, file, loading.raw)
     settings = drawing.settings(n=reporting.samples, logprobs=reporting.logprobs)
-    settings = replace(settings, constraint=constraining.form(settings.max_tokens))
+    settings = replace(settings, constraint=constraining.form(settings.max_tokens), suffix=infilling.suffix or ())
+    cloze = marked(text) if infilling.infill else None
+    if cloze is not None:
+        if infilling.suffix is not None:
+            raise click.UsageError("--suffix and --infill: what stands behind is said twice; give one of them")
+        text, loading = cloze.before, replace(loading, raw=True)
+        settings = replace(settings, max_tokens=cloze.holes, suffix=cloze.behind)
     loading.check((method,))
     lm = loading.load(reporting.quiet)
     loading.prepare(lm, (method,))
@@ -144,7 +199,8 @@ def run(
         about["verify"] = recipes.composition.verifier_of(recipes.methods.method(method))
         dump({**about, **_record(outputs), "seed": settings.seed, "settings": _plain(settings)})
         return code or _cut(outputs, settings)
-    if settings.n == 1:
+    before, behind = ("", "") if cloze is None else (cloze.before, cloze.last)
+    if settings.n == 1 and cloze is None:
         events, sketch = lm.stream(asked, settings, method), Sketch(lm.vocabulary.piece)
         outputs, code = _finished(lambda: [stream(events, sketch)])
         if not code and (sys.stdout.isatty() or not reporting.quiet):
@@ -152,7 +208,8 @@ def run(
     else:
         outputs, code = _finished(lambda: lm.samples(asked, settings, method))
         for number, output in enumerate(outputs, 1):
-            write(f"--- sample {number} of {settings.n} ---\n{output.text}\n")
+            title = f"--- sample {number} of {settings.n} ---\n" if settings.n > 1 else ""
+            write(f"{title}{before}{output.text}{behind}\n")
     for number, output in enumerate(outputs if not reporting.quiet else [], 1):
         which = "" if settings.n == 1 else f"sample {number}: "
         note(f"{which}[{output.reason}] {output.trace}")

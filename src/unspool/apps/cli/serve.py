@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ... import api
 from ...core.errors import BadRequest, MissingExtra
 from .. import server
 from ..cluster import ReplicaRange, crew, joined
 from .group import Grouped, method_option, option, options
 from .loading import Loading
+from .terminal import status
 
 if TYPE_CHECKING:
     from ...api.lm import LM
@@ -40,19 +42,21 @@ class Replicas:
         "--gpus", type=click.FloatRange(0), metavar="N", help="Of each replica; 1 where there are any, unless told."
     )
 
-    def serve(self, loading: Loading, limits: Limits, house: ServerConfig, host: str, port: int) -> int:
+    def serve(self, loading: Loading, limits: Limits, house: ServerConfig, host: str, port: int, warm: float) -> int:
         """Serve until told to end."""
         span = ReplicaRange.of(self.replicas)
         with joined("`unspool serve --ray`", echo=True):
             each = crew(span.low, self.cpus, self.gpus, loading.device)
-            load = partial(_loaded, loading, house, limits.longest)
+            load = partial(_loaded, loading, house, limits, warm)
             server.server_replicas.run(server.server_replicas.deployment(load, limits, house, span, each), host, port)
         return 0
 
 
-def _loaded(loading: Loading, house: ServerConfig, longest: int) -> LM:
-    lm = loading.load(True, longest)
+def _loaded(loading: Loading, house: ServerConfig, limits: Limits, warm: float, quiet: bool = True) -> LM:
+    lm = loading.load(quiet, limits.longest)
     loading.prepare(lm, house.choices)
+    with status(f"recording steps for up to {limits.parallel} texts …"):
+        api.warm_up.warm_up(lm, limits.parallel, warm)
     return lm
 
 
@@ -135,6 +139,15 @@ class Lending:
 @method_option("plain", "For requests that name none in `decoding`.")
 @click.option("--allow", "methods", multiple=True, metavar="METHOD", help="Only these besides, as given; repeatable.")
 @click.option("--grace", type=float, default=30.0, show_default=True, help="Seconds to finish in at shutdown.")
+@click.option(
+    "--warm-up",
+    "warm",
+    type=click.FloatRange(0, 3600),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For a GPU to record steps before it is ready; what is left is done between requests.",
+)
 @click.option("--no-window", "window", flag_value=False, default=True, help="No page at / to watch methods on.")
 @options(Replicas, "replicas")
 @options(Lending, "lending")
@@ -149,6 +162,7 @@ def serve(
     method: str,
     methods: tuple[str, ...],
     grace: float,
+    warm: float,
     window: bool,
     replicas: Replicas,
     lending: Lending,
@@ -185,9 +199,7 @@ def serve(
         log("open", {"message": "everybody who reaches this address can use the model; --api-key lets in only some"})
     log("starting", {"host": host, "port": port, "model": called, "method": method})
     if replicas.ray:
-        return replicas.serve(loading, limits, house, host, port)
-    lm = loading.load(longest=limits.longest)
-    loading.prepare(lm, house.choices)
-    worker = server.Worker(lm, limits)
+        return replicas.serve(loading, limits, house, host, port, warm)
+    worker = server.Worker(_loaded(loading, house, limits, warm, quiet=False), limits)
     worker.prepare()
     return running.run(running.configured(app.application(worker, house), limits, grace, host, port))

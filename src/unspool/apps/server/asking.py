@@ -12,18 +12,13 @@ from typing import Any, TypeAlias
 
 from ...api.lm import Prompt
 from ...api.settings import Settings
-from ...core.asks import Decoding
-from ...core.chance import Chance
 from ...core.claim import SEED, Method
 from ...core.errors import BadRequest
-from ...core.stop import Stop
-from ...core.warp.warp import Warp
-from ...loops.speculate import Speculate
 from ...models.chat import Dialogue
 from ...recipes.methods import claim_of
 from ...recipes.names import canonical, parts_of
+from ...recipes.prediction import predicted
 from ...rules.constrain import Form
-from ...rules.draft.copy import Copy
 from .bodies import ChatRequest, CompletionRequest, TextRequest, form
 from .fields import as_templates_read, read, wrong
 from .json_body import refuse_large, refuse_surrogates
@@ -66,7 +61,7 @@ class Asking:
             if self.instead is None:
                 raise
             return replace(self, method=self.instead, prediction=None, instead=None).made(make)
-        return self, made if self.prediction is None or not self.predicts else Predicted(made, self.prediction)
+        return self, made if self.prediction is None or not self.predicts else predicted(made, self.prediction)
 
 
 Understand: TypeAlias = Callable[[Mapping[str, Any], Limits, str], Asking]
@@ -92,7 +87,8 @@ def completion(values: Mapping[str, Any], limits: Limits, method: str) -> Asking
     body = read(CompletionRequest, values)
     if body.best_of not in (None, body.n or 1):
         wrong("best_of", body.best_of, "the same number as n")
-    return _asking(values, body, _prompts(body.prompt), body.logprobs, limits, SHORT, method)
+    asking = _asking(values, body, _prompts(body.prompt), body.logprobs, limits, SHORT, method)
+    return replace(asking, settings=replace(asking.settings, suffix=body.suffix)) if body.suffix else asking
 
 
 def _asking(
@@ -175,28 +171,6 @@ def _prompts(given: str | list[str] | list[int] | list[list[int]]) -> tuple[Prom
     if isinstance(given[0], int):
         return (tuple(given),)
     return tuple(part if isinstance(part, str) else tuple(part) for part in given)
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """The method `copy`, made to copy a predicted text instead of the prompt.
-
-    Claim: SEED, as with any draft under sample matching: the prediction decides how fast a text comes, never what it
-    is.
-    """
-
-    method: Method
-    text: str
-
-    def fit(self, vocabulary: Any) -> Method:
-        made = self.method
-        assert isinstance(made, Speculate)  # as `copy` is built
-        assert isinstance(made.draft, Copy)
-        lead = len(vocabulary.encode("", special=False))  # a beginning-of-text token is no part of an answer
-        return replace(made, draft=replace(made.draft, input=vocabulary.encode(self.text, special=False)[lead:]))
-
-    def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        raise TypeError("a prediction has to be fitted to a vocabulary first")
 
 
 def method_for(predicted: str | None, named: str | None, usual: str) -> str:

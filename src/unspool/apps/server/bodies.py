@@ -21,7 +21,6 @@ UNSUPPORTED = {
     "functions": "functions are not supported; give them as tools",
     "function_call": "function_call is not supported; give tool_choice",
     "audio": "audio is not supported; this server writes text",
-    "suffix": "suffix is not supported; leave it out",
     "echo": "echo is not supported; the prompt is not repeated",
 }
 MISPLACED = {  # ours, where they would be ignored
@@ -211,3 +210,4 @@ class CompletionRequest(TextRequest):
     ) = Field(description="a string, a list of strings, a list of tokens, or a list of such lists")
     logprobs: Alternatives | None = None
     best_of: Amount | None = None
+    suffix: Annotated[str, Field(max_length=LONGEST)] | None = None

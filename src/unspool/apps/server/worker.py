@@ -11,6 +11,7 @@ from threading import Condition, Thread
 from time import monotonic
 
 from ...api.lm import LM
+from ...api.warm_up import catch_up
 from ...core.asks import TARGET
 from ...core.errors import RankLost, UnspoolError
 from ...core.trace import Trace
@@ -164,6 +165,11 @@ class Worker:
             tongue(self.lm.vocabulary)
             self.fitting.trials.start()
 
+    @property
+    def _wanted(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.waiting or self.live or self._dropped) or self._until is not None
+
     # ---- in the worker's thread
 
     def _run(self) -> None:
@@ -185,8 +191,10 @@ class Worker:
 
     def _heard(self) -> list[ServerRequest]:
         """Wait for something to do; forget what was dropped, and return who comes next."""
+        while not self._wanted and catch_up(self.lm):
+            self._beat = monotonic()
         with self._turn:
-            while not (self.waiting or self.live or self._dropped or self._until is not None):
+            while not self._wanted:
                 self._idle = True
                 self._turn.wait()
             self._idle, self._beat = False, monotonic()

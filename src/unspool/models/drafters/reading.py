@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from ...core.errors import BadModel
-from ..config import FAMILIES, read_config
+from ..config import PLAIN, shape_of
 from ..config_fields import ConfigFields
 from ..shape import Shape
 from .description import DrafterFile, DrafterSpec, check_sizes, needed, optional
@@ -64,12 +64,12 @@ def layer_shape(config: Mapping[str, object], source: str, named: Named, target:
         )
     family = config.get("model_type")
     told: dict[str, object] = {"max_position_embeddings": target.context, "vocab_size": target.vocab, **config}
-    told["model_type"] = family if family in FAMILIES and family != "gemma3_text" else "llama"
+    told["model_type"] = family if family in PLAIN else "llama"
     windows = _windows(ConfigFields(told, source))
     for name in ("layer_types", "use_sliding_window", "sliding_window", "quantization_config", "partial_rotary_factor"):
         told.pop(name, None)
     told["sliding_window"] = None
-    shape = read_config(told, source)
+    shape = shape_of(ConfigFields(told, source))
     if shape.layers > _MOST_LAYERS:
         raise BadModel(f"{source}: has {shape.layers} layers; a drafter has at most {_MOST_LAYERS}.")
     if shape.vocab != target.vocab:

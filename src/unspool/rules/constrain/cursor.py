@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -12,9 +12,6 @@ from ...core.errors import BadRequest
 from .bits import Bits
 from .constraint import Binds, State, dead, over
 from .form import FormVocabulary
-
-if TYPE_CHECKING:
-    from .matcher import Compiled
 
 KEPT = 64  # masks remembered per text: a drafted tree looks at a few prefixes again and again
 STRETCH = 4  # tokens read between two masks: only a mask gives the lexer new fuel, and without it would fail in silence
@@ -35,6 +32,14 @@ class VocabularyReader(Protocol):
 
     def consume(self, matchers: Sequence[Any], tokens: Sequence[int]) -> list[bool]:
         """Have each of several matchers read a token; whether it could."""
+
+
+class Original:
+    """A matcher that texts have copies of; they share its lexer and all that it has learnt."""
+
+    def __init__(self, matcher: Any) -> None:
+        self.matcher = matcher
+        self.spent = False  # a text went beyond the limits, which leaves every copy unusable
 
 
 class MatcherState(Binds):
@@ -120,10 +125,10 @@ class Cursor:
     All prefixes of one text share it, so that a fork costs nothing and a look at a neighbour costs the tokens between.
     """
 
-    def __init__(self, tongue: VocabularyReader, matcher: Any, whole: Compiled) -> None:
+    def __init__(self, tongue: VocabularyReader, matcher: Any, original: Original) -> None:
         self.tongue, self.matcher = tongue, matcher
         self.path = [MatcherState(self, None, -1)]
-        self._whole = whole
+        self._original = original
         self._read = 0  # tokens since the last mask
         self._known: OrderedDict[MatcherState, Bits] = OrderedDict()
 
@@ -220,7 +225,7 @@ class Cursor:
 
     def _refuse_failed(self) -> None:
         if self.matcher.is_error():
-            self._whole.spent = True
+            self._original.spent = True
             reason = self.matcher.get_error().splitlines()[0]
             raise BadRequest(
                 f"the grammar cannot be followed any further after {len(self.path) - 1} tokens: {reason}. Simplify it: "

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import count
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -12,9 +15,9 @@ from torch import Tensor
 from ...core.errors import BadRequest, MissingExtra
 from .bits import Bits, MaskCache
 from .constraint import State
-from .cursor import Cursor, VocabularyReader
+from .cursor import Cursor, Original, VocabularyReader
 from .form import FormVocabulary, spelt
-from .trial import try_first
+from .trial import on_trial, try_first
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher, LLParserLimits
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 LONGEST = 2_000_000  # characters of a grammar's source
 ENDLESS = 4096  # forced tokens in a row after which a grammar counts as one that never ends
 THREADS = 32  # that compute masks at most
+QUICK = 0.005  # seconds that a grammar may take to compile if texts are to have lexers of their own
+LEXERS = 64  # of one grammar at most
+KEPT, SHORT = 16, 65_536  # grammars that are remembered, and the characters of one at most
 
 
 LIMITS = {
@@ -56,6 +62,7 @@ class Tongue:
         self.words = words
         self.tokens = LLTokenizer(TokenizerWrapper(_Wrapped(words)), n_vocab=words.size, eos_token=sorted(words.eos))
         self._masks = MaskCache(words.size)
+        self._known: OrderedDict[str, Compiled] = OrderedDict()
 
     def bits(self, matcher: LLMatcher) -> Bits:
         return self._masks.read(lambda bits: matcher.unsafe_compute_mask_ptr(bits.data_ptr(), bits.nbytes))
@@ -71,12 +78,24 @@ class Tongue:
         return took
 
     def compile(self, grammar: str, named: str) -> Compiled:
-        """The constraint that a grammar in llguidance's own form stands for."""
-        from llguidance import LLMatcher
+        """The constraint that a grammar in llguidance's own form stands for.
 
+        A grammar of one's own is remembered, with what texts have taught its lexers; one of a stranger is not, since a
+        text may make a lexer large.
+        """
         if len(grammar) > LONGEST:
             raise BadRequest(f"{named} has {len(grammar)} characters; expected at most {LONGEST}")
-        try_first(grammar)
+        if on_trial() or len(grammar) > SHORT:
+            try_first(grammar)
+            return self._compiled(grammar, named)
+        known = self._known.pop(grammar, None) or self._compiled(grammar, named)
+        self._known[grammar] = known
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
+        return known
+
+    def _compiled(self, grammar: str, named: str) -> Compiled:
+        from llguidance import LLMatcher
 
         def fresh() -> LLMatcher:
             matcher = LLMatcher(self.tokens, grammar, log_level=0, limits=limits())
@@ -96,7 +115,12 @@ def _executor() -> LLExecutor:
     """The threads that compute masks."""
     from llguidance import LLExecutor
 
-    return LLExecutor(min(os.cpu_count() or 1, THREADS))
+    return LLExecutor(threads())
+
+
+def threads() -> int:
+    """How many compute masks."""
+    return min(os.cpu_count() or 1, THREADS)
 
 
 @lru_cache(maxsize=4)  # it takes a while, and a process has one vocabulary or two
@@ -106,31 +130,42 @@ def tongue(words: FormVocabulary) -> Tongue:
 
 
 class Compiled:
-    """A grammar over a vocabulary, ready for any number of texts."""
+    """A grammar over a vocabulary, ready for any number of texts.
+
+    Copies of a matcher share its lexer, one at a time: the masks of texts that are written together would be computed
+    one after the other. So texts take turns with many matchers, where a grammar compiles fast and there are threads.
+    """
 
     def __init__(self, tongue: VocabularyReader, fresh: Callable[[], Any]) -> None:
         self._tongue, self._fresh = tongue, fresh
-        self._matcher = fresh()
-        self.spent = False  # a text went beyond the limits, which leaves every copy of its matcher unusable
+        began = perf_counter()
+        self._originals = [Original(fresh())]
+        self._most = LEXERS if perf_counter() - began < QUICK and threads() > 1 else 1
+        self._turn = count()
 
     def start(self) -> State:
-        if self.spent:
-            self._matcher, self.spent = self._fresh(), False
-        return Cursor(self._tongue, self._matcher.deep_copy(), self).path[0]
+        number = next(self._turn) % self._most
+        if number >= len(self._originals):
+            self._originals.append(Original(self._fresh()))
+            number = len(self._originals) - 1
+        elif self._originals[number].spent:
+            self._originals[number] = Original(self._fresh())
+        original = self._originals[number]
+        return Cursor(self._tongue, original.matcher.deep_copy(), original).path[0]
 
     def refuse_endless(self, named: str) -> None:
         """Refuse a grammar that forces one token after the other for ever."""
-        matcher, count = self._matcher.deep_copy(), 0
+        matcher, written = self._originals[0].matcher.deep_copy(), 0
         while forced := matcher.compute_ff_tokens():
-            count += len(forced)
-            if count > ENDLESS:
+            written += len(forced)
+            if written > ENDLESS:
                 raise BadRequest(
                     f"{named} cannot be met: it forces more than {ENDLESS} tokens one after the other, or never ends"
                 )
             if not matcher.consume_tokens(forced):  # it allows what it forces, so a limit was what ended it
                 why = (matcher.get_error().splitlines() or ["the engine gives no reason"])[0]
                 raise BadRequest(
-                    f"{named} cannot be followed beyond its first {count} tokens: {why}. "
+                    f"{named} cannot be followed beyond its first {written} tokens: {why}. "
                     "Simplify it: name fewer optional properties in one object, or fewer alternatives in one place"
                 )
 

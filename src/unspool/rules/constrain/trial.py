@@ -23,6 +23,11 @@ def under(trial: Trial | None) -> Iterator[None]:
         _trial.reset(token)
 
 
+def on_trial() -> bool:
+    """Whether grammars may come from a stranger here."""
+    return _trial.get() is not None
+
+
 def try_first(grammar: str) -> None:
     """To be called before a grammar, in llguidance's own form, is compiled."""
     trial = _trial.get()

@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from .anyorder import Alike as Alike, AnyOrder as AnyOrder, Copied as Copied, HoleDrafter as HoleDrafter
     from .anyorder import HoleOrder as HoleOrder, left as left, mixed as mixed
     from .autoregressive import plain as plain
+    from .capped_jacobi import CappedJacobi as CappedJacobi, Start as Start, from_bigrams as from_bigrams
+    from .capped_jacobi import last_chunk as last_chunk
     from .deliberate import Chunks as Chunks, Deliberate as Deliberate, Doubt as Doubt, Least as Least
     from .deliberate import Scattered as Scattered
+    from .early_answer import EarlyAnswer as EarlyAnswer
     from .fragments import Fragments as Fragments
     from .insert import Insert as Insert
     from .judge import Judge as Judge

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 
 from ...core.asks import Ask, Decoding, Done, Emit, Look
-from ...core.canvas import HOLE, Canvas, Field, Status
+from ...core.canvas import HOLE, Canvas, Field, Frame, Status
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, Method, claims
 from ...core.law import Drawn, Law, Point
@@ -112,13 +112,18 @@ class AnyOrder:
     size: int = 0
     guess: HoleDrafter = Alike()
     order: HoleOrder = left
+    frame: Frame = ()  # what is given between and behind the holes
 
     def __post_init__(self) -> None:
         expect(whole(self.depth, 1), "anyorder:depth", self.depth, "a whole number of holes from 1 on")
 
+    def framed(self, frame: Frame) -> AnyOrder:
+        return replace(self, frame=frame)
+
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         tail, warp = stop.start(), unguarded(warp, "anyorder")
-        canvas = Canvas.blank(text, self.size or room(stop.left(tail)))
+        framed = Canvas.framed(text, self.frame) if self.frame else None
+        canvas = Canvas.blank(text, self.size or room(stop.left(tail))) if framed is None else framed
         order = self.order(canvas.holes, chance)
         laws: dict[int, tuple[Law, Law]] = {}  # before and after warps
         told = len(text)
@@ -130,13 +135,13 @@ class AnyOrder:
                 new, drafted, stood = yield from self._round(canvas, ahead, chance, warp)
                 canvas = canvas.fill({i: token for i, (token, _, _) in new.items()})
                 laws |= {i: (raw, law) for i, (_, raw, law) in new.items()}
-            kept, reason, tail, trim = stop.cut(tail, canvas.tokens[told : canvas.settled])
+            kept, reason, tail, trim = stop.cut(tail, canvas.tokens[told : min(canvas.settled, canvas.written)])
             if kept or ahead:
-                shown = [laws[i] for i in range(told, told + len(kept))]
+                shown = [laws.get(i) or (p := Law.point(canvas.tokens[i]), p) for i in range(told, told + len(kept))]
                 before, after = [law for law, _ in shown], [law for _, law in shown]
                 yield Emit(kept, before, after, drafted, stood, rounds=bool(ahead), canvas=canvas)
                 told += len(kept)
-            if reason or told == len(canvas):
+            if reason or told == canvas.written:
                 return Done(canvas.tokens[len(text) : told], reason or "length", trim)
 
     def _round(

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...core.asks import Ask, Decoding, Done, Emit, Keep, Score, Scores
+from ...core.asks import Ask, Check, Checked, Decoding, Done, Emit, Keep, Laws, Score, Scores
 from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
@@ -15,8 +15,10 @@ from ...core.stop import Stop, Tail
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix, Warp
 from ...core.warp.warp_limits import expect, real, whole
-from ...loops.drafter import possible
+from ...loops.drafter import Nothing, begun, possible
+from ...loops.speculate import Speculate
 from ..draft.chain import DRAFT
+from ..draft.composite import proposed
 from .judge import Chatting, Judge
 
 
@@ -33,13 +35,13 @@ class Steps:
     A step ends with the string `end`, after `longest` tokens, or with the text. The mark is read from one forward over
     the step and the judge's question: the expected digit, Σ i·P(i) / Σ P(i). The first `first` steps are the base
     model's own. A step for which the question has no room is the base model's too. The wording of the question is ours;
-    the paper's further ends (an answer in a box, a step that repeats) are left to stops; that the base model may itself
-    speculate is not built.
+    the paper's further ends (an answer in a box, a step that repeats) are left to stops. The base model's own steps are
+    written by `inside`, which may speculate.
 
     Claim: HEURISTIC. A threshold above the highest mark is plain decoding of the base model, seed for seed; 0 is the
     law of the draft model. The gap that is printed is the one to plain decoding of the base model.
     Cost: per step a forward of the draft model per token and one of the base model over step and question; a step that
-    is refused costs the base model a forward per token besides.
+    is refused costs what `inside` takes to write it besides: a forward of the base model per token, unless it drafts.
     """
 
     judge: Judge | None = None
@@ -47,6 +49,7 @@ class Steps:
     longest: int = 512
     first: int = 0
     end: str = "\n\n"
+    inside: Speculate = Speculate()  # noqa: RUF009  (frozen)
 
     def __post_init__(self) -> None:
         expect(real(self.threshold, 0), "steps:threshold", self.threshold, "a mark from 0 on; usual is 7")
@@ -114,18 +117,25 @@ class Steps:
     def _own(
         self, prefix: Prefix, tail: Tail, stop: Stop, chance: Chance, refused: int
     ) -> Generator[Ask, Any, tuple[Prefix, str | None, Tail, int]]:
-        """A step of the base model: plain decoding up to the border."""
-        step = self._border(stop)
+        """A step of the base model, written by `inside` up to the border; what was accepted beyond it is forgotten."""
+        step, source = self._border(stop), begun(self.inside.draft, prefix)
         so_far, ended, reason, trim = step.start(), None, None, 0
         while not ended and not reason:
-            scores: Scores = yield Score()
-            law = prefix.shape(scores.leaf[0])
-            token = law.draw(chance, At(len(prefix), Role.PICK)).token
-            kept, reason, tail, trim = stop.cut(tail, (token,))
-            _, ended, so_far, _ = step.cut(so_far, (token,))
-            yield Emit(kept, [scores.leaf[0]], [law], drafted=refused)
-            yield Keep(NOTHING, (ROOT,), (token,))
+            depth = prefix.left - 1
+            nodes = int(min(self.inside.budget, depth + stop.spare))
+            tree: Tree = yield from proposed(source if depth > 0 else Nothing(), prefix, nodes, chance)
+            tree = stop.prune(tail, tree.within(depth))
+            checked: Checked = yield Check(tree, prefix, self.inside.verify, chance, source.want)
+            (node, token), scored, scores = checked
+            written = (*tree.tokens(tree.path(node)), token)
+            kept, reason, tail, trim = stop.cut(tail, step.cut(so_far, written).kept)
+            _, ended, so_far, _ = step.cut(so_far, kept)
+            parents = [ROOT, *tree.path(node)][: len(kept)]
+            laws = Laws(scored.raw, parents), Laws(scored.law, parents)
+            yield Emit(kept, *laws, drafted=refused + tree.guesses, accepted=len(kept) - 1)
+            yield Keep(tree, (parents[-1],), (kept[-1],))
             prefix, refused = prefix.then(kept), 0
+            source.learn(prefix, tree, scores)
         return prefix, reason, tail, trim
 
     def _border(self, stop: Stop) -> Stop:

@@ -9,6 +9,7 @@ from ...core.lazy import lazily
 if TYPE_CHECKING:
     from ...loops.drafter import Draft as Draft, Memoryless as Memoryless, Nothing as Nothing, Proposing as Proposing
     from ...loops.drafter import Source as Source, possible as possible
+    from .adaedl import AdaEDL as AdaEDL
     from .aligned import Aligned as Aligned
     from .auto import Auto as Auto
     from .bigram_recycling import BigramRecycling as BigramRecycling
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .coupled import Coupled as Coupled
     from .denoised import Denoised as Denoised
     from .dyspec import DySpec as DySpec
+    from .dyspec_threshold import DySpecThreshold as DySpecThreshold
     from .either import Either as Either
     from .escalate import Escalate as Escalate, Surest as Surest
     from .forced import Forced as Forced
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from .ngram_pool import NgramPool as NgramPool
     from .on_device import OnDevice as OnDevice
     from .paced import Paced as Paced
-    from .phrase import Phrase as Phrase
+    from .phrase import Phrase as Phrase, PooledChain as PooledChain
     from .prefilled import Prefilled as Prefilled
     from .raced import Raced as Raced
     from .recycle import Recycle as Recycle, Successors as Successors
@@ -43,11 +45,14 @@ if TYPE_CHECKING:
     from .sequoia import Sequoia as Sequoia
     from .slem import SLEM as SLEM
     from .slrs import SLRS as SLRS
+    from .spechub import SpecHub as SpecHub
     from .specinfer import SpecInfer as SpecInfer
     from .stand import NgramLaws as NgramLaws, Stand as Stand
     from .retrieve import Store as Store
     from .suffix import Corpus as Corpus, Suffix as Suffix
     from .suffixtree import SuffixTree as SuffixTree, SuffixTreeMemory as SuffixTreeMemory
-    from .trigram import Trigram as Trigram, trigrams as trigrams
+    from .svip import SVIP as SVIP
+    from .trigram import Rollout as Rollout, Trigram as Trigram, best_first_rollout as best_first_rollout
+    from .trigram import drawn_rollout as drawn_rollout, trigrams as trigrams
 
 __getattr__, __dir__ = lazily(__name__)

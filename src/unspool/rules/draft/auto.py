@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import Any
 
 from ...core.asks import Price, Score, Scores, Tops
 from ...core.chance import Chance
@@ -13,7 +14,7 @@ from ...core.law import Drawn, chosen
 from ...core.tree import NOTHING, Tree
 from ...core.warp.plan import plan_of
 from ...core.warp.warp import Prefix
-from ...loops.drafter import Draft, Proposing, Source, begun, possible
+from ...loops.drafter import Draft, Memory, Proposing, Source, begun, possible
 from ...loops.speculate import Speculate
 from ..grow.best_first import planted, worth
 from .bigram_recycling import BigramRecycling
@@ -52,13 +53,26 @@ class Auto(Draft):
     now and then whether the batch has shrunk. A model on a GPU that drafts for itself is left to do so, and decides by
     its own clock whether that pays (`on_device`).
 
+    Texts that are written together, as the rollouts of one prompt are, may share what the target said (`auto@batch`).
+    The fewer of them are left, the less a drafted row costs, and the more is known: that is when ReSpec speculates.
+
     Claim: SEED under sample matching. Cost: that of what pays; on the host, a copy, a top-k and a heap per round.
     """
 
-    width: int = 8
+    recalled: Draft = BigramRecycling(8)  # noqa: RUF009  (frozen)
+
+    @property
+    def warm(self) -> int:
+        return self.recalled.warm
+
+    def memory(self, most: int) -> Memory | None:
+        return self.recalled.memory(most)
+
+    def sharing(self, memory: Any) -> Draft:
+        return replace(self, recalled=self.recalled.sharing(memory))
 
     def begin(self, prefix: Prefix) -> Source:
-        return Paying(Merged([begun(draft, prefix) for draft in (Suffix(), BigramRecycling(self.width))], FREE))
+        return Paying(Merged([begun(draft, prefix) for draft in (Suffix(), self.recalled)], FREE))
 
 
 class Pace:
@@ -108,7 +122,7 @@ class Paying(CompositeSource):
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         cost: Cost = yield Price()
-        other: Cost | None = yield Price(DRAFT)
+        other: Cost | None = None if cost.drafts else (yield Price(DRAFT))
         if cost.speculates and other is None and plan_of(prefix.warp) is not None:
             self.on_device, self.until = budget, len(prefix) + LONG
             return NOTHING

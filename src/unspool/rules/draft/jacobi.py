@@ -112,7 +112,7 @@ class Jacobi(Draft):
     yᵢ ← draw from P(· | y₍<ᵢ₎) with plain decoding's own noise for position i, all i at once; the fixed point of this
     is the text of that seed. After k rounds at least k tokens are final, and a window of n needs at most n.
     New positions of the window are filled by `fill(text and guesses so far, count)`, which also takes a warm start (the
-    last action chunk, in PD-VLA). FastCoT's approximate mode, an answer read off unconverged guesses, is not offered.
+    last action chunk, in PD-VLA; `capped_jacobi` has it, and a cap). `early_answer` is FastCoT's approximate mode.
 
     `watch` is given the `Settling` of each request: which guess stood where in which round.
 

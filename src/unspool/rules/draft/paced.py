@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Any
 
-from ...core.asks import Score, Scores
+from ...core.asks import Ask, Price, Score, Scores
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, claims
+from ...core.cost import Cost
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source, possible
@@ -14,6 +17,9 @@ from ...loops.speculate import Speculate
 from ..grow.draft_length import ConfidentLength, Ema, Heuristic, Length, Threshold
 from ..verify.rejection import rejection
 from .chain import DRAFT
+from .siblings import is_greedy
+
+TENTH = 0.1  # what a draft step is taken to cost where nobody can tell
 
 
 @claims(
@@ -54,13 +60,17 @@ class _Pacing(Source):
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         tree, node, start = NOTHING, ROOT, len(prefix)
         sure: list[float] = []
+        ends = False
+        if self.length.asks_price:
+            self.length = self.length.priced((yield from ratio()))
         most = prefix.ahead(min(self.length.most(self.state), budget))
-        while len(sure) < most and not self.length.enough(self.state, sure):
+        while len(sure) < most and not ends and not self.length.enough(self.state, sure):
             scores: Scores = yield Score(tree, by=DRAFT)
             raw = scores.law(node)
             shaped = possible(prefix, raw)
             if shaped is None:
                 break
+            ends = self.length.last(self.state, raw if is_greedy(shaped) else shaped)
             token, law = drawn = shaped.draw(chance, At(start + len(sure), Role.DRAFT, round=start))
             tree, node = tree.grow(drawn, node)
             prefix = prefix.then((token,))
@@ -75,3 +85,10 @@ class _Pacing(Source):
         if self.start:
             self.state = self.length.step(self.state, self.sure[: len(known)], accepted)
         self.start, self.tokens, self.sure = 0, (), []
+
+
+def ratio() -> Generator[Ask, Any, float]:
+    """How many forwards of the target a forward of the draft model takes here and now."""
+    draft: Cost | None = yield Price(DRAFT)
+    target: Cost | None = yield Price()
+    return TENTH if draft is None or target is None else draft(1) / target(1)

@@ -11,16 +11,59 @@ from ...core.errors import BadRequest
 from ...core.tree import ROOT, Tree
 from ...core.verifier import sample_match
 from ...core.warp.warp import Prefix
-from ...loops.drafter import Draft, Memory, MemoryOfParts, Nothing, Proposing, Source, check_drafter
+from ...loops.drafter import (
+    Draft,
+    Memory,
+    Memoryless,
+    MemoryOfParts,
+    Nothing,
+    Proposing,
+    Source,
+    begun,
+    check_drafter,
+)
 from ...loops.speculate import Speculate
 from ..verify.rejection import rejection
+from .cascade import Cascade
 from .chain import DRAFT, Chain
 from .composite import CompositeDraft, CompositeSource, proposed
 from .ngram_pool import NgramPool, TreeBuilder
 
 
+@dataclass(frozen=True)
+class FromPool(Memoryless):
+    """The phrases of a pool that followed the last token, in one tree."""
+
+    pool: NgramPool
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        yield from ()
+        trie = TreeBuilder(budget)
+        for phrase in self.pool.after(prefix.text[-1]):
+            trie.add(phrase)
+        return trie.tree()
+
+
+@dataclass(frozen=True)
+class PooledChain(Memoryless):
+    """A chain of `depth` tokens of the draft model, for which the pool of a `Phrase` drafts; without one, a `Chain`."""
+
+    depth: int = 4
+
+    def drawing_on(self, pool: NgramPool) -> Draft:
+        """The same with this pool."""
+        return Cascade(FromPool(pool), sample_match, self.depth)
+
+    def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
+        return (yield from Chain(self.depth).propose(prefix, budget, chance))
+
+
 def _trials(_: type[Phrase]) -> list[Method]:
-    return [Speculate(Phrase(Chain(1), 2, 1), rejection, budget=3), Speculate(Phrase(Nothing(), 2, 2), sample_match)]
+    return [
+        Speculate(Phrase(Chain(1), 2, 1), rejection, budget=3),
+        Speculate(Phrase(Nothing(), 2, 2), sample_match),
+        Speculate(Phrase(PooledChain(2), 1, 1), rejection, budget=3),
+    ]
 
 
 @claims(LAW, trials=_trials, paper="2402.13720", systems=("Ouroboros (phrase pool)",), needs=(DRAFT,))
@@ -32,8 +75,9 @@ class Phrase(CompositeDraft):
     one more; every node of every tree gives one, accepted or not, and so does the text. So of a phrase that failed the
     target's own version is tried next. Requests that are given one `pool` share it (the paper's warm start).
 
-    In the paper the draft model itself decodes by lookahead from the same pool. Here it drafts one token per forward;
-    for the rest, give any drafter as `draft`.
+    With `PooledChain` as `draft` the draft model is itself sped up by the pool, as in the paper: phrases that followed
+    its last token are drafts for it, of which it keeps what it would have drawn. With `Chain` it drafts one token per
+    forward; any drafter can stand there.
 
     Claim: LAW under rejection; SEED under sample matching. Cost: that of `draft`; one argmax per node.
     """
@@ -72,7 +116,8 @@ class Phrase(CompositeDraft):
     def begin(self, prefix: Prefix) -> Source:
         pool = NgramPool(self.length, self.phrases) if self.pool is None else self.pool
         pool.read(prefix.text)
-        return Phrases(self, self.sources(prefix), pool, len(prefix))
+        draft = self.draft.drawing_on(pool) if isinstance(self.draft, PooledChain) else self.draft
+        return Phrases(self, (begun(draft, prefix),), pool, len(prefix))
 
 
 class Phrases(CompositeSource):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from ...core.chance import Chance
+from ...core.chance import At, Chance, Role
 from ...core.claim import SEED, Method, claims
 from ...core.errors import BadRequest
-from ...core.law import chosen
+from ...core.law import Law, chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
@@ -31,13 +32,31 @@ def trigrams(texts: Iterable[Sequence[int]]) -> dict[Pair, dict[int, float]]:
     return {pair: {c: n / sum(after.values()) for c, n in after.most_common(WIDTH)} for pair, after in counts.items()}
 
 
+Successors: TypeAlias = list[tuple[int, float]]  # tokens with their share, likeliest first
+Rollout: TypeAlias = Callable[[Successors, Chance, At], tuple[int, float]]
+
+
+def best_first_rollout(after: Successors, chance: Chance, at: At) -> tuple[int, float]:
+    """The likeliest successor."""
+    return after[0]
+
+
+def drawn_rollout(after: Successors, chance: Chance, at: At) -> tuple[int, float]:
+    """A successor drawn by its share."""
+    return after[chance.choose(Law.of([p for _, p in after]), at)]
+
+
+def _drawn() -> Method:
+    return Speculate(Trigram(2, 2, rollout=drawn_rollout, extended=1), budget=2)
+
+
 def _with_table() -> Method:
     return Speculate(Trigram(2, 4, trigrams([(0, 1, 0, 0, 1, 1, 0)])), budget=2)
 
 
 @claims(
     SEED,
-    trials=lambda _: [Speculate(Trigram(2, 4), budget=2), _with_table()],
+    trials=lambda _: [Speculate(Trigram(2, 4), budget=2), _with_table(), _drawn()],
     paper="2407.12021",
     systems=("ADED (Adaptix)",),
 )
@@ -46,9 +65,11 @@ class Trigram(Draft):
     """Search the table of trigrams as a game tree, `rounds` times, and draft the moves that were visited most.
 
     Each round descends by the largest mean + (32 + ln((N + 9)/8)) · p · √N / (1 + n), opens the successors of the move
-    it reaches, goes on to `depth` by the likeliest successors, and backs up 1 + Σ p. The weights of the text's last
-    trigrams gain 0.04 in every round of decoding, up to 3. The paper draws its roll-outs and always has a corpus; here
-    nothing is drawn, `table` is optional, and every trigram of the prompt gains once.
+    it reaches, goes on to `depth` by a roll-out, and backs up 1 + Σ p. `rollout` chooses the successors of a roll-out:
+    `best_first_rollout` the likeliest, `drawn_rollout` draws them by their weights, as the paper does. The moves that
+    were visited most are drafted, and the last `extended` nodes of a draft are the likeliest successors of its leaves.
+    The weights of the text's last trigrams gain 0.04 in every round of decoding, up to 3. In the paper there is always
+    a corpus; here `table` is optional, and every trigram of the prompt gains once.
 
     Claim: SEED under sample matching. Cost: `rounds` descents of a few µs each per round; one entry per new trigram.
     """
@@ -56,8 +77,12 @@ class Trigram(Draft):
     depth: int = 4
     rounds: int = 64
     table: Mapping[Pair, Mapping[int, float]] | None = None
+    rollout: Rollout = best_first_rollout
+    extended: int = 0
 
     def __post_init__(self) -> None:
+        if self.extended < 0:
+            raise BadRequest(f"trigram:extended={self.extended} cannot be used; expected 0 or more nodes")
         if min(self.depth, self.rounds) < 1:
             raise BadRequest(f"trigram:depth={self.depth},rounds={self.rounds} cannot be used; expected both from 1 on")
 
@@ -94,7 +119,7 @@ class Bent(Source):
         yield from ()
         text = prefix.text
         self.read(text)
-        return self.searched((text[-2], text[-1]), budget) if len(text) > 1 else NOTHING
+        return self.searched(text, budget, chance) if len(text) > 1 else NOTHING
 
     def read(self, text: tuple[int, ...]) -> None:
         """Let the last trigrams, and all that are new, gain weight."""
@@ -114,17 +139,24 @@ class Bent(Source):
             self.shares[pair] = [(token, weight / total) for token, weight in top]
         return self.shares[pair]
 
-    def searched(self, pair: Pair, budget: int) -> Tree:
-        """The `budget` moves that were visited most, parents before children."""
-        root = Move(pair, 1.0)
-        for _ in range(self.rule.rounds):
-            self._descend(root)
-        moves = sorted(_below(root, 0), key=lambda found: (-found[0].visits, found[1]))[:budget]
-        number = {id(root): ROOT} | {id(move): i for i, (move, _, _) in enumerate(moves)}
-        drawn = tuple(chosen(move.pair[1]) for move, _, _ in moves)
-        return Tree(drawn, tuple(number[id(above)] for _, _, above in moves))
+    def searched(self, text: tuple[int, ...], budget: int, chance: Chance) -> Tree:
+        """The moves that were visited most, parents before children, and then what most likely follows the leaves."""
+        root = Move((text[-2], text[-1]), 1.0)
+        for number in range(self.rule.rounds):
+            first = At(len(text), Role.DRAFT, number * self.rule.depth, len(text))
+            self._descend(root, chance, first)
+        most = min(budget, max(1, budget - self.rule.extended))
+        moves = sorted(_below(root, 0), key=lambda found: (-found[0].visits, found[1]))[:most]
+        number_of = {id(root): ROOT} | {id(move): i for i, (move, _, _) in enumerate(moves)}
+        tokens, parents = [m.pair[1] for m, _, _ in moves], [number_of[id(above)] for _, _, above in moves]
+        leaves = [i for i in range(len(moves)) if i not in set(parents)]
+        for leaf, (token, _) in ((i, after[0]) for i in leaves if (after := self.after(moves[i][0].pair))):
+            if len(tokens) < min(budget, len(moves) + self.rule.extended):
+                tokens.append(token)
+                parents.append(leaf)
+        return Tree(tuple(map(chosen, tokens)), tuple(parents))
 
-    def _descend(self, root: Move) -> None:
+    def _descend(self, root: Move, chance: Chance, first: At) -> None:
         path, move = [root], root
         while move.kids and len(path) <= self.rule.depth:
             move = move.likeliest()
@@ -132,11 +164,11 @@ class Bent(Source):
         if move.kids is None:
             move.kids = [Move((move.pair[1], token), p) for token, p in self.after(move.pair)]
         value, pair = 1.0 + sum(step.p for step in path[1:]), move.pair
-        for _ in range(self.rule.depth + 1 - len(path)):
+        for k in range(self.rule.depth + 1 - len(path)):
             after = self.after(pair)
             if not after:
                 break
-            token, p = after[0]
+            token, p = self.rule.rollout(after, chance, first._replace(k=first.k + k))
             pair, value = (pair[1], token), value + p
         for step in path:
             step.visits += 1

@@ -7,11 +7,12 @@ stops after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol
 
 from ...core.errors import BadRequest
+from ...core.law import Law
 
 
 class Length(Protocol):
@@ -30,6 +31,19 @@ class Length(Protocol):
 
     def enough(self, state: Any, sure: Sequence[float]) -> bool:
         """Whether to stop after kept tokens that the draft gave these probabilities."""
+        return False
+
+    def last(self, state: Any, law: Law) -> bool:
+        """Whether the token that is about to be drawn from this law of the draft is the last one."""
+        return False
+
+    def priced(self, ratio: float) -> Length:
+        """The rule on a machine where a draft step takes so many steps of the target."""
+        return self
+
+    @property
+    def asks_price(self) -> bool:
+        """Whether it wants to be told that."""
         return False
 
 
@@ -149,11 +163,11 @@ class Best(Length):
     """The length with the best speed-up for the α seen so far and a measured c; 0 switches drafting off.
 
     α = (accepted + 1) / (tried + 2), where a round that fails tried one token more than it accepted. Every `probe`
-    rounds at least one token is drafted, so that α can recover. `ratio` is c: with the runtime's `measure`,
-    measure(draft)(1) / measure(target)(1).
+    rounds at least one token is drafted, so that α can recover. `ratio` is c; 0 has it measured: how long a forward of
+    the draft takes here and now, in forwards of the target.
     """
 
-    ratio: float
+    ratio: float = 0.0
     longest: int = 16
     probe: int = 16
 
@@ -161,6 +175,13 @@ class Best(Length):
         _expect(
             self.ratio >= 0 and self.longest >= 1 and self.probe >= 1, f"{self}", "ratio ≥ 0, longest ≥ 1 and probe ≥ 1"
         )
+
+    @property
+    def asks_price(self) -> bool:
+        return self.ratio == 0
+
+    def priced(self, ratio: float) -> Length:
+        return replace(self, ratio=ratio)
 
     def start(self) -> tuple[int, int, int]:
         return 0, 0, 0

@@ -10,10 +10,11 @@ from typing import Any
 from ...core.canvas import Canvas
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
+from ...core.option import MODEL
 from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Narrowing, StatefulRule
+from ...loops.unmasker import Narrowing, StatefulRule, sized
 from .confident import Confident
 
 
@@ -28,8 +29,8 @@ class Adaptive(StatefulRule):
 
     The block begins at the first hole and the look that finds its end also fills its first holes:
     b = argmax {p_i : argmax of hole i is a delimiter, i < start + reach·length}, block = [start, b] if p_b ≥ threshold.
-    `ends` are the delimiters; a method that is run by name takes the tokens of the vocabulary that end in one of
-    `signs`, which are line ends unless told.
+    A `size` of −1 is that of the model's own blocks. `ends` are the delimiters; a method that is run by name takes the
+    tokens of the vocabulary that end in one of `signs`, which are line ends unless told.
 
     Claim: HEURISTIC. With a threshold above 1 these are fixed blocks. It loses on text without delimiters, where it is
     those blocks, and where a sure line end far off makes one long block. Cost: no look of its own.
@@ -42,15 +43,18 @@ class Adaptive(StatefulRule):
     reach: float = 0.25
 
     def __post_init__(self) -> None:
-        expect(whole(self.size, 1), "adaptive:block", self.size, "a block of at least 1")
+        fits = whole(self.size, 1) or self.size == MODEL
+        expect(fits, "adaptive:block", self.size, f"a block of at least 1, or {MODEL} for the model's own")
         expect(level(self.threshold), "adaptive:delimiter", self.threshold, "a number; usual is 0.3")
         expect(0 < self.reach <= 1, "adaptive:reach", self.reach, "a share of the answer, above 0 and at most 1")
 
     def fit(self, vocabulary: Any) -> Adaptive:
+        size = sized(self.size, vocabulary)
         if self.ends:
-            return self
+            return replace(self, size=size)
         signs = tuple(sign.encode() for sign in self.signs)
-        return replace(self, ends=frozenset(i for i in range(vocabulary.size) if vocabulary.piece(i).endswith(signs)))
+        ends = frozenset(i for i in range(vocabulary.size) if vocabulary.piece(i).endswith(signs))
+        return replace(self, size=size, ends=ends)
 
     def begin(self) -> _CurrentBlock:
         if not self.ends and self.threshold <= 1:
@@ -86,4 +90,4 @@ class _CurrentBlock(Narrowing):
         best = max(marks, key=lambda i: marks[i], default=start)
         if marks.get(best, 0.0) >= self.rule.threshold:
             return start, best + 1
-        return start, min(start + self.rule.size, end)
+        return start, min(start + sized(self.rule.size), end)

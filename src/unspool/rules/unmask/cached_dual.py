@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...core.claim import HEURISTIC, claims
 from ...loops.denoise import Denoise
-from ...loops.unmasker import FixedBlocks, StatefulRule
+from ...loops.unmasker import CachedView, FixedBlocks
 from .cached_prefix import BlockCache
 from .confident import Confident
 
@@ -20,7 +20,7 @@ from .confident import Confident
     systems=("Fast-dLLM (dual cache)",),
 )
 @dataclass(frozen=True)
-class CachedDual(StatefulRule):
+class CachedDual(CachedView):
     """Compute everything at the first look at a block, and then only the block itself.
 
     The holes behind the block, too, stay as they were when the block was blank.

@@ -9,7 +9,7 @@ from ...core.asks import Look
 from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
 from ...loops.denoise import Denoise
-from ...loops.unmasker import FixedBlocks, StatefulRule, Viewing
+from ...loops.unmasker import CachedView, FixedBlocks, Viewing
 from .confident import Confident
 
 
@@ -22,7 +22,7 @@ from .confident import Confident
     systems=("Fast-dLLM (prefix cache)",),
 )
 @dataclass(frozen=True)
-class CachedPrefix(StatefulRule):
+class CachedPrefix(CachedView):
     """Compute everything at the first look at a block, and then only what stands from the block on.
 
     Keys of the text before the block, the prompt among it, stay as they were when the block was blank.

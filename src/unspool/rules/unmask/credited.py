@@ -12,7 +12,7 @@ from ...core.canvas import Canvas, Confidence, Field, Status
 from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real
 from ...loops.denoise import Denoise
-from ...loops.unmasker import FixedBlocks, StatefulRule, Viewing, look
+from ...loops.unmasker import FixedBlocks, StatefulRule, View, Viewing, begun, look
 from .confident import Confident
 
 
@@ -40,6 +40,7 @@ class Credited(StatefulRule):
     weight: float = 0.7
     decay: float = 0.8
     power: float = 0.2
+    view: View = look  # how the laws come about that credit is added to
 
     def __post_init__(self) -> None:
         expect(real(self.weight, 0), "credited:weight", self.weight, "a number from 0 on; usual is 0.7")
@@ -47,7 +48,7 @@ class Credited(StatefulRule):
         expect(real(self.power, 0), "credited:power", self.power, "a number from 0 on; usual is 0.2")
 
     def begin(self) -> Crediting:
-        return Crediting(self)
+        return Crediting(self, begun(self.view))
 
 
 @dataclass
@@ -55,10 +56,11 @@ class Crediting:
     """The view with the credit of every hole's best guesses so far; a hole that is not looked at loses it."""
 
     rule: Credited
+    view: View = look
     credit: dict[int, dict[int, float]] = field(default_factory=dict)
 
     def __call__(self, canvas: Canvas, places: Sequence[int]) -> Viewing:
-        seen = yield from look(canvas, places)
+        seen = yield from self.view(canvas, places)
         # A final law knows better than any earlier guess at its place.
         holes = {i: seen.peaks[i] for i in seen if canvas.status[i] == Status.HOLE and i not in seen.final}
         self.credit = {i: self._earned(i, peak) for i, peak in holes.items()}

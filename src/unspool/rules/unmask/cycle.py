@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import pstdev
+from typing import Any
 
 from ...core.canvas import Canvas
 from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Narrowing, StatefulRule, blocks_of
+from ...loops.unmasker import Cutting, Narrowing, StatefulRule, blocks_of, sized
 from .confident import Confident
 
 
@@ -22,7 +23,7 @@ from .confident import Confident
     systems=("SlowFast sampling",),
 )
 @dataclass(frozen=True)
-class Cycle(StatefulRule):
+class Cycle(StatefulRule, Cutting):
     """Look at the whole block until the last place with p ≥ `least` stays where it is; then only at what is before it.
 
     Slow: up to `looks` looks; the horizon e is the place after the last hole whose best token has at least `least`;
@@ -46,6 +47,9 @@ class Cycle(StatefulRule):
         expect(level(self.steady), "cycle:steady", self.steady, "a number of places; usual is 1")
         expect(whole(self.recent, 1), "cycle:recent", self.recent, "a whole number of horizons from 1 on")
         blocks_of(self.block)
+
+    def fit(self, vocabulary: Any) -> Cycle:
+        return replace(self, block=sized(self.block, vocabulary))
 
     def begin(self) -> _Turn:
         return _Turn(self)

@@ -10,7 +10,7 @@ from ...core.canvas import HOLE, Canvas, Field
 from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
-from ...loops.unmasker import FixedBlocks, StatefulRule, Viewing
+from ...loops.unmasker import CachedView, FixedBlocks, Viewing
 from .confident import Confident
 
 
@@ -22,7 +22,7 @@ from .confident import Confident
     systems=("dKV-Cache (decode)",),
 )
 @dataclass(frozen=True)
-class Delayed(StatefulRule):
+class Delayed(CachedView):
     """Compute the holes and what was written by the last look; take all older tokens, and the prompt, from the cache.
 
     Keys change most when a hole becomes a token, so a token's keys are kept only from the look after that. Everything

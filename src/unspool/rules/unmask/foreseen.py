@@ -12,7 +12,7 @@ from ...core.errors import BadRequest
 from ...core.warp.warp_limits import expect, level, real
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Narrowing, StatefulRule, blocks_of, with_holes
+from ...loops.unmasker import Cutting, Narrowing, StatefulRule, blocks_of, sized, with_holes
 from .confident import Confident
 
 
@@ -22,7 +22,7 @@ def _trials(rule: type[Foreseen]) -> list[Method]:
 
 @claims(HEURISTIC, shaped=False, trials=_trials, paper="2509.25188", systems=("Learn2PD (end-of-text prediction)",))
 @dataclass(frozen=True)
-class Foreseen(StatefulRule):
+class Foreseen(StatefulRule, Cutting):
     """Cut the canvas behind the hole that most surely ends the text, and work on blocks of what is left.
 
     Where a hole of the block has an end as its best token with at least `sure`, the first of these counts; else the
@@ -45,7 +45,7 @@ class Foreseen(StatefulRule):
         blocks_of(self.block)
 
     def fit(self, vocabulary: Any) -> Foreseen:
-        return self if self.ends else replace(self, ends=frozenset(vocabulary.eos))
+        return replace(self, block=sized(self.block, vocabulary), ends=self.ends or frozenset(vocabulary.eos))
 
     def begin(self) -> _Ending:
         if not self.ends:

@@ -10,7 +10,7 @@ from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
-from ...loops.unmasker import FixedBlocks, StatefulRule, Viewing
+from ...loops.unmasker import CachedView, FixedBlocks, Viewing
 from .confident import Confident
 
 
@@ -22,7 +22,7 @@ from .confident import Confident
     systems=("dLLM-Cache",),
 )
 @dataclass(frozen=True)
-class Interval(StatefulRule):
+class Interval(CachedView):
     """Compute the prompt at every `prompt`-th look, the answer at every `answer`-th, and in between a share of it.
 
     Places that are looked at are always computed; of the rest of the answer the share `renew` is, where values have

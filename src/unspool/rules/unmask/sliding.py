@@ -10,11 +10,12 @@ from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, level, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
+from ...loops.unmasker import Cutting
 
 
 @claims(HEURISTIC, shaped=False, trials=lambda _: [Denoise(Near(0.8, 0.1), 3, Sliding(2))], systems=("WeDLM",))
 @dataclass(frozen=True)
-class Sliding:
+class Sliding(Cutting):
     """The `size` places from the first open one on; nothing beyond them is looked at, nor seen.
 
     What is filled without a gap leaves the window on the left, and as many holes come in on the right. How the filled

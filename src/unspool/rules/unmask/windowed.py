@@ -10,7 +10,7 @@ from ...core.canvas import HOLE, Canvas, Field, Status
 from ...core.claim import HEURISTIC, claims
 from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
-from ...loops.unmasker import StatefulRule, Viewing
+from ...loops.unmasker import CachedView, Viewing
 from .confident import Confident
 
 
@@ -21,7 +21,7 @@ from .confident import Confident
     systems=("Window-Diffusion",),
 )
 @dataclass(frozen=True)
-class Windowed(StatefulRule):
+class Windowed(CachedView):
     """Compute the `near` leftmost holes and what was written since everything was computed last, every `cycle` looks.
 
     They see all tokens and the `far` leftmost holes, as those were computed last; holes beyond are not seen. Only near

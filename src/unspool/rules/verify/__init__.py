@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .rejection import rejection as rejection
     from .rollback import Rollback as Rollback
     from .sample_match import sample_match as sample_match
+    from .synthetic import Synthetic as Synthetic
     from .top_beta import TopBeta as TopBeta
     from .traversal import traversal as traversal
     from .typical import TypicalAcceptance as TypicalAcceptance

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...core.asks import Scores
 from ...core.errors import BadRequest, OutOfRoom
+from ...core.tree import Tree
 from .. import network as networks
 from ..engine.contracts import (
     ScoreRequest,
@@ -24,7 +25,7 @@ from ..engine.contracts import (
 )
 from ..network.network import Network
 from .cached_session import CachedSession, scores_of, unlink
-from .forward_request import MOST_TOLD, EagerExecutor, Executor, ForwardRequest, first_rows, grown
+from .forward_request import MOST_TOLD, EagerExecutor, Executor, ForwardRequest, first_rows, grown, resumes_at
 from .sequence import CachedSequence, PrefixIndex
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class CachedModel:
         self._unnoted = []
         # The last token is computed anew, because its law is what the text is opened for.
         shared = self._prefixes.longest(tokens, len(tokens) - 1, owner)
+        shared = shared[: self.slots.resumable(shared)]
         self.slots.share(shared)
         return CachedSession(self, [CachedSequence(tokens, shared, owner=owner)])
 
@@ -105,6 +107,7 @@ class CachedModel:
         for session, count in chunks:
             assert isinstance(session, CachedSession)
             (leaf,) = session.leaves
+            self._resume(leaf, leaf.slots[-1:])
             requests.append(ForwardRequest(leaf, leaf.owed[:count]))
         self._prefill(requests)
 
@@ -115,7 +118,8 @@ class CachedModel:
             owed = len(leaf.tokens) - len(leaf.slots)
             if owed == 0:  # the last one is computed anew, to go on from it
                 self.slots.drop([leaf.slots.pop()])
-            elif owed > 1:
+            self._resume(leaf, leaf.slots[-1:])
+            if len(leaf.tokens) - len(leaf.slots) > 1:
                 requests[number] = ForwardRequest(leaf, leaf.owed[:-1])
         self._prefill(list(requests.values()))
         return {number: len(request) for number, request in requests.items()}
@@ -174,11 +178,28 @@ class CachedModel:
             layers = layers_of([ask]) if ask.want else ()
             for leaf in session.leaves:
                 self._forget_without(leaf, layers)
-            requests.append([grown(leaf, r, ask.tree) for r, leaf in enumerate(session.leaves)])
+            requests.append([self._grown(leaf, r, ask.tree) for r, leaf in enumerate(session.leaves)])
             for request in requests[-1]:
                 request.best = tops_of(ask.want)
                 request.tops = self._known(request) if request.best else {}
         return requests
+
+    def _grown(self, leaf: CachedSequence, number: int, tree: Tree) -> ForwardRequest:
+        request = grown(leaf, number, tree)
+        return grown(leaf, number, tree) if self._resume(leaf, resumes_at(request)) else request
+
+    def _resume(self, leaf: CachedSequence, slots: Sequence[int]) -> bool:
+        """Have a text end where it can be gone on from, if it cannot behind these slots of it; whether it was cut."""
+        if all(map(self.slots.resumable, ([slot] for slot in slots))):
+            return False
+        self._drop_drafts(leaf)
+        size = self.slots.resumable(leaf.slots)
+        if size < len(leaf.slots):
+            self.slots.drop(leaf.slots[size:])
+            del leaf.slots[size:]
+            leaf.law, leaf.hidden = None, {}
+            self.executor.forget(leaf, size)
+        return True
 
     def _known(self, request: ForwardRequest) -> dict[int, list[tuple[int, float]]]:
         """What an earlier forward has told of places that the cache holds, so that a warm prompt does as a cold one."""

@@ -96,7 +96,26 @@ def row_of(request: ForwardRequest, first: int) -> tuple[list[int], list[int], R
     slots = [*leaf.slots, *(node.slot for node in leaf.drafts), *request.slots]
     key_places = [*range(known), *(node.place for node in leaf.drafts), *places]
     hidden_from = None if _one_path(request) else _hidden_from(request, len(slots))
-    return tokens, places, Row(first, len(tokens), slots, key_places, hidden_from)
+    row = Row(first, len(tokens), slots, key_places, hidden_from, _behind(request), len(request.added))
+    return tokens, places, row
+
+
+def _behind(request: ForwardRequest) -> list[int]:
+    """The slot that each new token of a request follows, −1 for the first of a text."""
+    own, owed = request.slots, len(request.owed)
+    last = request.leaf.slots[-1] if request.leaf.slots else -1
+    end = own[owed - 1] if owed else last
+    slots = [last, *own[: owed - 1]] if owed else []
+    for _, above in request.added:
+        slots.append(above.slot if isinstance(above, DraftNode) else end if above < 0 else own[owed + above])
+    return slots
+
+
+def resumes_at(request: ForwardRequest) -> list[int]:
+    """The slots of computed tokens that new tokens of a request follow."""
+    drafted = [above.slot for _, above in request.added if isinstance(above, DraftNode)]
+    below = request.owed or any(above == -1 for _, above in request.added)
+    return [*drafted, *(request.leaf.slots[-1:] if below else ())]
 
 
 def prompt_top_tokens(request: ForwardRequest, first: int) -> list[tuple[int, int]]:

@@ -31,6 +31,7 @@ class KVPool:
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
         self._states: dict[int, Tensor] = {}
+        self.noted_states = torch.empty(0)  # [numbers, slots, width], all of them
 
     # ---- who uses what
 
@@ -60,6 +61,10 @@ class KVPool:
         for slot in slots:
             self._users[slot] -= 1
             self._free += self._users[slot] == 0
+
+    def resumable(self, slots: Sequence[int]) -> int:
+        """How many of a text's slots, from its first on, can be gone on from: all, where nothing but they is needed."""
+        return len(slots)
 
     def _full(self, count: int) -> str:
         return (
@@ -118,7 +123,8 @@ class KVPool:
     def keep_states(self, numbers: Sequence[int], like: Tensor) -> None:
         """Have hidden states of these numbers noted from now on, as wide as `like` [n, width], where that is."""
         self.noted = tuple(numbers)
-        self._states = {number: like.new_zeros(self.room + 1, like.shape[1]) for number in numbers}  # one for padding
+        self.noted_states = like.new_zeros(len(numbers), self.room + 1, like.shape[1])  # one for padding
+        self._states = dict(zip(numbers, self.noted_states, strict=True))
 
     def note(self, number: int, at: Where, states: Tensor) -> None:
         """Store the hidden states [tokens, width] of one number in these slots."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest, OutOfRoom
+from ...models.layer_shape import TURNS_IN_PART, RopeSpec
 from ...models.shape import Shape
 from ...models.weights import Checkpoint, GGUFCheckpoint
 from ..cache.gather_pool import GatherPool, UntouchedPool
@@ -44,8 +45,9 @@ def unpacked(shape: Shape) -> str | None:
     """Why the kernels cannot run a forward of this shape, None if they can."""
     if kernels() is None:
         return "there are no kernels on this machine"
-    if shape.mixture is not None:
-        return "its layers have experts, and the kernels know one perceptron a layer"
+    odd = shape.oddity(TURNS_IN_PART)
+    if odd is not None:
+        return f"it has {odd}, which the kernels do not know"
     if shape.filling is not None:
         return "it fills holes, and the kernels' texts are read from left to right"
     if shape.layers > MOST_LAYERS:
@@ -118,16 +120,16 @@ class PackedLlama(Llama):
         """The layers as the kernels see them; all tensors that they name are held by the network."""
         found = (LayerStruct * self.layers)()
         for index, (struct, layer) in enumerate(zip(found, self._stack, strict=True)):
-            mlp = layer.mlp
+            mlp, mixer = layer.mlp, layer.attention
             assert isinstance(mlp, GatedMLP)
             for name in ("before_attention", "qk_norm", "after_attention", "before_mlp", "after_mlp"):
-                norm = getattr(layer, name)
+                norm = getattr(mixer if name == "qk_norm" else layer, name)
                 setattr(struct, name, None if norm is None else norm.data_ptr())
-            for name, matrix in (("qkv", layer.qkv), ("out", layer.out), ("gate_up", mlp.gate_up), ("down", mlp.down)):
+            for name, matrix in (("qkv", mixer.qkv), ("out", mixer.out), ("gate_up", mlp.gate_up), ("down", mlp.down)):
                 setattr(struct, name, ctypes.addressof(_packed(matrix).matrices))
-            struct.qkv_count, struct.gate_up_count = _packed(layer.qkv).count, _packed(mlp.gate_up).count
+            struct.qkv_count, struct.gate_up_count = _packed(mixer.qkv).count, _packed(mlp.gate_up).count
             struct.keys, struct.values = self._slots.keys[index].data_ptr(), self._slots.values[index].data_ptr()
-            struct.plan = self._windows.index(layer.window)
+            struct.plan = self._windows.index(mixer.spec.window)
         return found
 
     @cached_property
@@ -141,7 +143,7 @@ class PackedLlama(Llama):
         )
 
     @cached_property
-    def _turns(self) -> dict[float, tuple[Tensor, Tensor]]:
+    def _turns(self) -> dict[RopeSpec, tuple[Tensor, Tensor]]:
         return {}
 
     def _turn_up_to(self, furthest: int) -> None:
@@ -150,10 +152,11 @@ class PackedLlama(Llama):
         if furthest < known:
             return
         count = min(self.context, max(FIRST_PLACES, 2 * furthest))
-        for theta, rotary in self._rotaries.items():
-            self._turns[theta] = rotary.table(max(count, furthest + 1))
+        for rope, rotary in self._rotaries.items():
+            self._turns[rope] = rotary.table(max(count, furthest + 1))
         for struct, layer in zip(self._layers, self._stack, strict=True):
-            cosine, sine = self._turns[layer.theta]
+            assert layer.attention.spec.rope is not None  # `unpacked` has looked
+            cosine, sine = self._turns[layer.attention.spec.rope]
             struct.cosine, struct.sine = cosine.data_ptr(), sine.data_ptr()
 
 
@@ -164,7 +167,9 @@ def _packed(matrix: Linear) -> PackedLinear:
 
 def _is_packed(layer: Layer) -> bool:
     mlp = layer.mlp
-    matrices = (layer.qkv, layer.out, mlp.gate_up, mlp.down) if isinstance(mlp, GatedMLP) else (None,)
+    matrices = (
+        (layer.attention.qkv, layer.attention.out, mlp.gate_up, mlp.down) if isinstance(mlp, GatedMLP) else (None,)
+    )
     return all(isinstance(matrix, PackedLinear) for matrix in matrices)
 
 

@@ -8,6 +8,7 @@
 enum { Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14 }; /* as GGUF numbers them */
 
 #define BLOCK 32
+#define EVERY_ROW _Pragma("GCC unroll 8") /* so that the sums of all rows stay in registers */
 
 INLINE int in_bytes(int kind) { return kind == Q5_0 || kind == Q5_1 || kind == Q8_0 || kind == Q5_K; }
 INLINE int is_super(int kind) { return kind >= Q4_K; }
@@ -156,6 +157,7 @@ INLINE void block_product(const int kind, const int n, const uint8_t *p, F d, F 
         for (int g = 0; g < 8; g++) w[g] = w_pair(w[g], bits[g % 2], 2 * (g / 2));
     }
     int blocks = x->in / BLOCK;
+    EVERY_ROW
     for (int r = 0; r < n; r++) {
         const int8_t *q = x->q + (long long)(row + r) * x->in + b * BLOCK;
         long long at = (long long)(row + r) * blocks + b;
@@ -179,6 +181,7 @@ INLINE void block_product(const int kind, const int n, const uint8_t *p, F d, F 
 }
 
 INLINE void tile_product(const int kind, const int n, const uint8_t *p, const Rounded *x, int row, F *sums) {
+    EVERY_ROW
     for (int r = 0; r < n; r++) sums[r] = f_splat(0);
     int blocks = x->in / BLOCK;
     for (int b = 0; b < blocks;) {
@@ -206,6 +209,7 @@ INLINE void few_rows(const int kind, const int n, const uint8_t *p, const float 
                      const Rounded *x, int row, int rows, float *y, long long stride, int add) {
     F sums[AT_ONCE];
     tile_product(kind, n, p, x, row, sums);
+    EVERY_ROW
     for (int r = 0; r < n; r++) {
         if (r >= rows) break;
         float *to = y + (row + r) * stride + first;

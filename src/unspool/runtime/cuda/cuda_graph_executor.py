@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ...core.asks import Check
@@ -17,14 +17,16 @@ from ..engine.contracts import LAST
 from ..network.head_guesses import foresee
 from ..network.lookahead_heads import MedusaHeads
 from .block_table import BlockTable
+from .bucket_size import Kind, Size
+from .deferred_capture import DeferredCapture, Wish
 from .device_rejection import rejected
-from .footprint import FLOCK, LANES, PORTION, SHORTEST, WIDEST, lanes_for, step_up
+from .footprint import FEW, FLOCK, LANES, PORTION, SHORTEST, WIDEST, lanes_for, step_up
 from .fused import Fused
-from .graph_bucket import Bucket, Kind, Lines, Size
+from .graph_bucket import Bucket, Lines
 from .packing import Packed, packed
 from .sampling import Sampling, StepMasks
+from .warp_stage import BARE, Shaping
 
-FEW = 4  # rows up to which short prompts go with the step that gives logits for all tokens
 BROKEN, EMPTY = -1, -2  # the tokens of scores that no token can be picked from: NaN or infinite, or all forbidden
 
 
@@ -66,6 +68,26 @@ class CudaGraphExecutor:
         longest = step_up(network.context, SHORTEST)
         self.block_table = BlockTable(lanes_for(network.slots.room, sequences), longest, network.device)
         self.buckets: dict[Size, Bucket] = {}
+        self.makers: dict[Kind, Callable[..., Bucket]] = {}  # of buckets that are of another class
+        self.deferred: DeferredCapture | None = None  # where graphs are captured when nobody waits
+
+    def defer_capture(self, wishes: Iterable[Wish]) -> None:
+        """From now on capture when told to, beginning with these, the first first; see `capture_next`.
+
+        Only where a text is the same in every graph.
+        """
+        if self.network.steady and self.network.device.type == "cuda":
+            self.deferred = DeferredCapture(self.buckets)
+            for wish in wishes:
+                self.deferred.wish(wish)
+
+    def capture_next(self) -> int:
+        """Capture what is wished for most; how many wishes are left."""
+        wish = None if self.deferred is None else self.deferred.next()
+        if wish is None or self.deferred is None:
+            return 0
+        self.of(wish.size, self.makers.get(wish.size.kind, self.make)).rehearse(wish.shaping)
+        return len(self.deferred)
 
     def forward(self, requests: list[ForwardRequest], wants: tuple[int, ...]) -> None:
         """Compute all new tokens and attach laws and hidden states; prompts are read before, chunk by chunk."""
@@ -89,9 +111,10 @@ class CudaGraphExecutor:
         tokens = max(len(row.tokens) for row in rows)
         if any(row.past > row.clear for row in rows):  # drafts of earlier forwards take bits
             tokens = max(tokens, 2, -(-bits // 2))
-        bucket = self.bucket(Kind.TREE, len(rows), tokens, longest)
+        sampling, told = _sampling(checks), bool(wants) or heads is not None
+        bucket, shaping = self.serving(Kind.TREE, len(rows), tokens, longest, sampling.shaping, told)
         bucket.fill(rows, self._lines(requests, rows))
-        bucket.sampling(_sampling(checks), [request.leaf for request in requests[: len(checks)]])
+        bucket.sampling(sampling, [request.leaf for request in requests[: len(checks)]], shaping)
         bucket.heads = heads
         masked = {
             i * bucket.size.tokens + rows[i].root: each.check.prefix
@@ -146,7 +169,7 @@ class CudaGraphExecutor:
             left = left[: max(1, FLOCK // step_up(most, WIDEST))]
             chunks = [_chunk(requests[i], done[i], min(PORTION, len(requests[i].owed) - last - done[i])) for i in left]
             longest = max(row.past + len(row.tokens) for row in chunks)
-            bucket = self.bucket(Kind.FILL, len(chunks), max(len(row.tokens) for row in chunks), longest)
+            bucket, _ = self.serving(Kind.FILL, len(chunks), max(len(row.tokens) for row in chunks), longest)
             bucket.fill(chunks, self._lines([requests[i] for i in left], chunks))
             bucket.run()
             for i, row in zip(left, chunks, strict=True):
@@ -164,8 +187,25 @@ class CudaGraphExecutor:
 
     def bucket(self, kind: Kind, rows: int, tokens: int, length: int) -> Bucket:
         """The bucket that so many rows fit into."""
-        wide = step_up(tokens, WIDEST if kind is Kind.FILL and tokens > 1 else 1)
-        return self.of(self.size(kind, rows, wide, length), self.make)
+        return self.of(self.size(kind, rows, _wide(kind, tokens), length), self.make)
+
+    def serving(
+        self,
+        kind: Kind,
+        rows: int,
+        tokens: int,
+        length: int,
+        shaping: Shaping = BARE,
+        told: bool = False,
+        depth: int = 0,
+    ) -> tuple[Bucket, Shaping]:
+        """The bucket that so many rows are run in now, and the kernels of its graph.
+
+        A wider one may serve, unless hidden states are told.
+        """
+        size = self.size(kind, rows, _wide(kind, tokens), length)._replace(depth=depth)
+        found = None if self.deferred is None or told else self.deferred.serving(Wish(size, shaping))
+        return found or (self.of(size, self.makers.get(kind, self.make)), shaping)
 
     def size(self, kind: Kind, rows: int, tokens: int, length: int) -> Size:
         """The size of a bucket: rows and length rounded up, so that few graphs serve many batches."""
@@ -176,6 +216,10 @@ class CudaGraphExecutor:
         if size not in self.buckets:
             self.buckets[size] = make(size, self.network, self.block_table)
         return self.buckets[size]
+
+
+def _wide(kind: Kind, tokens: int) -> int:
+    return step_up(tokens, WIDEST if kind is Kind.FILL and tokens > 1 else 1)
 
 
 def _sampling(checks: Sequence[DeviceCheck]) -> Sampling:

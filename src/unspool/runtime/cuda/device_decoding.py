@@ -18,12 +18,16 @@ from ..cache.cached_model import CachedModel
 from ..cache.cached_session import CachedSession, scores_of
 from ..cache.forward_request import ForwardRequest
 from ..cache.sequence import CachedSequence
+from ..drafter.drafter_network import DrafterNetwork
 from ..engine.contracts import ScoreRequest, guesses_of, named
 from ..network.head_guesses import foresight
-from .cuda_graph_executor import FEW, CudaGraphExecutor, DeviceCheck, refused, usable
+from .bucket_size import Kind
+from .cuda_graph_executor import CudaGraphExecutor, DeviceCheck, refused, usable
+from .deferred_capture import ladder
 from .device_rejection import refusable
 from .device_speculation import DeviceSpeculation
-from .graph_bucket import STRIDE, Kind
+from .footprint import FEW
+from .graph_bucket import STRIDE
 from .sampling import Sampling, StepMasks, device_plan
 
 MASKED = 8  # tokens that are written at most in one go where some have masks: those who end are not gone before
@@ -47,6 +51,27 @@ class DeviceDecoding:
     def speculates(self) -> bool:
         """Whether it drafts for itself when a `Write` lets it."""
         return self.speculation is not None
+
+    def defer_capture(self, texts: int) -> None:
+        """Have graphs captured by `capture_next`, the first for up to so many texts; until then wider ones serve."""
+        drafted = () if self.speculation is None else self.speculation.ladder(texts)
+        self._graphs.defer_capture((*ladder(texts, self._graphs.block_table.length), *drafted))
+
+    def capture_next(self) -> int:
+        """Capture a graph that somebody could use; how many are left."""
+        return self._graphs.capture_next()
+
+    def draft_with(self, network: DrafterNetwork) -> str | None:
+        """Have a trained drafter draft where the model runs; why not, where it cannot."""
+        self._graphs.buckets.clear()  # what was captured notes other states
+        if self.speculation is None:
+            return "its model does not draft for itself here"
+        return self.speculation.draft_with(network)
+
+    @property
+    def drafts(self) -> bool:
+        """Whether a trained drafter is part of that."""
+        return self.speculation is not None and self.speculation.drafter is not None
 
     def can_write(self, write: Write) -> bool:
         """Whether it knows how these tokens are drawn."""
@@ -117,10 +142,10 @@ class DeviceDecoding:
         read = model.read_ahead(leaves)
         turns, plan = self._planned(wants, turns)
         try:
-            bucket = graphs.bucket(Kind.WRITE, len(leaves), 1, longest + turns)
+            bucket, shaping = graphs.serving(Kind.WRITE, len(leaves), 1, longest + turns, sampling.shaping)
             past = [len(leaf.slots) for leaf in leaves]
             bucket.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, graphs.block_table.lines(leaves))
-            bucket.sampling(sampling, leaves)
+            bucket.sampling(sampling, leaves, shaping)
             masked = {i: writes[i].prefix for i, own in enumerate(sampling.plans) if own.mask is not None}
             bucket.run(turns, masks=StepMasks(masked))
             written: list[list[int]] = bucket.written[: len(leaves), :turns].tolist()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import TypeAlias
 
@@ -12,17 +11,24 @@ from ...core.errors import OutOfRoom, UnspoolError
 from ...core.warp.plan import WarpPlan, count_following
 from ..cache.cached_model import CachedModel
 from ..cache.sequence import CachedSequence
+from ..drafter.drafter_network import DrafterNetwork
+from .block_table import BlockTable
+from .bucket_size import Kind, Size
 from .cuda_graph_executor import CudaGraphExecutor, refused, usable
+from .deferred_capture import Wish, speculative_ladder
 from .footprint import step_up
-from .graph_bucket import Kind
+from .fused import Fused
+from .graph_drafter import GraphDrafter, undraftable
 from .sampling import Sampling
-from .speculation_gate import SpeculationGate
+from .speculation_gate import SpeculationGate, Way
 from .speculative_step import MOST, ROUNDS, DraftMemory, SpeculatedRun, SpeculativeStep
+from .warp_stage import Shaping
 
 BATCH = 64  # tokens of a speculative step, of all rows together: from there on they cost more than they bring
 NARROW, WIDE = 4, 64  # tokens of one row
 MANY = 16  # rows that speculate together at most: a fuller forward has no room for drafts
 TRIAL = 2  # rounds of speculation that is not known to pay
+DEPTH = 5  # tokens of a trained drafter's chain
 LEAST = 8  # tokens of a vocabulary: a law is remembered by so many
 
 Replies: TypeAlias = "list[Written | UnspoolError] | None"
@@ -42,6 +48,9 @@ class DeviceSpeculation:
     def __init__(self, model: CachedModel, graphs: CudaGraphExecutor) -> None:
         self._model, self._graphs = model, graphs
         self.memory, self.gate = DraftMemory(graphs.block_table.length, graphs.network.device), SpeculationGate()
+        graphs.makers[Kind.SPECULATE] = self._made
+        self.drafter: GraphDrafter | None = None
+        self.depth = DEPTH
 
     def takes(self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling) -> bool:
         """Whether these texts may be written so: prompts are read, all want drafts, and they are few.
@@ -55,7 +64,11 @@ class DeviceSpeculation:
     def _width(self, writes: Sequence[Write]) -> int:
         """Tokens of a row; 0 if somebody wants no drafts."""
         ahead = min(write.ahead for write in writes)
-        return min(step_up(ahead + 1, 1), WIDE, max(NARROW, BATCH // step_up(len(writes), 1))) if ahead else 0
+        return min(step_up(ahead + 1, 1), widest(len(writes))) if ahead else 0
+
+    def ladder(self, rows: int) -> Iterator[Wish]:
+        """The graphs that up to so many texts need."""
+        return speculative_ladder(min(rows, MANY), self._graphs.block_table.length, widest)
 
     def write(
         self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling, turns: int, steps: Steps
@@ -65,26 +78,36 @@ class DeviceSpeculation:
         for leaf, plan in zip(leaves, sampling.plans, strict=True):
             if plan.temperature > 0:
                 self.gate.draws(leaf)
-        speculated = self.gate.pays(leaves)
-        replies = self._speculate(leaves, writes, sampling, turns, steps) if speculated else None
+        way = self.gate.pays(leaves, self._ways)
+        replies = None if way is None else self._speculate(leaves, writes, sampling, turns, steps, way)
         if replies is None:
-            speculated, replies = False, steps(leaves, writes, sampling, turns)
+            way, replies = None, steps(leaves, writes, sampling, turns)
         if replies is None:
             return None
         rounds = 1
         for leaf, reply in zip(leaves, replies, strict=True):
             if isinstance(reply, Written):
                 rounds = max(rounds, len(reply.rounds) or len(reply.tokens))
-                if reply.rounds:
-                    self.gate.speculated(leaf, len(reply.rounds), len(reply.tokens))
+                if reply.rounds and way is not None:
+                    self.gate.speculated(leaf, len(reply.rounds), len(reply.tokens), way)
                 else:
                     self.gate.stepped(leaf, len(reply.tokens))
         if known == len(self._graphs.buckets):  # nothing was captured on the way
-            self.gate.took(len(leaves), speculated, (perf_counter() - began) / rounds)
+            self.gate.took(len(leaves), way, (perf_counter() - began) / rounds)
         return replies
 
+    @property
+    def _ways(self) -> tuple[Way, ...]:
+        return (Way.RECALL,) if self.drafter is None else (Way.RECALL, Way.CHAIN)
+
     def _speculate(
-        self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling, turns: int, steps: Steps
+        self,
+        leaves: list[CachedSequence],
+        writes: Sequence[Write],
+        sampling: Sampling,
+        turns: int,
+        steps: Steps,
+        way: Way,
     ) -> Replies:
         """Some rounds, or None where they cannot be made; a text of which a mask leaves nothing takes a plain step."""
         model, graphs, width = self._model, self._graphs, self._width(writes)
@@ -100,27 +123,46 @@ class DeviceSpeculation:
         except OutOfRoom:
             return None
         try:
-            bucket = self._bucket(len(leaves), width, longest + MOST + width)
+            unmasked = sampling.without_masks()
+            bucket, shaping = self._serving(len(leaves), width, longest + MOST + width, way, unmasked.shaping)
+            if bucket.drafter is not None:
+                for leaf in leaves:
+                    bucket.drafter.catch_up(leaf)
             own = [taken[i : i + each] for i in range(0, len(taken), each)]
             bucket.set_out(leaves, wants, own, graphs.block_table.lines(leaves))
-            bucket.sampling(sampling.without_masks(), leaves)
-            bucket.run(min(ROUNDS if self.gate.sure(leaves) and not sampling.shaping.masks else TRIAL, turns))
+            bucket.sampling(unmasked, leaves, shaping)
+            bucket.run(min(ROUNDS if self.gate.sure(leaves, way) and not sampling.shaping.masks else TRIAL, turns))
             runs = bucket.told(len(leaves))
         except BaseException:
             model.slots.drop(taken)
             raise
         replies = [self._settled(*each) for each in zip(leaves, runs, own, sampling.plans, writes, strict=True)]
+        if bucket.drafter is not None:
+            for leaf in leaves:
+                bucket.drafter.wrote(leaf)
         left = [i for i, reply in enumerate(replies) if reply is None]
         stepped = steps([leaves[i] for i in left], [writes[i] for i in left], sampling.rows(left), 1) if left else None
         for i, step in zip(left, stepped or (), strict=True):
             replies[i] = step
         return [reply for reply in replies if reply is not None]
 
-    def _bucket(self, rows: int, width: int, length: int) -> SpeculativeStep:
-        size = self._graphs.size(Kind.SPECULATE, rows, step_up(width, 1), length)
-        bucket = self._graphs.of(size, partial(SpeculativeStep, memory=self.memory))
+    def draft_with(self, network: DrafterNetwork) -> str | None:
+        """Have this drafter in the graphs that are captured from now on; why not, where it cannot be."""
+        graphs = self._graphs
+        lacking = undraftable(network, graphs.network)
+        self.drafter = GraphDrafter(network, graphs.network, graphs.block_table) if lacking is None else None
+        return lacking
+
+    def _made(self, size: Size, network: Fused, block_table: BlockTable) -> SpeculativeStep:
+        return SpeculativeStep(size, network, block_table, self.memory, self.drafter)
+
+    def _serving(
+        self, rows: int, width: int, length: int, way: Way, shaping: Shaping
+    ) -> tuple[SpeculativeStep, Shaping]:
+        depth = self.depth if way is Way.CHAIN else 0
+        bucket, has = self._graphs.serving(Kind.SPECULATE, rows, width, length, shaping, depth=depth)
         assert isinstance(bucket, SpeculativeStep)
-        return bucket
+        return bucket, has
 
     def _settled(
         self, leaf: CachedSequence, run: SpeculatedRun, own: list[int], plan: WarpPlan, write: Write
@@ -142,3 +184,8 @@ class DeviceSpeculation:
         self._graphs.block_table.kept(leaf, len(leaf.slots))
         self.memory.lines.wrote(leaf)
         return Written(tuple(run.tokens), rows=run.computed, rounds=tuple(run.rounds), forwards=forwards)
+
+
+def widest(rows: int) -> int:
+    """Tokens of each of so many rows at most."""
+    return min(WIDE, max(NARROW, BATCH // step_up(rows, 1)))

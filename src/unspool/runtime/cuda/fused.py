@@ -20,6 +20,7 @@ from ...kernels.linear import linear
 from ...kernels.norm import add_rms, rms
 from ...kernels.rope import rope
 from ...kernels.tile import MOST_ROWS
+from ...models.layer_shape import RopeSpec
 from ..cache.gather_pool import GatherPool
 from ..engine.contracts import LAST
 from ..network.gated_mlp import GatedMLP
@@ -74,8 +75,8 @@ class Fused(Llama):
         return embedding if mask is None else torch.cat((embedding, mask[None].to(embedding)))
 
     @cached_property
-    def _turns(self) -> dict[float, tuple[Tensor, Tensor]]:
-        return {theta: rotary.table(self.context) for theta, rotary in self._rotaries.items()}
+    def _turns(self) -> dict[RopeSpec, tuple[Tensor, Tensor]]:
+        return {rope: rotary.table(self.context) for rope, rotary in self._rotaries.items()}
 
     @cached_property
     def _logits(self) -> dict[int, Tensor]:
@@ -132,17 +133,20 @@ class Fused(Llama):
     def _layer(self, layer: Layer, index: int, x: Tensor, rows: Rows) -> Tensor:
         shape, eps = self.shape, self.shape.norm_eps
         keys, values = self._slots.keys[index], self._slots.values[index]
-        both = self._product(layer.qkv, x, norm=layer.before_attention)
-        cos, sin = self._turns[layer.theta]
-        queries = rope(both, layer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values, self.heads_at_once)
-        seen = self._attended(queries, keys, values, rows, layer.window)
+        both = self._product(layer.attention.qkv, x, norm=layer.before_attention)
+        mixer = layer.attention
+        assert mixer.spec.rope is not None
+        cos, sin = self._turns[mixer.spec.rope]
+        queries = rope(both, mixer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values, self.heads_at_once)
+        seen = self._attended(queries, keys, values, rows, mixer.spec.window)
         mlp = layer.mlp
         assert isinstance(mlp, GatedMLP)
+        assert layer.before_mlp is not None
         if layer.after_attention is None or layer.after_mlp is None:
-            x = self._product(layer.out, seen, residual=x)
+            x = self._product(mixer.out, seen, residual=x)
             bent = self._product(mlp.gate_up, x, norm=layer.before_mlp, activation=shape.activation)
             return self._product(mlp.down, bent, residual=x)
-        added = self._product(layer.out, seen)
+        added = self._product(mixer.out, seen)
         x, normed = add_rms(x, added, layer.before_mlp, eps, layer.after_attention)
         added = self._product(mlp.down, self._product(mlp.gate_up, normed, activation=shape.activation))
         return add_rms(x, added, layer.before_mlp, eps, layer.after_mlp)[0]

@@ -7,12 +7,11 @@ from ...models.shape import Shape
 
 def unfused(shape: Shape) -> str | None:
     """Why the fused kernels cannot run a shape, None if they can."""
-    if shape.mixture is not None:
-        return "its layers have experts, and the kernels know one perceptron a layer"
+    odd = shape.oddity()
+    if odd is not None:
+        return f"it has {odd}, which the kernels do not know"
     if shape.head_dim < 16:
         return "its heads have fewer than 16 numbers, and the kernels multiply 16 at a time"
-    if shape.rotary != shape.head_dim:
-        return "a part of each head is turned, and the kernels turn whole heads"
     if shape.filling is not None and not shape.filling.reads:
         return "it only fills holes, and the kernels' texts are read from left to right"
     return None

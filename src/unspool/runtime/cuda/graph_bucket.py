@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
 
@@ -23,6 +22,7 @@ from ..cache.sequence import CachedSequence
 from ..engine.contracts import LAST
 from ..network.lookahead_heads import MedusaHeads
 from .block_table import BlockTable
+from .bucket_size import Kind, Size
 from .fused import Fused
 from .packing import BITS, Packed, words
 from .sampling import Sampling, StepMasks
@@ -36,35 +36,6 @@ BEST = 8  # most probable tokens that are told after every node, for those who r
 
 Lines: TypeAlias = tuple[list[int], list[int], list[int]]
 """The lanes of some rows, and what is new in them: indices into the table, and slots."""
-
-
-class Kind(Enum):
-    """What a bucket is for."""
-
-    FILL = "read part of a prompt: keys and values, no logits"
-    TREE = "score drafted trees and verify them"
-    WRITE = "write on, token by token, without leaving the device"
-    SPECULATE = "write on, draft by draft, without leaving the device"
-    DRAW = "draw a chain of drafts, without leaving the device"
-
-
-class Size(NamedTuple):
-    """The shape of a bucket: rows × tokens, over texts of up to `length` tokens."""
-
-    kind: Kind
-    rows: int
-    tokens: int
-    length: int
-
-    @property
-    def words(self) -> int:
-        """Words of bits per token: its row, and as many drafts of earlier forwards again."""
-        return -(-2 * self.tokens // BITS)
-
-    @property
-    def entries(self) -> int:
-        """New entries of the table per row that a step can write, besides those of its own tokens."""
-        return 2 * self.tokens
 
 
 class CapturedStep(NamedTuple):
@@ -165,12 +136,12 @@ class Bucket:
         self.staging.put("at", at, self.block_table.nowhere)
         self.staging.put("slot", slots)
 
-    def sampling(self, sampling: Sampling, leaves: list[CachedSequence]) -> None:
-        """Write how each row is drawn: warps, and the key of its random numbers."""
+    def sampling(self, sampling: Sampling, leaves: list[CachedSequence], shaping: Shaping | None = None) -> None:
+        """Write how each row is drawn: warps, and the key of its random numbers; `shaping` may include more kernels."""
         self.staging.put("temperature", sampling.temperatures)
         self.staging.put("seed", sampling.seeds)
         self.staging.put("stream", sampling.streams)
-        self.shaping = sampling.shaping
+        self.shaping = shaping or sampling.shaping
         if self.shaping.reports and self.shaping.reports not in self.reports:
             self.reports[self.shaping.reports] = self._report_buffers(self.shaping.reports)
         if not (self.shaping.edits or self.shaping.truncates):
@@ -183,6 +154,24 @@ class Bucket:
         known = zip(sampling.plans, leaves, strict=True)
         lines = [self.lines.line(leaf) if plan.remembers else None for plan, leaf in known]
         self._warps.put(sampling.plans, sampling.prompts, lines)
+
+    @property
+    def shapings(self) -> list[Shaping]:
+        """The kernels around the pick of the graphs that are there, of those which tell no hidden states."""
+        return [shaping for want, guesses, shaping in self.graphs if not (want or guesses)]
+
+    def rehearse(self, shaping: Shaping) -> None:
+        """Run without any row, so that the graph is there when it is needed."""
+        self.set_empty()
+        self.sampling(Sampling([], [], []), [], shaping)
+        self.run(masks=StepMasks({}))
+
+    def set_empty(self) -> None:
+        """Write that there is no row."""
+        if self.size.kind is Kind.WRITE:
+            self.begin([], [], [], 1, ([], [], []))
+        else:
+            self.fill([], ([], [], []))
 
     @property
     def lines(self) -> TextLines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from weakref import WeakKeyDictionary, WeakSet
 
 from ..cache.sequence import CachedSequence
@@ -10,76 +11,97 @@ from .copy_estimate import BigramCopies
 from .footprint import step_up
 
 HOPE = 2.2  # tokens that a speculative step of a text is believed to bring before it was tried
+CHAIN_HOPE = 3.0  # and one with a trained drafter, before any text has tried it
 LATELY = 0.06  # what a speculative step counts against those before
 FORGET = 1000  # tokens after which a text that steps has forgotten most of what drafts brought
 TIMINGS = 3  # that make a time known; the first ones have more to do
 
 
+class Way(Enum):
+    """What speculative steps draft from."""
+
+    RECALL = "copies and remembered laws"
+    CHAIN = "those, around the chain of a trained drafter"
+
+
 class SpeculationGate:
     """Seconds of a plain and of a speculative step by rows, the least of late, and the tokens per step of every text.
 
-    Speculate while Σ over rows of tokens per step / t(speculative) is at least the rows / t(plain). While a text is
-    written plainly, what it knows of its drafts goes back to what is believed of any text, so that they are tried again
-    now and then; and if it begins to repeat itself, to what copies would have brought. Of drawn texts that is what the
-    last of them have brought: they are much alike, and few of them repeat what was said.
+    Speculate while Σ over rows of tokens per step / t(speculative) is at least the rows / t(plain), in the way of which
+    that is most. While a text is written plainly or in another way, what it knows of its drafts goes back to what is
+    believed of any text, so that they are tried again now and then; and if it begins to repeat itself, to what copies
+    would have brought. Of drawn texts, and of a trained drafter, that is what the last texts have brought: they are
+    much alike.
     """
 
     def __init__(self) -> None:
-        self._times: dict[tuple[int, bool], list[float]] = {}
-        self._gains: WeakKeyDictionary[CachedSequence, float] = WeakKeyDictionary()
-        self._speculated: WeakKeyDictionary[CachedSequence, bool] = WeakKeyDictionary()
+        self._times: dict[tuple[int, Way | None], list[float]] = {}
+        self._gains: WeakKeyDictionary[CachedSequence, dict[Way, float]] = WeakKeyDictionary()
+        self._speculated: WeakKeyDictionary[CachedSequence, Way | None] = WeakKeyDictionary()
         self._drawn: WeakSet[CachedSequence] = WeakSet()
-        self._hope = HOPE  # of drawn texts
+        self._hopes = {(Way.RECALL, True): HOPE, (Way.CHAIN, False): CHAIN_HOPE, (Way.CHAIN, True): CHAIN_HOPE}
         self._copies: WeakKeyDictionary[CachedSequence, BigramCopies] = WeakKeyDictionary()
 
     def draws(self, leaf: CachedSequence) -> None:
         """Take note that a text is drawn, at some temperature."""
         self._drawn.add(leaf)
 
-    def _believed(self, leaf: CachedSequence) -> float:
-        return self._hope if leaf in self._drawn else HOPE
+    def _believed(self, leaf: CachedSequence, way: Way) -> float:
+        return self._hopes.get((way, leaf in self._drawn), HOPE)
 
-    def _gain(self, leaf: CachedSequence) -> float:
-        return self._gains.get(leaf, self._believed(leaf))
+    def _gain(self, leaf: CachedSequence, way: Way) -> float:
+        return self._gains.get(leaf, {}).get(way, self._believed(leaf, way))
 
-    def pays(self, leaves: Sequence[CachedSequence]) -> bool:
-        """Whether to speculate now; what has not been timed often enough is tried."""
+    def pays(self, leaves: Sequence[CachedSequence], ways: Sequence[Way] = (Way.RECALL,)) -> Way | None:
+        """In which of these ways to speculate now, None for plain steps; what was not timed often enough is tried."""
         size = step_up(len(leaves), 1)
-        if not self._known(size, drafts=False):
-            return False
-        if not self._known(size, drafts=True):
-            return True
-        drafts, step = (min(self._times[size, kind]) for kind in (True, False))
-        return sum(map(self._gain, leaves)) * step >= len(leaves) * drafts
+        if not self._known(size, None):
+            return None
+        untried = next((way for way in ways if not self._known(size, way)), None)
+        if untried is not None:
+            return untried
+        rates = {way: sum(self._gain(leaf, way) for leaf in leaves) / min(self._times[size, way]) for way in ways}
+        best = max(ways, key=lambda way: rates[way])
+        return best if rates[best] * min(self._times[size, None]) >= len(leaves) else None
 
-    def sure(self, leaves: Sequence[CachedSequence]) -> bool:
+    def sure(self, leaves: Sequence[CachedSequence], way: Way = Way.RECALL) -> bool:
         """Whether more than a few rounds are wanted: to time them, or because drafts paid for these texts last time."""
-        timed = self._known(step_up(len(leaves), 1), drafts=True)
-        return not timed or all(self._speculated.get(leaf, False) for leaf in leaves)
+        timed = self._known(step_up(len(leaves), 1), way)
+        return not timed or all(self._speculated.get(leaf) is way for leaf in leaves)
 
-    def _known(self, size: int, drafts: bool) -> bool:
-        return len(self._times.get((size, drafts), ())) >= TIMINGS
+    def _known(self, size: int, way: Way | None) -> bool:
+        return len(self._times.get((size, way), ())) >= TIMINGS
 
-    def took(self, rows: int, drafts: bool, seconds: float) -> None:
-        """Take note of the seconds of one step; of the last few the least is true."""
-        times = self._times.setdefault((step_up(rows, 1), drafts), [])
+    def took(self, rows: int, way: Way | None, seconds: float) -> None:
+        """Take note of the seconds of one step, plain if there is no way; of the last few the least is true."""
+        times = self._times.setdefault((step_up(rows, 1), way), [])
         times.append(seconds)
         del times[: -4 * TIMINGS]
 
     def stepped(self, leaf: CachedSequence, tokens: int) -> None:
         """Take note that a text was written on without drafts."""
-        gain = self._gain(leaf)
-        gain += (HOPE - gain) * min(1.0, tokens / FORGET)
+        self._forget(leaf, tokens, None)
         rounds = self._copies.setdefault(leaf, BigramCopies()).rounds(leaf.tokens, len(leaf.tokens) - tokens)
-        if tokens / rounds > gain:
-            gain += (1 - (1 - LATELY) ** rounds) * (tokens / rounds - gain)
-        self._gains[leaf] = gain
-        self._speculated[leaf] = False
+        for way in Way:
+            gain = self._gain(leaf, way)
+            if tokens / rounds > gain:
+                self._gains[leaf][way] = gain + (1 - (1 - LATELY) ** rounds) * (tokens / rounds - gain)
+        self._speculated[leaf] = None
 
-    def speculated(self, leaf: CachedSequence, rounds: int, tokens: int) -> None:
+    def speculated(self, leaf: CachedSequence, rounds: int, tokens: int, way: Way = Way.RECALL) -> None:
         """Take note of what speculative steps have brought."""
-        gain, share = self._gain(leaf), 1 - (1 - LATELY) ** rounds
-        self._gains[leaf] = gain + share * (tokens / rounds - gain)
-        if leaf in self._drawn:
-            self._hope = min(HOPE, self._hope + share * (tokens / rounds - self._hope))
-        self._speculated[leaf] = True
+        self._forget(leaf, tokens, way)
+        gain, share, hope = self._gain(leaf, way), 1 - (1 - LATELY) ** rounds, (way, leaf in self._drawn)
+        self._gains[leaf][way] = gain + share * (tokens / rounds - gain)
+        if hope in self._hopes:
+            moved = self._hopes[hope] + share * (tokens / rounds - self._hopes[hope])
+            self._hopes[hope] = min(HOPE, moved) if way is Way.RECALL else moved
+        self._speculated[leaf] = way
+
+    def _forget(self, leaf: CachedSequence, tokens: int, used: Way | None) -> None:
+        """Let what is known of ways that a text was not written in go back to what they may bring."""
+        gains = self._gains.setdefault(leaf, {})
+        for way in Way:
+            if way is not used:
+                gain, hope = self._gain(leaf, way), HOPE if way is Way.RECALL else self._believed(leaf, way)
+                gains[way] = gain + (hope - gain) * min(1.0, tokens / FORGET)

@@ -16,9 +16,11 @@ from ...kernels.top import top
 from ...kernels.verify import verify
 from ..cache.sequence import CachedSequence
 from .block_table import BlockTable
+from .bucket_size import Size
 from .footprint import LAWS, LINES
 from .fused import Fused
-from .graph_bucket import BEST, Bucket, Lines, Size
+from .graph_bucket import BEST, Bucket, Lines
+from .graph_drafter import GraphDrafter, Round
 from .text_lines import TextLines
 
 MOST = 64  # tokens of a row that may be wanted before anybody looks
@@ -61,11 +63,16 @@ class SpeculatedRun(NamedTuple):
 
 
 class SpeculativeStep(Bucket):
-    """A bucket whose step drafts a tree for every row, computes it, and goes on from what stands."""
+    """A bucket whose step drafts a tree for every row, computes it, and goes on from what stands.
 
-    def __init__(self, size: Size, network: Fused, block_table: BlockTable, memory: DraftMemory) -> None:
+    If its size has a depth, a trained drafter writes a chain of so many tokens first, around which the tree grows.
+    """
+
+    def __init__(
+        self, size: Size, network: Fused, block_table: BlockTable, memory: DraftMemory, drafter: GraphDrafter | None
+    ) -> None:
         super().__init__(size, network, block_table)
-        self.memory = memory
+        self.memory, self.drafter = memory, drafter if size.depth else None
         room = size.rows, MOST + size.tokens
         self.written, self.kept = (torch.zeros(room, dtype=torch.int32, device=network.device) for _ in range(2))
         self.rounds = torch.zeros(size.rows, 2 * ROUNDS, dtype=torch.int32, device=network.device)
@@ -90,6 +97,10 @@ class SpeculativeStep(Bucket):
     def stock(self) -> int:
         """Slots that a row may use up: one for every token that may be written."""
         return MOST + self.size.tokens
+
+    def set_empty(self) -> None:
+        """Write that there is no row."""
+        self.set_out([], [], [], ([], [], []))
 
     def set_out(self, leaves: list[CachedSequence], wants: list[int], slots: list[list[int]], lines: Lines) -> None:
         """Write where each row goes on: its text but for the last token is computed; `slots` are its own to use up."""
@@ -125,12 +136,19 @@ class SpeculativeStep(Bucket):
         key_places = on["key_places"] if self.network.placed else None
         matches = match(memory.texts, on["line"], on["past"])
         shown = on["tokens"], on["parents"]
+        chain = None
+        if self.drafter is not None:
+            texts = on["line"], on["tag"], memory.texts, memory.laws
+            begun = Round(on["tokens"], on["lane"], on["past"], on["tally"], *texts)
+            chain = self.drafter.draft(begun, size.depth, size.length)
         grow(
             memory.laws, *shown, on["places"], on["sees"], key_places, on["count"], on["tally"], on["past"],
-            on["clear"], on["line"], on["tag"], matches, memory.texts, self.network.context - 1,
+            on["clear"], on["line"], on["tag"], matches, memory.texts, self.network.context - 1, chain,
         )  # fmt: skip
         x, _ = self.network.run(on["tokens"], self._rows(tree=True))
         self.logits = self.network.read(x)
+        if self.drafter is not None:
+            self.drafter.read(*shown, on["places"], on["slots"], on["lane"], on["past"])
         tree = *shown, on["roots"]
         scores, bars = self._shaped(on["past"] + 1, tree)
         verdicts = verify(scores, *tree, on["count"], on["temperature"], self._noise(), bars).packed

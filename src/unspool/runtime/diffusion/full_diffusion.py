@@ -32,6 +32,8 @@ class FullDiffusionModel:
     many at once as there is room for.
     """
 
+    keeps_keys = True
+
     def __init__(self, network: Network, filling: DiffusionSpec) -> None:
         self.network, self.filling, self.slots = network, filling, network.slots
         self.vocab, self.context, self.room = network.vocab, network.context, network.slots.room

@@ -100,10 +100,10 @@ class BlockDrafter(DrafterNetwork):
         into = self.slots.where(text.slots[-count:], context.device)
         turns = self.layers.turns(range(len(text.slots) - count, len(text.slots)))
         for index, layer in enumerate(self.layers.stack):
-            qkv = layer.qkv(context).reshape(count, -1, shape.head_dim)[:, shape.heads :]
+            qkv = layer.attention.qkv(context).reshape(count, -1, shape.head_dim)[:, shape.heads :]
             keys, values = qkv[:, : shape.kv_heads], qkv[:, shape.kv_heads :]
-            if layer.qk_norm is not None:
-                keys = rms(keys, layer.qk_norm[shape.heads :], shape.norm_eps)
+            if layer.attention.qk_norm is not None:
+                keys = rms(keys, layer.attention.qk_norm[shape.heads :], shape.norm_eps)
             self.slots.write(index, into, turn(keys, *turns).transpose(0, 1), values.transpose(0, 1))
 
     def _plan(self, rows: Sequence[Row], window: int | None) -> list[QuerySpan]:

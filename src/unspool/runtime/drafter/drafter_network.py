@@ -13,8 +13,8 @@ from ...core.law import NEVER
 from ...models.drafters.description import DrafterFile
 from ...models.rope_scaling import rope_frequencies
 from ..cache.kv_pool import KVPool, Where
-from ..network.attention import Planner, QuerySpan, Rotary
-from ..network.gated_mlp import GatedMLP, bend_of
+from ..network.attention import Attention, Planner, QuerySpan, Rotary
+from ..network.gated_mlp import GatedMLP, gated_by
 from ..network.layer import Layer
 from ..network.linear import EmbeddingAndHead, Linear, dense, rms
 from ..network.llama import Llama
@@ -91,11 +91,11 @@ class DrafterLayers(Llama):
         spec, like, tensors = network.spec, network.ends.embedding, network.tensors
         self._kept = pool
         stack = [_layer(network, number) for number in range(spec.shape.layers)]
-        frequencies, grown = rope_frequencies(spec.shape, None, like.device)
+        frequencies, grown = rope_frequencies(spec.shape.rope, like.device)
         rotary = Rotary(frequencies, grown, like.dtype)
         norm = tensors.get("norm.weight", like.new_ones(spec.shape.dim))
         ends = EmbeddingAndHead(network.embedding, None, norm, network.head)
-        super().__init__(spec.shape, ends, stack, {spec.shape.rope_theta: rotary}, pool.room, Planner)
+        super().__init__(spec.shape, ends, stack, {spec.shape.rope: rotary}, pool.room, Planner)
 
     def _pool(self, room: int) -> KVPool:
         return self._kept
@@ -109,6 +109,11 @@ class DrafterLayers(Llama):
     def planner(self) -> Planner:
         """What plans attention over the pool."""
         return self._planner
+
+    def turn_table(self, count: int) -> tuple[Tensor, Tensor]:
+        """The rotations of the first `count` places, as kernels take them."""
+        (rotary,) = self._rotaries.values()
+        return rotary.table(count)
 
     def turns(self, places: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The rotation of these places."""
@@ -147,15 +152,16 @@ def _layer(network: DrafterNetwork, number: int) -> Layer:
     if shape.qk_norm:
         queries = tensors[f"{at}self_attn.q_norm.weight"].expand(shape.heads, -1)
         qk_norm = torch.cat((queries, tensors[f"{at}self_attn.k_norm.weight"].expand(shape.kv_heads, -1)))
-    mlp = GatedMLP(matrix("mlp.gate_proj", "mlp.up_proj"), matrix("mlp.down_proj"), bend_of(shape.activation))
+    mlp = GatedMLP(matrix("mlp.gate_proj", "mlp.up_proj"), matrix("mlp.down_proj"), gated_by(shape.activation))
     before = tensors.get(f"{at}input_layernorm.weight", network.ends.embedding.new_ones(shape.dim))
     return Layer(
-        window=shape.windows[number],
-        theta=shape.rope_theta,
+        mixer=Attention(
+            shape.attentions[number],
+            qkv=matrix(*(f"self_attn.{part}_proj" for part in "qkv")),
+            out=matrix("self_attn.o_proj"),
+            qk_norm=qk_norm,
+        ),
         before_attention=before,
-        qkv=matrix(*(f"self_attn.{part}_proj" for part in "qkv")),
-        qk_norm=qk_norm,
-        out=matrix("self_attn.o_proj"),
         after_attention=None,
         before_mlp=tensors[f"{at}post_attention_layernorm.weight"],
         mlp=mlp,

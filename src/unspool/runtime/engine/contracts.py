@@ -8,7 +8,7 @@ fork = copy.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -16,6 +16,10 @@ from ...core.asks import Check, Checked, Draw, Drew, Look, Scores, Write, Writte
 from ...core.canvas import Field
 from ...core.errors import BadRequest, UnspoolError
 from ...core.tree import Tree
+from ...models.shape import DiffusionSpec
+
+if TYPE_CHECKING:
+    from ..drafter.drafter_network import DrafterNetwork
 
 LAST = -1  # the number of what leaves the last norm, which heads read
 
@@ -214,6 +218,13 @@ class SupportsDeviceDecoding(Protocol):
     def speculates(self) -> bool:
         """Whether it drafts for itself when a `Write` lets it."""
 
+    @property
+    def drafts(self) -> bool:
+        """Whether a trained drafter is part of that."""
+
+    def draft_with(self, network: DrafterNetwork) -> str | None:
+        """Have a trained drafter draft where the model runs; why not, where it cannot."""
+
     def can_write(self, write: Write) -> bool:
         """Whether it knows how these tokens are drawn."""
 
@@ -250,6 +261,17 @@ class HasDevice(Causal, Protocol):
         """Draws drafts there; None where only the host can."""
 
 
+@runtime_checkable
+class DefersCapture(Protocol):
+    """A device whose steps are recorded when they are first needed, or in advance, when nobody waits."""
+
+    def defer_capture(self, texts: int) -> None:
+        """Have steps recorded by `capture_next`, the first for up to so many texts; until then wider ones serve."""
+
+    def capture_next(self) -> int:
+        """Record a step that somebody could use; how many are left."""
+
+
 def device_of(model: object) -> SupportsDeviceDecoding | None:
     """What verifies and writes on by itself for a model, if something does."""
     return model.device if isinstance(model, HasDevice) else None
@@ -277,6 +299,19 @@ class Infill(Protocol):
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
         """Answer all these in one forward: the law at every place that each asks about."""
+
+
+@runtime_checkable
+class FillsBlocks(Infill, Protocol):
+    """A model that says how it was made to fill holes."""
+
+    @property
+    def filling(self) -> DiffusionSpec:
+        """The layout that it was trained with."""
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether places that are not `fresh` are seen as they were computed before; else `fresh` means nothing."""
 
 
 @runtime_checkable

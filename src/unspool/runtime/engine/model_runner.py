@@ -142,7 +142,8 @@ class ModelRunner:
         speculates = not job.laws and name in self._devices and self._devices[name].speculates
         key = name, live, speculates
         if key not in self._prices:
-            self._prices[key] = replace(self._price(name).among(live), speculates=speculates)
+            drafts = speculates and self._devices[name].drafts
+            self._prices[key] = replace(self._price(name).among(live), speculates=speculates, drafts=drafts)
         return self._prices[key]
 
     def read(self, name: str, chunks: Mapping[Job, int]) -> None:

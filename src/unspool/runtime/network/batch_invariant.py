@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -25,7 +26,7 @@ from ...core.law import Law, chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ..cache.kv_pool import Where
 from ..engine.contracts import Causal, Infill, LookRequest, ScoreRequest
-from .attention import Planner, QuerySpan
+from .attention import Planner, QuerySpan, Sight
 from .linear import Linear, MakeLinear
 from .network import Row
 
@@ -55,16 +56,18 @@ def padded(make: MakeLinear, rows: int) -> MakeLinear:
 class PerTokenPlanner(Planner):
     """Every token gathers its keys alone."""
 
-    def _row(self, row: Row, window: int | None) -> Iterator[QuerySpan]:
+    alone: ClassVar = True
+
+    def _row(self, row: Row, sight: Sight | None) -> Iterator[QuerySpan]:
         past = len(row.slots) - row.count
         for number in range(row.count):
             if row.hidden_from is None:
                 seen: Sequence[int] = range(past + number + 1)
             else:
                 seen = (~row.hidden_from[number]).nonzero()[:, 0].tolist()
-            if window is not None:
-                from_place = row.places[past + number] - window
-                seen = [key for key in seen if row.places[key] > from_place]
+            if sight is not None:
+                first = sight.first(row.places[past + number])
+                seen = [key for key in seen if row.places[key] >= first]
             slots = [row.slots[key] for key in seen]
             yield QuerySpan(row.first + number, 1, self._where(slots))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Protocol
@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
-from ...models.shape import ExpertSpec
-from .gated_mlp import GatedMLP
-from .linear import DenseLinear, Linear
+from ...models.layer_shape import ExpertSpec
+from .gated_mlp import Gated, GatedMLP, SquaredMLP
+from .linear import DenseLinear, Linear, rms
 
 
 class ExpertSet(Protocol):
@@ -27,7 +27,7 @@ class ExpertSet(Protocol):
 class ExpertLoop:
     """One after the other, and none that nobody was sent to."""
 
-    experts: Sequence[GatedMLP]
+    experts: Sequence[GatedMLP | SquaredMLP]
 
     def __call__(self, sent: Tensor, ends: Tensor) -> Tensor:
         parts = torch.tensor_split(sent, ends[:-1].tolist())
@@ -41,28 +41,32 @@ class GroupedExperts:
 
     gate_up: Tensor  # [count, 2 * hidden, dim]
     down: Tensor  # [count, dim, hidden]
-    bend: Callable[[Tensor], Tensor]
+    gated: Gated
 
     @classmethod
     def of(cls, experts: Sequence[GatedMLP]) -> GroupedExperts:
         """The stack of experts with whole matrices, copied."""
         gate_up = torch.stack([_whole(expert.gate_up) for expert in experts])
-        return cls(gate_up, torch.stack([_whole(expert.down) for expert in experts]), experts[0].bend)
+        return cls(gate_up, torch.stack([_whole(expert.down) for expert in experts]), experts[0].gated)
 
     def __call__(self, sent: Tensor, ends: Tensor) -> Tensor:
         both = F.grouped_mm(sent, self.gate_up.mT, offs=ends)
         width = both.shape[1] // 2
-        return F.grouped_mm(self.bend(both[:, :width]).mul_(both[:, width:]), self.down.mT, offs=ends)
+        return F.grouped_mm(self.gated(both[:, :width], both[:, width:]), self.down.mT, offs=ends)
 
 
-def crowd_of(experts: Sequence[GatedMLP]) -> ExpertSet:
+def crowd_of(experts: Sequence[GatedMLP | SquaredMLP]) -> ExpertSet:
     """Experts as one stack where a grouped kernel is made for them, bfloat16 on a GPU; else each by itself."""
-    stacks = hasattr(F, "grouped_mm") and all(_grouped(part) for e in experts for part in (e.gate_up, e.down))
-    return GroupedExperts.of(experts) if stacks else ExpertLoop(experts)
+    gated = [expert for expert in experts if isinstance(expert, GatedMLP)]
+    stacks = len(gated) == len(experts) and hasattr(F, "grouped_mm")
+    stacks = stacks and all(_grouped(part) for e in gated for part in (e.gate_up, e.down))
+    return GroupedExperts.of(gated) if stacks else ExpertLoop(experts)
 
 
 def _grouped(matrix: Linear) -> bool:
-    return isinstance(matrix, DenseLinear) and matrix.weight.is_cuda and matrix.weight.dtype == torch.bfloat16
+    if not isinstance(matrix, DenseLinear) or matrix.bias is not None:
+        return False
+    return matrix.weight.is_cuda and matrix.weight.dtype == torch.bfloat16
 
 
 def _whole(matrix: Linear) -> Tensor:
@@ -74,9 +78,10 @@ def _whole(matrix: Linear) -> Tensor:
 class Experts:
     """y = Σ w_e·expert_e(x) over the chosen experts, plus shared(x) where there is such a one.
 
-    s = sigmoid(router(x)), from float32 or better. Of the groups, the `open` with the largest sum of their two best
-    s + bias stay; of their experts, the `active` with the largest s + bias are chosen, the first of equals. Then
-    w_e = s_e, without the bias; divided by the sum of the chosen where they are several and `normed`; times `scale`.
+    s = sigmoid or softmax of router(x), from float32 or better. Of the groups, the `open` with the largest sum of their
+    two best s + bias stay; of their experts, the `active` with the largest s + bias are chosen, the first of equals.
+    Then w_e = s_e, without the bias; divided by the sum of the chosen if they are several and `normed`; times `scale`.
+    Where inputs are weighed, y = Σ expert_e(w_e·x); a shared expert with a gate is multiplied by sigmoid(gate(x)).
 
     A token's choice and the order of its sum depend on it alone. But the choice jumps: two runs that differ by a
     rounding may choose other experts where two are nearly tied.
@@ -88,18 +93,29 @@ class Experts:
     router: Linear
     bias: Tensor | None  # [count]
     crowd: ExpertSet
-    shared: GatedMLP | None
+    shared: GatedMLP | SquaredMLP | None
+    shared_gate: Linear | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         chosen, weight = self.route(x)
-        y = _weighed(self._answers(x, chosen), weight).to(x.dtype)
-        return y if self.shared is None else y + self.shared(x)
+        y = self.summed(x, chosen, weight)
+        if self.shared is None:
+            return y
+        if self.shared_gate is None:
+            return y + self.shared(x)
+        return y + self.shared(x) * self.shared_gate(x.to(weight.dtype)).sigmoid().to(x.dtype)
+
+    def summed(self, x: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
+        """What the chosen experts say of each token, weighed and summed."""
+        answers = self._answers(x, chosen, weight if self.mixture.weigh_inputs else None)
+        return _weighed(answers, torch.ones_like(weight) if self.mixture.weigh_inputs else weight).to(x.dtype)
 
     def route(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The experts of each token and their weights, both [n, active]."""
         mixture, wide = self.mixture, torch.promote_types(x.dtype, torch.float32)
         # In float64 until the end, since the last bit of a sigmoid or a sum may depend on what stands beside it.
-        s = self.router(x.to(wide)).double().sigmoid()
+        s = self.router(x.to(wide)).double()
+        s = s.sigmoid() if mixture.scores == "sigmoid" else s.softmax(1)
         chosen = _best(self._open(s if self.bias is None else s + self.bias), mixture.active)
         weight = s.gather(1, chosen)
         if mixture.normed and mixture.active > 1:
@@ -117,13 +133,41 @@ class Experts:
         shut = torch.ones_like(best[:, :, 0], dtype=torch.bool).scatter_(1, groups, False)
         return grouped.masked_fill(shut[:, :, None], float("-inf")).view_as(scores)
 
-    def _answers(self, x: Tensor, chosen: Tensor) -> Tensor:
+    def _answers(self, x: Tensor, chosen: Tensor, weight: Tensor | None) -> Tensor:
         """What the chosen experts say of each token [n, active, dim]."""
         count, active = chosen.shape
         sent, order = chosen.flatten().sort(stable=True)
         everyone = torch.arange(self.mixture.count, device=x.device)
-        said = self.crowd(x[order // active], torch.searchsorted(sent, everyone, right=True, out_int32=True))
+        tokens = x[order // active]
+        if weight is not None:
+            tokens = tokens * weight.flatten()[order, None].to(x.dtype)
+        said = self.crowd(tokens, torch.searchsorted(sent, everyone, right=True, out_int32=True))
         return torch.empty_like(said).index_copy_(0, order, said).view(count, active, -1)
+
+
+@dataclass(frozen=True)
+class ExpertsBeside:
+    """A perceptron with experts beside it (Gemma 4): norm₁(mlp(norm(x))) + norm₃(Σ w_e·expert_e(norm₂(x))).
+
+    The router reads x without its length, times `scale`/√dim; the weight of an expert is multiplied by its own factor.
+    """
+
+    mlp: GatedMLP | SquaredMLP
+    experts: Experts
+    before_mlp: Tensor
+    norms: Sequence[Tensor]  # behind the perceptron, before the experts and behind them
+    scale: Tensor  # [dim]
+    expert_scale: Tensor  # [count]
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        dim = x.shape[1]
+        read = F.rms_norm(x.to(self.scale.dtype), (dim,), None, self.eps) * self.scale * dim**-0.5
+        chosen, weight = self.experts.route(read)
+        after_mlp, before, after = self.norms
+        said = self.experts.summed(rms(x, before, self.eps), chosen, weight * self.expert_scale[chosen])
+        dense = rms(self.mlp(rms(x, self.before_mlp, self.eps)), after_mlp, self.eps)
+        return dense + rms(said, after, self.eps)
 
 
 def _weighed(answers: Tensor, weight: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,30 +10,37 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...models.shape import Shape
+from ...models.layer_shape import BESIDE_NORMS, AttentionSpec, ExpertSpec, LayerSpec
+from ...models.mixer_shape import LatentSpec, RecurrentSpec
 from ...models.weights import Checkpoint
 from .. import network as networks
-from .gated_mlp import GatedMLP, bend_of
+from .attention import Attention
+from .gated_mlp import GatedMLP, SquaredMLP, gated_by
 from .linear import EmbeddingAndHead, Linear, MakeLinear, dense
 
 if TYPE_CHECKING:
-    from .experts import Experts  # of a few models alone
+    from .experts import Experts, ExpertsBeside  # of a few models alone
+    from .latent_attention import LatentAttention
+    from .recurrent import RecurrentMixer
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: h = x + out(attention(turn(qkv(norm(x))))), and then h + mlp(norm(h))."""
+    """One layer: h = x + mixer(norm(x)), and then h + mlp(norm(h)); None where it has no such part."""
 
-    window: int | None
-    theta: float  # which rotary turns it
-    before_attention: Tensor
-    qkv: Linear
-    qk_norm: Tensor | None  # [heads + kv_heads, head_dim]
-    out: Linear
+    mixer: Attention | LatentAttention | RecurrentMixer | None
+    before_attention: Tensor | None
     after_attention: Tensor | None
-    before_mlp: Tensor
-    mlp: GatedMLP | Experts
+    before_mlp: Tensor | None
+    mlp: GatedMLP | SquaredMLP | Experts | ExpertsBeside | None
     after_mlp: Tensor | None
+    ending: Callable[[Tensor, Tensor | None], Tensor] | None = None  # what it does last, see `per_layer`
+
+    @property
+    def attention(self) -> Attention:
+        """Its mixer, where all layers attend."""
+        assert isinstance(self.mixer, Attention)
+        return self.mixer
 
 
 class Loader:
@@ -55,8 +62,8 @@ class Loader:
         return self.checkpoint.tensor(name, self.dtype).to(self.device).contiguous()
 
     def norm(self, name: str) -> Tensor:
-        """Return the factors of a norm; Gemma multiplies by them before it rounds, so they stay in float32."""
-        wide = self.checkpoint.shape.post_norms and self.dtype.itemsize < torch.float32.itemsize
+        """Return the factors of a norm; where they multiply before it is rounded, they stay in float32."""
+        wide = self.checkpoint.shape.wide_norms and self.dtype.itemsize < torch.float32.itemsize
         return self.checkpoint.tensor(f"{name}.weight", torch.float32 if wide else self.dtype).to(self.device)
 
     def matrix(self, names: Sequence[str], has_bias: bool) -> Linear:
@@ -69,7 +76,30 @@ class Loader:
         shape = self.checkpoint.shape
         embedding = self.tensor("model.embed_tokens.weight")
         head = self.linear(embedding if shape.tied else self.tensor("lm_head.weight"), None)
-        return EmbeddingAndHead(embedding, self.scale(), self.norm("model.norm"), head, self._mask(embedding))
+        return EmbeddingAndHead(
+            embedding, self.scale(), self.norm("model.norm"), head, self._mask(embedding), self._told()
+        )
+
+    def _told(self) -> Callable[[Tensor, Tensor], Tensor] | None:
+        shape = self.checkpoint.shape
+        if not shape.told:
+            return None
+        table, project = self.tensor("model.embed_tokens_per_layer.weight"), ["model.per_layer_model_projection"]
+        norm = self.norm("model.per_layer_projection_norm")
+        return networks.per_layer.PerLayerEmbedding(table, self.matrix(project, False), norm, shape.norm_eps)
+
+    def _ending(self, at: str) -> Callable[[Tensor, Tensor | None], Tensor] | None:
+        shape = self.checkpoint.shape
+        if not shape.layer_scalars:
+            return None
+        return networks.per_layer.LayerEnding(
+            self.tensor(f"{at}.layer_scalar"),
+            self.matrix([f"{at}.per_layer_input_gate"], False) if shape.told else None,
+            self.matrix([f"{at}.per_layer_projection"], False) if shape.told else None,
+            self.norm(f"{at}.post_per_layer_input_norm") if shape.told else None,
+            gated_by(shape.activation),
+            shape.norm_eps,
+        )
 
     def scale(self) -> Tensor | None:
         """Return what embeddings are multiplied by, rounded as they are; None for 1."""
@@ -85,38 +115,89 @@ class Loader:
     def layer(self, index: int) -> Layer:
         """Return one layer."""
         shape, at = self.checkpoint.shape, f"model.layers.{index}"
-        attention = f"{at}.self_attn"
-        window = shape.windows[index]
-        local = shape.local_rope_theta if window is not None else None
+        spec, before, after = shape.stack[index], shape.pre_norms, shape.post_norms
         after_attention, after_mlp = f"{at}.post_attention_layernorm", f"{at}.post_feedforward_layernorm"
+        beside = spec.mixture is not None and spec.mixture.beside
+        before_mlp = f"{at}.pre_feedforward_layernorm" if after else after_attention
         return Layer(
-            window=window,
-            theta=shape.rope_theta if local is None else local,
-            before_attention=self.norm(f"{at}.input_layernorm"),
-            qkv=self.matrix([f"{attention}.{part}_proj" for part in "qkv"], shape.qkv_bias),
-            qk_norm=self._head_norms(attention) if shape.qk_norm else None,
-            out=self.matrix([f"{attention}.o_proj"], shape.out_bias),
-            after_attention=self.norm(after_attention) if shape.post_norms else None,
-            before_mlp=self.norm(f"{at}.pre_feedforward_layernorm" if shape.post_norms else after_attention),
-            mlp=self._perceptron(f"{at}.mlp") if shape.mixture_of(index) is None else self._experts(f"{at}.mlp"),
-            after_mlp=self.norm(after_mlp) if shape.post_norms else None,
+            mixer=self._mixer(at, spec.mixer),
+            before_attention=self.norm(f"{at}.input_layernorm") if before and spec.mixer else None,
+            after_attention=self.norm(after_attention) if after else None,
+            before_mlp=self.norm(before_mlp) if before and spec.thinks and not beside else None,
+            mlp=self._beside(at, spec.mixture) if beside else self._thinking(f"{at}.mlp", spec),
+            after_mlp=self.norm(after_mlp) if after else None,
+            ending=self._ending(at),
         )
 
-    def _perceptron(self, at: str) -> GatedMLP:
-        shape = self.checkpoint.shape
-        gate_up = self.matrix([f"{at}.gate_proj", f"{at}.up_proj"], shape.mlp_bias)
-        return GatedMLP(gate_up, self.matrix([f"{at}.down_proj"], shape.mlp_bias), bend_of(shape.activation))
+    def _mixer(
+        self, at: str, spec: AttentionSpec | LatentSpec | RecurrentSpec | None
+    ) -> Attention | LatentAttention | RecurrentMixer | None:
+        if spec is None or isinstance(spec, AttentionSpec):
+            return None if spec is None else self._attention(f"{at}.self_attn", spec)
+        other = networks.recurrent_loader
+        if isinstance(spec, LatentSpec):
+            return other.latent(self, f"{at}.self_attn", spec)
+        return other.recurrent(self, at, spec)
 
-    def _experts(self, at: str) -> Experts:
-        """The experts of a layer; what chooses among them is wide, for near ties would go the other way."""
-        mixture, wide = self.checkpoint.shape.mixture, torch.promote_types(self.dtype, torch.float32)
+    def _thinking(self, at: str, spec: LayerSpec) -> GatedMLP | SquaredMLP | Experts | None:
+        if spec.mixture is not None:
+            return self._experts(at, spec.mixture)
+        return self._perceptron(at, self.checkpoint.shape.mlp_bias) if spec.hidden else None
+
+    def _attention(self, at: str, spec: AttentionSpec) -> Attention:
+        parts = "q" if spec.keys_of is not None else "qk" if spec.values_are_keys else "qkv"
+        qk_norm, all_norms = None, tuple[Tensor, ...]()
+        counts = {"q": spec.heads, "k": spec.kv_heads} if spec.keys_of is None else {"q": spec.heads}
+        if spec.qk_norm == "head":
+            qk_norm = torch.cat([self.norm(f"{at}.{part}_norm").expand(n, -1) for part, n in counts.items()])
+        elif spec.qk_norm == "all":
+            all_norms = tuple(self.norm(f"{at}.{part}_norm") for part in counts)
+        return Attention(
+            spec,
+            qkv=self.matrix([f"{at}.{part}_proj" for part in parts], spec.qkv_bias),
+            out=self.matrix([f"{at}.o_proj"], spec.out_bias),
+            qk_norm=qk_norm,
+            all_norms=all_norms,
+            sinks=self.tensor(f"{at}.sinks") if spec.sinks else None,
+        )
+
+    def _beside(self, at: str, mixture: ExpertSpec | None) -> ExpertsBeside:
         assert mixture is not None
-        gate = self.checkpoint.tensor(f"{at}.gate.weight", wide).to(self.device)
-        bias = self.checkpoint.tensor(f"{at}.gate.expert_bias", wide).to(self.device) if mixture.biased else None
-        experts = [self._perceptron(f"{at}.experts.{number}") for number in range(mixture.count)]
-        shared = self._perceptron(f"{at}.shared_experts") if mixture.shared else None
-        crowd = networks.experts.crowd_of(experts)
-        return networks.experts.Experts(mixture, self.router(gate, None), bias, crowd, shared)
+        wide = torch.promote_types(self.dtype, torch.float32)
+        return networks.experts.ExpertsBeside(
+            self._perceptron(f"{at}.mlp", False),
+            self._experts(f"{at}.mlp", mixture),
+            self.norm(f"{at}.pre_feedforward_layernorm"),
+            [self.norm(f"{at}.{name}") for name in BESIDE_NORMS],
+            self.checkpoint.tensor(f"{at}.mlp.gate.scale", wide).to(self.device),
+            self.checkpoint.tensor(f"{at}.mlp.gate.expert_scale", wide).to(self.device),
+            self.checkpoint.shape.norm_eps,
+        )
+
+    def _perceptron(self, at: str, bias: bool) -> GatedMLP | SquaredMLP:
+        if self.checkpoint.shape.activation == "relu2":
+            return SquaredMLP(self.matrix([f"{at}.up_proj"], bias), self.matrix([f"{at}.down_proj"], bias))
+        gate_up = self.matrix([f"{at}.gate_proj", f"{at}.up_proj"], bias)
+        gated = gated_by(self.checkpoint.shape.activation)
+        return GatedMLP(gate_up, self.matrix([f"{at}.down_proj"], bias), gated)
+
+    def _experts(self, at: str, mixture: ExpertSpec) -> Experts:
+        """The experts of a layer; what chooses among them is wide, for near ties would go the other way."""
+        wide = torch.promote_types(self.dtype, torch.float32)
+
+        def read(name: str) -> Tensor:
+            return self.checkpoint.tensor(f"{at}.{name}", wide).to(self.device)
+
+        router = self.router(read("gate.weight"), read("gate.bias") if mixture.router_bias else None)
+        experts = [self._perceptron(f"{at}.experts.{number}", mixture.expert_bias) for number in range(mixture.count)]
+        return networks.experts.Experts(
+            mixture,
+            router,
+            read("gate.expert_bias") if mixture.biased else None,
+            networks.experts.crowd_of(experts),
+            self._perceptron(f"{at}.shared_experts", False) if mixture.shared else None,
+            self.router(read("shared_gate.weight"), None) if mixture.shared_gate else None,
+        )
 
     @cached_property
     def _sizes(self) -> dict[str, tuple[int, ...]]:
@@ -133,9 +214,3 @@ class Loader:
             start, end = end, end + sizes[name][0]
             whole[start:end] = self.checkpoint.tensor(name, self.dtype)
         return whole
-
-    def _head_norms(self, attention: str) -> Tensor:
-        shape: Shape = self.checkpoint.shape
-        queries = self.norm(f"{attention}.q_norm").expand(shape.heads, -1)
-        keys = self.norm(f"{attention}.k_norm").expand(shape.kv_heads, -1)
-        return torch.cat((queries, keys))

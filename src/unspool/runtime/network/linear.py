@@ -108,6 +108,7 @@ class EmbeddingAndHead:
     norm: Tensor
     head: Linear
     mask: Tensor | None = None  # what a hole looks like [dim]
+    told: Callable[[Tensor, Tensor], Tensor] | None = None  # what layers are told of tokens beside, see `per_layer`
 
     @property
     def embedding(self) -> Tensor:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from ...core.canvas import HOLE
 from ...core.errors import BadRequest, OutOfRoom
+from ...models.layer_shape import AttentionSpec, RopeSpec
+from ...models.mixer_shape import LatentSpec
 from ...models.rope_scaling import rope_frequencies
 from ...models.shape import Shape
 from ...models.weights import Checkpoint
+from .. import network as networks
 from ..cache.kv_pool import KVPool, Where
 from ..engine.contracts import LAST
-from .attention import Planner, QuerySpan, Rotary, attend, turn
+from .attention import Attention, Planner, QuerySpan, Rotary, Turns, attend, projected
 from .layer import Layer, Loader
 from .linear import EmbeddingAndHead, MakeLinear, dense, rms
 from .network import Batch, NetworkOutputs, Stages, narrowed, staying, unpaused
+
+if TYPE_CHECKING:
+    from .latent_attention import LatentAttention
+    from .recurrent import RecurrentMixer
+    from .recurrent_plan import RecurrentPlan, RecurrentPlanner  # of some families alone
 
 MOST_ROOM = 8192  # tokens by default; memory is laid out for all of them, though only touched where written
 HEAD_ROWS = 128  # rows whose logits are computed at a time: a look at a large canvas reads a thousand
@@ -34,12 +43,26 @@ def usual_room(shape: Shape) -> int:
 
 
 class ForwardState(NamedTuple):
-    """What all layers of a forward share: the tokens to read, rotations by base, attention by window, and the slots."""
+    """What all layers of a forward share: the tokens to read, their places, rotations, attention plans, and slots."""
 
     read: Tensor
-    turns: dict[float, tuple[Tensor, Tensor]]
-    plans: dict[int | None, list[QuerySpan]]
+    places: Tensor
+    turns: dict[RopeSpec, Turns]
+    plans: dict[tuple[int | None, bool, int], list[QuerySpan]]
     into: Where
+    runs: list[RecurrentPlan]  # none if no layer is recurrent
+
+    def of(self, spec: AttentionSpec | LatentSpec) -> tuple[Turns | None, Where, list[QuerySpan]]:
+        """What one layer's attention needs of it."""
+        turns = self.turns[spec.rope] if spec.rope is not None else None
+        return turns, self.into, self.plans[_sight(spec)]
+
+
+def _sight(spec: AttentionSpec | LatentSpec) -> tuple[int | None, bool, int]:
+    """What the plan of a layer's attention depends on."""
+    if isinstance(spec, LatentSpec):
+        return None, False, spec.heads
+    return spec.window, spec.chunked, spec.heads // spec.kv_heads
 
 
 class Llama:
@@ -54,12 +77,17 @@ class Llama:
         shape: Shape,
         ends: EmbeddingAndHead,
         stack: list[Layer],
-        rotaries: dict[float, Rotary],
+        rotaries: dict[RopeSpec, Rotary],
         room: int,
         planner: type[Planner] = Planner,
     ) -> None:
         self.shape = shape
         self.ends, self._stack, self._rotaries = ends, stack, rotaries
+        self._attending = [spec.mixer for spec in shape.stack if isinstance(spec.mixer, AttentionSpec | LatentSpec)]
+        self._recurrent: RecurrentPlanner | None = None
+        if shape.recurrent:
+            size, alone = shape.state_bytes(ends.dtype), planner.alone
+            self._recurrent = networks.recurrent_plan.planner(size, room, ends.device, alone)
         self._slots = self._pool(room)
         self._planner = planner(self._slots, shape.heads // shape.kv_heads, ends.dtype, ends.device)
 
@@ -89,9 +117,10 @@ class Llama:
         shape, read = checkpoint.shape, loader(checkpoint, dtype, torch.device(device), linear, router)
         ends, stack = read.ends(), [read.layer(index) for index in range(shape.layers)]
         rotaries = {}
-        for theta in {layer.theta for layer in stack}:
-            frequencies, grown = rope_frequencies(shape, theta, device, checkpoint.rope_factors)
-            rotaries[theta] = Rotary(frequencies, grown, dtype)
+        for rope in {layer.mixer.rope for layer in shape.stack if isinstance(layer.mixer, AttentionSpec | LatentSpec)}:
+            if rope is not None:
+                factors = checkpoint.rope_factors if rope == shape.rope else None
+                rotaries[rope] = Rotary(*rope_frequencies(rope, device, factors), dtype)
         return cls(shape, ends, stack, rotaries, room or usual_room(shape), planner)
 
     def part(self: L, layers: Sequence[int]) -> L:
@@ -118,7 +147,7 @@ class Llama:
         return self._slots
 
     def _pool(self, room: int) -> KVPool:
-        return KVPool(room)
+        return KVPool(room) if self._recurrent is None else self._recurrent.pool(room)
 
     def forward(self, batch: Batch) -> NetworkOutputs:
         return unpaused(self.stages(batch))
@@ -128,6 +157,7 @@ class Llama:
         """A forward that pauses after every layer, and after every few rows of the head."""
         furthest, device = self._check(batch), self.ends.device
         x = self._embedded(batch.tokens.to(device), batch)
+        told = None if self.ends.told is None else self.ends.told(batch.tokens.to(device), x)
         work = self._work(batch, furthest)
         hidden: dict[int, Tensor] = {}
         noted = self._slots.noted
@@ -140,10 +170,16 @@ class Llama:
                 work = self._work(batch, furthest)
             if index in batch.want:
                 hidden[index] = x[work.read]
-            seen = self._attention(layer, index, x, work.turns[layer.theta], work.into, work.plans[layer.window])
+            if isinstance(layer.mixer, Attention):
+                seen = self._attention(layer, index, x, *work.of(layer.mixer.spec), work.places)
+            else:
+                seen = self._otherwise(layer, index, x, work)
             if index == self.layers - 1 and LAST not in noted:
                 x, seen = x[work.read], seen[work.read]  # nothing more is asked of the other tokens
+                told = None if told is None else told[work.read]
             x = self._finish(layer, x, seen)
+            if layer.ending is not None:
+                x = layer.ending(x, None if told is None else told[:, index])
             yield
         x = rms(x, self.ends.norm, self.shape.norm_eps)
         if LAST in noted:
@@ -157,6 +193,10 @@ class Llama:
             yield
         logits = read[0] if len(read) == 1 else torch.cat(read)
         logits = logits if logits.dtype == torch.float64 else logits.float()
+        if self.shape.logit_scale != 1:
+            logits = logits * self.shape.logit_scale
+        if self.shape.logit_softcap is not None:
+            logits = (logits / self.shape.logit_softcap).tanh_() * self.shape.logit_softcap
         if self.shape.filling is not None:
             logits[:, self.shape.filling.mask] = float("-inf")
         return NetworkOutputs(logits, hidden)
@@ -166,15 +206,20 @@ class Llama:
         places = batch.places.to(device)
         return ForwardState(
             batch.read.to(device),
-            {theta: rotary.at(places, furthest) for theta, rotary in self._rotaries.items()},
-            {window: self._planner.plan(batch.rows, window) for window in dict.fromkeys(self.shape.windows)},
+            places,
+            {rope: rotary.at(places, furthest) for rope, rotary in self._rotaries.items()},
+            {
+                (window, chunked, group): replace(self._planner, group=group).plan(batch.rows, window, chunked)
+                for window, chunked, group in dict.fromkeys(map(_sight, self._attending))
+            },
             self._slots.where(batch.slots, device),
+            [] if self._recurrent is None else self._recurrent.plan(batch.rows),
         )
 
     def _values(self, layer: Layer, index: int, x: Tensor, at: Where) -> tuple[Tensor, Tensor]:
         """The values that tokens have now in a layer, and those in their slots, each [n, kv_heads * head_dim]."""
         width = self.shape.kv_heads * self.shape.head_dim
-        now = layer.qkv(rms(x, layer.before_attention, self.shape.norm_eps))[:, -width:]
+        now = layer.attention.qkv(self._normed(x, layer.before_attention))[:, -width:]
         return now, self._slots.read(index, at)[1].transpose(0, 1).reshape(now.shape)
 
     def _embedded(self, tokens: Tensor, batch: Batch) -> Tensor:
@@ -190,33 +235,64 @@ class Llama:
                 x[rows] = (1 - weight) * mask + weight * (p.to(x.dtype) @ self.ends.embedding)
         return x if self.ends.scale is None else x * self.ends.scale
 
+    def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        return x if weight is None else rms(x, weight, self.shape.norm_eps)
+
     def _attention(
-        self, layer: Layer, index: int, x: Tensor, turns: tuple[Tensor, Tensor], into: Where, plan: list[QuerySpan]
+        self,
+        layer: Layer,
+        index: int,
+        x: Tensor,
+        turns: Turns | None,
+        into: Where,
+        plan: list[QuerySpan],
+        places: Tensor | None = None,
     ) -> Tensor:
         """Store the keys and values of all tokens, and return what each gathers [n, heads * head_dim]."""
-        return self._gathered(layer, index, rms(x, layer.before_attention, self.shape.norm_eps), turns, into, plan)
+        return self._gathered(layer, index, self._normed(x, layer.before_attention), turns, into, plan, places)
 
     def _gathered(
-        self, layer: Layer, index: int, x: Tensor, turns: tuple[Tensor, Tensor], into: Where, plan: list[QuerySpan]
+        self,
+        layer: Layer,
+        index: int,
+        x: Tensor,
+        turns: Turns | None,
+        into: Where,
+        plan: list[QuerySpan],
+        places: Tensor | None = None,
     ) -> Tensor:
         """The same for tokens that have been normed [n, width of the layer's queries]."""
-        shape = self.shape
-        heads, turned = shape.heads, shape.heads + shape.kv_heads
-        qkv = layer.qkv(x).reshape(x.shape[0], turned + shape.kv_heads, shape.head_dim)
-        qk = qkv[:, :turned]
-        if layer.qk_norm is not None:
-            qk = rms(qk, layer.qk_norm, shape.norm_eps)
-        qk = turn(qk, *turns)
-        self._slots.write(index, into, qk[:, heads:].transpose(0, 1), qkv[:, turned:].transpose(0, 1))
-        return attend(qk[:, :heads], index, plan, self._slots, shape.query_scale)
+        mixer, spec = layer.attention, layer.attention.spec
+        found = projected(mixer, x, turns, places, self.shape.norm_eps)
+        if spec.keys_of is None:
+            self._slots.write(index, into, found.keys.transpose(0, 1), found.values.transpose(0, 1))
+        else:
+            index = spec.keys_of
+        seen = attend(found.queries, index, plan, self._slots, spec.scale, spec.softcap, mixer.sinks)
+        return seen if found.gate is None else seen * found.gate.sigmoid()
+
+    def _otherwise(self, layer: Layer, index: int, x: Tensor, work: ForwardState) -> Tensor:
+        """What tokens gather in a layer that does not attend to keys and values of every head."""
+        mixer, spec, normed = layer.mixer, self.shape.stack[index].mixer, self._normed(x, layer.before_attention)
+        if isinstance(spec, LatentSpec):
+            turns, into, plan = work.of(spec)
+            assert turns is not None
+            return cast("LatentAttention", mixer)(normed, index, turns, into, plan, self._slots)
+        if mixer is None:
+            return normed
+        parts = [cast("RecurrentMixer", mixer)(normed[plan.tokens], index, plan) for plan in work.runs]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _finish(self, layer: Layer, x: Tensor, seen: Tensor) -> Tensor:
         """Add what was gathered to the residual stream, and then what the perceptron or the experts make of it."""
-        eps = self.shape.norm_eps
-        added = layer.out(seen)
-        x = x + (added if layer.after_attention is None else rms(added, layer.after_attention, eps))
-        added = layer.mlp(rms(x, layer.before_mlp, eps))
-        return x + (added if layer.after_mlp is None else rms(added, layer.after_mlp, eps))
+        if layer.mixer is not None:
+            x = self._added(x, self._normed(layer.mixer.out(seen), layer.after_attention))
+        if layer.mlp is None:
+            return x
+        return self._added(x, self._normed(layer.mlp(self._normed(x, layer.before_mlp)), layer.after_mlp))
+
+    def _added(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + y if self.shape.residual_scale == 1 else x + y * self.shape.residual_scale
 
     def refuse_holes(self) -> None:
         """Refuse holes where the model has no mask to show for them."""

@@ -28,7 +28,8 @@ class Row:
     Its tokens are `batch.tokens[first:first + count]`. `slots` are the keys of the row, oldest first, the new tokens'
     own slots last; `places` are their positions in the text. Without `hidden_from`, token j sees all keys up to its
     own. With it, token j does not see the keys where hidden_from[j] is True: drafted siblings share a position, not a
-    text.
+    text. `behind[j]` is the slot of the token that token j follows, −1 for the first of a text; the last `drafted`
+    tokens may be rolled back to, each by itself.
     """
 
     first: int
@@ -36,6 +37,8 @@ class Row:
     slots: Sequence[int]
     places: Sequence[int]
     hidden_from: Tensor | None = None  # bool [count, len(slots)]
+    behind: Sequence[int] = ()
+    drafted: int = 0
 
 
 class SoftTokens(NamedTuple):

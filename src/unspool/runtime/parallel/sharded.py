@@ -120,4 +120,5 @@ class Sharded(Llama):
 def _summed(layer: Layer, together: Collectives) -> Layer:
     assert isinstance(layer.mlp, GatedMLP)  # shares of experts are refused
     mlp = replace(layer.mlp, down=RowParallel(layer.mlp.down, together))
-    return replace(layer, out=RowParallel(layer.out, together), mlp=mlp)
+    mixer = replace(layer.attention, out=RowParallel(layer.attention.out, together))
+    return replace(layer, mixer=mixer, mlp=mlp)

@@ -1,0 +1,132 @@
+"""A trained drafter as a folder in the form of `speculators`: config.json and model.safetensors, for any engine."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from unspool.models.drafters.description import DrafterFile, DrafterSpec
+from unspool.models.shape import Shape
+
+WEIGHTS = "model.safetensors"
+NAMES = {
+    "fuse.weight": "fc.weight",
+    "state_norm.weight": "layers.0.hidden_norm.weight",
+    "head.weight": "lm_head.weight",
+    "mask_state": "mask_hidden",
+    **{f"fuse_norm.{n}.weight": f"fc_norm.{n}.weight" for n in range(8)},
+}
+MTP_NAMES = {
+    "embed_norm.weight": "mtp_layers.0.token_layernorm.weight",
+    "state_norm.weight": "mtp_layers.0.hidden_layernorm.weight",
+    "join.weight": "mtp_layers.0.input_proj.weight",
+    "norm.weight": "mtp_layers.0.final_layernorm.weight",
+    "head.weight": "lm_head.weight",
+}
+BLOCK = re.compile(r"heads\.(\d+)\.(\d+)\.(weight|bias)")
+STEP = re.compile(r"steps\.(\d+)\.(embed|proj|out|norm|shift)")
+STEP_NAMES = {
+    "embed": "emb.{}.weight",
+    "proj": "proj.{}.weight",
+    "out": "head.{}.weight",
+    "norm": "ln.{}.weight",
+    "shift": "ln.{}.bias",
+}
+ARCHITECTURES = {"eagle3": "Eagle3Speculator", "peagle": "PEagleSpeculator", "mtp": "MTPSpeculator"}
+
+ARCHITECTURE_OF = {"medusa": "MedusaModel", "mlp_speculator": "MLPSpeculatorPreTrainedModel"}  # forms of their own
+
+
+def export(folder: Path, form: str, file: DrafterFile, target: Shape, base: str, depth: int) -> Path:
+    """Write the folder; matrices in bfloat16. A drafter without a head or embeddings of its own uses the target's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held = dict(file.tensors)
+    ids = held.pop("ids", None)
+    stored = {_name(name, form): _narrow(tensor) for name, tensor in held.items()}
+    if ids is not None:
+        known = torch.zeros(target.vocab, dtype=torch.bool)
+        known[ids.cpu()] = True
+        stored |= {"d2t": (ids.cpu() - torch.arange(len(ids))).to(torch.int64), "t2d": known}
+    if "mask_hidden" in stored:
+        stored["mask_hidden"] = stored["mask_hidden"][None]
+    save_file(stored, folder / f"{WEIGHTS}.part", metadata={"format": "pt"})
+    (folder / f"{WEIGHTS}.part").replace(folder / WEIGHTS)
+    drafted = target.vocab if ids is None else len(ids)
+    config = settings(form, file.spec, target, base, drafted, depth)
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    return folder
+
+
+def _name(ours: str, form: str) -> str:
+    if found := BLOCK.fullmatch(ours):
+        return "blocks.{}.layers.{}.{}".format(*found.groups())
+    if found := STEP.fullmatch(ours):
+        return "speculator." + STEP_NAMES[found[2]].format(found[1])
+    if form == "mtp":
+        return MTP_NAMES.get(ours, ours.replace("layers.0.", "mtp_layers.0.", 1))
+    return NAMES.get(ours, ours)
+
+
+def _narrow(tensor: Tensor) -> Tensor:
+    return tensor.detach().to(torch.bfloat16).cpu().contiguous()
+
+
+def settings(form: str, spec: DrafterSpec, target: Shape, base: str, drafted: int, depth: int) -> Mapping[str, Any]:
+    """What config.json says."""
+    told: dict[str, Any]
+    if form in ARCHITECTURE_OF:
+        told = {"model_type": form, "architectures": [ARCHITECTURE_OF[form]], "vocab_size": target.vocab}
+        if form == "medusa":
+            return {**told, "hidden_size": spec.wide, "medusa_num_heads": spec.depth, "num_heads": spec.depth}
+        sizes = {"emb_dim": spec.wide, "inner_dim": spec.shape.dim, "n_predict": spec.depth}
+        return {**told, **sizes, "tie_weights": True, "scale_input": spec.scale_input}
+    told = {
+        "architectures": [ARCHITECTURES[form]],
+        "speculators_model_type": form,
+        "draft_vocab_size": drafted,
+        "target_hidden_size": spec.wide,
+        "transformer_layer_config": layer_settings(spec.shape),
+        "speculators_config": {
+            "algorithm": form,
+            "default_proposal_method": "greedy",
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": depth}],
+            "verifier": {"name_or_path": base, "architectures": [f"{target.family.capitalize()}ForCausalLM"]},
+        },
+    }
+    if spec.join == "attend":
+        told |= {
+            "eagle_aux_hidden_state_layer_ids": list(spec.states),
+            "norm_before_residual": spec.residual_normed,
+            "norm_before_fc": False,
+            "fc_norm": spec.recycles_normed,
+            "norm_output": spec.recycles_normed,
+        }
+    return told | ({"mask_token_id": spec.mask} if spec.block else {})
+
+
+def layer_settings(shape: Shape) -> dict[str, Any]:
+    """A plain Llama's settings of a shape."""
+    return {
+        "model_type": shape.family,
+        "vocab_size": shape.vocab,
+        "hidden_size": shape.dim,
+        "intermediate_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "max_position_embeddings": shape.context,
+        "rms_norm_eps": shape.norm_eps,
+        "rope_theta": shape.rope_theta,
+        "hidden_act": shape.activation,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": False,
+    }

@@ -1,0 +1,124 @@
+"""What a drafter is taught: the target's states and laws on texts, computed as they are needed and never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from unspool.models.drafters.description import DrafterFile, DrafterSpec, Join
+
+from ..corpus import Corpus
+from ..foresight import CHUNK, Slopes, foreseen
+from ..rows import Batch
+from ..teacher import Teacher
+from .shifted import ParallelHeads, Recurrence, own_head
+from .unroll import Unroll
+
+
+class Forward(Protocol):
+    """A drafter's forward over whole texts while it is trained."""
+
+    def __call__(self, of: Mapping[str, Tensor], tokens: Tensor, states: Tensor, depth: int) -> Iterator[Tensor]:
+        """What its head reads [rows, width, dim] at each of so many steps: at t of step s, to guess token t + 2 + s."""
+
+
+FORWARDS: Mapping[Join, Callable[[DrafterSpec, Tensor], Forward]] = {
+    "attend": Unroll,
+    "project": Unroll,
+    "heads": ParallelHeads,
+    "recurrent": Recurrence,
+}
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Texts with the target's states, and its laws behind tokens (row, place) whose next one is in an answer."""
+
+    tokens: Tensor
+    states: Tensor
+    last: Tensor  # states behind the last norm at these places
+    row: Tensor
+    place: Tensor
+    laws: Tensor
+
+
+class Teaching:
+    """The target, what a drafter reads of it, and which of its tokens that drafter guesses."""
+
+    def __init__(self, teacher: Teacher, numbers: tuple[int, ...], ids: Tensor | None) -> None:
+        self.teacher, self.numbers, self.ids = teacher, numbers, ids
+
+    def lesson(self, batch: Batch) -> Lesson:
+        """A batch as the target reads it."""
+        noted = self.teacher.noted(batch.tokens, self.numbers)
+        row, place = batch.answers().unbind(1)
+        last = noted[self.teacher.frozen.shape.layers][row, place]
+        states = torch.cat([noted[number] for number in self.numbers], -1)
+        return Lesson(batch.tokens, states, last, row, place, self.teacher.laws(last, self.ids))
+
+    def best(self, lesson: Lesson) -> Tensor:
+        """The target's likeliest token behind each of these places."""
+        found = [functional.linear(some, self.teacher.head).argmax(1) for some in torch.split(lesson.last, CHUNK)]
+        return torch.cat(found) if found else lesson.row
+
+
+class Pupil:
+    """A drafter that learns: its tensors in float32, and its forward."""
+
+    def __init__(self, file: DrafterFile, teacher: Teacher, depth: int) -> None:
+        self.file, self.depth, self.head = file, depth, teacher.head
+        self.tensors = {
+            name: tensor.detach().float().clone().requires_grad_()
+            for name, tensor in file.tensors.items()
+            if name != "ids"
+        }
+        self.forward = FORWARDS[file.spec.join](file.spec, teacher.embedding)
+
+    def outputs(self, lesson: Lesson) -> Iterator[Tensor]:
+        """What its head reads at each depth."""
+        return self.forward(self.tensors, lesson.tokens, lesson.states, self.depth)
+
+    def head_of(self, depth: int) -> Tensor:
+        """What reads its outputs of a depth: a matrix of its own, or the target's."""
+        own = own_head(self.tensors, depth)
+        return self.head if own is None else own.to(self.head.dtype)
+
+    def logits(self, x: Tensor, depth: int) -> Tensor:
+        """What its head says."""
+        return functional.linear(x, self.head_of(depth))
+
+    def learn(self, lesson: Lesson, decay: float, rule: Slopes) -> list[float]:
+        """Add the slopes of Σ_s decay^s · (mean distance of depth s from the target's laws); return these distances.
+
+        The law behind place j is what depth s foresees from place j − 1 − s.
+        """
+        loss, found = self.head.new_zeros((), dtype=torch.float32), list[Tensor]()
+        for s, out in enumerate(self.outputs(lesson)):
+            at = lesson.place - 1 - s
+            weight = (at >= 0).float() / max(len(at), 1)
+            own = foreseen(out[lesson.row, at.clamp(min=0)], self.head_of(s), lesson.laws, weight, rule)
+            loss = loss + decay**s * own
+            found.append(own.detach())
+        loss.backward()  # type: ignore[no-untyped-call]
+        return torch.stack(found).tolist()
+
+    def trained(self) -> DrafterFile:
+        """The drafter as it is now."""
+        ids = {name: tensor for name, tensor in self.file.tensors.items() if name == "ids"}
+        return DrafterFile(self.file.spec, {n: t.detach() for n, t in self.tensors.items()} | ids, self.file.source)
+
+
+def draft_vocabulary(corpus: Corpus, among: NDArray[np.int64], count: int, vocab: int) -> Tensor | None:
+    """The `count` tokens that answers use most, by their numbers; None where that would be all of them."""
+    if not 0 < count < vocab:
+        return None
+    answers = [corpus.tokens[corpus.starts[i] + corpus.prompts[i] : corpus.starts[i + 1]] for i in among]
+    seen = np.bincount(np.concatenate(answers), minlength=vocab)
+    return torch.from_numpy(np.sort(np.argsort(-seen, kind="stable")[:count]))

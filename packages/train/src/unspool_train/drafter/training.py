@@ -1,0 +1,238 @@
+"""Train a drafter for a model: one loop for every kind (kinds.py), over texts in the model's own words.
+
+loss = Σ_s decay^s · KL(the target's law of a token ‖ the drafter's guess, s tokens further ahead), over answers.
+
+Claim: none is needed; drafts are verified, and a bad drafter costs time alone. Cost: one forward of the target and one
+of the drafter for each depth; states and laws of the target are computed anew for every batch and never stored.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from unspool.core.errors import BadRequest
+
+from ..adapt import Interrupts, base_name, rate
+from ..command import BASE, command, device_of, setting
+from ..corpus import Corpus
+from ..foresight import Slopes, slopes
+from ..network import Frozen
+from ..rows import Batch, batches
+from ..teacher import Teacher
+from .acceptance import acceptance
+from .checkpoint import Progress, resume, save
+from .export import export
+from .kinds import KINDS, Asked, begun, kind_of
+from .lessons import Pupil, Teaching, draft_vocabulary
+
+WARMUP = 50  # steps over which the learning rate rises
+SAID = 25  # steps between lines of the log
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which drafter, on what, for how long."""
+
+    kind: str = setting("eagle3", "One of: " + "; ".join(f"{k.name}, {k.about}" for k in KINDS.values()) + ".")
+    model: str = setting(BASE, "A catalogue name, a .gguf file, or a folder of safetensors.")
+    corpus: str = setting("", "Files or folders of documents (.npz, .npz.gz), separated by commas.")
+    out: str = setting("drafter", "The folder to write to.")
+    minutes: float = setting(20.0, "Wall time for everything; a resumed run goes on counting.")
+    steps: int = setting(0, "Stop after so many steps; 0: by time alone.")
+    depth: int = setting(6, "How many tokens ahead it learns to guess.")
+    vocabulary: int = setting(16_384, "Guess only so many tokens, those that answers use most; 0: all of them.")
+    layers: int = setting(1, "Layers of the drafter; of heads, their blocks.")
+    states: str = setting("", "Numbers of the target's hidden states to read, separated by commas [the kind's own].")
+    mask: int = setting(0, "The token that stands for unknown ones, in kinds that have masks.")
+    lr: float = setting(1e-3, "Peak learning rate.")
+    decay: float = setting(0.8, "Weight of each depth's loss over that of the one before.")
+    tokens: int = setting(32_768, "Tokens of a step, padding included.")
+    greedy: float = setting(0.5, "Share of greedy answers among the documents.")
+    held: float = setting(0.01, "Share of the documents held out.")
+    exam: int = setting(128, "Held-out documents of each sort on which acceptance is measured.")
+    exams: int = setting(10, "How often it is measured.")
+    seed: int = setting(0, "The seed of the first weights and of the order of documents.")
+    device: str = setting("auto", "cpu or cuda; auto takes a GPU if there is one.")
+    compile: bool = setting(False, "Compile the target's forward and the losses: slow to start, faster after.")
+    resume: bool = setting(False, "Go on from the checkpoint in the folder.")
+    json: bool = setting(False, "Print lines of JSON, those of the log, instead of text.")
+
+    def check(self) -> None:
+        """Refuse what makes no sense."""
+        if not self.corpus:
+            raise BadRequest("no corpus was given; name .npz files or a folder of them with --corpus.")
+        for name in ("depth", "layers", "tokens", "exams"):
+            if getattr(self, name) < 1:
+                raise BadRequest(f"--{name} is {getattr(self, name)}; expected at least 1.")
+
+    def asked(self) -> Asked:
+        """What the kind is asked for."""
+        try:
+            states = tuple(int(part) for part in self.states.split(",") if part.strip())
+        except ValueError:
+            raise BadRequest(f"--states is {self.states!r}; expected numbers such as 2,15,27.") from None
+        return Asked(self.layers, states, self.depth, self.mask)
+
+
+class Run:
+    """One training: its drafter, its clock and its log."""
+
+    def __init__(self, settings: Settings) -> None:
+        settings.check()
+        self.settings, self.began, self.stopped = settings, time.monotonic(), False
+        self.device, self.out = device_of(settings.device), Path(settings.out)
+        self.kind = kind_of(settings.kind)
+        self.corpus = Corpus.read([Path(part) for part in settings.corpus.split(",")])
+        self.among, held = self.corpus.split(settings.held, settings.seed)
+        greedy = self.corpus.greedy[held]
+        self.held = {"greedy": held[greedy][: settings.exam], "drawn": held[~greedy][: settings.exam]}
+        self.frozen = Frozen.open(settings.model, self.device)
+        shape = self.frozen.shape
+        spec = self.kind.spec(shape, settings.asked())
+        if not spec.states or min(spec.states) < 0 or max(spec.states) > shape.layers:
+            raise BadRequest(f"--states are {spec.states}; {settings.model} has hidden states 0 to {shape.layers}.")
+        count = settings.vocabulary if self.kind.cut else 0
+        ids = draft_vocabulary(self.corpus, self.among, count, shape.vocab)
+        known = None if ids is None else ids.to(self.device)
+        self.file = begun(spec, self.frozen, known, settings.seed, settings.layers)
+        self.build(settings.compile)
+        self.optimiser = torch.optim.AdamW(
+            self.pupil.tensors.values(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.0, fused=self.device != "cpu"
+        )
+        self.progress = resume(self.out, self.pupil.tensors, self.optimiser) if settings.resume else Progress()
+        self.before = self.progress.seconds
+        self.out.mkdir(parents=True, exist_ok=True)
+
+    def build(self, compiled: bool) -> None:
+        """Make what computes, compiled or not."""
+        teacher = Teacher(self.frozen, compiled)
+        self.teaching = Teaching(teacher, self.file.spec.states, self.file.tensors.get("ids"))
+        self.pupil = Pupil(self.file, teacher, self.settings.depth)
+        self.rule: Slopes = torch.compile(slopes, dynamic=True) if compiled else slopes
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of this run and of those that it goes on from."""
+        return self.before + time.monotonic() - self.began
+
+    @property
+    def done(self) -> float:
+        """Which share of the time, or of the steps if that is more, is over."""
+        share = self.seconds / (self.settings.minutes * 60)
+        return max(share, self.progress.steps / self.settings.steps) if self.settings.steps else share
+
+    def say(self, kind: str, **figures: Any) -> None:
+        """Write one line to the log, and the same to the terminal."""
+        record = {"kind": kind, "seconds": round(self.seconds, 1), **figures}
+        with (self.out / "train.jsonl").open("a", encoding="utf-8") as log:
+            log.write(json.dumps(record) + "\n")
+        words = (
+            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in record.items()
+        )
+        tqdm.write(json.dumps(record) if self.settings.json else " ".join(words), file=sys.stdout)
+        sys.stdout.flush()
+
+    def examine(self) -> dict[str, Any]:
+        """Measure acceptance on the texts that were held out."""
+        found = {}
+        for sort, documents in self.held.items():
+            if len(documents):
+                found[sort] = acceptance(self.teaching, self.pupil, self.corpus, [int(n) for n in documents])
+        self.say(
+            "exam", step=self.progress.steps, done=round(self.done, 3), **{s: a.record() for s, a in found.items()}
+        )
+        return {sort: a.record() for sort, a in found.items()}
+
+    def step(self, batch: Batch) -> tuple[list[float], float]:
+        """One step of the optimiser; the distances by depth, and the norm of the slopes."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate(self.settings.lr, self.progress.steps, WARMUP, self.done)
+        losses = self.pupil.learn(self.teaching.lesson(batch), self.settings.decay, self.rule)
+        if not all(map(math.isfinite, losses)):
+            raise FloatingPointError(f"the loss is no number at step {self.progress.steps}; lower --lr.")
+        norm = torch.nn.utils.clip_grad_norm_(self.pupil.tensors.values(), 1.0)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.progress.steps += 1
+        self.progress.tokens += int(batch.lengths.sum())
+        return losses, float(norm)
+
+    def settle(self, batch: Batch) -> None:
+        """Compute one gradient and throw it away; where compiling fails, go on without."""
+        try:
+            self.pupil.learn(self.teaching.lesson(batch), self.settings.decay, self.rule)
+        except Exception as error:  # the compiler raises what it likes
+            if not self.settings.compile:
+                raise
+            self.say("fallback", why=f"{type(error).__name__}: {str(error)[:300]}")
+            learned = self.pupil.tensors
+            self.build(False)
+            self.pupil.tensors = learned
+        self.optimiser.zero_grad(set_to_none=True)
+
+    def keep(self) -> None:
+        """Write the checkpoint and the drafter as it is."""
+        self.progress.seconds = self.seconds
+        save(self.out, self.pupil.tensors, self.optimiser, self.progress)
+        base = base_name(self.settings.model)
+        export(self.out, self.kind.form, self.pupil.trained(), self.frozen.shape, base, self.settings.depth)
+
+
+def drafter(settings: Settings) -> dict[str, Any]:
+    """Train a drafter and write its folder; Ctrl-C ends training and leaves a drafter and a checkpoint."""
+    run = Run(settings)
+    rng = np.random.default_rng((settings.seed, run.progress.steps))
+    stream = batches(run.corpus, run.among, rng, settings.greedy, settings.tokens, run.device)
+    size = sum(tensor.numel() for tensor in run.pupil.tensors.values())
+    run.say("start", drafter=run.file.spec.title, parameters=size, device=run.device, documents=len(run.among))
+    run.settle(next(stream))
+    with Interrupts(run):
+        train(run, stream)
+    found = run.examine()
+    run.keep()
+    weights = run.out / "model.safetensors"
+    run.say(
+        "end", steps=run.progress.steps, tokens=run.progress.tokens, folder=str(run.out), bytes=weights.stat().st_size
+    )
+    return {"steps": run.progress.steps, "tokens": run.progress.tokens, "parameters": size, "acceptance": found}
+
+
+def train(run: Run, stream: Iterator[Batch]) -> None:
+    """Train until the time is up or all steps are made; measure and keep what there is every now and then."""
+    since, tokens, examined = time.monotonic(), run.progress.tokens, run.done
+    first = run.progress.steps
+    with tqdm(total=100, unit="%", leave=False, disable=run.settings.json or not sys.stderr.isatty()) as bar:
+        while not run.stopped and run.done < 1:
+            losses, norm = run.step(next(stream))
+            bar.update(round(100 * run.done, 1) - bar.n)
+            bar.set_postfix(loss=f"{losses[0]:.3f}", refresh=False)
+            if run.progress.steps == first + 1 or run.progress.steps % SAID == 0:
+                now = time.monotonic()
+                pace, since = (run.progress.tokens - tokens) / (now - since), now
+                tokens = run.progress.tokens
+                told = {
+                    "loss": [round(loss, 4) for loss in losses],
+                    "norm": round(norm, 3),
+                    "tokens_per_second": round(pace),
+                }
+                run.say("step", step=run.progress.steps, done=round(run.done, 3), **told)
+            if run.done - examined >= 1 / run.settings.exams:
+                examined = run.done
+                run.examine()
+                run.keep()
+                since = time.monotonic()
+
+
+if __name__ == "__main__":
+    sys.exit(command(Settings, "Train a drafter.", drafter))

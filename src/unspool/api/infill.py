@@ -1,0 +1,75 @@
+"""Texts with something behind them: what `Settings(suffix=…)` means to what fills, and to a model that reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from ..core.canvas import frame_size
+from ..core.claim import Infilling, Method
+from ..core.errors import BadRequest
+from ..core.stop import Stop
+from ..core.warp.warp import Warp
+from ..models.vocabulary import Vocabulary
+from .settings import Settings
+
+# How models that were trained to fill in the middle are told what stands on both sides.
+MIDDLE = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, CodeGemma
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder
+)
+
+
+class Infill(NamedTuple):
+    """A method that knows what stands behind its text, or signs that tell a model which reads; and how far it writes.
+
+    `most` is how many tokens may be written, given ones between holes among them; `behind` how many more there are.
+    """
+
+    method: Method
+    warp: Warp
+    stop: Stop
+    most: int
+    behind: int = 0
+    signs: tuple[int, ...] = ()  # before the prompt, before the suffix, before the text
+    suffix: tuple[int, ...] = ()
+
+    def around(self, prompt: tuple[int, ...]) -> tuple[int, ...]:
+        """The prompt as the model is to read it."""
+        if not self.signs:
+            return prompt
+        before, behind, middle = self.signs
+        return (before, *prompt, behind, *self.suffix, middle)
+
+
+def infill(settings: Settings, method: Method, vocabulary: Vocabulary) -> Infill:
+    """How a request is carried out that says what stands behind its text, if it does.
+
+    On a canvas every hole has exactly as many tokens as told, so that no token ends the text.
+    """
+    warp, stop = settings.warp(vocabulary), settings.stop_rule(vocabulary)
+    if not settings.suffix:
+        return Infill(method, warp, stop, settings.max_tokens)
+    frame = settings.frame(vocabulary)
+    if isinstance(method, Infilling):
+        if settings.constraint is not None or settings.min_tokens:
+            raise BadRequest(
+                "suffix cannot be used with a constraint or min_tokens on a canvas: between given texts every hole has "
+                "as many tokens as told, and nobody is asked what they may be",
+                param="suffix",
+            )
+        last = max(n for n, part in enumerate(frame) if isinstance(part, int))
+        most = frame_size(frame[: last + 1])
+        endless = replace(stop, tokens=frozenset())
+        warp = settings.warp(vocabulary, never=stop.tokens)
+        return Infill(method.framed(frame), warp, endless, most, frame_size(frame) - most)
+    known = [tuple(vocabulary.token(sign) for sign in signs) for signs in MIDDLE]
+    signs = next((tuple(t for t in found if t is not None) for found in known if None not in found), ())
+    if not signs or len(frame) > 2 or not isinstance(frame[1], tuple):
+        raise BadRequest(
+            "the method reads left to right and cannot see what stands behind the text; leave suffix out, use one that "
+            "fills holes, such as confident or anyorder with smollm2-diffusion, or, for one hole, a model that was "
+            "trained to fill in the middle, such as qwen2.5-coder-1.5b",
+            param="suffix",
+        )
+    return Infill(method, warp, stop, settings.max_tokens, 0, signs, frame[1])

@@ -1,0 +1,48 @@
+"""What a text is expected to be, as a draft of it: `copy:input=FILE`, and what a client of the server predicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..core.claim import Method
+from ..core.errors import BadRequest
+from ..loops.speculate import Speculate
+from ..rules.draft import Copy
+
+LARGEST = 1 << 20  # bytes of a file to copy
+
+
+@dataclass(frozen=True)
+class Predicted(Speculate):
+    """The method `copy`, made to copy a given text from its beginning instead of the prompt.
+
+    Claim: SEED, as with any draft under sample matching: the prediction decides how fast a text comes, never what it
+    is.
+    """
+
+    text: str = ""
+
+    def fit(self, vocabulary: Any) -> Method:
+        assert isinstance(self.draft, Copy)  # as `predicted` takes it
+        lead = len(vocabulary.encode("", special=False))  # a beginning-of-text token is no part of an answer
+        tokens = vocabulary.encode(self.text, special=False)[lead:]
+        return Speculate(replace(self.draft, input=tokens), self.verify, self.budget)
+
+
+def predicted(method: Method, text: str) -> Method:
+    """The method `copy` for a text that is expected to be this one."""
+    assert isinstance(method, Speculate)  # as `copy` is built
+    return Predicted(method.draft, method.verify, method.budget, text)
+
+
+def read(file: str) -> str:
+    """The text of a file that is to be copied."""
+    path = Path(file)
+    try:
+        if path.stat().st_size > LARGEST:
+            raise BadRequest(f"copy:input={file} has {path.stat().st_size} bytes; expected at most {LARGEST}")
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(f"copy:input={file} cannot be read as text ({error}); expected a file in UTF-8") from error

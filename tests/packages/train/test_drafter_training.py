@@ -1,0 +1,211 @@
+"""Training drafters: what is learnt falls, what is written is read and guesses the same, and a run can be resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+import torch
+
+np = pytest.importorskip("numpy")
+
+from tests.support.littlemodel import little_model  # noqa: E402
+from unspool import load  # noqa: E402
+from unspool.api.settings import Settings as Told  # noqa: E402
+from unspool.core.errors import BadRequest  # noqa: E402
+from unspool.core.law import chosen  # noqa: E402
+from unspool.core.tree import Tree  # noqa: E402
+from unspool.models.drafters.description import DrafterFile  # noqa: E402
+from unspool.models.drafters.opening import open_drafter  # noqa: E402
+from unspool.runtime.drafter.drafter_check import TextStates  # noqa: E402
+from unspool.runtime.drafter.drafter_model import TrainedDrafter, network_of  # noqa: E402
+from unspool.runtime.engine.contracts import ScoreRequest  # noqa: E402
+from unspool_train.corpus import Corpus  # noqa: E402
+from unspool_train.decoder import Decoder, greedy  # noqa: E402
+from unspool_train.drafter.kinds import KINDS, Asked, begun  # noqa: E402
+from unspool_train.drafter.lessons import Pupil, draft_vocabulary  # noqa: E402
+from unspool_train.drafter.training import Settings, drafter  # noqa: E402
+from unspool_train.foresight import foreseen, slopes  # noqa: E402
+from unspool_train.network import Frozen  # noqa: E402
+from unspool_train.speak import save  # noqa: E402
+from unspool_train.teacher import Teacher  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+LAYERS, DEPTH, KNOWN = 6, 3, 90
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    return little_model(tmp_path_factory.mktemp("target"), LAYERS)
+
+
+@pytest.fixture(scope="module")
+def frozen(target):
+    return Frozen.open(str(target), "cpu")
+
+
+@pytest.fixture(scope="module")
+def corpus(frozen, tmp_path_factory):
+    """What the target itself writes greedily after random letters."""
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(2, 258, 6).tolist() for _ in range(40)]
+    decoder = Decoder(frozen, len(prompts), 64, 0, 1, False)
+    decoder.load({**frozen.base, "mask": frozen.embedding.mean(0)})
+    file = tmp_path_factory.mktemp("corpus") / "own.npz"
+    texts = greedy(decoder, prompts, 24).tokens
+    save(str(file), [(prompt + text, len(prompt), 1) for prompt, text in zip(prompts, texts, strict=True)])
+    return file
+
+
+@pytest.fixture
+def asked(target, corpus, tmp_path):
+    """Settings of a training of seconds."""
+
+    def make(**changed) -> Settings:
+        told = {"model": str(target), "corpus": str(corpus), "out": str(tmp_path / "out"), "device": "cpu", "steps": 12}
+        told |= {
+            "minutes": 5.0,
+            "depth": DEPTH,
+            "vocabulary": KNOWN,
+            "tokens": 1024,
+            "lr": 5e-3,
+            "held": 0.2,
+            "exams": 1,
+        }
+        return Settings(**{**told, **changed})
+
+    return make
+
+
+def losses(folder) -> list[list[float]]:
+    """The distances by depth that the log tells, first to last."""
+    lines = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if line["kind"] == "step"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_learns_and_is_read(kind, asked, target, tmp_path, capsys):
+    told = asked(kind=kind, steps=25, json=True)
+    found = drafter(told)
+    first, last = losses(tmp_path / "out")[0], losses(tmp_path / "out")[-1]
+    assert all(b < a for a, b in zip(first, last, strict=True)), "every depth comes nearer to the target's laws"
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["kind"] for line in lines][:2] == ["start", "step"]
+    assert lines[-1]["kind"] == "end"
+    best = found["acceptance"]["greedy"]["best"]
+    assert len(best) == DEPTH
+    lm = load(target, draft=tmp_path / "out")
+    assert lm.drafter.network.spec.kind == KINDS[kind].title
+    plain = lm.generate("a text", Told(max_tokens=12, temperature=0)).tokens
+    assert lm.generate("a text", Told(max_tokens=12, temperature=0), "likeliest").tokens == plain
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_read_guesses_what_the_trainer_does(kind, asked, target, frozen, corpus, tmp_path):
+    """Along a text, at every place and depth, the logits of the trainer's forward are those of the runtime's."""
+    drafter(asked(kind=kind, steps=3, layers=2 if kind == "peagle" else 1))
+    lm = load(target)
+    file = open_drafter(tmp_path / "out", lm.model.network.shape)
+    text = Corpus.read([corpus])[3].tokens.tolist()
+    teacher = Teacher(frozen)
+    noted = teacher.noted(torch.tensor([text]), file.spec.states)
+    states = torch.cat([noted[number] for number in file.spec.states], -1)
+    pupil = Pupil(file, teacher, DEPTH)
+    outs = [
+        pupil.logits(out, s)[0]
+        for s, out in enumerate(pupil.forward(pupil.tensors, torch.tensor([text]), states, DEPTH))
+    ]
+    runtime = TrainedDrafter(
+        network_of(file, lm.model.network.ends, 256), TextStates({n: t[0] for n, t in noted.items()}, file.spec.states)
+    )
+    ids = file.tensors.get("ids", torch.arange(lm.model.network.shape.vocab))
+    for end in (2, 7, len(text) - DEPTH):
+        session = runtime.open(text[:end])
+        path = text[end : end + DEPTH - 1]
+        (scores,) = runtime.score([ScoreRequest(session, Tree.chain([chosen(x) for x in path]))])
+        for s in range(DEPTH):
+            law = scores.leaf[0] if s == 0 else scores.law(s - 1)
+            assert torch.allclose(law.scores[ids], outs[s][end - 2], atol=2e-4), (end, s)
+        session.close()
+
+
+def test_a_stopped_run_goes_on(asked, tmp_path):
+    """Ctrl-C after some steps leaves a drafter and a checkpoint; what is resumed counts on from there."""
+    out = tmp_path / "out"
+
+    def interrupt() -> None:
+        for _ in range(3000):
+            if (out / "train.jsonl").exists() and "step" in (out / "train.jsonl").read_text():
+                break
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    stopped = drafter(asked(steps=100_000))
+    thread.join()
+    assert 1 <= stopped["steps"] < 100_000
+    assert (out / "model.safetensors").is_file()
+    more = drafter(asked(steps=stopped["steps"] + 2, resume=True))
+    assert more["steps"] == stopped["steps"] + 2
+    assert more["tokens"] > stopped["tokens"]
+    with pytest.raises(BadRequest, match="holds another drafter"):
+        drafter(asked(vocabulary=KNOWN + 1, resume=True))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"kind": "oracle"}, "expected one of eagle3"),
+        ({"corpus": ""}, "no corpus was given"),
+        ({"depth": 0}, "--depth is 0; expected at least 1"),
+        ({"states": "2,x"}, "expected numbers such as"),
+        ({"states": "2,40"}, "hidden states 0 to 6"),
+        ({"resume": True}, "is not there"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changed, said, asked):
+    with pytest.raises(BadRequest, match=said):
+        drafter(asked(**changed))
+
+
+def test_the_draft_vocabulary_is_what_answers_use(corpus):
+    read = Corpus.read([corpus])
+    among = np.arange(len(read))
+    ids = draft_vocabulary(read, among, 20, 258)
+    answers = np.concatenate([read[i].tokens[read[i].prompt :] for i in among])
+    counts = np.bincount(answers, minlength=258)
+    assert ids.tolist() == sorted(ids.tolist())
+    rest = np.setdiff1d(np.arange(258), ids.numpy())
+    assert counts[ids.numpy()].min() >= counts[rest].max()
+    assert draft_vocabulary(read, among, 0, 258) is None
+    assert draft_vocabulary(read, among, 999, 258) is None
+
+
+def test_slopes_are_those_of_the_cross_entropy():
+    """Against autograd, with a law that was cut to some tokens, in slopes of states and of the head."""
+    dice = torch.Generator().manual_seed(0)
+    x, head = (
+        torch.randn(5, 4, generator=dice, requires_grad=True),
+        torch.randn(7, 4, generator=dice, requires_grad=True),
+    )
+    wanted, weight = 0.8 * torch.randn(5, 7, generator=dice).softmax(1), torch.rand(5, generator=dice)
+    loss = foreseen(x, head, wanted, weight, slopes)
+    ours = torch.autograd.grad(loss, (x, head))
+    plain = -(weight[:, None] * wanted * (x @ head.T).log_softmax(1)).sum()
+    assert torch.allclose(loss, plain, atol=1e-5)
+    for mine, theirs in zip(ours, torch.autograd.grad(plain, (x, head)), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-5)
+
+
+def test_begins_near_the_target(frozen):
+    """The state passes through to a head that is the target's: nothing but the layer stands between."""
+    file = begun(KINDS["eagle3"].spec(frozen.shape, Asked(1, (), DEPTH, 0)), frozen, torch.arange(10), 0)
+    assert isinstance(file, DrafterFile)
+    assert torch.equal(file.tensors["head.weight"], frozen.head[:10])
+    dim = frozen.shape.dim
+    assert torch.allclose(file.tensors["fuse.weight"][:, -dim:], torch.eye(dim), atol=0.1)

@@ -1,0 +1,38 @@
+"""The page of systems: every system runs by its name and is shown by a test that is there, and every rule is placed."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import subprocess
+import sys
+
+import pytest
+from repository import ROOT
+
+from unspool.recipes.methods import entries, method
+
+PLACED = runpy.run_path(str(ROOT / "scripts/pages/placed.py"))
+
+
+def functions_of(file):
+    tree = ast.parse((ROOT / file).read_text("utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("system", PLACED["SYSTEMS"], ids=lambda system: system.name)
+def test_a_system_has_a_method_and_a_test(system):
+    file, _, name = system.test.partition("::")
+    assert name in functions_of(file)
+    if system.spec != "retrieve":  # which needs a file
+        assert callable(method(system.spec))
+
+
+def test_every_drafter_and_every_verifier_has_its_place_in_the_surveys_terms():
+    rules = entries().values()
+    assert set(PLACED["DRAFTERS"]) == {rule.name for rule in rules if rule.family == "draft"}
+    assert set(PLACED["VERIFIERS"]) == {rule.name for rule in rules if rule.family == "verify"}
+
+
+def test_the_page_is_up_to_date():
+    assert subprocess.run([sys.executable, ROOT / "scripts/systems", "--check"], check=False).returncode == 0
