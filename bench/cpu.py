@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib import import_module, metadata
 from pathlib import Path
@@ -26,10 +28,12 @@ import unspool
 from unspool.api.lm import LM
 from unspool.api.settings import Settings
 from unspool.models.address import path
+from unspool.models.weights import open_checkpoint
 from unspool.runtime.network.network import Batch, Row
 
 ROWS = (1, 2, 4, 8, 16)
 BEHIND, DECODED = 128, 32
+CACHED = 1024  # tokens of the cache where memory is measured
 LLAMA_CPP = "llama.cpp"
 
 
@@ -128,6 +132,23 @@ def contenders(file: Path, text: list[int], whole: list[str]) -> dict[str, Conte
     return found
 
 
+def memory(model: str) -> dict[str, float]:
+    """Megabytes at the peak of a process that loads the model and decodes, above importing torch; and of the cache."""
+    code = (
+        "import resource, sys, torch\n"
+        "def most(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6\n"
+        "torch_alone = most()\n"
+        "import unspool\n"
+        f"lm = unspool.load(sys.argv[1], quantization='packed', device='cpu', kv_cache_tokens={CACHED})\n"
+        "lm.generate('Once', unspool.Settings(max_tokens=4))\n"
+        "print(most() - torch_alone)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, model], capture_output=True, text=True, check=True)
+    shape = open_checkpoint(path(model)).shape
+    cache = CACHED * shape.kv_bytes(torch.float32)
+    return {"peak_mb": round(float(done.stdout.splitlines()[-1])), "cache_mb": round(cache / 1e6)}
+
+
 def timed(act: Callable[[], object]) -> float:
     start = perf_counter()
     act()
@@ -172,9 +193,10 @@ def main() -> None:
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
-    file = path(args.model)
+    file, needed = path(args.model), memory(args.model)
     results, least = measure(file, args.repeats, args.whole)
-    summary = {}
+    most = file.stat().st_size / 1e6 + needed["cache_mb"]
+    summary = {"memory at its peak, above file and cache, MB": round(needed["peak_mb"] - most)}
     for kind, found in (("median", results), ("least", least)):
         packed = found["packed"]
         summary |= {f"{kind}: {n} rows, times one": round(packed[f"rows {n}"] / packed["rows 1"], 2) for n in ROWS[1:]}
@@ -186,7 +208,10 @@ def main() -> None:
     if args.json:
         wheel = metadata.version("xllamacpp") if LLAMA_CPP in results else None
         about = {"model": file.name, "bytes": file.stat().st_size, "threads": torch.get_num_threads()}
-        save(args.json, {**about, "xllamacpp": wheel, "median_ms": results, "least_ms": least, "summary": summary})
+        save(
+            args.json,
+            {**about, **needed, "xllamacpp": wheel, "median_ms": results, "least_ms": least, "summary": summary},
+        )
 
 
 if __name__ == "__main__":

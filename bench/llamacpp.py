@@ -1,11 +1,14 @@
 """llama.cpp as a runtime: what our loop costs over its own, what rows cost, what drafts bring, where texts part.
 
     python bench/llamacpp.py [--model smollm2] [--data FOLDER] [--tokens 64] [--threads N] [--json FILE]
+    python bench/llamacpp.py --runtime native --methods plain lookup suffix:depth=3 auto [--json FILE]
     python bench/llamacpp.py --diverge 24 [--json FILE]
 
-The bare loop is ctypes alone: one sequence, llama.cpp's own settings, the largest logit, nothing else. All contenders
-take turns on each prompt (the first of every family of Spec-Bench); what counts is the time after the first token, that
-of the processor with one thread, of the wall with more.
+The bare loop is ctypes alone: one sequence, llama.cpp's own settings, the largest logit, nothing else. `ngram` is that
+with prompt lookup: what followed the last 3 or 2 tokens before is drafted, up to 7 tokens, and verified in one call of
+`llama_decode` (the wheel exports llama.cpp's own n-gram drafters as C++ alone). All contenders take turns on each
+prompt (the first of every family of Spec-Bench); what counts is the time after the first token, that of the processor
+with one thread, of the wall with more.
 """
 
 from __future__ import annotations
@@ -32,8 +35,10 @@ from unspool.runtime.engine.price import measure
 from unspool.runtime.llamacpp.library import Batch, library
 
 METHODS = ("plain", "lookup", "suffix", "suffix:depth=3")
+NGRAMS, DRAFTED = (3, 2), 7
 ROWS = (1, 2, 4, 8)
 ROOM, LONGEST = 4096, 300
+BARE = ("bare", "ngram")
 
 
 class Bare:
@@ -54,30 +59,37 @@ class Bare:
         self.arrays[2][:] = [1] * 512
         self.arrays[3][:] = [ctypes.addressof(self.zero)] * 512
 
-    def decode(self, tokens: Sequence[int], start: int, wanted: int) -> int:
-        """Compute these tokens, the last `wanted` with logits; the likeliest token after the last."""
+    def decode(self, tokens: Sequence[int], start: int, wanted: int) -> list[int]:
+        """Compute these tokens, the last `wanted` with logits; the likeliest token after each of those."""
         count = len(tokens)
         self.arrays[0][:count] = list(tokens)
         self.arrays[1][:count] = list(range(start, start + count))
         self.arrays[4][:count] = [i >= count - wanted for i in range(count)]
         self.batch.n_tokens = count
         assert self.lib.llama_decode(self.context, self.batch) == 0
-        row = self.lib.llama_get_logits_ith(self.context, count - 1)
-        return int(torch.frombuffer((ctypes.c_float * self.vocab).from_address(row), dtype=torch.float32).argmax())
+        rows = (self.lib.llama_get_logits_ith(self.context, row) for row in range(count - wanted, count))
+        laws = ((ctypes.c_float * self.vocab).from_address(row) for row in rows)
+        return [int(torch.frombuffer(law, dtype=torch.float32).argmax()) for law in laws]
 
-    def write(self, prompt: Sequence[int], count: int, ends: frozenset[int]) -> tuple[list[int], float]:
+    def write(
+        self, prompt: Sequence[int], count: int, ends: frozenset[int], drafts: bool = False
+    ) -> tuple[list[int], float]:
         """A greedy text, and the seconds that a token after the first took."""
         known = len(prompt) - 1 if self.read == tuple(prompt) else 0  # as the other has its prefix cache
         self.lib.llama_memory_seq_rm(self.memory, 0, known, -1)
         self.read = tuple(prompt)
         for start in range(known, len(prompt), 512):
-            token = self.decode(prompt[start : start + 512], start, 1)
-        text, now = [token], clock()
-        began = now()
-        while len(text) < count and token not in ends:
-            token = self.decode([token], len(prompt) + len(text) - 1, 1)
-            text.append(token)
-        return text, (now() - began) / max(1, len(text) - 1)
+            (token,) = self.decode(prompt[start : start + 512], start, 1)
+        text, now = [*prompt, token], clock()
+        began, most = now(), len(prompt) + count
+        while len(text) < most and text[-1] not in ends:
+            drafted = looked_up(text)[: most - len(text) - 1] if drafts else []
+            best = self.decode([text[-1], *drafted], len(text) - 1, 1 + len(drafted))
+            stood = next((i for i, token in enumerate(drafted) if token != best[i] or token in ends), len(drafted))
+            text += best[: stood + 1]
+            if stood < len(drafted):
+                self.lib.llama_memory_seq_rm(self.memory, 0, len(text) - 1, -1)
+        return text[len(prompt) :], (now() - began) / max(1, len(text) - len(prompt) - 1)
 
     def rows(self, count: int, turns: int = 12) -> float:
         """The seconds of a call with so many rows behind 64 tokens."""
@@ -91,6 +103,16 @@ class Bare:
             times.append(now() - began)
             self.lib.llama_memory_seq_rm(self.memory, 0, 64, -1)
         return min(times)
+
+
+def looked_up(text: list[int]) -> list[int]:
+    """What followed the last tokens of a text where they stood last."""
+    for size in NGRAMS:
+        tail = text[-size:]
+        for at in range(len(text) - size - 1, -1, -1):
+            if text[at : at + size] == tail:
+                return text[at + size : at + size + DRAFTED]
+    return []
 
 
 def timed(lm: LM, prompt: Sequence[int], count: int, method: str) -> tuple[tuple[int, ...], float]:
@@ -108,16 +130,18 @@ def clock() -> Callable[[], float]:
     return process_time if torch.get_num_threads() == 1 else perf_counter
 
 
-def race(lm: LM, bare: Bare, prompts: dict[str, tuple[int, ...]], count: int, repeats: int) -> dict[str, Any]:
+def race(
+    lm: LM, bare: Bare, prompts: dict[str, tuple[int, ...]], methods: Sequence[str], count: int, repeats: int
+) -> dict[str, Any]:
     """Milliseconds a token of every contender on every family, the median of some turns."""
-    names = ("bare", *METHODS)
+    names = (*BARE, *methods)
     found: dict[str, dict[str, list[float]]] = {family: {name: [] for name in names} for family in prompts}
     for family, prompt in prompts.items():
         timed(lm, prompt, 1, "plain")  # so that the prompt is in the prefix cache
         for _ in range(repeats):
             for name in names:
-                if name == "bare":
-                    _, seconds = bare.write(prompt, count, lm.vocabulary.eos)
+                if name in BARE:
+                    _, seconds = bare.write(prompt, count, lm.vocabulary.eos, name == "ngram")
                 else:
                     _, seconds = timed(lm, prompt, count, name)
                 found[family][name].append(1000 * seconds)
@@ -146,6 +170,12 @@ def parted(name: str, prompts: dict[str, tuple[int, ...]], count: int) -> dict[s
     return {"prompts": len(prompts), "tokens": count, "same": same, "near_ties": ties, "parted": found}
 
 
+def gain(families: dict[str, dict[str, float]], slow: str, fast: str) -> dict[str, float]:
+    """How many times as fast one is as another: on the mean of the families' ratios, and where it is least."""
+    ratios = [row[slow] / row[fast] for row in families.values()]
+    return {"mean": round(sum(ratios) / len(ratios), 3), "least": round(min(ratios), 3)}
+
+
 def prompts_of(lm: LM, folder: Path, limit: int) -> dict[str, tuple[int, ...]]:
     """The first questions of every family as a user's first message, as far as they are short enough for a CPU."""
     found = {}
@@ -163,21 +193,30 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--runtime", default="llama.cpp", help="ours: llama.cpp or native")
+    parser.add_argument("--methods", nargs="+", default=METHODS, help="plain among them")
     parser.add_argument("--diverge", type=int, default=0, metavar="PROMPTS")
     parser.add_argument("--json", default="")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    lm = load(given.model, runtime="llama.cpp", kv_cache_tokens=ROOM)
+    lm = load(given.model, runtime=given.runtime, device="cpu", kv_cache_tokens=ROOM)
     prompts = prompts_of(lm, given.data, max(1, -(-given.diverge // 6)))
     if given.diverge:
         found = parted(given.model, dict(list(prompts.items())[: given.diverge]), given.tokens)
     else:
         bare = Bare(str(path(given.model)), given.threads)
-        found = {"rows_ms": scored_rows(lm, bare), "ms_a_token": race(lm, bare, prompts, given.tokens, given.repeats)}
-        means = {name: sum(row[name] for row in found["ms_a_token"].values()) for name in ("bare", *METHODS)}
-        found["plain_over_bare"] = round(means["bare"] / means["plain"], 3)
-        found["over_plain"] = {name: round(means["plain"] / means[name], 3) for name in METHODS}
-    about = {"model": given.model, "xllamacpp": version("xllamacpp"), "threads": given.threads, "tokens": given.tokens}
+        families = race(lm, bare, prompts, given.methods, given.tokens, given.repeats)
+        found = {"rows_ms": scored_rows(lm, bare), "ms_a_token": families}
+        found["plain_over_bare"] = gain(families, "bare", "plain")["mean"]
+        found["over_plain"] = {name: gain(families, "plain", name) for name in given.methods}
+        found["ngram_over_bare"] = gain(families, "bare", "ngram")
+    about = {
+        "model": given.model,
+        "runtime": given.runtime,
+        "xllamacpp": version("xllamacpp"),
+        "threads": given.threads,
+        "tokens": given.tokens,
+    }
     result = {**about, "clock": clock().__name__, **found}
     print(result, flush=True)
     if given.json:

@@ -14,6 +14,7 @@ from ..models.shape import Shape
 from ..models.share import Share
 from ..models.weights import Checkpoint, GGUFCheckpoint
 from ..runtime.cache.checkpoint_pool import usual_states
+from ..runtime.cpu.packed import packs
 from ..runtime.cuda.footprint import Footprint, footprint
 from ..runtime.cuda.fusible import unfused
 from ..runtime.network.quantised import KINDS, PACKED, WHOLE, bytes_of, unknown
@@ -126,6 +127,26 @@ def plan(
         f"{'' if quantization == WHOLE else f' with {quantization} weights'}, "
         f"{rows} x {context:,} tokens, trees of {tree}{'' if ranks == 1 else f', on each of {ranks} ranks'}",
     )
+
+
+def choices(
+    model: Checkpoint, context: int | None = None, rows: int = 1, tree: int = 64, device: torch.device | str = "cpu"
+) -> dict[str, MemoryPlan]:
+    """What each way to keep the weights needs: packed and llama.cpp's, for .gguf files on a CPU, int8, bf16 and fp32.
+
+    llama.cpp reads the file's blocks too, and keeps keys and values in half precision.
+    """
+    found: dict[str, MemoryPlan] = {}
+    if packs(model) and torch.device(device).type == "cpu":
+        packed = plan(model, torch.float32, context, rows, tree, device, PACKED)
+        found = {"packed": packed, "llama.cpp": replace(packed, kv=packed.kv // 2)}
+    for name, dtype, quantization in (
+        ("int8", torch.float32, "int8"),
+        ("bf16", torch.bfloat16, WHOLE),
+        ("fp32", torch.float32, WHOLE),
+    ):
+        found[name] = plan(model, dtype, context, rows, tree, device, quantization)
+    return found
 
 
 def drafter_plan(file: DrafterFile, beside: MemoryPlan, target: Shape, dtype: torch.dtype) -> MemoryPlan:

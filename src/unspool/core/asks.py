@@ -69,7 +69,10 @@ class Scores:
 
         The rest of the vocabulary would cost a pass over it, and who asks for the best has no use for it.
         """
-        return best_of(torch.stack([self.leaf[0].scores, *(law.scores for law in self.after)]), k)
+        rows = [self.leaf[0].scores, *(law.scores for law in self.after)]
+        if rows[0].is_cpu:  # one by one: all at once would wake PyTorch's threads, which then wait where forwards run
+            return [best_of(row[None], k)[0] for row in rows]
+        return best_of(torch.stack(rows), k)
 
 
 def best_of(scores: Tensor, k: int) -> list[list[tuple[int, float]]]:

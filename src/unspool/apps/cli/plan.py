@@ -18,6 +18,8 @@ from .terminal import dump, size, write
 if TYPE_CHECKING:
     from ...api.memory_plan import MemoryPlan
 
+_COMPARED = ("per_token", "weights", "kv", "total", "fits")
+
 
 @click.command(short_help="Say how much memory a model needs, before it is loaded.")
 @click.argument("model", default="smollm2")
@@ -71,11 +73,18 @@ def plan(
         more = runtime.network.lookahead_heads.heads_bytes(Path(heads).expanduser(), kind)
         plans[0] = replace(plans[0], weights=plans[0].weights + more)
     together = _together(names, plans)
+    choices = api.memory_plan.choices(whole, context, rows, tree, place) if ranks == 1 else {}
     if as_json:
-        dump({"model": model, **(together or _record(plans[0]))})
+        ways = {name: {part: getattr(found, part) for part in _COMPARED} for name, found in choices.items()}
+        dump({"model": model, **(together or _record(plans[0])), "choices": ways})
         return
     for name, found in zip(names, plans, strict=True):
         write(f"{name}: {found.table()}\n")
+    for name, found in choices.items():
+        read = f"{found.per_token / 1e6:>9,.1f} MB a token," if found.per_token else ""
+        write(
+            f"  as {name:<10}{read}{found.weights / 1e6:>10,.1f} MB of weights,{found.total / 1e6:>10,.1f} MB in all\n"
+        )
     if together:
         fits = {True: "They fit together.", False: "They do not fit together.", None: ""}[together["fits"]]
         write(f"all models together: {size(together['total'])}. {fits}\n")

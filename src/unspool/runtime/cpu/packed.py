@@ -90,7 +90,9 @@ class PackedLoader(Loader):
         head = table if shape.tied else self._blocks("lm_head.weight")
         if table is None or head is None or shape.filling is not None:
             return super().ends()
-        return EmbeddingAndHead(table, self.scale(), self.norm("model.norm"), self._linear([head], None))
+        made = self._linear([head], None)
+        self._file.release("model.embed_tokens.weight" if shape.tied else "lm_head.weight")  # rows are read again
+        return EmbeddingAndHead(table, self.scale(), self.norm("model.norm"), made)
 
     @property
     def _file(self) -> GGUFCheckpoint:
