@@ -74,6 +74,7 @@ def test_what_names_a_file_is_marked():
     remembering = ("bigram_recycling", "merge", "phrase", "prefilled", "recycle", "stand", "suffixtree")
     assert marked == {
         *(f"{name}:memory" for name in remembering),
+        "copy:input",
         "suffix:corpus",
         "trigram:corpus",
         "filtered:file",
