@@ -48,6 +48,10 @@ def test_a_heuristic_is_no_bug_and_no_speculation():
         assert "as its claim allows (HEURISTIC" in said
         assert "0.500 nats per token less likely" in said
         assert ("speculat" in said) is False
+    assert "likely" not in verdict(row("beam", nats=2.0), plain, greedy=True)  # whose texts are all the same
+    alike = row("beam", nats=2.0004)
+    alike.same = 0
+    assert "To the model they are as likely." in verdict(alike, plain, greedy=True)
     slow = row("confident")
     slow.outputs[0].trace.seconds_total = 3.0
     assert "slower here: 0.33×" in verdict(slow, plain, greedy=True)

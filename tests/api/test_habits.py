@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from littlemodel import chatting_model, little_model, loaded
@@ -42,12 +42,29 @@ def test_settings_by_keyword_stand_above_those_that_are_given(lm):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("max_new_tokens", "'max_tokens'"), ("temprature", "'temperature'"), ("zzz", "there are: temperature")],
+    [
+        ("max_new_tokens", "'max_tokens'"),
+        ("temprature", "'temperature'"),
+        ("zzz", "there are: temperature"),
+        ("json_schema", "constraint=unspool.json_schema(…)"),
+        ("schema", "constraint=unspool.json_schema(…)"),
+        ("response_format", "constraint=unspool.json_schema(…)"),
+        ("regex", "constraint=unspool.regex(…)"),
+    ],
 )
 def test_an_unknown_keyword_is_answered_with_the_nearest(lm, name, said):
     with pytest.raises(BadRequest, match=f"'{name}' is no setting") as refused:
         lm.generate("ab", **{name: 3})
     assert said in str(refused.value)
+
+
+def test_a_missing_draft_model_is_named_as_it_is_given(lm):
+    with pytest.raises(BadRequest, match=r"a model called 'draft'; this engine has: target. Load one with draft=…"):
+        lm.generate("ab", Settings(max_tokens=2), "chain")
+
+
+def test_what_was_chosen_for_the_weights_is_in_the_repr(lm):
+    assert repr(replace(lm, note="weights packed")).endswith(", weights packed)")
 
 
 def test_one_stop_string_needs_no_tuple(lm):

@@ -105,7 +105,7 @@ HUGE = 1 << 62
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        (b"", "cannot be opened"),
+        (b"", "is empty"),
         (b"GG", "magic number needs 4 bytes"),
         (b"PK\3\4" + b"\0" * 40, "begins with b'PK"),
         (written(version=0x03000000), "big-endian"),

@@ -381,6 +381,25 @@ def test_a_failed_seed_shows_the_two_texts_of_one_branch_and_can_be_replayed():
     assert rows or "the law is kept" in proof.counterexample
 
 
+def test_the_branch_that_is_replayed_has_the_step_that_is_wrong():
+    """A rule that draws from p again where a draft was refused: nothing of it shows where the draft was accepted."""
+
+    def half(scored, chance):
+        tree, node, law = scored.tree, ROOT, scored.law(ROOT)
+        while kids := tree.kids(node):
+            token, q = tree.drawn[kids[0]]
+            if not chance.coin(min(1.0, law[token] / q[token]), scored.at(Role.ACCEPT, node)):
+                break
+            node, law = kids[0], scored.law(kids[0])
+        return Verdict(node, law.draw(chance, scored.at(Role.RESIDUAL, node)).token)
+
+    method = Speculate(Chain(2), half)
+    for case in STANDING[:4]:
+        found = compared(method, LAW, case, 50_000)
+        assert found.tv > 0.05
+        assert ": no, where yes had probability" in replay(method, found.witness)
+
+
 def test_a_counterexample_is_replayed_on_the_command_line(tmp_path, capsys):
     rule = tmp_path / "mine.py"
     rule.write_text(

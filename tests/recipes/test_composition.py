@@ -187,6 +187,7 @@ def test_a_part_of_one_s_own_stands_wherever_one_of_ours_does(file):
         (":number", "is a int, which cannot be called"),
         (":odd", "takes \\(a, b, c\\), but a method is called as"),
         (":absent", "has no 'absent'; it has: "),
+        (":buld", "Did you mean .*py:build\\?"),
     ],
 )
 def test_what_is_wrong_with_one_s_own_part_is_said(file, name, why):

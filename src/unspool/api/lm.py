@@ -231,7 +231,8 @@ class LM:
     def __repr__(self) -> str:
         context = "" if self.model.context is None else f", {self.model.context} of context"
         draft = "" if self.draft is None else f", draft={self.draft.name!r}"
-        return f"LM({self.name!r}, {self.model.vocab} tokens{context}{draft})"
+        chosen = "" if self.note is None else f", {self.note}"
+        return f"LM({self.name!r}, {self.model.vocab} tokens{context}{draft}{chosen})"
 
     def models(self) -> dict[str, Causal]:
         """The models by the names that methods ask for."""

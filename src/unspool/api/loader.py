@@ -149,7 +149,7 @@ def _alone(
             api.by_transformers.cost(lm.model),
         )
         return lm
-    quantization = runtimes.cpu.packed.resolved(quantization, dtype, where, ranks, checkpoint)
+    quantization, note = runtimes.cpu.packed.chosen(quantization, dtype, where, ranks, checkpoint)
     room = room or longest * usual_room(checkpoint.shape)
     vocab = checkpoint.shape.vocab
     model: CachedModel | FullDiffusionModel
@@ -157,7 +157,7 @@ def _alone(
         model = packed_model(checkpoint, room, rows)
         key = key_of(file, kind, where, f"{NATIVE}, packed weights")
         beside = runtimes.cpu.packed_llama.unpacked(checkpoint.shape)
-        note = runtimes.cpu.packed.described(checkpoint) + (f"; PyTorch does the rest: {beside}" if beside else "")
+        note = f"{note}; PyTorch does the rest: {beside}" if beside else note
         return LM(str(name), model, checkpoint.vocabulary(), key=key, note=note)
     make = rounded(quantization, dense, vocab)
     steady = None
@@ -176,7 +176,7 @@ def _alone(
         check_fixed(model)
     shapes = "free" if rows is None and steady is None else "fixed"
     key = key_of(file, kind, where, f"{NATIVE}, {shapes} shapes, {quantization} weights")
-    return LM(str(name), model, checkpoint.vocabulary(), key=key)
+    return LM(str(name), model, checkpoint.vocabulary(), key=key, note=note)
 
 
 def _by_llamacpp(

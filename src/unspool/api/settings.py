@@ -29,6 +29,8 @@ _THEIRS = {
     "num_return_sequences": "n",
     "stop_strings": "stop",
 }
+_FORMS = {"json_schema": "json_schema", "schema": "json_schema", "response_format": "json_schema", "regex": "regex"}
+_FORMS |= {"grammar": "grammar", "choices": "choices", "guided_json": "json_schema", "guided_regex": "regex"}
 MOST_PARTS, MOST_HOLES = 64, 1024  # of what stands behind a text, and places of each hole
 KINDS = "a text, a list of messages {role, content}, or a list of tokens"
 
@@ -68,6 +70,9 @@ def settled(settings: Settings, given: Given) -> Settings:
     for name in given:
         if name not in Given.__annotations__:
             near = _THEIRS.get(name) or next(iter(get_close_matches(name, Given.__annotations__, n=1)), None)
+            form = _FORMS.get(name)
+            if form is not None:
+                raise BadRequest(f"{name!r} is no setting; give the form as constraint=unspool.{form}(…)", param=name)
             hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(Given.__annotations__)}"
             raise BadRequest(f"{name!r} is no setting; {hint}", param=name)
     return replace(settings, **cast(dict[str, Any], given)) if given else settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ def loaded(spec: str) -> Any:
     found = getattr(module := _run(place, place.stat().st_mtime_ns), name, None)
     if found is None:
         own = [key for key in vars(module) if not key.startswith("_") and callable(getattr(module, key))]
-        raise BadRequest(f"{file} has no {name!r}; it has: {', '.join(own) or 'nothing to call'}.")
+        near = get_close_matches(name, own, n=1)
+        hint = f" Did you mean {file}:{near[0]}?" if near else ""
+        raise BadRequest(f"{file} has no {name!r}; it has: {', '.join(own) or 'nothing to call'}.{hint}")
     return found
 
 

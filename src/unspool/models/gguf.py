@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -176,6 +177,8 @@ class GGUF:
 def _map(path: Path) -> mmap.mmap:
     try:
         with path.open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise BadModel(f"{path}: is empty. Expected a complete GGUF file; copy or download it again.")
             # ACCESS_COPY: torch wants a writable buffer, and the file must stay as it is.
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     except (OSError, ValueError) as error:

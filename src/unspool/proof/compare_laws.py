@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ..core.asks import Done, Emit
 from ..core.canvas import Canvas
-from ..core.chance import At, Every, TooManyBranches, total_variation
+from ..core.chance import At, Every, Role, TooManyBranches, total_variation
 from ..core.claim import ARGMAX, HEURISTIC, SEED, Claim, Method
 from ..core.errors import BadRequest, EmptyLaw
 from ..core.warp import Temperature
@@ -99,7 +99,7 @@ def compared(method: Method, claim: Claim, case: Case, most: int, truth: Truth =
     wanted = run.truth
     tv = max(other, total_variation(got, wanted))
     worst = max({*got, *wanted}, key=lambda text: got.get(text, 0.0) - wanted.get(text, 0.0))
-    branch = run.parted.branch if run.parted else run.branches.get(worst)
+    branch = run.parted.branch if run.parted else run.branches.get(worst, (0, 0, None))[2]
     witness = None if branch is None else Witness(case, claim.name, branch)
     return Compared(tv, every.branches, got, wanted, run.parted, witness)
 
@@ -143,13 +143,18 @@ class _Run:
         self.warp = case.shaping() | Temperature(0.0) if claim is ARGMAX else case.shaping()
         self.tables, self.stop = case.tables(), case.stop()
         self.engine = Engine(case.models(self.tables))
-        self.branches: dict[Done, tuple[int, ...]] = {}  # the first branch that led to each text
+        # For each text, how many drafts were refused and how many choices made in the branch to it that has most of
+        # them, and that branch: rules go wrong where they refuse, and where all is accepted there is little to see.
+        self.branches: dict[Done, tuple[int, int, tuple[int, ...]]] = {}
         self.parted: Parted | None = None
 
     def mine(self, every: Every) -> Done:
         """What the method writes in this branch; EMPTY where no token was left."""
         done = self._decoded(every)
-        self.branches.setdefault(done, every.branch)
+        refused = sum(at.role is Role.ACCEPT and not outcome for at, outcome in every.choices)
+        seen = refused, len(every.branch), every.branch
+        if done not in self.branches or seen[:2] > self.branches[done][:2]:
+            self.branches[done] = seen
         return done
 
     def both(self, every: Every) -> tuple[Done, Done]:

@@ -281,7 +281,7 @@ def test_a_terminal_without_a_prompt_does_not_wait():
 
 
 def test_chat_reads_a_pipe(home):
-    turns = b"Hello.\n/system You are a pirate.\n\nWho are you?\n/nonsense\n/reset\n/help\n/exit\nnever said\n"
+    turns = b"Hello.\n/system You are a pirate.\n\nWho are you?\n/nonsense\n/reset\n/help\n/quit\nnever said\n"
     done = unspool("chat", "--max-tokens", "3", "--trace", stdin=turns, **home)
     assert done.returncode == 0
     assert done.stdout.count(b"\n") == done.stderr.count(b"[length] 3 tokens") == 2

@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 from time import monotonic
+from types import SimpleNamespace
 
 import pytest
 from patience import PATIENCE
 
 from unspool.apps.cli.group import methods_like
 from unspool.apps.cli.loading import _models_like
+from unspool.apps.cli.terminal import table
 
 
 def test_alone_it_prints_help_and_all_is_well(here):
@@ -33,6 +35,21 @@ def test_options_stand_under_headings(here):
     assert places["Structured output"] < shown.index("--json-schema") < places["Model"]
     assert places["Model"] < shown.index("--kv-cache-tokens") < places["Sampling and stopping"] < shown.index("--top-p")
     assert "Limits:" in here("serve", "--help")[1]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_a_table_fits_the_terminal_and_loses_no_column(monkeypatch, columns):
+    heads = ("method", "tokens/s", "speed-up", "accepted", "what it is", "licence")
+    rows = [(f"method {i}", "123.45", "1.02×", "0.55", "a sentence of words " * 3, "Apache-2.0") for i in range(3)]
+    whole = table(heads, rows, right="tokens/s")
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = table(heads, rows, right="tokens/s")
+    assert max(map(len, shown.splitlines())) <= columns
+    assert all(head in shown for head in heads)
+    assert shown.count("Apache-2.0") == shown.count("1.02×") == 3
+    assert shown.count("method 2") == shown.count("\n\n") + 1
+    assert (shown == whole) is (columns == 200)
 
 
 def test_methods_and_models_are_completed():

@@ -84,6 +84,18 @@ def test_forking_copies_nothing_and_a_shared_prefix_is_stored_once():
     assert network.slots.in_use == 0
 
 
+def test_what_a_fork_holds_outlives_the_text_it_was_forked_from():
+    model = CachedModel(Toy(room=32))
+    first = model.open((1, 2, 3, 4))
+    model.score([ScoreRequest(first, NOTHING)])
+    fork = first.fork()
+    first.close()
+    assert model.slots.in_use == 4
+    other = model.open((4, 3, 2, 1))
+    model.score([ScoreRequest(other, NOTHING)])
+    assert {*other.leaves[0].slots}.isdisjoint(fork.leaves[0].slots)
+
+
 def test_dropping_a_draft_frees_its_slots():
     network = Toy(room=16)
     model = CachedModel(network)

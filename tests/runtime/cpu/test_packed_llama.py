@@ -13,7 +13,7 @@ from unspool.core.errors import BadModel, BadRequest
 from unspool.models.weights import GGUFCheckpoint
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cpu.compiled import kernels
-from unspool.runtime.cpu.packed import DecodedLinear, PackedLinear, PackedLoader, resolved
+from unspool.runtime.cpu.packed import DecodedLinear, PackedLinear, PackedLoader, chosen, resolved
 from unspool.runtime.cpu.packed_llama import PackedLlama, load_packed
 from unspool.runtime.network.llama import Llama
 from unspool.runtime.network.network import Batch, NetworkOutputs, Row
@@ -118,6 +118,11 @@ def test_auto_is_packed_on_a_cpu_that_has_kernels_unless_a_precision_is_asked_fo
     for dtype, device, ranks in (("fp32", "cpu", 1), ("auto", "cuda", 1), ("auto", "cpu", 2)):
         assert resolved("auto", dtype, device, ranks, packed) == "none"
     assert resolved("packed", "fp32", "cpu", 1, packed) == "packed"
+    assert chosen("auto", "fast", "cpu", 1, packed)[1].startswith("weights packed as in the file")
+    for dtype in ("fp32", "bf16"):
+        assert chosen("auto", dtype, "cpu", 1, packed)[1].startswith(f"weights widened to {dtype}, as asked")
+    assert chosen("none", "bf16", "cpu", 1, packed) == ("none", None)
+    assert chosen("int8", "bf16", "cpu", 1, packed) == ("int8", None)
     with pytest.raises(BadRequest, match="is for the CPU, between numbers in fp32; here it is cpu and bf16"):
         resolved("packed", "bf16", "cpu", 1, packed)
     monkeypatch.setattr("unspool.runtime.cpu.packed.kernels", lambda: None)

@@ -250,6 +250,18 @@ def test_a_closed_canvas_is_found_on_the_shelf():
     assert scores.rows == 1
 
 
+def test_a_canvas_is_found_by_its_owner_alone():
+    network = Deep(room=200)
+    model = BlockDiffusionModel(network, DiffusionSpec("block", "shifted", 3), prefix_cache=4)
+    text, rows = (1, 2, 0, 1, 1, 2), []
+    for owner in ("anna", "bert", "", "anna", "bert"):
+        session = model.open(text, owner)
+        (field,) = model.look([LookRequest(session, Look(Canvas.blank(text, 2)))])
+        rows.append(field.rows)
+        session.close()
+    assert rows[0] == rows[1] == rows[2] > rows[3] == rows[4]
+
+
 @pytest.mark.parametrize("filling", [*FILLINGS, *FULL], ids=str)
 def test_a_forward_that_fails_takes_nothing_and_the_next_goes_on(filling):
     network = Deep(room=16)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...core.claim import Method
 
 _PROMPT = "> "
-_HELP = """/exit         leave (also Ctrl-D)
+_HELP = """/exit, /quit  leave (also Ctrl-D)
 /reset        forget the conversation
 /system TEXT  set the system message and forget the conversation; without TEXT, take it away
 /help         this list
@@ -91,7 +91,7 @@ def chat(method: str, system: str | None, trace: bool, loading: Loading, drawing
     while True:
         try:
             line = _line(live)
-            if line is None or line.strip() == "/exit":
+            if line is None or line.strip() in ("/exit", "/quit"):
                 return 0
             if line.startswith("/"):
                 _command(talk, line)

@@ -129,8 +129,10 @@ def _sameness(row: MethodRow, greedy: bool) -> str:
 def _quality(row: MethodRow, plain: MethodRow) -> str:
     """How much less likely the texts are than plain decoding's, where they may be others."""
     ours, theirs = row.nats_per_token, plain.nats_per_token
-    if row.keeps_text or ours is None or theirs is None:
+    if row.keeps_text or ours is None or theirs is None or row.same == len(row.outputs):
         return ""
+    if abs(ours - theirs) < 0.0005:
+        return " To the model they are as likely."
     return (
         f" To the model they are {abs(ours - theirs):.3f} nats per token {'less' if ours > theirs else 'more'} likely."
     )

@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import shutil
 import sys
 import traceback
 import unicodedata
@@ -35,6 +36,7 @@ RENAMED = {
     "--no-repeat-ngram": "--no-repeat-ngram-size",
 }
 STDIN = "-"
+NARROWEST = 40  # columns of a terminal that tables keep to
 
 
 def prepare() -> None:
@@ -163,12 +165,47 @@ def _plain(message: str) -> str:
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> str:
     """Rows under their heads, each column as wide as its widest cell; those named in `right` stand flush right.
 
-    `right` lists heads separated by commas. The last column is not padded, so lines have no trailing blanks.
+    `right` lists heads separated by commas. The last column is not padded, so lines have no trailing blanks. On a
+    terminal that is too narrow the columns come in several tables below each other, each with the first column, and a
+    cell that does not fit even so is cut.
     """
     flush = {head.strip() for head in right.split(",")}
     lines = [list(heads), *map(list, rows)]
     wide = [max(_width(line[i]) for line in lines) for i in range(len(heads))]
-    return "\n".join(_line(line, wide, [head in flush for head in heads]) for line in lines)
+    most = max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sum(wide) + 2 * len(wide)
+    return "\n\n".join(
+        "\n".join(
+            _line(
+                [_cut(line[i], width) for i, width in band],
+                [width for _, width in band],
+                [heads[i] in flush for i, _ in band],
+            )
+            for line in lines
+        )
+        for band in _bands(wide, most)
+    )
+
+
+def _bands(wide: Sequence[int], most: int) -> list[list[tuple[int, int]]]:
+    """The columns of each table that fits into so many columns of a terminal, with their widths."""
+    first = 0, min(wide[0], most // 2)
+    bands, used = [[first]], first[1]
+    for i, width in enumerate(wide[1:], 1):
+        width = min(width, most - first[1] - 2)
+        if used + 2 + width > most and len(bands[-1]) > 1:
+            bands.append([first])
+            used = first[1]
+        bands[-1].append((i, width))
+        used += 2 + width
+    return bands
+
+
+def _cut(cell: str, width: int) -> str:
+    if _width(cell) <= width:
+        return cell
+    while _width(cell) > width - 1:
+        cell = cell[:-1]
+    return cell + "…"
 
 
 def _line(cells: Sequence[str], wide: Sequence[int], right: Sequence[bool]) -> str:

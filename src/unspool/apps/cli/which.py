@@ -37,9 +37,9 @@ ADVICE = (
     ),
     Advice(
         "speed",
-        "a CPU",
+        "a CPU, and weights that are not in the blocks of a quantised .gguf",
         'unspool run "…" --dtype fast',
-        "the precision this CPU is faster in; no method at all",
+        "the precision this CPU is faster in; blocks are multiplied as they are without asking",
         exact=False,
         gpu=False,
     ),

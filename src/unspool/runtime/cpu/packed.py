@@ -136,8 +136,21 @@ def resolved(quantization: str, dtype: str, device: str, ranks: int, checkpoint:
     return PACKED if fast else WHOLE
 
 
+def chosen(quantization: str, dtype: str, device: str, ranks: int, checkpoint: Checkpoint) -> tuple[str, str | None]:
+    """What a quantization means here, and a line about it where it is packed or would be without the precision."""
+    found = resolved(quantization, dtype, device, ranks, checkpoint)
+    if found == PACKED:
+        return found, described(checkpoint)
+    if dtype in FAST or resolved(quantization, "auto", device, ranks, checkpoint) != PACKED:
+        return found, None
+    return (
+        found,
+        f"weights widened to {dtype}, as asked; with dtype auto they stay packed as in the file, and are faster",
+    )
+
+
 def described(checkpoint: Checkpoint) -> str:
-    """What was chosen, in a line."""
+    """The weights that stay packed, in a line."""
     assert isinstance(checkpoint, GGUFCheckpoint)
     known = sorted({checkpoint.format_of(name).name for name, blocks in formats(checkpoint).items() if blocks})
     native, size = kernels(), sum(map(checkpoint.packed_bytes, checkpoint.names()))

@@ -77,7 +77,9 @@ class BlockDiffusionModel(CachedModel):
         sheet = sheet_of(ask.look, self.filling)
         session = ask.session
         assert session is None or isinstance(session, CachedSession)
-        page = CachedSequence([]) if session is None else self._pages.setdefault(session, CachedSequence([]))
+        page = CachedSequence([])
+        if session is not None:
+            page = self._pages.setdefault(session, CachedSequence([], owner=session.leaves[0].owner))
         text = list(sheet.text)
         if _common(page, text) < len(text):
             self._follow(page, text, [] if session is None else session.leaves)
@@ -97,7 +99,7 @@ class BlockDiffusionModel(CachedModel):
         common = self.filling.whole(_common(page, text))
         other = max(leaves, key=lambda leaf: _common(leaf, text), default=None)
         found = [] if other is None else other.slots[: _common(other, text)]
-        noted = self._prefixes.longest(text, len(text))
+        noted = self._prefixes.longest(text, len(text), page.owner)
         law = None
         if len(noted) > len(found):
             found = noted

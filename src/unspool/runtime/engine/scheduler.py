@@ -122,7 +122,8 @@ class Scheduler:
         if name is None or name not in self._runner.models:
             known = ", ".join(self._runner.models) or "none"
             given = f"{job.ask!r:.60}" if name is None else f"a model called {name!r}"
-            raise BadRequest(f"the method asks for {given}; this engine has: {known}")
+            how = f". Load one with {name}=…, in Python or as --{name}" if name in ("draft", "small") else ""
+            raise BadRequest(f"the method asks for {given}; this engine has: {known}{how}")
         self._refuse_outgrown(job, name)
         if self._multi_step.takes(job, name):
             return name, "write"
