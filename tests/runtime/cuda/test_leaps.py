@@ -278,3 +278,13 @@ def test_a_trained_drafter_is_timed_and_left_out_where_it_loses(chain, gain, exp
     assert tried[:9] == [None] * 3 + [Way.RECALL] * 3 + [Way.CHAIN] * 3
     assert set(tried[40:]) == {expected}
     assert pace.pays([Text()], ways) is expected  # what it brought is believed of the next text
+
+
+def test_no_more_rounds_are_made_than_may_bring_what_is_wanted():
+    pace, texts = SpeculationGate(), [Text(), Text()]
+    for _ in range(60):
+        pace.speculated(texts[0], 4, 16)
+        pace.speculated(texts[1], 4, 8)
+    assert pace.enough(texts[:1], [9]) == 3
+    assert pace.enough(texts, [9, 9]) == 5
+    assert pace.enough(texts, [1, 1]) == 1

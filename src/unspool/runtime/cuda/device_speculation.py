@@ -131,7 +131,8 @@ class DeviceSpeculation:
             own = [taken[i : i + each] for i in range(0, len(taken), each)]
             bucket.set_out(leaves, wants, own, graphs.block_table.lines(leaves))
             bucket.sampling(unmasked, leaves, shaping)
-            bucket.run(min(ROUNDS if self.gate.sure(leaves, way) and not sampling.shaping.masks else TRIAL, turns))
+            sure = self.gate.sure(leaves, way) and not sampling.shaping.masks
+            bucket.run(min(ROUNDS if sure else TRIAL, self.gate.enough(leaves, wants, way), turns))
             runs = bucket.told(len(leaves))
         except BaseException:
             model.slots.drop(taken)

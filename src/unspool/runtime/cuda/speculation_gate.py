@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from math import ceil
 from weakref import WeakKeyDictionary, WeakSet
 
 from ..cache.sequence import CachedSequence
@@ -68,6 +69,10 @@ class SpeculationGate:
         """Whether more than a few rounds are wanted: to time them, or because drafts paid for these texts last time."""
         timed = self._known(step_up(len(leaves), 1), way)
         return not timed or all(self._speculated.get(leaf) is way for leaf in leaves)
+
+    def enough(self, leaves: Sequence[CachedSequence], wants: Sequence[int], way: Way = Way.RECALL) -> int:
+        """How many rounds may bring every text what is wanted of it, by what they have brought."""
+        return max(ceil(want / self._gain(leaf, way)) for leaf, want in zip(leaves, wants, strict=True))
 
     def _known(self, size: int, way: Way | None) -> bool:
         return len(self._times.get((size, way), ())) >= TIMINGS

@@ -24,7 +24,7 @@ from .graph_drafter import GraphDrafter, Round
 from .text_lines import TextLines
 
 MOST = 64  # tokens of a row that may be wanted before anybody looks
-ROUNDS = 4  # and rounds: what a text ends in is computed for nothing from there on
+ROUNDS = 8  # and rounds: what a text ends in is computed for nothing from there on
 TALLY = 4  # numbers that are counted per row: tokens written, tokens wanted, rounds, tokens computed
 
 
