@@ -270,7 +270,7 @@ class Shape:
     @property
     def parameters(self) -> int:
         """The number of distinct parameters; tied embeddings count once."""
-        return sum(map(prod, self.tensors().values()))
+        return sum(prod(size) for name, size in self.tensors().items() if name != "model.mask")
 
     def kv_bytes(self, dtype: torch.dtype) -> int:
         """Return the bytes of keys and values that one token leaves in the cache."""
