@@ -48,6 +48,19 @@ def read_vocabulary(folder: Path, size: int) -> Vocabulary:
     )
 
 
+def write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
+    """Write tokenizer.json and tokenizer_config.json, from which `read_vocabulary` makes the same vocabulary."""
+    layout = json.loads(vocabulary.tokenizer.to_str())
+    if layout.get("decoder") is None:  # ours decode by the bytes of tokens, so those of GGUF files have none
+        by_bytes = '"ByteLevel"' in json.dumps(layout.get("pre_tokenizer"))
+        plain = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+        layout["decoder"] = plain if by_bytes else {"type": "ByteFallback"}
+    settings = {**vocabulary.named, "chat_template": vocabulary.chat_template}
+    (folder / "tokenizer.json").write_text(json.dumps(layout), encoding="utf-8")
+    told = {name: value for name, value in settings.items() if value is not None}
+    (folder / "tokenizer_config.json").write_text(json.dumps(told), encoding="utf-8")
+
+
 def _lead(tokenizer: Tokenizer) -> int | None:
     """Return the token that the tokenizer itself puts before a text, or None."""
     bare = tokenizer.encode("a", add_special_tokens=False).ids

@@ -65,6 +65,16 @@ class Vocabulary:
         self.block: int | None = None  # how many places the model fills together, if it fills any and says so
         self._names = dict(names or {})
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What cuts texts into tokens; not to be changed."""
+        return self._tokenizer
+
+    @property
+    def named(self) -> Mapping[str, str]:
+        """The names of control tokens by their roles, such as eos_token."""
+        return self._names
+
     def encode(self, text: str, special: bool = True) -> tuple[int, ...]:
         """Return the tokens of a text.
 

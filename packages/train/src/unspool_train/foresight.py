@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+LEAST = 1e-4  # of a variance that is divided by
 CHUNK = 8192  # rows of logits that are in memory at a time
 Slopes: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -22,6 +23,32 @@ def slopes(logits: Tensor, wanted: Tensor, weight: Tensor) -> tuple[Tensor, Tens
     total, mass = wide.logsumexp(1), wanted.sum(1)
     slope = (mass[:, None] * (wide - total[:, None]).exp() - wanted) * weight[:, None]
     return (weight * (mass * total - (wanted * wide).sum(1))).sum(), slope.to(logits.dtype)
+
+
+def overlap_slopes(logits: Tensor, wanted: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ weight · (1 − Σ_x min(wanted(x), q(x))), q = softmax(logits), over rows: the share of refused drafts.
+
+    With r(x) = 1 where q(x) < wanted(x) and M = Σ q·r the slope is q·(M − r).
+    """
+    return _refused(logits, wanted, weight, False)
+
+
+def tvdpp_slopes(logits: Tensor, wanted: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The same with TVD++'s slope (arXiv 2403.00858): rewards r less their mean, over their deviation, not drawn."""
+    return _refused(logits, wanted, weight, True)
+
+
+def _refused(logits: Tensor, wanted: Tensor, weight: Tensor, scaled: bool) -> tuple[Tensor, Tensor]:
+    q, wanted = logits.float().softmax(1), wanted.float()
+    short = q < wanted
+    mass = (q * short).sum(1, keepdim=True)
+    slope = q * (mass - short.float()) * weight[:, None]
+    if scaled:
+        slope = slope / (mass * (1 - mass)).clamp(min=LEAST).sqrt()
+    return (weight * (1 - torch.minimum(q, wanted).sum(1))).sum(), slope.to(logits.dtype)
+
+
+LOSSES: Mapping[str, Slopes] = {"kl": slopes, "tvd": overlap_slopes, "tvd++": tvdpp_slopes}
 
 
 class Foresight(torch.autograd.Function):

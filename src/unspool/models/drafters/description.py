@@ -16,7 +16,7 @@ from torch import Tensor
 from ...core.errors import BadModel
 from ..shape import Shape
 
-Join = Literal["attend", "project", "context", "heads", "recurrent"]
+Join = Literal["attend", "project", "context", "heads", "recurrent", "alone"]
 _LISTED = 6
 
 
@@ -33,6 +33,7 @@ class DrafterSpec:
     - "context": states are keys and values of every layer, and masks behind the last token are the queries (DFlash)
     - "heads": one head for each token ahead reads the last state alone (Medusa)
     - "recurrent": one small step for each token ahead mixes the state so far with a token (MLP speculator)
+    - "alone": there is no state; such a drafter is a whole model, and is read as one
 
     Without `block` a drafted token is read with the drafter's own output as its state, before or (`recycles_normed`)
     after its last norm. With it, so many places are guessed in one forward: masks stand for tokens not known yet.

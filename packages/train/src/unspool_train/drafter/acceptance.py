@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import torch
+from torch.nn import functional
 
 from ..corpus import Corpus
 from ..foresight import CHUNK
@@ -40,7 +41,7 @@ class Acceptance:
 
 
 @torch.no_grad()
-def acceptance(teaching: Teaching, pupil: Pupil, corpus: Corpus, documents: Sequence[int]) -> Acceptance:
+def acceptance(pupil: Pupil, teaching: Teaching, corpus: Corpus, documents: Sequence[int]) -> Acceptance:
     """Measure these documents."""
     depth = pupil.depth
     best, overlap, counted = torch.zeros(depth), torch.zeros(depth), torch.zeros(depth)
@@ -51,17 +52,16 @@ def acceptance(teaching: Teaching, pupil: Pupil, corpus: Corpus, documents: Sequ
         right = torch.zeros(depth, *lesson.tokens.shape, dtype=torch.bool, device=device)
         whole = torch.zeros_like(right)
         likeliest = teaching.best(lesson)
-        for s, out in enumerate(pupil.outputs(lesson)):
-            at = lesson.place - 1 - s
-            row, t, wanted, top = (x[at >= 0] for x in (lesson.row, at, lesson.laws, likeliest))
-            for some in torch.split(torch.arange(len(row), device=device), CHUNK):
-                law = pupil.logits(out[row[some], t[some]], s).float().softmax(1)
-                guess = law.argmax(1) if teaching.ids is None else teaching.ids[law.argmax(1)]
-                hit = guess == top[some]
-                right[s, row[some], t[some]], whole[s, row[some], t[some]] = hit, True
+        for s, guess in enumerate(pupil.guesses(lesson, depth)):
+            top = likeliest[guess.which]
+            for some in torch.split(torch.arange(len(guess.x), device=device), CHUNK):
+                law = functional.linear(guess.x[some], guess.head).float().softmax(1)
+                first_of = law.argmax(1) if teaching.ids is None else teaching.ids[law.argmax(1)]
+                hit, here = first_of == top[some], (s, guess.row[some], guess.at[some])
+                right[here], whole[here] = hit, True
                 best[s] += float(hit.sum())
-                overlap[s] += float(torch.minimum(law, wanted[some].float()).sum())
-            counted[s] += len(row)
+                overlap[s] += float(torch.minimum(law, guess.laws[some].float()).sum())
+            counted[s] += len(guess.x)
         inside = whole.all(0)
         runs += int((right.cumprod(0).bool() & inside).sum())
         starts += int(inside.sum())

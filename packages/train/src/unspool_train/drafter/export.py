@@ -12,15 +12,25 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from unspool.models.drafters.description import DrafterFile, DrafterSpec
+from unspool.models.drafters.description import DrafterFile
+from unspool.models.json_vocabulary import write_vocabulary
 from unspool.models.shape import Shape
+from unspool.models.vocabulary import Vocabulary
+
+from ..network import Frozen
 
 WEIGHTS = "model.safetensors"
+LLAMA = "llama"  # the form of a whole model
+DELTA = "delta"  # the form of a change of the target
 NAMES = {
     "fuse.weight": "fc.weight",
     "state_norm.weight": "layers.0.hidden_norm.weight",
     "head.weight": "lm_head.weight",
     "mask_state": "mask_hidden",
+    "confidence.weight": "confidence_head.proj.weight",
+    "confidence.bias": "confidence_head.proj.bias",
+    "markov.w1": "markov_head.markov_w1.weight",
+    "markov.w2": "markov_head.markov_w2.weight",
     **{f"fuse_norm.{n}.weight": f"fc_norm.{n}.weight" for n in range(8)},
 }
 MTP_NAMES = {
@@ -39,7 +49,13 @@ STEP_NAMES = {
     "norm": "ln.{}.weight",
     "shift": "ln.{}.bias",
 }
-ARCHITECTURES = {"eagle3": "Eagle3Speculator", "peagle": "PEagleSpeculator", "mtp": "MTPSpeculator"}
+ARCHITECTURES = {
+    "eagle3": "Eagle3Speculator",
+    "peagle": "PEagleSpeculator",
+    "mtp": "MTPDraftModel",
+    "dflash": "DFlashSpeculator",
+    "dspark": "DSparkSpeculator",
+}
 
 ARCHITECTURE_OF = {"medusa": "MedusaModel", "mlp_speculator": "MLPSpeculatorPreTrainedModel"}  # forms of their own
 
@@ -55,12 +71,27 @@ def export(folder: Path, form: str, file: DrafterFile, target: Shape, base: str,
         known[ids.cpu()] = True
         stored |= {"d2t": (ids.cpu() - torch.arange(len(ids))).to(torch.int64), "t2d": known}
     if "mask_hidden" in stored:
-        stored["mask_hidden"] = stored["mask_hidden"][None]
+        stored["mask_hidden"] = stored["mask_hidden"][None, None]
     save_file(stored, folder / f"{WEIGHTS}.part", metadata={"format": "pt"})
     (folder / f"{WEIGHTS}.part").replace(folder / WEIGHTS)
-    drafted = target.vocab if ids is None else len(ids)
-    config = settings(form, file.spec, target, base, drafted, depth)
+    config = settings(form, file, target, base, depth)
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    return folder
+
+
+def export_model(folder: Path, file: DrafterFile, frozen: Frozen, vocabulary: Vocabulary) -> Path:
+    """Write a small model of its own as a folder that any engine opens: with embeddings, head and vocabulary."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = {f"model.{name}": _narrow(tensor) for name, tensor in file.tensors.items()}
+    stored["model.embed_tokens.weight"] = _narrow(frozen.embedding)
+    if not frozen.shape.tied:
+        stored["lm_head.weight"] = _narrow(frozen.head)
+    save_file(stored, folder / f"{WEIGHTS}.part", metadata={"format": "pt"})
+    (folder / f"{WEIGHTS}.part").replace(folder / WEIGHTS)
+    config = layer_settings(file.spec.shape) | {"architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
+    config |= {"bos_token_id": vocabulary.bos, "eos_token_id": sorted(vocabulary.eos)}
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    write_vocabulary(folder, vocabulary)
     return folder
 
 
@@ -71,6 +102,8 @@ def _name(ours: str, form: str) -> str:
         return "speculator." + STEP_NAMES[found[2]].format(found[1])
     if form == "mtp":
         return MTP_NAMES.get(ours, ours.replace("layers.0.", "mtp_layers.0.", 1))
+    if form in ("dflash", "dspark") and ours == "state_norm.weight":
+        return "hidden_norm.weight"
     return NAMES.get(ours, ours)
 
 
@@ -78,9 +111,11 @@ def _narrow(tensor: Tensor) -> Tensor:
     return tensor.detach().to(torch.bfloat16).cpu().contiguous()
 
 
-def settings(form: str, spec: DrafterSpec, target: Shape, base: str, drafted: int, depth: int) -> Mapping[str, Any]:
+def settings(form: str, file: DrafterFile, target: Shape, base: str, depth: int) -> Mapping[str, Any]:
     """What config.json says."""
     told: dict[str, Any]
+    spec, ids = file.spec, file.tensors.get("ids")
+    cut = {"draft_vocab_size": target.vocab if ids is None else len(ids), "target_hidden_size": spec.wide}
     if form in ARCHITECTURE_OF:
         told = {"model_type": form, "architectures": [ARCHITECTURE_OF[form]], "vocab_size": target.vocab}
         if form == "medusa":
@@ -90,8 +125,6 @@ def settings(form: str, spec: DrafterSpec, target: Shape, base: str, drafted: in
     told = {
         "architectures": [ARCHITECTURES[form]],
         "speculators_model_type": form,
-        "draft_vocab_size": drafted,
-        "target_hidden_size": spec.wide,
         "transformer_layer_config": layer_settings(spec.shape),
         "speculators_config": {
             "algorithm": form,
@@ -101,13 +134,23 @@ def settings(form: str, spec: DrafterSpec, target: Shape, base: str, drafted: in
         },
     }
     if spec.join == "attend":
-        told |= {
+        told |= cut | {
             "eagle_aux_hidden_state_layer_ids": list(spec.states),
             "norm_before_residual": spec.residual_normed,
             "norm_before_fc": False,
             "fc_norm": spec.recycles_normed,
             "norm_output": spec.recycles_normed,
         }
+    if spec.join == "context":
+        told |= cut | {
+            "aux_hidden_state_layer_ids": list(spec.states),
+            "block_size": spec.block,
+            "sample_from_anchor": spec.anchored,
+        }
+    if spec.markov:
+        rank = file.tensors["markov.w1"].shape[1]
+        told |= {"markov_rank": rank, "markov_head_type": spec.markov, "enable_confidence_head": True}
+        told["confidence_head_with_markov"] = False
     return told | ({"mask_token_id": spec.mask} if spec.block else {})
 
 
@@ -128,5 +171,5 @@ def layer_settings(shape: Shape) -> dict[str, Any]:
         "hidden_act": shape.activation,
         "attention_bias": False,
         "mlp_bias": False,
-        "tie_word_embeddings": False,
+        "tie_word_embeddings": shape.tied,
     }

@@ -18,8 +18,10 @@ from unspool.models.drafters.reading import bare_shape
 from unspool.models.shape import Shape
 
 from ..network import MATRICES, NORMS, Frozen
+from .export import DELTA, LLAMA
 
 SMALL = 0.02  # of random numbers to begin with
+RANK = 64  # of what a token tells the place behind it
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class Kind:
 
 def eagle3(target: Shape, asked: Asked) -> DrafterSpec:
     """Three states fused, and one layer that attends with them and the next token side by side; own states recycled."""
-    states = asked.states or tuple(min(max(n, 0), target.layers) for n in (2, target.layers // 2, target.layers - 3))
+    last = target.layers
+    own = (2, last // 2, last - 3) if last > 7 else tuple(sorted({last // 4, last // 2, last - 1}))
+    states = asked.states or own
     return DrafterSpec("EAGLE-3", states, _layers(target, asked), "attend", target.dim)
 
 
@@ -66,6 +70,20 @@ def mtp(target: Shape, asked: Asked) -> DrafterSpec:
     return DrafterSpec("MTP", (target.layers,), layers, "project", target.dim, recycles_normed=True)
 
 
+def dflash(target: Shape, asked: Asked) -> DrafterSpec:
+    """Layers of Qwen3's kind; states are keys and values, and a block of masks behind the last token is filled."""
+    states = asked.states or eagle3(target, asked).states
+    shape, block = replace(_layers(target, asked), family="qwen3", qk_norm=True), asked.depth + 1
+    context = DrafterSpec("DFlash", states, shape, "context", target.dim, block=block, mask=asked.mask, anchored=False)
+    return replace(context, depth=asked.depth, causal_windows=True)
+
+
+def dspark(target: Shape, asked: Asked) -> DrafterSpec:
+    """DFlash whose every place is told of the token before it by a small matrix, and whose first place guesses too."""
+    spec = dflash(target, asked)
+    return replace(spec, kind="DSpark", block=asked.depth, anchored=True, markov="vanilla")
+
+
 def medusa(target: Shape, asked: Asked) -> DrafterSpec:
     """One head for each token ahead, a residual block or more on the last state, read by the target's head."""
     return DrafterSpec("Medusa", (target.layers,), _bare("medusa", target), "heads", target.dim, depth=asked.depth)
@@ -77,6 +95,16 @@ def mlp_speculator(target: Shape, asked: Asked) -> DrafterSpec:
     return DrafterSpec("MLP speculator", (target.layers,), bare, "recurrent", target.dim, depth=asked.depth)
 
 
+def small(target: Shape, asked: Asked) -> DrafterSpec:
+    """A whole model of few layers, which begin as some of the target's, evenly spread, with its embeddings and head."""
+    return DrafterSpec("small model", (), replace(_layers(target, asked), tied=target.tied), "alone", target.dim)
+
+
+def consistent(target: Shape, asked: Asked) -> DrafterSpec:
+    """The target itself, changed so that Jacobi steps end sooner; `depth` is how long blocks are."""
+    return DrafterSpec("CLLM", (), target, "alone", target.dim, block=asked.depth)
+
+
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
@@ -84,8 +112,12 @@ KINDS: Mapping[str, Kind] = {
         Kind("eagle3.1", "EAGLE-3.1", "EAGLE-3 with normed states", eagle31, "eagle3"),
         Kind("peagle", "P-EAGLE", "EAGLE-3 with masks: all tokens ahead in one forward", peagle, "peagle"),
         Kind("mtp", "MTP", "the last state and the next token joined, as DeepSeek's", mtp, "mtp", cut=False),
+        Kind("dflash", "DFlash", "a block of masks that sees the states (give it --layers 3)", dflash, "dflash"),
+        Kind("dspark", "DSpark", "DFlash that is told of the token before each place", dspark, "dspark"),
         Kind("medusa", "Medusa", "a head for each token ahead, on the last state", medusa, "medusa", cut=False),
         Kind("mlp", "MLP speculator", "heads that take in a token a step", mlp_speculator, "mlp_speculator", cut=False),
+        Kind("small", "small model", "few layers between the target's embeddings and head", small, LLAMA, cut=False),
+        Kind("cllm", "CLLM", "the model itself, for Jacobi decoding (blocks of --depth)", consistent, DELTA, cut=False),
     )
 }
 
@@ -111,10 +143,16 @@ def begun(spec: DrafterSpec, frozen: Frozen, ids: Tensor | None, seed: int, bloc
     `blocks` are those of each head, where there are heads.
     """
     dice = torch.Generator().manual_seed(seed)
+    if spec.kind == "CLLM":  # a change of the target, and no network of its own
+        return DrafterFile(spec, {}, "the target, changed")
     if spec.join in ("heads", "recurrent"):
         tensors = _heads(spec, frozen, blocks) if spec.join == "heads" else _steps(spec, frozen)
         return DrafterFile(spec, tensors, f"a new {spec.kind} drafter")
     sizes = needed(spec) | _normed(spec)
+    if spec.markov:
+        known = frozen.shape.vocab if ids is None else len(ids)
+        sizes |= {"markov.w1": (frozen.shape.vocab, RANK), "markov.w2": (known, RANK)}
+        sizes |= {"confidence.weight": (1, spec.shape.dim), "confidence.bias": (1,)}
     tensors = {name: _first(name, size, spec, frozen, dice) for name, size in sizes.items()}
     if ids is not None:
         tensors |= {"head.weight": frozen.head[ids].clone(), "ids": ids}
@@ -141,6 +179,8 @@ def _steps(spec: DrafterSpec, frozen: Frozen) -> dict[str, Tensor]:
 def _normed(spec: DrafterSpec) -> dict[str, tuple[int, ...]]:
     """Norms that a kind has though a file of it could do without."""
     dim = (spec.shape.dim,)
+    if spec.join == "alone":
+        return {"norm.weight": dim}
     if spec.kind == "EAGLE-3.1":
         return {f"fuse_norm.{n}.weight": (spec.wide,) for n in range(len(spec.states))}
     return {"embed_norm.weight": dim, "state_norm.weight": dim, "norm.weight": dim} if spec.join == "project" else {}
@@ -154,7 +194,8 @@ def _first(name: str, size: Sequence[int], spec: DrafterSpec, frozen: Frozen, di
         return frozen.base["norm"].clone()
     if name.startswith("layers."):
         _, number, part = name.split(".", 2)
-        own = frozen.base.get(f"layers.{last}.{_OURS.get(part.removesuffix('.weight'), '')}")
+        source = round(int(number) * last / max(spec.shape.layers - 1, 1)) if spec.join == "alone" else last
+        own = frozen.base.get(f"layers.{source}.{_OURS.get(part.removesuffix('.weight'), '')}")
         if own is not None and own.shape == made.shape and int(number) < spec.shape.layers:
             return own.clone()
         if own is not None and made.dim() == 2 and made.shape[1] == 2 * own.shape[1]:  # attends with [word; state]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from ..corpus import Corpus
 from ..foresight import CHUNK, Slopes, foreseen
 from ..rows import Batch
 from ..teacher import Teacher
+from . import confidence
+from .alone import Alone
+from .blocks import Blocks
 from .shifted import ParallelHeads, Recurrence, own_head
 from .unroll import Unroll
 
@@ -25,15 +28,22 @@ from .unroll import Unroll
 class Forward(Protocol):
     """A drafter's forward over whole texts while it is trained."""
 
-    def __call__(self, of: Mapping[str, Tensor], tokens: Tensor, states: Tensor, depth: int) -> Iterator[Tensor]:
+    def places(self, width: int) -> Any:
+        """Where in rows of this width it guesses; None if everywhere."""
+
+    def __call__(
+        self, of: Mapping[str, Tensor], tokens: Tensor, states: Tensor, depth: int, places: Any
+    ) -> Iterator[Tensor]:
         """What its head reads [rows, width, dim] at each of so many steps: at t of step s, to guess token t + 2 + s."""
 
 
 FORWARDS: Mapping[Join, Callable[[DrafterSpec, Tensor], Forward]] = {
     "attend": Unroll,
     "project": Unroll,
+    "context": Blocks,
     "heads": ParallelHeads,
     "recurrent": Recurrence,
+    "alone": Alone,
 }
 
 
@@ -49,6 +59,20 @@ class Lesson:
     laws: Tensor
 
 
+class Guesses(NamedTuple):
+    """What is foreseen at one depth: what a head reads, the head, the laws that it is to give, and from where.
+
+    The law behind place j is what depth s foresees from place j − 1 − s of its row; `which` are those laws in a lesson.
+    """
+
+    x: Tensor
+    head: Tensor
+    laws: Tensor
+    row: Tensor
+    at: Tensor
+    which: Tensor
+
+
 class Teaching:
     """The target, what a drafter reads of it, and which of its tokens that drafter guesses."""
 
@@ -60,7 +84,7 @@ class Teaching:
         noted = self.teacher.noted(batch.tokens, self.numbers)
         row, place = batch.answers().unbind(1)
         last = noted[self.teacher.frozen.shape.layers][row, place]
-        states = torch.cat([noted[number] for number in self.numbers], -1)
+        states = torch.cat([noted[number] for number in self.numbers], -1) if self.numbers else last[:0]
         return Lesson(batch.tokens, states, last, row, place, self.teacher.laws(last, self.ids))
 
     def best(self, lesson: Lesson) -> Tensor:
@@ -81,31 +105,44 @@ class Pupil:
         }
         self.forward = FORWARDS[file.spec.join](file.spec, teacher.embedding)
 
-    def outputs(self, lesson: Lesson) -> Iterator[Tensor]:
-        """What its head reads at each depth."""
-        return self.forward(self.tensors, lesson.tokens, lesson.states, self.depth)
+    def guesses(self, lesson: Lesson, depth: int) -> Iterator[Guesses]:
+        """What it foresees, depth by depth."""
+        width = lesson.tokens.shape[1]
+        places = self.forward.places(width)
+        chosen = torch.ones(width, dtype=torch.bool, device=lesson.place.device)
+        if places is not None:
+            chosen = torch.zeros_like(chosen).index_fill(0, places, True)
+        for s, out in enumerate(self.forward(self.tensors, lesson.tokens, lesson.states, depth, places)):
+            at = lesson.place - 1 - s
+            which = (at >= 0) & chosen[at.clamp(min=0)]
+            if bool(which.all()):
+                row, laws, place = lesson.row, lesson.laws, lesson.place
+            else:
+                row, at, laws, place = lesson.row[which], at[which], lesson.laws[which], lesson.place[which]
+            x, head = out[row, at], self.head_of(s)
+            if (
+                "markov.w1" in self.tensors
+            ):  # a token's row of w1, read by w2, is added to what the head says of the next
+                x = torch.cat([x, self.tensors["markov.w1"].to(x.dtype)[lesson.tokens[row, place]]], -1)
+                head = torch.cat([head, self.tensors["markov.w2"].to(head.dtype)], 1)
+            yield Guesses(x, head, laws, row, at, which)
 
     def head_of(self, depth: int) -> Tensor:
         """What reads its outputs of a depth: a matrix of its own, or the target's."""
         own = own_head(self.tensors, depth)
         return self.head if own is None else own.to(self.head.dtype)
 
-    def logits(self, x: Tensor, depth: int) -> Tensor:
-        """What its head says."""
-        return functional.linear(x, self.head_of(depth))
-
     def learn(self, lesson: Lesson, decay: float, rule: Slopes) -> list[float]:
-        """Add the slopes of Σ_s decay^s · (mean distance of depth s from the target's laws); return these distances.
-
-        The law behind place j is what depth s foresees from place j − 1 − s.
-        """
+        """Add the slopes of Σ_s decay^s · (mean distance of depth s from the target's laws); return these distances."""
         loss, found = self.head.new_zeros((), dtype=torch.float32), list[Tensor]()
-        for s, out in enumerate(self.outputs(lesson)):
-            at = lesson.place - 1 - s
-            weight = (at >= 0).float() / max(len(at), 1)
-            own = foreseen(out[lesson.row, at.clamp(min=0)], self.head_of(s), lesson.laws, weight, rule)
+        taught = 1 if self.file.spec.join == "alone" else self.depth  # to whom all depths are one
+        for s, guess in enumerate(self.guesses(lesson, taught)):
+            weight = torch.full((len(guess.x),), 1 / max(len(guess.x), 1), device=guess.x.device)
+            own = foreseen(guess.x, guess.head, guess.laws, weight, rule)
             loss = loss + decay**s * own
             found.append(own.detach())
+            if confidence.has_one(self.tensors) and len(guess.x):
+                loss = loss + confidence.surprise(self.tensors, guess.x, guess.head, guess.laws)
         loss.backward()  # type: ignore[no-untyped-call]
         return torch.stack(found).tolist()
 

@@ -23,9 +23,12 @@ class ParallelHeads:
     """x ← x + SiLU(A·x + a), a few times for each head."""
 
     def __init__(self, spec: DrafterSpec, embedding: Tensor) -> None:
-        self.dtype = embedding.dtype
+        self.spec = spec
 
-    def __call__(self, of: Tensors, tokens: Tensor, states: Tensor, depth: int) -> Iterator[Tensor]:
+    def places(self, width: int) -> None:
+        """It guesses at every place."""
+
+    def __call__(self, of: Tensors, tokens: Tensor, states: Tensor, depth: int, places: None) -> Iterator[Tensor]:
         """What the head reads [rows, width, dim] at each of so many steps."""
         for head in range(depth):
             x, block = states, 0
@@ -40,9 +43,12 @@ class Recurrence:
     """s ← GELU(ln_k(P_k·s + w·E_k[x])) for every token x from the next one on; steps may share what they have."""
 
     def __init__(self, spec: DrafterSpec, embedding: Tensor) -> None:
-        self.spec, self.dtype = spec, embedding.dtype
+        self.spec = spec
 
-    def __call__(self, of: Tensors, tokens: Tensor, states: Tensor, depth: int) -> Iterator[Tensor]:
+    def places(self, width: int) -> None:
+        """It guesses at every place."""
+
+    def __call__(self, of: Tensors, tokens: Tensor, states: Tensor, depth: int, places: None) -> Iterator[Tensor]:
         """What the head of a step reads [rows, width, inner]."""
         share = 0.5 ** (0.5 / (self.spec.depth or 1))
         weight = math.sqrt((1 - share**2) * self.spec.shape.dim / 2) / share

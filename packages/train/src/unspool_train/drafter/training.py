@@ -22,17 +22,20 @@ import torch
 from tqdm import tqdm
 
 from unspool.core.errors import BadRequest
+from unspool.models.address import path
+from unspool.models.weights import open_checkpoint
 
 from ..adapt import Interrupts, base_name, rate
 from ..command import BASE, command, device_of, setting
 from ..corpus import Corpus
-from ..foresight import Slopes, slopes
+from ..foresight import LOSSES, Slopes
 from ..network import Frozen
 from ..rows import Batch, batches
 from ..teacher import Teacher
 from .acceptance import acceptance
 from .checkpoint import Progress, resume, save
-from .export import export
+from .consistency import Consistent
+from .export import DELTA, LLAMA, export, export_model
 from .kinds import KINDS, Asked, begun, kind_of
 from .lessons import Pupil, Teaching, draft_vocabulary
 
@@ -56,6 +59,7 @@ class Settings:
     states: str = setting("", "Numbers of the target's hidden states to read, separated by commas [the kind's own].")
     mask: int = setting(0, "The token that stands for unknown ones, in kinds that have masks.")
     lr: float = setting(1e-3, "Peak learning rate.")
+    loss: str = setting("kl", "kl, or tvd or tvd++: the share of drafts that are refused, for temperature 1.")
     decay: float = setting(0.8, "Weight of each depth's loss over that of the one before.")
     tokens: int = setting(32_768, "Tokens of a step, padding included.")
     greedy: float = setting(0.5, "Share of greedy answers among the documents.")
@@ -72,6 +76,8 @@ class Settings:
         """Refuse what makes no sense."""
         if not self.corpus:
             raise BadRequest("no corpus was given; name .npz files or a folder of them with --corpus.")
+        if self.loss not in LOSSES:
+            raise BadRequest(f"--loss is {self.loss!r}; expected one of {', '.join(LOSSES)}.")
         for name in ("depth", "layers", "tokens", "exams"):
             if getattr(self, name) < 1:
                 raise BadRequest(f"--{name} is {getattr(self, name)}; expected at least 1.")
@@ -100,7 +106,7 @@ class Run:
         self.frozen = Frozen.open(settings.model, self.device)
         shape = self.frozen.shape
         spec = self.kind.spec(shape, settings.asked())
-        if not spec.states or min(spec.states) < 0 or max(spec.states) > shape.layers:
+        if spec.states and (min(spec.states) < 0 or max(spec.states) > shape.layers):
             raise BadRequest(f"--states are {spec.states}; {settings.model} has hidden states 0 to {shape.layers}.")
         count = settings.vocabulary if self.kind.cut else 0
         ids = draft_vocabulary(self.corpus, self.among, count, shape.vocab)
@@ -118,8 +124,13 @@ class Run:
         """Make what computes, compiled or not."""
         teacher = Teacher(self.frozen, compiled)
         self.teaching = Teaching(teacher, self.file.spec.states, self.file.tensors.get("ids"))
-        self.pupil = Pupil(self.file, teacher, self.settings.depth)
-        self.rule: Slopes = torch.compile(slopes, dynamic=True) if compiled else slopes
+        self.pupil: Pupil | Consistent = (
+            Consistent(teacher, self.settings.depth, self.settings.seed)
+            if self.kind.form == DELTA
+            else Pupil(self.file, teacher, self.settings.depth)
+        )
+        rule = LOSSES[self.settings.loss]
+        self.rule: Slopes = torch.compile(rule, dynamic=True) if compiled else rule
 
     @property
     def seconds(self) -> float:
@@ -148,7 +159,10 @@ class Run:
         found = {}
         for sort, documents in self.held.items():
             if len(documents):
-                found[sort] = acceptance(self.teaching, self.pupil, self.corpus, [int(n) for n in documents])
+                asked = self.teaching, self.corpus, [int(n) for n in documents]
+                found[sort] = (
+                    acceptance(self.pupil, *asked) if isinstance(self.pupil, Pupil) else self.pupil.measure(*asked)
+                )
         self.say(
             "exam", step=self.progress.steps, done=round(self.done, 3), **{s: a.record() for s, a in found.items()}
         )
@@ -185,7 +199,14 @@ class Run:
         """Write the checkpoint and the drafter as it is."""
         self.progress.seconds = self.seconds
         save(self.out, self.pupil.tensors, self.optimiser, self.progress)
-        base = base_name(self.settings.model)
+        base, source = base_name(self.settings.model), Path(self.settings.model).expanduser()
+        if isinstance(self.pupil, Consistent):
+            self.pupil.write(self.out, str(source.absolute()) if source.exists() else base)
+            return
+        if self.kind.form == LLAMA:
+            vocabulary = open_checkpoint(source if source.exists() else path(self.settings.model)).vocabulary()
+            export_model(self.out, self.pupil.trained(), self.frozen, vocabulary)
+            return
         export(self.out, self.kind.form, self.pupil.trained(), self.frozen.shape, base, self.settings.depth)
 
 
@@ -201,7 +222,7 @@ def drafter(settings: Settings) -> dict[str, Any]:
         train(run, stream)
     found = run.examine()
     run.keep()
-    weights = run.out / "model.safetensors"
+    (weights,) = run.out.glob("*.safetensors")
     run.say(
         "end", steps=run.progress.steps, tokens=run.progress.tokens, folder=str(run.out), bytes=weights.stat().st_size
     )

@@ -1,0 +1,52 @@
+"""Block drafters over whole texts: DFlash, JetSpec's causal head and DSpark, at some places of every text.
+
+The target's states up to token t are keys and values of every layer; token t + 1 and masks behind it are the queries,
+which see each other, or those before them in a causal head. A block costs as much as its places, so that only every
+so-manyth place of a text has one; which, goes on from batch to batch (arXiv 2602.06036, 2606.18394, 2607.05147).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from unspool.models.drafters.description import DrafterSpec
+
+from .layers import Layers, Tensors, mixed
+
+
+class Blocks:
+    """The forward of a block drafter; `every` says how far its places are apart."""
+
+    def __init__(self, spec: DrafterSpec, embedding: Tensor) -> None:
+        self.spec, self.layers, self.every, self._first = spec, Layers(spec, embedding), spec.block, 0
+
+    def places(self, width: int) -> Tensor:
+        """Which places guess: another set at every call."""
+        self._first = (self._first + 1) % self.every
+        return torch.arange(self._first, width - self.spec.block, self.every, device=self.layers.embedding.device)
+
+    def __call__(self, of: Tensors, tokens: Tensor, states: Tensor, depth: int, places: Tensor) -> Iterator[Tensor]:
+        """What the head reads [rows, width, dim] at each of so many steps; zeros where no block was."""
+        spec, layers, of = self.spec, self.layers, self.layers.narrow(of)
+        context = layers.normed(of, "state_norm", layers.fused(of, states))
+        text = torch.arange(tokens.shape[1], device=tokens.device)
+        seen = text <= places[:, None]
+        ahead = torch.arange(spec.block, device=tokens.device)
+        order = ahead[:, None] >= ahead if spec.causal else torch.ones_like(ahead[:, None] >= ahead)
+        block = torch.full((*tokens.shape[:1], len(places), spec.block), spec.mask or 0, device=tokens.device)
+        block[:, :, 0] = tokens[:, places + 1]
+        x = of.get("embed.weight", layers.embedding)[block]
+        for layer in range(spec.shape.layers):
+            entering = layers.normed(of, f"layers.{layer}.input_layernorm", x)
+            keys, values = (layers.split(of, layer, name, context, text) for name in "kv")
+            at = places[:, None] + 1 + ahead
+            q, own_keys, own_values = (layers.split(of, layer, name, entering, at) for name in "qkv")
+            x = layers.finish(of, layer, x, mixed(q, keys, values, seen, own_keys, own_values, order))
+        out = layers.normed(of, "norm", x)
+        for step in range(depth):
+            whole = out.new_zeros(*tokens.shape, out.shape[-1])
+            whole[:, places] = out[:, :, step + (not spec.anchored)]
+            yield whole

@@ -1,0 +1,84 @@
+"""The layers of a drafter over whole texts: norms, queries, keys, values, and attention to a text and to own places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from unspool.models.drafters.description import DrafterSpec
+from unspool.models.rope_scaling import rope_frequencies
+
+from ..network import normed, turned
+
+Tensors = Mapping[str, Tensor]
+
+
+def mixed(
+    q: Tensor, keys: Tensor, values: Tensor, seen: Tensor, own_keys: Tensor, own_values: Tensor, own_seen: Tensor
+) -> Tensor:
+    """One softmax over a text's keys and over keys of one's own: [rows, heads, places, queries, size].
+
+    Each of some places has a few queries, which see the keys [rows, heads, width, size] that its place sees
+    (`seen` [places, width]) and of its own keys [rows, heads, places, own, size] those in `own_seen` [queries, own].
+    """
+    places, count, scale = q.shape[2], q.shape[3], 1 / math.sqrt(q.shape[-1])
+    q = q * scale
+    past = (q.flatten(2, 3) @ keys.transpose(-1, -2)).unflatten(2, (places, count))  # type: ignore[no-untyped-call]
+    past = past.masked_fill(~seen[:, None], -math.inf)
+    own = (q[..., None, :] * own_keys[:, :, :, None]).sum(-1).masked_fill(~own_seen, -math.inf)
+    share = torch.cat([past, own], -1).float().softmax(-1).to(q.dtype)
+    width = keys.shape[2]
+    text = (share[..., :width].flatten(2, 3) @ values).view(q.shape)
+    return text + (share[..., width:, None] * own_values[:, :, :, None]).sum(-2)
+
+
+class Layers:
+    """What all forwards of drafters of this description do with their tensors, which are given by our names."""
+
+    def __init__(self, spec: DrafterSpec, embedding: Tensor) -> None:
+        self.spec, self.embedding, self.dtype = spec, embedding, embedding.dtype
+        self.frequencies = rope_frequencies(spec.shape.rope, embedding.device)[0]
+        self.groups = spec.shape.heads // spec.shape.kv_heads
+
+    def narrow(self, of: Tensors) -> dict[str, Tensor]:
+        """The tensors in the type that is computed in."""
+        return {name: tensor.to(self.dtype) for name, tensor in of.items()}
+
+    def normed(self, of: Tensors, name: str, x: Tensor) -> Tensor:
+        """What the norm of this name makes of x; x itself if there is none."""
+        weight = of.get(f"{name}.weight")
+        return x if weight is None else normed(x, weight, self.spec.shape.norm_eps)
+
+    def fused(self, of: Tensors, states: Tensor) -> Tensor:
+        """States side by side as one of the drafter's own width."""
+        states = self.normed(of, "fuse_norm", states)
+        if "fuse_norm.0.weight" in of:
+            parts = states.chunk(len(self.spec.states), -1)
+            states = torch.cat([self.normed(of, f"fuse_norm.{n}", part) for n, part in enumerate(parts)], -1)
+        weight = of.get("fuse.weight")
+        return states if weight is None else functional.linear(states, weight, of.get("fuse.bias"))
+
+    def split(self, of: Tensors, layer: int, name: str, x: Tensor, places: Tensor) -> Tensor:
+        """Queries, keys or values [rows, heads, …, size] of x [rows, …, dim], the first two turned to their places.
+
+        Keys and values are repeated, so that there are as many heads of them as of queries.
+        """
+        at = f"layers.{layer}.self_attn.{name}"
+        made = functional.linear(x, of[f"{at}_proj.weight"]).view(*x.shape[:-1], -1, self.spec.shape.head_dim)
+        made = self.normed(of, f"{at}_norm", made).movedim(-2, 1)
+        if name != "v":
+            angle = places.float()[..., None] * self.frequencies
+            made = turned(made, angle.cos(), angle.sin())
+        return made if name == "q" else made.repeat_interleave(self.groups, 1)
+
+    def finish(self, of: Tensors, layer: int, x: Tensor, seen: Tensor) -> Tensor:
+        """x with what was attended to [rows, heads, …, size], and through the perceptron."""
+        at = f"layers.{layer}."
+        x = x + functional.linear(seen.movedim(1, -2).flatten(-2), of[f"{at}self_attn.o_proj.weight"])
+        y = self.normed(of, f"{at}post_attention_layernorm", x)
+        gate, up = (functional.linear(y, of[f"{at}mlp.{name}_proj.weight"]) for name in ("gate", "up"))
+        return x + functional.linear(functional.silu(gate) * up, of[f"{at}mlp.down_proj.weight"])
