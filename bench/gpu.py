@@ -38,10 +38,10 @@ from unspool.models.address import path
 from unspool.models.shape import Shape
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.cache.cached_model import CachedModel
-from unspool.runtime.cuda.bucket_size import Kind
 from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
 from unspool.runtime.cuda.fused import Fused
 from unspool.runtime.cuda.graph_model import graph_model
+from unspool.runtime.cuda.packing import Kind
 from unspool.runtime.cuda.warp_stage import BARE
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.network.linear import DenseLinear

@@ -20,8 +20,8 @@ from unspool.api.lm import LM
 from unspool.api.loader import load
 from unspool.api.settings import Settings
 from unspool.runtime.cache.cached_model import CachedModel
-from unspool.runtime.cuda.bucket_size import Kind
 from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
+from unspool.runtime.cuda.packing import Kind
 
 Row = tuple[str, str, str]  # what, measured, bar
 Text = tuple[int, ...]

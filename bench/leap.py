@@ -31,11 +31,11 @@ from unspool.api.settings import Settings
 from unspool.models.shape import Shape
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.sequence import CachedSequence
-from unspool.runtime.cuda.bucket_size import Kind
 from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
 from unspool.runtime.cuda.device_decoding import DeviceDecoding
 from unspool.runtime.cuda.device_speculation import DeviceSpeculation
 from unspool.runtime.cuda.graph_bucket import Bucket
+from unspool.runtime.cuda.packing import Kind
 from unspool.runtime.cuda.speculation_gate import SpeculationGate, Way
 from unspool.runtime.network.llama import Llama
 

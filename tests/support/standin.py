@@ -4,10 +4,10 @@ import torch
 
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.gather_pool import GatherPool
-from unspool.runtime.cuda.bucket_size import Kind
 from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
 from unspool.runtime.cuda.graph_bucket import BEST, Bucket
 from unspool.runtime.cuda.graph_model import on_device
+from unspool.runtime.cuda.packing import Kind
 
 
 class Blank:

@@ -18,7 +18,7 @@ from ..core.warp.warp_limits import expect, whole
 from ..models.address import heads_of, is_hub_id, path
 from ..models.weights import open_checkpoint
 from ..runtime.cache.cached_model import CachedModel
-from ..runtime.network.linear import DenseLinear, dense, fastest
+from ..runtime.network.linear import DenseLinear, EmbeddingAndHead, dense, fastest
 from ..runtime.network.llama import Llama, usual_room
 from ..runtime.network.quantised import AUTO, PACKED, WHOLE, rounded
 from .lm import LM
@@ -35,6 +35,7 @@ from .native_models import (
 
 if TYPE_CHECKING:
     from ..runtime.diffusion.full_diffusion import FullDiffusionModel
+    from ..runtime.network.lookahead_heads import MedusaHeads
 
 _LOG = logging.getLogger("unspool")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -206,11 +207,15 @@ def _attach_heads(lm: LM, heads: str | Path | None) -> None:
     if file is None:
         return
     if isinstance(model, CachedModel) and isinstance(model.network, Llama) and model.network.shape.filling is None:
-        model.load_heads = partial(runtimes.network.lookahead_heads.MedusaHeads.load, file, model.network.ends)
+        model.load_heads = partial(_loaded_heads, file, model.network.ends)
         if heads is not None:
             model.heads = model.load_heads()  # what is wrong with a file is said at once
     elif heads is not None:
         raise BadRequest(f"heads={str(heads)!r} needs the native runtime, one rank, and a model that only reads.")
+
+
+def _loaded_heads(file: Path, ends: EmbeddingAndHead) -> MedusaHeads:
+    return runtimes.network.lookahead_heads.MedusaHeads.load(file, ends)  # which is loaded by who wants any
 
 
 def _on_ranks(

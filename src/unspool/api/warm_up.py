@@ -18,7 +18,7 @@ USUAL = (
 
 
 def warm_up(lm: LM, texts: int, seconds: float) -> int:
-    """Have steps of up to so many texts recorded, for so long at most; how many are left for `catch_up`.
+    """Have steps of up to so many texts recorded, for so long at most; how many are left for when nobody waits.
 
     From then on nobody waits for one: what is not there yet runs in a wider one. Nothing to do on a CPU.
     """
@@ -32,9 +32,3 @@ def warm_up(lm: LM, texts: int, seconds: float) -> int:
     while left and monotonic() < until:
         left = device.capture_next()
     return left
-
-
-def catch_up(lm: LM) -> bool:
-    """Record one step that was missed; False if there is none. To be called while nobody waits."""
-    device = device_of(lm.model)
-    return isinstance(device, DefersCapture) and device.capture_next() > 0

@@ -16,7 +16,6 @@ from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING
 from unspool.core.warp import Prefix, Temperature
 from unspool.rules.decode import plain
-from unspool.runtime.cuda.bucket_size import Kind, Size
 from unspool.runtime.cuda.deferred_capture import (
     RENT,
     USUAL,
@@ -31,6 +30,7 @@ from unspool.runtime.cuda.deferred_capture import (
 from unspool.runtime.cuda.device_speculation import widest
 from unspool.runtime.cuda.footprint import FLOCK
 from unspool.runtime.cuda.graph_model import graph_model
+from unspool.runtime.cuda.packing import Kind, Size
 from unspool.runtime.cuda.warp_stage import BARE, Shaping
 from unspool.runtime.engine.contracts import DefersCapture, ScoreRequest
 from unspool.runtime.engine.engine import Engine

@@ -23,9 +23,9 @@ from unspool.models.vocabulary import Vocabulary
 from unspool.rules.decode import Speculate, plain
 from unspool.rules.draft import Lookup
 from unspool.runtime.cache.cached_model import CachedModel
-from unspool.runtime.cuda.bucket_size import Kind
 from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
 from unspool.runtime.cuda.graph_model import graph_model, on_device
+from unspool.runtime.cuda.packing import Kind
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.engine.model_runner import ModelRunner

@@ -14,9 +14,8 @@ from unspool.core.canvas import HOLE, Canvas
 from unspool.core.errors import BadRequest
 from unspool.core.law import Law, chosen
 from unspool.core.tree import NOTHING, Tree
-from unspool.runtime.cuda.bucket_size import Kind
 from unspool.runtime.cuda.graph_bucket import Bucket
-from unspool.runtime.cuda.packing import BITS
+from unspool.runtime.cuda.packing import BITS, Kind
 from unspool.runtime.diffusion.graph_denoiser import graph_diffusion
 from unspool.runtime.engine.contracts import LookRequest, ScoreRequest
 

@@ -12,7 +12,7 @@ from unspool.rules.decode import Speculate, plain
 from unspool.rules.draft import Chain, Lookup
 from unspool.rules.verify import rejection
 from unspool.runtime.cache.cached_model import CachedModel
-from unspool.runtime.cuda.bucket_size import Kind
+from unspool.runtime.cuda.packing import Kind
 from unspool.runtime.draft_bridge.best_effort import BestEffortDraft
 from unspool.runtime.engine.engine import Engine
 

@@ -11,11 +11,11 @@ from threading import Condition, Thread
 from time import monotonic
 
 from ...api.lm import LM
-from ...api.warm_up import catch_up
 from ...core.asks import TARGET
 from ...core.errors import RankLost, UnspoolError
 from ...core.trace import Trace
 from ...rules.constrain.matcher import tongue
+from ...runtime.engine.contracts import DefersCapture, device_of
 from ...runtime.engine.engine import Engine
 from .compile_queue import CompileQueue
 from .limits import Limits
@@ -191,7 +191,8 @@ class Worker:
 
     def _heard(self) -> list[ServerRequest]:
         """Wait for something to do; forget what was dropped, and return who comes next."""
-        while not self._wanted and catch_up(self.lm):
+        device = device_of(self.lm.model)
+        while not self._wanted and isinstance(device, DefersCapture) and device.capture_next():
             self._beat = monotonic()
         with self._turn:
             while not self._wanted:

@@ -17,7 +17,7 @@ from ...models.layer_shape import TURNS_IN_PART, RopeSpec
 from ...models.shape import Shape
 from ...models.weights import Checkpoint, GGUFCheckpoint
 from ..cache.gather_pool import GatherPool, UntouchedPool
-from ..network.attention import Planner
+from ..network.attention import Attention, Planner
 from ..network.gated_mlp import GatedMLP
 from ..network.layer import Layer
 from ..network.linear import Linear, MakeLinear, dense
@@ -120,8 +120,9 @@ class PackedLlama(Llama):
         """The layers as the kernels see them; all tensors that they name are held by the network."""
         found = (LayerStruct * self.layers)()
         for index, (struct, layer) in enumerate(zip(found, self._stack, strict=True)):
-            mlp, mixer = layer.mlp, layer.attention
+            mlp, mixer = layer.mlp, layer.mixer
             assert isinstance(mlp, GatedMLP)
+            assert isinstance(mixer, Attention)
             for name in ("before_attention", "qk_norm", "after_attention", "before_mlp", "after_mlp"):
                 norm = getattr(mixer if name == "qk_norm" else layer, name)
                 setattr(struct, name, None if norm is None else norm.data_ptr())
@@ -155,8 +156,9 @@ class PackedLlama(Llama):
         for rope, rotary in self._rotaries.items():
             self._turns[rope] = rotary.table(max(count, furthest + 1))
         for struct, layer in zip(self._layers, self._stack, strict=True):
-            assert layer.attention.spec.rope is not None  # `unpacked` has looked
-            cosine, sine = self._turns[layer.attention.spec.rope]
+            assert isinstance(layer.mixer, Attention)
+            assert layer.mixer.spec.rope is not None  # `unpacked` has looked
+            cosine, sine = self._turns[layer.mixer.spec.rope]
             struct.cosine, struct.sine = cosine.data_ptr(), sine.data_ptr()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import torch
+
 from ...core.asks import Check
 from ...core.errors import BadScores, UnspoolError
 from ...core.law import nothing_left
@@ -17,13 +19,12 @@ from ..engine.contracts import LAST
 from ..network.head_guesses import foresee
 from ..network.lookahead_heads import MedusaHeads
 from .block_table import BlockTable
-from .bucket_size import Kind, Size
 from .deferred_capture import DeferredCapture, Wish
 from .device_rejection import rejected
 from .footprint import FEW, FLOCK, LANES, PORTION, SHORTEST, WIDEST, lanes_for, step_up
 from .fused import Fused
 from .graph_bucket import Bucket, Lines
-from .packing import Packed, packed
+from .packing import Kind, Packed, Size, packed
 from .sampling import Sampling, StepMasks
 from .warp_stage import BARE, Shaping
 
@@ -86,7 +87,10 @@ class CudaGraphExecutor:
         wish = None if self.deferred is None else self.deferred.next()
         if wish is None or self.deferred is None:
             return 0
-        self.of(wish.size, self.makers.get(wish.size.kind, self.make)).rehearse(wish.shaping)
+        try:
+            self.of(wish.size, self.makers.get(wish.size.kind, self.make)).rehearse(wish.shaping)
+        except torch.OutOfMemoryError:  # those that are there must do
+            self.deferred.give_up()
         return len(self.deferred)
 
     def forward(self, requests: list[ForwardRequest], wants: tuple[int, ...]) -> None:

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from .bucket_size import Kind, Size
 from .footprint import FEW, FLOCK, PORTION, SHORTEST, WIDEST, step_up
 from .graph_bucket import Bucket
+from .packing import Kind, Size
 from .warp_stage import BARE, Shaping
 
 RENT = 64  # times that a wider graph serves before its own is captured although somebody waits
@@ -69,6 +69,10 @@ class DeferredCapture:
             if not self._has(wish):
                 return wish
         return None
+
+    def give_up(self) -> None:
+        """Forget what was wished for."""
+        self._wishes.clear()
 
     def _has(self, wish: Wish) -> bool:
         return wish.size in self._buckets and wish.shaping in self._buckets[wish.size].shapings

@@ -21,13 +21,13 @@ from ..cache.sequence import CachedSequence
 from ..drafter.drafter_network import DrafterNetwork
 from ..engine.contracts import ScoreRequest, guesses_of, named
 from ..network.head_guesses import foresight
-from .bucket_size import Kind
 from .cuda_graph_executor import CudaGraphExecutor, DeviceCheck, refused, usable
 from .deferred_capture import ladder
 from .device_rejection import refusable
 from .device_speculation import DeviceSpeculation
 from .footprint import FEW
 from .graph_bucket import STRIDE
+from .packing import Kind
 from .sampling import Sampling, StepMasks, device_plan
 
 MASKED = 8  # tokens that are written at most in one go where some have masks: those who end are not gone before

@@ -20,10 +20,10 @@ from ..cache.logits_row import LogitsRow
 from ..cache.sequence import CachedSequence, DraftNode
 from ..engine.contracts import ScoreRequest
 from .block_table import BlockTable
-from .bucket_size import Kind, Size
 from .cuda_graph_executor import CudaGraphExecutor
 from .fused import Fused
 from .graph_bucket import STRIDE, Bucket
+from .packing import Kind, Size
 from .sampling import Sampling
 
 

@@ -13,12 +13,12 @@ from ..cache.cached_model import CachedModel
 from ..cache.sequence import CachedSequence
 from ..drafter.drafter_network import DrafterNetwork
 from .block_table import BlockTable
-from .bucket_size import Kind, Size
 from .cuda_graph_executor import CudaGraphExecutor, refused, usable
 from .deferred_capture import Wish, speculative_ladder
 from .footprint import step_up
 from .fused import Fused
 from .graph_drafter import GraphDrafter, undraftable
+from .packing import Kind, Size
 from .sampling import Sampling
 from .speculation_gate import SpeculationGate, Way
 from .speculative_step import MOST, ROUNDS, DraftMemory, SpeculatedRun, SpeculativeStep

@@ -23,6 +23,7 @@ from ...kernels.tile import MOST_ROWS
 from ...models.layer_shape import RopeSpec
 from ..cache.gather_pool import GatherPool
 from ..engine.contracts import LAST
+from ..network.attention import Attention
 from ..network.gated_mlp import GatedMLP
 from ..network.layer import Layer
 from ..network.linear import DenseLinear, Linear
@@ -133,9 +134,10 @@ class Fused(Llama):
     def _layer(self, layer: Layer, index: int, x: Tensor, rows: Rows) -> Tensor:
         shape, eps = self.shape, self.shape.norm_eps
         keys, values = self._slots.keys[index], self._slots.values[index]
-        both = self._product(layer.attention.qkv, x, norm=layer.before_attention)
-        mixer = layer.attention
+        mixer = layer.mixer
+        assert isinstance(mixer, Attention)
         assert mixer.spec.rope is not None
+        both = self._product(mixer.qkv, x, norm=layer.before_attention)
         cos, sin = self._turns[mixer.spec.rope]
         queries = rope(both, mixer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values, self.heads_at_once)
         seen = self._attended(queries, keys, values, rows, mixer.spec.window)

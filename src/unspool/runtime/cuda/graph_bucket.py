@@ -22,9 +22,8 @@ from ..cache.sequence import CachedSequence
 from ..engine.contracts import LAST
 from ..network.lookahead_heads import MedusaHeads
 from .block_table import BlockTable
-from .bucket_size import Kind, Size
 from .fused import Fused
-from .packing import BITS, Packed, words
+from .packing import BITS, Kind, Packed, Size, words
 from .sampling import Sampling, StepMasks
 from .staging_buffer import ReadBack, StagingBuffer
 from .text_lines import TextLines

@@ -16,11 +16,11 @@ from ...kernels.top import top
 from ...kernels.verify import verify
 from ..cache.sequence import CachedSequence
 from .block_table import BlockTable
-from .bucket_size import Size
 from .footprint import LAWS, LINES
 from .fused import Fused
 from .graph_bucket import BEST, Bucket, Lines
 from .graph_drafter import GraphDrafter, Round
+from .packing import Size
 from .text_lines import TextLines
 
 MOST = 64  # tokens of a row that may be wanted before anybody looks

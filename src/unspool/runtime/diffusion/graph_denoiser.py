@@ -8,12 +8,11 @@ from torch import Tensor
 from ...core.errors import BadRequest
 from ...models.shape import DiffusionSpec
 from ..cache.forward_request import ForwardRequest
-from ..cuda.bucket_size import Kind
 from ..cuda.cuda_graph_executor import CudaGraphExecutor
 from ..cuda.footprint import LANES, WIDEST
 from ..cuda.fused import Fused
 from ..cuda.graph_model import on_device
-from ..cuda.packing import Packed
+from ..cuda.packing import Kind, Packed
 from ..network.network import Stages
 from .block_diffusion import BlockDiffusionModel
 from .denoise_batch import DenoiseBatch
