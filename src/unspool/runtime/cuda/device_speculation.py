@@ -76,7 +76,7 @@ class DeviceSpeculation:
         """Write on in speculative steps where they pay, else in plain `steps`; both are timed."""
         known, began = len(self._graphs.buckets), perf_counter()
         for leaf, plan in zip(leaves, sampling.plans, strict=True):
-            if plan.temperature > 0:
+            if plan.temperature > 0 or plan.mask is not None:
                 self.gate.draws(leaf)
         way = self.gate.pays(leaves, self._ways)
         replies = None if way is None else self._speculate(leaves, writes, sampling, turns, steps, way)

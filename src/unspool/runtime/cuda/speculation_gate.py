@@ -31,8 +31,8 @@ class SpeculationGate:
     Speculate while Σ over rows of tokens per step / t(speculative) is at least the rows / t(plain), in the way of which
     that is most. While a text is written plainly or in another way, what it knows of its drafts goes back to what is
     believed of any text, so that they are tried again now and then; and if it begins to repeat itself, to what copies
-    would have brought. Of drawn texts, and of a trained drafter, that is what the last texts have brought: they are
-    much alike.
+    would have brought. Of drawn texts, of those with a mask, and of a trained drafter, that is what the last texts have
+    brought: they are much alike.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class SpeculationGate:
         self._copies: WeakKeyDictionary[CachedSequence, BigramCopies] = WeakKeyDictionary()
 
     def draws(self, leaf: CachedSequence) -> None:
-        """Take note that a text is drawn, at some temperature."""
+        """Take note that a text is drawn, at some temperature or under a mask."""
         self._drawn.add(leaf)
 
     def _believed(self, leaf: CachedSequence, way: Way) -> float:
