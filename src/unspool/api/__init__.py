@@ -17,8 +17,10 @@ if TYPE_CHECKING:
         infill as infill,
         loader as loader,
         memory_plan as memory_plan,
+        native_models as native_models,
     )
     from . import origin as origin, picture as picture, profile as profile, self_draft as self_draft
-    from . import settings as settings, trained_draft as trained_draft, writer as writer
+    from . import settings as settings, trained_draft as trained_draft, warm_up as warm_up
+    from . import writer as writer
 
 __getattr__, __dir__ = lazily(__name__)

@@ -30,7 +30,7 @@ def test_alone_it_prints_help_and_all_is_well(here):
 def test_options_stand_under_headings(here):
     shown = here("run", "--help")[1]
     heads = re.findall(r"^([A-Z][\w ]+):$", shown, re.MULTILINE)
-    assert heads == ["Options", "Structured output", "Model", "Sampling and stopping"]
+    assert heads == ["Options", "Structured output", "Infilling", "Model", "Sampling and stopping"]
     places = {name: shown.index(f"{name}:\n") for name in heads}
     assert places["Structured output"] < shown.index("--json-schema") < places["Model"]
     assert places["Model"] < shown.index("--kv-cache-tokens") < places["Sampling and stopping"] < shown.index("--top-p")

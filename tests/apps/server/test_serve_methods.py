@@ -293,7 +293,7 @@ def test_what_is_shipped_lets_requests_choose_among_a_few_methods_without_files(
 
 TRUSTING = {"method", "fitted"}  # of unspool.recipes.methods: what names files if it is told to
 READING = {"user_objects", "reward_of", "loaded"}  # what runs them
-RECIPES = {"methods", "names"}  # of unspool.recipes: the others make methods of values nobody has checked
+RECIPES = {"methods", "names", "prediction"}  # of unspool.recipes: the others make methods of unchecked values
 WRITING = {"writers", "generate", "stream", "batch", "trace"}  # of a model: they take a spec as the operator's own
 
 
@@ -313,6 +313,7 @@ def test_server_and_batches_make_methods_of_strangers_in_one_way_only(path):
             assert "methods" not in named, f"{path}:{node.lineno}: import names, so that this test sees which"
             inside = (getattr(node, "module", None) or "").partition("recipes.")[2]
             assert inside in {"", *RECIPES}, f"{path}:{node.lineno}"
+            assert inside != "prediction" or named == {"predicted"}, f"{path}:{node.lineno}: the rest reads files"
             assert "recipes" not in named, f"{path}:{node.lineno}"
         if isinstance(node, ast.Attribute) and node.attr in WRITING and path.stem != "server_request":
             owner = ast.unparse(node.value)

@@ -43,6 +43,7 @@ class Text:
     account: Account = field(default_factory=Account)
     entered: int = -1
     trace: Trace = field(default_factory=Trace)
+    after: None = None
 
     @property
     def key(self):

@@ -127,7 +127,10 @@ class Lending:
         "--stalled", type=float, default=60.0, show_default=True, help="Seconds without a step until /readyz is 503."
     )
     share_prefixes: bool = option(
-        "--share-prefixes", is_flag=True, help="Clients go on from each other's cached prompts, which they can notice."
+        "--share-prefixes",
+        is_flag=True,
+        default=False,
+        help="Clients go on from each other's cached prompts, which they can notice.",
     )
 
 
