@@ -454,7 +454,7 @@ def test_the_command_line_takes_one_form(tmp_path):
     path = tmp_path / "schema.json"
     path.write_text(json.dumps(PERSON))
     assert Constraining(str(path), True, None, None, None, None, None).form(64) == json_schema(PERSON, check=True)
-    assert Constraining(None, False, None, None, "yes,no", None, None).form(64) == choices("yes", "no")
+    assert Constraining(None, False, None, None, None, "yes,no", None).form(64) == choices("yes", "no")
     assert Constraining(None, False, "a+", None, None, None, None).form(64) == regex("a+")
     assert Constraining(None, False, None, None, None, None, None).form(64) is None
     with pytest.raises(UsageError, match="give one"):

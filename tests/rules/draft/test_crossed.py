@@ -154,7 +154,7 @@ def test_the_text_is_plain_decodings(name, combinator):
     whole = joined(name, combinator)
     if whole is None:
         return
-    if combinator == "cascade" and isinstance(DRAFTERS[name].draft, Cascade):
+    if combinator == "cascade" and isinstance(DRAFTERS[name].draft, (Cascade, Phrase)):  # whose pool is one
         with pytest.raises(BadRequest, match="cascade inside a cascade"):
             written(Speculate(whole), "none", 0)
         return
