@@ -324,5 +324,7 @@ def test_tokens_that_the_model_does_not_have_are_refused(world):
 def test_the_constraint_is_asked_so_often_for_all_particles_together():
     for count in (1, 8, 64):
         made = method(f"smc:particles={count},propose=recursive")
-        assert made.particles * made.propose.checks <= 2**15
+        assert made.particles * made.propose.checks <= 2**11
+        made = method(f"smc:particles={count},propose=geometric")
+        assert made.particles * made.propose.refusals <= 2**11
     assert method("smc:propose=recursive,checks=3").propose.checks == 3

@@ -159,6 +159,33 @@ def test_lazy_packages_tell_type_checkers_what_they_load():
     assert found > 5
 
 
+def test_what_is_used_of_a_lazy_package_can_be_had():
+    """Type checkers do not see that a module is lacking there: a sibling that imports it makes it one of theirs."""
+    lacking = [
+        f"{file.relative_to(ROOT)}:{node.lineno} {node.value.id}.{node.attr}"
+        for parts, file, tree in parsed()
+        for names in [lazy_packages(parts, tree)]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names
+        if not can_be_had(names[node.value.id], node.attr)
+    ]
+    assert not lacking, "\n".join(lacking)
+
+
+def lazy_packages(parts: tuple[str, ...], tree: ast.Module) -> dict[str, ModuleType]:
+    """The packages that a module imports by their own names, of those that load what they hold when it is used."""
+    package = ("unspool", *parts[:-1])
+    found: dict[str, ModuleType] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.level and node.module is None:
+            home = package[: len(package) - node.level + 1]
+            for alias in node.names:
+                file = ROOT.joinpath(*home[1:], alias.name, "__init__.py")
+                if alias.asname is None and file.exists() and "lazily(" in file.read_text(encoding="utf-8"):
+                    found[alias.name] = import_module(".".join((*home, alias.name)))
+    return found
+
+
 @pytest.mark.parametrize(
     "package",
     ["", *(f".rules.{name}" for name in ["constrain", "decode", "draft", "grow", "search", "unmask", "verify"])],

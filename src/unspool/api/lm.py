@@ -293,7 +293,7 @@ class LM:
                         heard = rules.search.CutShort(heard)
                     job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account, logprobs)
                     job.trace.warm = decoder.draft.warm if isinstance(decoder, Speculate) else 0
-                if isinstance(decoder, Learning) and stream:
+                if isinstance(decoder, Learning) and stream and not ranked:
                     job.after = writers[-1].job
                 told = found if heard is not decoder else None
                 streamed, eos = self.vocabulary.stream(settings.stop), self.vocabulary.eos

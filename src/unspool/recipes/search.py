@@ -12,7 +12,7 @@ from ..rules import constrain, search
 
 PAUSES = (".", ",", "\n", "?", "!", ":", ";", ")", "]", "}")
 ANSWER = "How good is your answer so far? Give one digit from 0 to 9: 9 if it is right, 0 if it is wrong."
-CHECKS = 2**15  # of a constraint, for all particles together, between two forwards
+CHECKS = 2**11  # of a constraint, for all particles together, between two forwards: half a millisecond each
 
 
 def astar(kids: Texts = 3, longest: Steps = 64, rows: Annotated[int, Range(1, 8000)] = 4000) -> Method:
@@ -170,11 +170,12 @@ def smc(
     `checks` bounds how often the constraint is asked for one token; 0 shares out a bound among the particles.
     """
     recursive = constrain.Recursive(checks or CHECKS // particles)
+    geometric = constrain.Geometric(refusals=checks or CHECKS // particles)
     known: dict[str, constrain.Propose] = {
         "masked": constrain.FullMask(power),
         "recursive": recursive,
-        "geometric": constrain.Geometric(),
-        "adaptive": constrain.AdaptiveRejection(recursive),
+        "geometric": geometric,
+        "adaptive": constrain.AdaptiveRejection(recursive, geometric),
     }
     proposal = part("proposal", propose, known)
     expect(power == 1 or propose == "masked", "smc:power", power, "1, unless propose=masked, which alone knows powers")

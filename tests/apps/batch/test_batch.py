@@ -95,6 +95,7 @@ BAD = {
     "too many": ({"custom_id": "m", "prompt": "a", "n": 2**30}, 400, "texts"),
     "another model": ({"custom_id": "o", "prompt": "a", "model": "gpt-4"}, 404, "gpt-4"),
     "another method": ({"custom_id": "d", "prompt": "a", "decoding": {"method": "magic"}}, 400, "magic"),
+    "items": ({"prompt": "a", "response_format": {"type": "items", "items": "towns"}}, 400, "no set of items 'towns'"),
     "half a pair": (b'{"custom_id": "\\ud800", "prompt": "a", "stop": "\\ud800"}', 400, "surrogate"),
 }
 

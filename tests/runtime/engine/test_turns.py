@@ -155,6 +155,20 @@ def test_alone_or_without_accounts_everybody_takes_part_in_every_step(clock):
         assert len(turns) >= 20
 
 
+def test_texts_of_one_who_is_alone_think_a_second_or_so_before_others_are_heard(clock):
+    """All of them come so far before the model is asked, so that they still share its forwards."""
+    engine, own = engine_of(clock), Account()
+    turns = [[] for _ in range(8)]
+    for each in turns:
+        engine.submit(slow(clock, 1.5, each), (1,), Philox(0), stop=Stop(), account=own)
+    for _ in range(40):
+        before = clock.now
+        engine.step()
+        assert clock.now - before < 2.0
+    assert min(map(len, turns)) >= 3
+    assert max(map(len, turns)) - min(map(len, turns)) <= 2  # the first began before the others
+
+
 def test_two_who_take_equally_long_do_not_wait_for_each_other(clock):
     engine = engine_of(clock)
     turns: list[list[float]] = [[], []]

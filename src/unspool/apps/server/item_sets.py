@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...api.settings import Settings
+from ...core.errors import BadRequest
 from ...rules.constrain import Form
 from ...rules.constrain.constraint import Constraint, State
 from .refusal import Refusal
@@ -21,7 +22,8 @@ class NamedItems(Form):
     name: str
 
     def fit(self, words: Any) -> Constraint:
-        raise TypeError("a named set has to be looked up first: ItemSets.resolved")
+        message = f"there is no set of items {self.name[:80]!r} here; only a server offers sets, by --items NAME=FILE"
+        raise BadRequest(message, FIELD)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ READ_LEAD = 2  # and for every second in which a client's prompts are read, whic
 READ_STEPS = 3  # usual steps that a client's prompts may take of one, and be ahead
 SOON = 0.004  # seconds of a forward that nobody's ask is cut for
 ALONE, ALONE_READING = 0.25, 1.0  # and, to read in, where nobody is there who might come in the middle of it
+ALONE_THINKING = 1.0  # seconds of a step in which decoders may go on there, before somebody who came is heard
 BACK = 1.0  # seconds in which one who has just gone may be about to come back
 WIDER = 4  # times the rows of late that are computed in one forward: what these take is only an estimate
 YOUNG = 4  # steps in which requests show what they take: a search is wide only after its first tokens
@@ -238,11 +239,12 @@ class Turns:
     def over(self, account: Account, more: float = 0.0) -> bool:
         """Whether it has taken, or would take, far more of this step than was to be expected.
 
-        Once somebody has, those of whom little is known yet wait for the next: they may be of the same kind.
+        Once somebody has, those of whom little is known yet wait for the next: they may be of the same kind. One who
+        is alone goes on in the next step too, and models are asked once all its texts have come so far.
         """
-        if len(self._expected) < 2:
-            return False
         party = self._party(account)
+        if len(self._expected) < 2:
+            return self._taken.get(party, 0.0) > ALONE_THINKING
         if self._surprised and account.steps < YOUNG and party not in self._taken:
             return True
         taken = self._taken.get(party, 0.0) + more
