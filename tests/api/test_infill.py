@@ -128,6 +128,17 @@ def test_marks_take_a_prompt_apart():
     for bad in ("no hole", "___ first"):
         with pytest.raises(click.UsageError, match="--infill needs"):
             marked(bad)
+    for bad in ("a ___(0) b", "a ___(99999) b", "a ___(2) b ___(00000) c"):  # a number too large is no text either
+        with pytest.raises(click.UsageError, match="expected 1 to 9999 tokens"):
+            marked(bad)
+
+
+@pytest.mark.parametrize("k", [0, 2])
+def test_what_is_given_is_certain_in_a_report(lm, k):
+    out = lm.generate("ab", Settings(max_tokens=2, suffix=("-", 1, "."), logprobs=k), "confident")
+    given = out.events[2]
+    assert (given.token, given.logprob) == (out.tokens[2], 0.0)
+    assert given.top == ((given.token, 0.0),)[:k]
 
 
 def test_the_servers_suffix_is_openais(lm):

@@ -201,6 +201,10 @@ class Point(Law):
     def logprob(self, token: int) -> float:
         return 0.0 if token == self.best else NEVER
 
+    def top(self, k: int) -> list[int]:
+        """The token itself; others only where the vocabulary is known."""
+        return super().top(k) if self._like is not None else [self.best][:k]
+
     @property
     def steps(self) -> list[tuple[int, float]]:
         return [(self.best, 1.0)]

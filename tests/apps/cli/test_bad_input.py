@@ -119,3 +119,9 @@ def test_the_fast_precision_is_the_one_that_the_clock_says(monkeypatch):
         assert dtype_of("fast", "cpu") is said
     precision.fastest.cache_clear()
     assert dtype_of("fast", "cuda") is torch.bfloat16
+
+
+def test_a_hole_has_its_own_size(here):
+    line = refused(*here("run", "--infill", "Hello ___ world", "--max-tokens", "3"))
+    assert "--max-tokens and --infill" in line
+    assert "___(12)" in line

@@ -273,6 +273,8 @@ def test_a_stopped_run_goes_on(asked, tmp_path):
         ({"depth": 0}, "--depth is 0; expected at least 1"),
         ({"states": "2,x"}, "expected numbers such as"),
         ({"states": "2,40"}, "hidden states 0 to 6"),
+        ({"held": 1.5}, "--held is 1.5; expected a share"),
+        ({"kind": "dflash", "mask": 99999}, "--mask is 99999; .* has tokens 0 to 257"),
         ({"resume": True}, "is not there"),
     ],
 )

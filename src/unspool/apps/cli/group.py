@@ -140,7 +140,7 @@ class SamplingOptions:
         help="Add BIAS to the logit of token ID. Repeatable.",
     )
     bad_words: tuple[str, ...] = option(
-        "--bad-words", multiple=True, metavar="TEXT", help="A word or phrase never to write, however spelt. Repeatable."
+        "--bad-words", multiple=True, metavar="TEXT", help="Never write this word or phrase; case counts. Repeatable."
     )
     min_tokens: int | None = option("--min-tokens", type=int, metavar="N", help="No end of text before N tokens.")
     max_tokens: int | None = option(

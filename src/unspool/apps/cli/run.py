@@ -99,7 +99,8 @@ def _source(path: str) -> str:
 
 
 USUAL = 8  # tokens of a hole whose mark has no number
-_MARK = re.compile(r"_{3,}(?:\((\d{1,4})\))?")
+MOST = 9999  # tokens of a hole at most
+_MARK = re.compile(r"_{3,}(?:\((\d+)\))?")
 
 
 class Marked(NamedTuple):
@@ -120,7 +121,10 @@ def marked(text: str) -> Marked:
     parts: list[str | int] = []
     at = 0
     for mark in _MARK.finditer(text):
-        parts += [text[at : mark.start()], int(mark[1] or USUAL)]
+        told = (mark[1] or str(USUAL)).lstrip("0")
+        if not told or len(told) > len(str(MOST)):
+            raise click.UsageError(f"--infill: {mark[0][:40]} is no hole; expected 1 to {MOST} tokens, as in ___(12)")
+        parts += [text[at : mark.start()], int(told)]
         at = mark.end()
     if len(parts) < 2:
         raise click.UsageError("--infill needs a hole in the prompt: write ___ where text is missing, or ___(12)")
@@ -198,6 +202,8 @@ def run(
     if cloze is not None:
         if infilling.suffix is not None:
             raise click.UsageError("--suffix and --infill: what stands behind is said twice; give one of them")
+        if not _unsaid("max_tokens"):
+            raise click.UsageError("--max-tokens and --infill: every hole has its own size; write it as in ___(12)")
         text, loading = cloze.before, replace(loading, raw=True)
         settings = replace(settings, max_tokens=cloze.holes, suffix=cloze.behind)
     loading.check((method,))

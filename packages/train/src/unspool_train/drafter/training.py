@@ -81,6 +81,8 @@ class Settings:
         for name in ("depth", "layers", "tokens", "exams"):
             if getattr(self, name) < 1:
                 raise BadRequest(f"--{name} is {getattr(self, name)}; expected at least 1.")
+        if not 0 <= self.held < 1:
+            raise BadRequest(f"--held is {self.held}; expected a share of the documents, from 0 to below 1.")
 
     def asked(self) -> Asked:
         """What the kind is asked for."""
@@ -108,6 +110,8 @@ class Run:
         spec = self.kind.spec(shape, settings.asked())
         if spec.states and (min(spec.states) < 0 or max(spec.states) > shape.layers):
             raise BadRequest(f"--states are {spec.states}; {settings.model} has hidden states 0 to {shape.layers}.")
+        if not 0 <= settings.mask < shape.vocab:
+            raise BadRequest(f"--mask is {settings.mask}; {settings.model} has tokens 0 to {shape.vocab - 1}.")
         count = settings.vocabulary if self.kind.cut else 0
         ids = draft_vocabulary(self.corpus, self.among, count, shape.vocab)
         known = None if ids is None else ids.to(self.device)
