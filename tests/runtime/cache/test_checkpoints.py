@@ -168,6 +168,17 @@ def test_numbers_of_states_that_went_or_were_written_over_are_given_out_again():
     assert {pool.number(0), pool.number(1)} == {2, 3}
 
 
+def test_a_state_goes_with_the_last_text_that_holds_its_slot():
+    pool = RecurrentPool(4, CheckpointPool(4))
+    (slot,) = pool.take(1)
+    pool.checkpoints.take((), (slot,), ())
+    pool.share([slot])
+    pool.drop([slot])
+    assert slot in pool.checkpoints
+    pool.drop([slot])
+    assert slot not in pool.checkpoints
+
+
 def test_a_pool_that_grows_keeps_what_it_holds():
     pool = CheckpointPool(1)
     pool.take((), (0,), ())
