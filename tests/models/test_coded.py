@@ -86,6 +86,22 @@ def float_quantised(name: str, rows: int, columns: int, dice: torch.Generator) -
     return {f"{name}.weight": codes, f"{name}.weight_scale": scale}, codes.float() * scale
 
 
+def in_blocks(name: str, rows: int, columns: int, dice: torch.Generator) -> tuple[Parts, Tensor]:
+    """Blocks of 24 x 48: those at the edges are cut, and two rows of them do not halve 32 rows."""
+    parts, truth = fp8(name, rows, columns, dice)
+    return {f"{name}.weight": parts[f"{name}.weight"], f"{name}.weight_scale": parts[f"{name}.weight_scale_inv"]}, truth
+
+
+def uneven_gptq(name: str, rows: int, columns: int, dice: torch.Generator) -> tuple[Parts, Tensor]:
+    """Groups of 24 columns, the last one cut, and no list of them."""
+    count = -(-columns // 24)
+    codes, zeros = whole(0, 16, (columns, rows), dice), whole(0, 15, (count, rows), dice)
+    scale, group = torch.rand(count, rows, generator=dice) + 0.5, torch.arange(columns) // 24
+    truth = ((codes - zeros[group] - 1).float() * scale[group]).T
+    parts = {"qweight": words(codes.T, 4).T.contiguous(), "qzeros": words(zeros, 4), "scales": scale}
+    return {f"{name}.{part}": tensor for part, tensor in parts.items()}, truth
+
+
 def awq(name: str, rows: int, columns: int, dice: torch.Generator) -> tuple[Parts, Tensor]:
     codes, zeros = whole(0, 16, (columns, rows), dice), whole(0, 16, (columns // 16, rows), dice)
     scale = (torch.rand(columns // 16, rows, generator=dice) + 0.5).half()
@@ -155,6 +171,11 @@ KINDS: dict[str, tuple[Encoder, dict[str, Any]]] = {
     "awq": (awq, {"quant_method": "awq", "bits": 4, "group_size": 16, "version": "gemm"}),
     "gptq": (gptq, {"quant_method": "gptq", "bits": 4, "group_size": 16, "desc_act": True}),
     "gptq_v2 in 8 bits": (gptq8, {"quant_method": "gptq", "bits": 8, "checkpoint_format": "gptq_v2"}),
+    "gptq in cut groups": (uneven_gptq, {"quant_method": "gptq", "bits": 4, "group_size": 24}),
+    "float-quantised in blocks": (
+        in_blocks,
+        group(num_bits=8, type="float", strategy="block", block_structure=[24, 48]),
+    ),
     "packed int8": (packed_int8, group(num_bits=8, type="int", strategy="channel")),
     "bitsandbytes nf4": (nf4, {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}),
 }
@@ -245,12 +266,32 @@ def test_mxfp4_experts_are_those_of_transformers(tmp_path: Path) -> None:
         ("bitsandbytes nf4", {"load_in_4bit": False}, "4 bits"),
         ("packed int4", {"transform_config": {"rotate": True}}, "transform_config"),
         ("plain int8", group(num_bits=6), "6 bits"),
+        ("gptq", {"checkpoint_format": "marlin"}, "marlin"),
+        ("fp8 in blocks", {"weight_block_size": [10**30, 10**30]}, "weight_block_size"),
+        ("float-quantised", group(num_bits=8, type="float", strategy="block"), "block_structure"),
     ],
 )
 def test_what_is_not_decoded_is_refused_by_name(kind: str, changed: dict, why: str, tmp_path: Path) -> None:
     config, held, _ = folder_of(kind)
     config["quantization_config"] = {**config["quantization_config"], **changed}
     with pytest.raises(NotNative, match=why):
+        opened(tmp_path, config, held)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        ("packed int4", group(num_bits=4, type="int", strategy="group", group_size=32)),
+        ("gptq in cut groups", {"group_size": 32}),
+        ("awq", {"group_size": 32}),
+        ("awq", {"group_size": "all"}),
+        ("float-quantised in blocks", group(num_bits=8, type="float", strategy="block", block_structure=[16, 48])),
+    ],
+)
+def test_groups_that_are_not_those_of_the_file_are_refused(kind: str, changed: dict, tmp_path: Path) -> None:
+    config, held, _ = folder_of(kind)
+    config["quantization_config"] = {**config["quantization_config"], **changed}
+    with pytest.raises(BadModel):
         opened(tmp_path, config, held)
 
 

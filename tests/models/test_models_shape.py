@@ -9,6 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.hybridfamilies import HYBRIDS
+from tests.support.hybridfamilies import YARN as STRETCHED
 from unspool.core.errors import BadModel
 from unspool.models.layer_shape import RopeScaling, RopeSpec
 from unspool.models.rope_scaling import rope_frequencies
@@ -170,6 +172,26 @@ def test_factors_divide_the_frequencies():
 def test_what_cannot_be_built_is_refused_with_words(more, words):
     with pytest.raises(BadModel, match=words):
         Shape.from_config({**config("llama"), **more})
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "words"),
+    [
+        ("lfm2", {"block_ffn_dim_multiplier": 1e308}, "'block_ffn_dim_multiplier' is 1e.308; expected a positive"),
+        ("qwen3_5_text", {"partial_rotary_factor": 1e308}, "expected a positive number"),
+        ("glm4_moe", {"partial_rotary_factor": 1e308}, "expected a positive number"),
+        ("deepseek_v3", {"rope_parameters": {**STRETCHED, "mscale_all_dim": 1e308}}, "'mscale_all_dim' is 1e.308"),
+        ("granitemoehybrid", {"time_step_limit": [0, 10**400]}, "expected two numbers"),
+        ("granitemoehybrid", {"time_step_limit": [float("nan"), 1.0]}, "the larger one last"),
+        ("granitemoehybrid", {"time_step_limit": [0.5, 0.1]}, "the larger one last"),
+        ("granitemoehybrid", {"mamba_n_heads": 4096, "mamba_d_head": "auto"}, "4096 Mamba heads of 0"),
+        ("nemotron_h", {"layers_block_type": ["mlp"] * 5000}, "a list of 1 to 4096 layer types"),
+    ],
+)
+def test_numbers_beyond_all_sense_are_refused_with_words(kind, more, words):
+    own = next((own for _, name, own in HYBRIDS if name == kind), {"head_dim": 8})
+    with pytest.raises(BadModel, match=words):
+        Shape.from_config({**TINY, **own, "model_type": kind, **more})
 
 
 GGUF_LLAMA = {

@@ -26,6 +26,7 @@ Reader: TypeAlias = Callable[[str], Tensor]
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 _METHODS = ("fp8", "compressed-tensors", "awq", "gptq", "bitsandbytes", "mxfp4")
 _NESTED = 256  # scales that share one in bitsandbytes
+_WIDEST = 1 << 20  # numbers along a side of a block
 
 
 @dataclass(frozen=True)
@@ -67,18 +68,14 @@ def _stem(name: str) -> str:
     return name.removesuffix(".weight")
 
 
-def _spread(scale: Tensor, rows: int, columns: int) -> Tensor:
-    """Scales of equal blocks, one for each number of a matrix."""
-    high, wide = -(-rows // scale.shape[0]), -(-columns // scale.shape[1])
-    return scale.float().repeat_interleave(high, 0)[:rows].repeat_interleave(wide, 1)[:, :columns]
+def _spread(scale: Tensor, rows: int, columns: int, high: int, wide: int) -> Tensor:
+    """Scales of blocks high x wide, of which the last may be cut, one for each number of a matrix."""
+    return scale.float()[torch.arange(rows) // high][:, torch.arange(columns) // wide]
 
 
 def _fp8(fields: ConfigFields) -> Coding:
     """w = scale·code, with codes of eight bits and a scale for each block of `weight_block_size`."""
-    block = fields.get("weight_block_size")
-    if not isinstance(block, list) or len(block) != 2 or not all(isinstance(n, int) and n > 0 for n in block):
-        raise elsewhere(fields.source, "its fp8 weights have no weight_block_size of two numbers")
-    high, wide = block
+    high, wide = _block(fields, "weight_block_size")
 
     def find(name: str, sizes: Sizes) -> Coded | None:
         scale = f"{name}_scale_inv"
@@ -88,12 +85,25 @@ def _fp8(fields: ConfigFields) -> Coding:
         _fit(scale, sizes[scale], (-(-rows // high), -(-columns // wide)))
 
         def decode(read: Reader) -> Tensor:
-            across = read(scale).float()[torch.arange(rows) // high]
-            return read(name).float() * across[:, torch.arange(columns) // wide]
+            return read(name).float() * _spread(read(scale), rows, columns, high, wide)
 
         return Coded((rows, columns), (name, scale), decode)
 
     return find
+
+
+def _block(fields: ConfigFields, name: str) -> tuple[int, int]:
+    block = fields.get(name)
+    sides = block if isinstance(block, list) and all(isinstance(n, int) and 0 < n <= _WIDEST for n in block) else []
+    if len(sides) != 2:
+        raise elsewhere(fields.source, f"its weights have no {name} of two numbers")
+    return sides[0], sides[1]
+
+
+def _group(fields: ConfigFields, columns: int) -> int:
+    """How many columns share a scale; all of them where nothing, 0 or −1 is told."""
+    size = fields.get("group_size")
+    return columns if size in (None, 0, -1) else fields.whole("group_size")
 
 
 def _matrix(name: str, sizes: Sizes) -> tuple[int, int]:
@@ -133,7 +143,9 @@ def _compressed(fields: ConfigFields) -> Coding:
     kind, bits = spec.text("type", "int"), _bits(spec, "num_bits", (4, 8))
     if kind not in ("int", "float") or (kind == "float" and bits != 8):
         raise elsewhere(fields.source, f"its weights are {kind} {bits} (known: int 4, int 8, float 8)")
-    half = 1 << (bits - 1)
+    half, way = 1 << (bits - 1), spec.text("strategy", "")
+    block = _block(spec, "block_structure") if way == "block" else None
+    grouped = way in ("", "group") and spec.get("group_size") is not None
 
     def find(name: str, sizes: Sizes) -> Coded | None:
         stem = _stem(name)
@@ -148,8 +160,15 @@ def _compressed(fields: ConfigFields) -> Coding:
         shape, zeros, ordered = sizes[scale], zero in sizes, order in sizes
         if len(shape) < 2:
             shape = (1, 1) if prod(shape) == 1 else (prod(shape), 1)
-        if len(shape) != 2 or min(shape) < 1 or rows % shape[0] or columns % shape[1]:
+        if block is not None:
+            high, wide = block
+            _fit(scale, shape, (-(-rows // high), -(-columns // wide)))
+        elif len(shape) != 2 or min(shape) < 1 or rows % shape[0] or columns % shape[1]:
             raise BadModel(f"{scale!r} has shape {sizes[scale]}, which does not divide {rows} x {columns}. Damaged.")
+        else:
+            high, wide = rows // shape[0], columns // shape[1]
+            if grouped and wide != _group(spec, columns):
+                _fit(scale, shape, (rows, columns // _group(spec, columns)))
         if zeros and codes == packed:
             _fit(zero, sizes[zero], (-(-rows * bits // 32), shape[1]))
         elif zeros:
@@ -172,8 +191,8 @@ def _compressed(fields: ConfigFields) -> Coding:
                 group = _indices(read(order), shape[1], order)
                 scales, offset = scales[:, group], offset[:, group] if zeros else offset
             else:
-                scales = _spread(scales, rows, columns)
-                offset = _spread(offset, rows, columns) if zeros else offset
+                scales = _spread(scales, rows, columns, high, wide)
+                offset = _spread(offset, rows, columns, high, wide) if zeros else offset
             return (q - offset) * scales
 
         return Coded((rows, columns), parts, decode)
@@ -191,7 +210,7 @@ def _indices(found: Tensor, count: int, name: str) -> Tensor:
 
 def _awq(fields: ConfigFields) -> Coding:
     """w = scale·(code − zero), both of 4 bits and woven in words, with columns first."""
-    bits, group = _bits(fields, "bits", (4,)), fields.get("group_size")
+    bits = _bits(fields, "bits", (4,))
     if fields.text("version", "gemm").lower() != "gemm":
         raise elsewhere(fields.source, f"its AWQ version is {fields.get('version')!r} (known: gemm)")
     place = torch.tensor([_AWQ_ORDER.index(n) for n in range(8)])
@@ -205,7 +224,7 @@ def _awq(fields: ConfigFields) -> Coding:
         if codes not in sizes:
             return None
         columns, words = _matrix(codes, sizes)
-        size = group if isinstance(group, int) and group > 0 else columns
+        size = _group(fields, columns)
         _fit(zeros, sizes.get(zeros), (columns // size, words))
         _fit(scale, sizes.get(scale), (columns // size, 8 * words))
 
@@ -222,7 +241,10 @@ def _awq(fields: ConfigFields) -> Coding:
 def _gptq(fields: ConfigFields) -> Coding:
     """w = scale·(code − zero − 1) per group of columns, with codes packed along them; the second version adds no 1."""
     bits = _bits(fields, "bits", (2, 4, 8))
-    one = 0 if fields.text("checkpoint_format", "gptq") == "gptq_v2" else 1
+    form = fields.text("checkpoint_format", "gptq")
+    if form not in ("gptq", "gptq_v2"):
+        raise elsewhere(fields.source, f"its checkpoint_format is {form[:40]!r} (known: gptq, gptq_v2)")
+    one = 0 if form == "gptq_v2" else 1
 
     def find(name: str, sizes: Sizes) -> Coded | None:
         stem = _stem(name)
@@ -236,13 +258,13 @@ def _gptq(fields: ConfigFields) -> Coding:
         ordered = order in sizes
         if ordered:
             _fit(order, sizes[order], (columns,))
-        elif columns % groups:
-            raise BadModel(f"{scale!r} has {groups} groups for {columns} columns. The file is damaged.")
+        size = -(-columns // groups) if fields.get("group_size") is None else _group(fields, columns)
+        if not ordered:
+            _fit(scale, sizes.get(scale), (-(-columns // size), rows))
 
         def decode(read: Reader) -> Tensor:
             q, zero = _unpacked(read(codes), bits, 0).float(), _unpacked(read(zeros), bits, 1).float() + one
-            even = torch.arange(columns) // (columns // groups) if not ordered else torch.empty(0)
-            group = _indices(read(order), groups, order) if ordered else even
+            group = _indices(read(order), groups, order) if ordered else torch.arange(columns) // size
             return ((q - zero[group]) * read(scale).float()[group]).T
 
         return Coded((rows, columns), (codes, zeros, scale, *((order,) if ordered else ())), decode)

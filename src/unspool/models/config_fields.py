@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..core.errors import BadModel, NotNative
 
-_LARGEST = 1 << 40
+_LARGEST, _LARGEST_REAL = 1 << 40, 1e100
 _HARMLESS = re.compile(
     r"_.*|architectures|auto_map|.*dtype|transformers_version|.*token_ids?|.*token_index|initializer_range|.*dropout"
     r"|.*pdrop|.*aux_loss.*|output_(attentions|hidden_states|router_logits|scores)|router_jitter_noise|router_z_loss.*"
@@ -23,9 +22,9 @@ _HARMLESS = re.compile(
 
 
 def _positive(value: object) -> bool:
-    """Whether it is a number above 0 that a float can hold; JSON has larger ones."""
+    """Whether it is a number above 0 whose square and whose product with a size a float can hold."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and 0 < value <= sys.float_info.max  # type: ignore[operator]
+    return number and 0 < value <= _LARGEST_REAL  # type: ignore[operator]
 
 
 @dataclass(frozen=True)

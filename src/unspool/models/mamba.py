@@ -123,8 +123,8 @@ def _blocks(fields: ConfigFields) -> list[str]:
             raise fields.fail("hybrid_override_pattern", f"a pattern of {', '.join(PATTERN)}")
         return [PATTERN[letter] for letter in pattern]
     kinds = fields.get("layers_block_type")
-    if not isinstance(kinds, list) or not kinds:
-        raise fields.fail("layers_block_type", "a list of layer types")
+    if not isinstance(kinds, list) or not 0 < len(kinds) <= MOST_EXPERTS:
+        raise fields.fail("layers_block_type", f"a list of 1 to {MOST_EXPERTS} layer types")
     return kinds_of(fields, len(kinds))
 
 
@@ -133,14 +133,16 @@ def _limits(fields: ConfigFields) -> tuple[float, float]:
     if value is None:
         return 0.0, inf
     limits = [inf if x == _INFINITY else x for x in value] if isinstance(value, list) else []
-    if len(limits) != 2 or not all(isinstance(x, (int, float)) for x in limits):
+    if len(limits) != 2 or not all(isinstance(x, float) or (type(x) is int and x < MOST_EXPERTS) for x in limits):
         raise fields.fail("time_step_limit", "two numbers")
+    if not 0 <= limits[0] <= limits[1]:
+        raise fields.fail("time_step_limit", "two numbers from 0 on, the larger one last")
     return float(limits[0]), float(limits[1])
 
 
 def _grouped(fields: ConfigFields, mamba: MambaSpec) -> None:
-    if mamba.heads % mamba.groups or mamba.inner % mamba.norm_groups:
+    if mamba.head_dim < 1 or mamba.heads % mamba.groups or mamba.inner % mamba.norm_groups:
         raise BadModel(
-            f"{fields.source}: {mamba.heads} Mamba heads cannot be cut into {mamba.groups} equal groups. "
-            "Its configuration is damaged."
+            f"{fields.source}: {mamba.heads} Mamba heads of {mamba.head_dim} cannot be cut into {mamba.groups} equal "
+            "groups. Its configuration is damaged."
         )

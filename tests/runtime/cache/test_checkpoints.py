@@ -137,6 +137,68 @@ def test_what_texts_to_come_may_start_from_outlasts_what_was_written():
     assert len(pool) == 21
 
 
+def test_the_state_that_was_used_longest_ago_gives_way():
+    pool = CheckpointPool(3)
+    pool.take((), (0, 1, 2), ())
+    pool.number(0)
+    pool.take((), (3,), ())
+    assert [slot for slot in range(4) if slot in pool] == [0, 2, 3]
+    pool.take((2,), (4,), ())  # what a forward starts from stays, however old
+    assert [slot for slot in range(5) if slot in pool] == [2, 3, 4]
+
+
+def test_lasting_states_beyond_half_of_all_give_way_first():
+    pool = CheckpointPool(4)
+    pool.take((), (0,), (1, 2, 3))
+    pool.take((), (4,), ())
+    assert [slot for slot in range(5) if slot in pool] == [0, 2, 3, 4]
+    pool.take((), (5,), ())
+    assert [slot for slot in range(6) if slot in pool] == [2, 3, 4, 5]
+
+
+def test_numbers_of_states_that_went_or_were_written_over_are_given_out_again():
+    pool = CheckpointPool(2)
+    for _ in range(9):
+        pool.take((), (0, 1), ())
+        pool.move((0,), (1,))
+        assert len({pool.number(1)}) == len(pool) == 1
+        pool.drop((1,))
+    pool.lay_out(STATE, (), torch.long, CPU)
+    pool.take((), range(2), ())
+    assert {pool.number(0), pool.number(1)} == {2, 3}
+
+
+def test_a_state_goes_with_the_last_text_that_holds_its_slot():
+    pool = RecurrentPool(4, CheckpointPool(4))
+    (slot,) = pool.take(1)
+    pool.checkpoints.take((), (slot,), ())
+    pool.share([slot])
+    pool.drop([slot])
+    assert slot in pool.checkpoints
+    pool.drop([slot])
+    assert slot not in pool.checkpoints
+
+
+def test_a_pool_that_grows_keeps_what_it_holds():
+    pool = CheckpointPool(1)
+    pool.take((), (0,), ())
+    pool.lay_out(STATE, (), torch.long, CPU)
+    pool.write(STATE, torch.tensor([pool.number(0)]), torch.tensor([7]))
+    pool.take((0,), range(1, 9), ())
+    pool.lay_out(STATE, (), torch.long, CPU)
+    assert pool.read(STATE, torch.tensor([pool.number(-1), pool.number(0)])).tolist() == [0, 7]
+
+
+def test_a_long_text_leaves_states_at_the_ends_of_blocks_and_before_its_last_token(monkeypatch):
+    monkeypatch.setattr(recurrent_plan, "BLOCK", 4)
+    network = RecurrentToy()
+    model = CachedModel(network)
+    session = model.open((0, 1, 2, 0, 1, 2, 0, 1, 2, 0))
+    model.score([ScoreRequest(session, NOTHING)])
+    slots = session.leaves[0].slots
+    assert [place for place, slot in enumerate(slots) if slot in network.slots.checkpoints] == [3, 7, 8, 9]
+
+
 @pytest.mark.parametrize("slip", ["states stay where they were", "siblings share a state"])
 def test_the_contract_catches_states_that_are_mixed_up(slip, monkeypatch):
     if slip == "siblings share a state":
