@@ -50,8 +50,7 @@ class LM:
     `draft` is another model for methods that ask one; the draft's own draft is what cascades call the small model.
     Where tokens differ, drafts are made of those that both have, or by their strings if those are too few:
     `alignments` tells which, by the names of the models. `key` names model and machine for what is measured once and
-    kept. `note` says in a line what was chosen for this machine, where something was. `drafter` is a trained drafter in
-    place of a draft model: it reads this model's hidden states.
+    kept, `note` says what was chosen for this machine. `drafter` is a trained one, which reads this model's states.
     """
 
     name: str

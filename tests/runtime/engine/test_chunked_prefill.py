@@ -225,12 +225,12 @@ def test_on_a_device_the_others_write_between_the_portions_and_nothing_is_left()
 
 def test_a_text_read_in_portions_has_the_slots_of_one_read_at_once():
     model = standin(64, context=4096)
-    session = model.open([1] * 700)
-    model.read([(session, 600)])
+    session = model.open([1] * 2700)
+    model.read([(session, 2600)])
     assert model.owed(session) == 100
-    assert model.slots.in_use == 600
+    assert model.slots.in_use == 2600
     fills = [size for size in model.executor.buckets if size.kind is Kind.FILL]
-    assert {size.tokens for size in fills} == {512, 128}
+    assert {size.tokens for size in fills} == {2048, 1024}
     session.keep(NOTHING, (~0,), (5,))
     session.close()
     assert model.slots.in_use == 0

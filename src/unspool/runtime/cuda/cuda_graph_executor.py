@@ -21,7 +21,7 @@ from ..network.lookahead_heads import MedusaHeads
 from .block_table import BlockTable
 from .deferred_capture import DeferredCapture, Wish
 from .device_rejection import rejected
-from .footprint import FEW, FLOCK, LANES, PORTION, SHORTEST, WIDEST, lanes_for, step_up
+from .footprint import CHUNK, FEW, FLOCK, LANES, PORTION, SHORTEST, WIDEST, lanes_for, step_up
 from .fused import Fused
 from .graph_bucket import Bucket, Lines
 from .packing import Kind, Packed, Size, packed
@@ -62,7 +62,7 @@ def usable(tokens: list[int], most: int) -> int:
 class CudaGraphExecutor:
     """Runs requests on a device: rows in rectangular buckets, each a graph that is captured when first needed."""
 
-    chunk = PORTION
+    chunk = CHUNK
 
     def __init__(self, network: Fused, sequences: int = LANES, make: Callable[..., Bucket] = Bucket) -> None:
         self.network, self.make = network, make
