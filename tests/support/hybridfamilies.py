@@ -23,6 +23,7 @@ MAMBA = {
     "mamba_n_groups": 2,
     "mamba_d_state": 6,
     "mamba_chunk_size": 16,
+    "time_step_limit": [0.4, 0.9],
     "shared_intermediate_size": 56,
 }
 GRANITE = {"embedding_multiplier": 3.0, "logits_scaling": 2.0, "residual_multiplier": 0.5, "attention_multiplier": 0.2}

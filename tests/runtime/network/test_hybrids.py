@@ -124,6 +124,19 @@ def test_trees_forks_and_batches_equal_recomputation(name: str, made: Made) -> N
     check()
 
 
+@pytest.mark.parametrize("name", ["qwen3_5_text", "granitemoehybrid"])
+def test_texts_of_like_lengths_leave_the_states_that_each_leaves_alone(name: str, made: Made) -> None:
+    """Runs of six, seven and eight tokens are scanned together, the shorter ones filled up."""
+    own, texts = network(made(name), torch.float64), [text()[first : first + 7 + first] for first in (0, 1, 2)]
+
+    def laws(several: list[list[int]]) -> torch.Tensor:
+        model = CachedModel(own)
+        found = model.score([ScoreRequest(model.open(tokens), NOTHING) for tokens in several])
+        return torch.stack([scores.leaf[0].scores for scores in found])
+
+    assert float((laws(texts) - torch.cat([laws([tokens]) for tokens in texts])).abs().max()) < 1e-9
+
+
 @pytest.mark.parametrize("name", ["lfm2", "qwen3_5_text", "granitemoehybrid", "deepseek_v3"])
 def test_with_fixed_shapes_a_token_has_the_same_bits_in_any_company(name: str, made: Made) -> None:
     wide, head = batch_invariant.padded(dense, 8), batch_invariant.padded(dense, 8)
