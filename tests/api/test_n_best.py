@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 from littlemodel import little_model
@@ -11,6 +12,7 @@ from serving import serving
 
 import unspool
 from unspool import Settings
+from unspool.api.writer import LOG_WEIGHT, Found
 from unspool.apps.server import ItemSets
 from unspool.core.errors import BadRequest
 from unspool.rules.constrain import Asap, items
@@ -44,6 +46,16 @@ def test_n_texts_of_a_search_are_its_best_in_order(lm, method):
 def test_a_search_that_found_too_few_says_so(lm):
     with pytest.raises(BadRequest, match="found 2 texts, and n is more; widen it"):
         lm.samples("abc", Settings(max_tokens=3, n=5), "beam:width=2")
+
+
+def test_texts_that_only_end_by_another_token_are_one_text():
+    told = [(5, 2), (5, 0), (6, 7), (6, 2), (6, 8)]  # 7 and 8 may be stop tokens, which are text
+    texts = [SimpleNamespace(tokens=tokens, trim=0, score=-n, reason="token") for n, tokens in enumerate(told)]
+    found, particles = Found("score", 0, frozenset({0, 2})), Found(LOG_WEIGHT, 0, frozenset({0, 2}))
+    found.tell(texts)
+    assert [x.tokens for x in found.results] == [(5, 2), (6, 7), (6, 2), (6, 8)]
+    particles.tell(texts)
+    assert len(particles.results) == 5  # each of them counts in the evidence
 
 
 def test_a_method_that_draws_is_run_n_times_as_ever(lm):

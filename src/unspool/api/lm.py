@@ -286,7 +286,7 @@ class LM:
                 chance, ranked = Philox(settings.seed, stream), ranks and stream > 0
                 if not ranked:
                     scores = decoder.SCORES if isinstance(decoder, Watchable) else ""
-                    found = Found(scores, settings.n if ranks and settings.n > 1 else 0)
+                    found = Found(scores, settings.n if ranks and settings.n > 1 else 0, self.vocabulary.eos)
                     heard = overheard(decoder, found.tell)
                     if settings.seconds is not None and heard is not decoder:  # it tells what it has found
                         heard = rules.search.CutShort(heard)

@@ -126,13 +126,19 @@ class SearchResult(NamedTuple):
 class Found:
     """What a search has found, best first, once it has told; laws are held on to of as many texts as are handed out."""
 
-    def __init__(self, scores: str, handed: int = 0) -> None:
+    def __init__(self, scores: str, handed: int = 0, ends: frozenset[int] = frozenset()) -> None:
         self.scores, self.results = scores, list[SearchResult]()
-        self._handed = handed
+        self._handed, self._ends = handed, ends
 
     def tell(self, texts: Sequence[Any]) -> None:
-        """Take note of them; of more than are ever shown, of the best."""
-        some = [text for text in texts if text.tokens][:MOST_FOUND]
+        """Take note of the best, as many as are ever shown; of two that differ in the sign of their end, of one."""
+        some = [text for text in texts if text.tokens]
+        if self.scores != LOG_WEIGHT:  # every particle counts in the evidence
+            first = dict[tuple[int, ...], tuple[int, ...]]()
+            over = [text for text in some if text.tokens[-1] in self._ends]
+            same = {x.tokens for x in over if first.setdefault(x.tokens[:-1], x.tokens) != x.tokens}
+            some = [text for text in some if text.tokens not in same]
+        some = some[:MOST_FOUND]
         self.results = [
             SearchResult(x.tokens, x.trim, self._worth(x), x.reason or ROWS, _said(x) if n < self._handed else None)
             for n, x in enumerate(some)
