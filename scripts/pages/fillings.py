@@ -54,7 +54,9 @@ def looked(file: str, data: dict[str, Any]) -> Iterator[tuple[str, Table]]:
 
 def listed(file: str, data: dict[str, Any]) -> Iterator[tuple[str, Table]]:
     """bench/parallel.py: list tasks whose best possible score is known."""
-    found = {(r["method"], r["model"], r["task"]): r for r in data.get("rows", ()) if "accuracy" in r}
+    rows = data.get("rows")
+    rows = rows if isinstance(rows, list) else []  # of another script it may be a number
+    found = {(r["method"], r["model"], r["task"]): r for r in rows if "accuracy" in r}
     if not found:
         return
     size = next(iter(found.values()))["n"]

@@ -59,7 +59,7 @@ def test_on_a_gpu_graphs_tables_and_workspaces_are_counted():
     room = 8 * 1032
     assert found.kv == room * 23_040
     assert found.logits == 3 * 8 * 32 * 49152 * 2
-    assert found.activations == 2 * (8 * 512 * (2 * 576 + 3 * 1536) * 2 + 264 * 128 * 4 * 64)
+    assert found.activations == 2 * (8 * 1024 * (2 * 576 + 3 * 1536) * 2 + 264 * 128 * 4 * 64)
     lanes, turns, workspaces = 517 * 8192 * 4, 2 * 8192 * 64 * 4, 3 * 32 * 2**20
     drafts = 65 * 8192 * 4 + (1 << 17) * 72
     assert found.tables == lanes + drafts + 2 * 8 * 2048 * 4 + turns + workspaces
