@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,16 +23,9 @@ from unspool.runtime.cuda.fusible import unfused
 
 pytest.importorskip("transformers", reason="the reference needs transformers: pip install 'unspool[hf]'")
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 Made = Callable[[Family], tuple[torch.nn.Module, Path]]
 BY_KIND = {family.kind: family for family in FAMILIES if not family.vision}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +42,8 @@ SIZES: dict[str, Any] = {
     "pad_token_id": 0,
 }
 FAMILIES: dict[str, dict[str, Any]] = {kind: own for _, kind, own in reversed(HYBRIDS)}
+pytestmark = pytest.mark.usefixtures("one_thread")
 Made = Callable[[str], Path]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

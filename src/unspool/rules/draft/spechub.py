@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...core.asks import Score, Scores
-from ...core.chance import At, Chance, Role
+from ...core.chance import At, Chance
 from ...core.claim import LAW, claims
-from ...core.errors import BadRequest
 from ...core.law import Drawn, Law, chosen
-from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Memoryless, Proposing, possible
 from ...loops.speculate import Speculate
 from ..verify.rejection import rejection
 from .chain import DRAFT
+from .levels import level_by_level, refuse_widths
 from .siblings import is_greedy, likeliest_of
 
 
@@ -43,23 +41,10 @@ class SpecHub(Memoryless):
     widths: tuple[int, ...] = (3, 2, 1)
 
     def __post_init__(self) -> None:
-        if not self.widths or min(self.widths) < 1:
-            shown = "+".join(map(str, self.widths))
-            raise BadRequest(f"spechub:widths={shown} cannot be used; expected a width from 1 on per level, as 3+2+1")
+        refuse_widths("spechub", self.widths)
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        tree, start = NOTHING, len(prefix)
-        level = {ROOT: prefix}
-        for depth, width in enumerate(self.widths[: prefix.ahead(len(self.widths))]):
-            scores: Scores = yield Score(tree, by=DRAFT)
-            below: dict[int, Prefix] = {}
-            for node, here in level.items():
-                at = At(start + depth, Role.DRAFT, len(tree), start)
-                for drawn in hub(here, scores.law(node), min(width, budget - len(tree)), chance, at):
-                    tree, kid = tree.grow(drawn, node)
-                    below[kid] = here.then((drawn.token,))
-            level = below
-        return tree
+        return level_by_level(self.widths, hub, prefix, budget, chance)
 
 
 def hub(prefix: Prefix, raw: Law, count: int, chance: Chance, at: At) -> list[Drawn]:
