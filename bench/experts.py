@@ -28,8 +28,7 @@ from unspool.models.shape import DiffusionSpec, Shape
 from unspool.runtime.diffusion.block_diffusion import BlockDiffusionModel
 from unspool.runtime.engine.contracts import LookRequest
 from unspool.runtime.network.experts import ExpertLoop, Experts, GroupedExperts
-from unspool.runtime.network.gated_mlp import GatedMLP
-from unspool.runtime.network.linear import DenseLinear
+from unspool.runtime.network.linear import DenseLinear, GatedMLP
 from unspool.runtime.network.llama import Llama
 
 BLOCK, BEFORE = 32, 512

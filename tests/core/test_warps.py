@@ -37,7 +37,7 @@ from unspool.core.warp import (
     TopP,
     Typical,
 )
-from unspool.core.warp.temperature import temperature_of
+from unspool.core.warp.warp import temperature_of
 
 quick = settings(max_examples=60, deadline=None)
 V = 12  # the vocabulary of these tests: small, so that histories repeat themselves

@@ -10,7 +10,7 @@ from repository import ROOT
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
-MOST = {"cpu": 40, "server": 60, "gpu": 46}  # modules; lower them with what the code allows
+MOST = {"cpu": 30, "server": 45, "gpu": 36}  # modules; lower them with what the code allows
 
 
 @pytest.fixture(scope="module")

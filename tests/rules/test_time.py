@@ -22,8 +22,8 @@ from unspool.rules.decode import plain
 from unspool.rules.search.cut_short import CutShort
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.table_model import Table
-from unspool.runtime.engine.admission import SILENT
 from unspool.runtime.engine.engine import Engine
+from unspool.runtime.engine.job import SILENT
 
 SHOWN = Canvas.blank((0,), 3)
 

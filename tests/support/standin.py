@@ -3,7 +3,7 @@
 import torch
 
 from unspool.runtime.cache.cached_model import CachedModel
-from unspool.runtime.cache.gather_pool import GatherPool
+from unspool.runtime.cache.kv_pool import GatherPool
 from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
 from unspool.runtime.cuda.graph_bucket import BEST, Bucket
 from unspool.runtime.cuda.graph_model import on_device

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from .. import api
 from ..core.errors import BadRequest
-from ..core.warp.warp_limits import expect
+from ..core.option import expect
 
 if TYPE_CHECKING:
     from .lm import LM

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .. import api, rules, runtime
 from ..core.asks import TARGET
 from ..core.chance import Philox
-from ..core.claim import Learning, Method, Watchable, overheard, texts_of
+from ..core.claim import Branching, Learning, Method, Watchable, overheard
 from ..core.cost import Cost
 from ..core.errors import BadRequest, ContextExceeded
 from ..core.reported_law import MOST
@@ -274,7 +274,9 @@ class LM:
             decoder, warp, stop, writes, behind, *_ = around
         logprobs = settings.logprobs
         looks = logprobs is not None and logprobs > MOST  # more than is reported: then it is the laws that are kept
-        texts, ranks = texts_of(decoder), isinstance(decoder, Watchable) and decoder.RANKS
+        texts = decoder.texts if isinstance(decoder, Branching) else 1
+        search = decoder if isinstance(decoder, Watchable) else None
+        ranks, found = search is not None and search.RANKS, None
         note = api.ignored.ignored(decoder, self.model) if isinstance(self.model, FillsBlocks) else None
         writers: list[Writer] = []
         for prompt in several(prompts):
@@ -285,26 +287,24 @@ class LM:
             for stream in range(settings.n):
                 chance, ranked = Philox(settings.seed, stream), ranks and stream > 0
                 if not ranked:
-                    scores = decoder.SCORES if isinstance(decoder, Watchable) else ""
-                    found = Found(scores, settings.n if ranks and settings.n > 1 else 0, self.vocabulary.eos)
-                    heard = overheard(decoder, found.tell)
-                    if settings.seconds is not None and heard is not decoder:  # it tells what it has found
-                        heard = rules.search.CutShort(heard)
+                    heard = decoder
+                    if search is not None:  # it tells what it has found
+                        handed = settings.n if ranks and settings.n > 1 else 0
+                        found = Found(search.SCORES, handed, self.vocabulary.eos)
+                        heard = overheard(decoder, found.tell)
+                        heard = heard if settings.seconds is None else rules.search.CutShort(heard)
                     job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account, logprobs)
                     job.trace.warm = decoder.draft.warm if isinstance(decoder, Speculate) else 0
                 if isinstance(decoder, Learning) and stream and not ranked:
                     job.after = writers[-1].job
-                told = found if heard is not decoder else None
                 streamed, eos = self.vocabulary.stream(settings.stop), self.vocabulary.eos
-                writers.append(Writer(job, streamed, settings.logprobs, told, eos, note, stream if ranked else 0))
+                writers.append(Writer(job, streamed, settings.logprobs, found, eos, note, stream if ranked else 0))
         return writers
 
     def _refuse_unknown(self, tokens: tuple[int, ...]) -> None:
         known = self.model.vocab
         if (bad := next((x for x in tokens if not 0 <= x < known), None)) is not None:
-            told = (
-                f"token {bad:d}" if abs(bad) < 10**30 else "a token"
-            )  # Python prints no number of thousands of digits
+            told = f"token {bad:d}" if abs(bad) < 10**30 else "a token"  # Python prints no number of 5000 digits
             raise BadRequest(f"{told} of the prompt is none of the model's, which are 0 to {known - 1}", "prompt")
 
     def _refuse_far_too_long(self, text: str, given: str) -> None:

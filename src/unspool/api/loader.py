@@ -13,8 +13,8 @@ import torch
 from .. import api
 from .. import runtime as runtimes
 from ..core.errors import BadRequest, NotNative
+from ..core.option import expect, whole
 from ..core.version import VERSION
-from ..core.warp.warp_limits import expect, whole
 from ..models.address import heads_of, is_hub_id, path
 from ..models.weights import open_checkpoint
 from ..runtime.cache.cached_model import CachedModel

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
 from ..core import warp as warps
 from ..core.canvas import Frame
 from ..core.errors import BadRequest
+from ..core.option import expect, real, whole
 from ..core.stop import Stop
 from ..core.warp.forbid import MinTokens, NoRepeatNgram
-from ..core.warp.temperature import Temperature
-from ..core.warp.warp import Same, Warp
-from ..core.warp.warp_limits import expect, real, whole
+from ..core.warp.warp import Same, Temperature, Warp
 from ..models.chat import Dialogue
 from ..rules import constrain
 
@@ -150,7 +149,9 @@ class Settings:
         _expect_strings("bad_words", self.bad_words)
         listed = isinstance(self.stop_tokens, (tuple, list))
         expect(listed, "stop_tokens", self.stop_tokens, "a tuple of tokens, as in (2, 7)")
-        MinTokens(self.min_tokens, self.stop_tokens)
+        expect(whole(self.min_tokens, 0), "min_tokens", self.min_tokens, "a whole number from 0 on")
+        for token in self.stop_tokens:
+            expect(whole(token, 0), "a stop token", token, "a whole number from 0 on")
         expect(whole(self.max_tokens, 1), "max_tokens", self.max_tokens, "a whole number from 1 on")
         limit = f"at most max_tokens, which is {self.max_tokens}; raise that, or ask for less"
         expect(self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, limit)

@@ -17,8 +17,7 @@ from .canvas import Canvas
 from .chance import At, Chance, Philox, Role
 from .law import Law
 from .tree import NOTHING, ROOT, Tree
-from .warp.temperature import temperature_of
-from .warp.warp import Prefix, Scored
+from .warp.warp import Prefix, Scored, temperature_of
 
 TARGET = "target"
 

@@ -27,13 +27,6 @@ class Trace:
     seconds_total: float = 0.0
     seconds_first: float | None = None  # from submission to the first token
 
-    def round(self, tokens: int, drafted: int, accepted: int, rounds: int = 1) -> None:
-        """Take note of one round, or of several in which nothing was drafted."""
-        self.rounds += rounds
-        self.tokens += tokens
-        self.drafted += drafted
-        self.accepted[accepted] += rounds
-
     def __add__(self, other: Trace) -> Trace:
         """Both requests together; of several requests there is no one first token."""
         summed = [f.name for f in fields(self) if f.name != "seconds_first"]

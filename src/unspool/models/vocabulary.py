@@ -12,8 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer, models
 
 from ..core.errors import BadRequest
-from .chat import Dialogue, knows_tools, refuse_unreadable, render_chat, spelt_out
-from .fences import Fences, read_long
+from .chat import Dialogue, Fences, knows_tools, read_long, refuse_unreadable, render_chat, spelt_out
 
 LONG = 10_000  # characters that take milliseconds to read
 ENDINGS = frozenset(

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from .. import recipes, rules
 from ..core.asks import Verify
-from ..core.claim import HEURISTIC, Choosing, Claim, Entry, Method, compose, fit, registered
+from ..core.claim import HEURISTIC, Choosing, Claim, Entry, Fitting, Method, compose, registered
 from ..core.errors import BadRequest, cut
 from ..core.option import made, options, refuse_unknown
 from ..core.verifier import Bounded
 from ..loops.drafter import Draft
 from ..loops.speculate import Speculate
-from .names import HOMES, Part, known, parts_of, renamed, unnamed
+from .names import HOMES, RENAMED, Part, known, parts_of, renamed, unnamed
 
 # Rules outside unmask/ that ask a model which was trained to fill holes.
 FILLING = frozenset({"anyorder", "blended", "deliberate", "denoised", "fragments", "insert", "masks", "slots"})
@@ -89,7 +89,8 @@ def _import_all() -> None:
 def fitted(spec: str | Method, vocabulary: Any, models: Collection[str] = ()) -> Method:
     """The method that a spec names, made to fit a model's vocabulary and the models that draft, if it asks for that."""
     made = method(spec)
-    return fit(made.among(models) if isinstance(made, Choosing) else made, vocabulary)
+    chosen = made.among(models) if isinstance(made, Choosing) else made
+    return chosen.fit(vocabulary) if isinstance(chosen, Fitting) else chosen
 
 
 def method(spec: str | Method) -> Method:
@@ -100,8 +101,8 @@ def method(spec: str | Method) -> Method:
     if not isinstance(spec, str):
         return spec
     for part in parts_of(spec):
-        if note := renamed(part.said):
-            warnings.warn(note, FutureWarning, stacklevel=2)
+        if part.said in RENAMED:
+            warnings.warn(renamed(part.said), FutureWarning, stacklevel=2)
     return _made(spec, _parsed(spec))
 
 

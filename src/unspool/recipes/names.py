@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from .. import recipes
@@ -106,6 +107,7 @@ def _elsewhere() -> dict[str, str]:
     return {plainly(system): told for system, told in recipes.aliases.ELSEWHERE.items()}
 
 
+@lru_cache(maxsize=256)
 def known(name: str) -> str | None:
     """What a method that people call so is called here; None if nobody knows."""
     if name in HOMES:
@@ -118,9 +120,9 @@ def known(name: str) -> str | None:
     return _aliases().get(said) or next((own for own in HOMES if plainly(own) == said), None)
 
 
-def renamed(name: str) -> str | None:
-    """A note for those who give the old name of a method; None for all other names."""
-    return f"the method {name!r} is now called {RENAMED[name]!r}; the old name goes in 0.2" if name in RENAMED else None
+def renamed(name: str) -> str:
+    """A note for those who give a method one of the names in `RENAMED`."""
+    return f"the method {name!r} is now called {RENAMED[name]!r}; the old name goes in 0.2"
 
 
 def suggestions(name: str) -> list[str]:
@@ -158,7 +160,8 @@ class Part(NamedTuple):
     scope: str = ""
 
     @property
-    def given(self) -> dict[str, str]:
+    @lru_cache(maxsize=256)  # noqa: B019  (a few short texts)
+    def given(self) -> Mapping[str, str]:
         """The options by name, as texts."""
         found: dict[str, str] = {}
         for each in filter(None, self.rest.split(",")):
@@ -177,6 +180,7 @@ class Part(NamedTuple):
         return f"{name}:{self.rest}" if self.rest else name
 
 
+@lru_cache(maxsize=256)
 def parts_of(spec: str) -> tuple[Part, ...]:
     """The parts of a spec; BadRequest if there are too many. No name is looked up."""
     if len(spec) > LONGEST:
@@ -212,7 +216,7 @@ def checked(spec: str) -> tuple[str, list[str]]:
             continue
         if known(part.said) is None:
             raise unnamed(part.said)
-        notes += filter(None, [renamed(part.said)])
+        notes += [renamed(part.said)] if part.said in RENAMED else []
     return (canonical(spec) if notes else spec), notes
 
 

@@ -6,8 +6,7 @@ import math
 from typing import Annotated
 
 from ..core.claim import Method
-from ..core.option import Budget, Choice, Few, FileName, FreeText, Product, Range, Steps, Texts, Weight, part
-from ..core.warp.warp_limits import expect
+from ..core.option import Budget, Choice, Few, FileName, FreeText, Product, Range, Steps, Texts, Weight, expect, part
 from ..rules import constrain, search
 
 PAUSES = (".", ",", "\n", "?", "!", ":", ";", ")", "]", "}")

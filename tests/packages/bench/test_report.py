@@ -48,8 +48,8 @@ BUG = {"position": 5, "ours": 9, "theirs": None, "gap": math.inf, "noise": 0.0, 
 def traced(rounds, drafted, stood, seconds):
     trace = Trace(prompt=10, seconds_total=seconds, seconds_draft=0.1 * seconds, seconds_forward=0.7 * seconds)
     trace.forwards["target"] = rounds
-    for _ in range(rounds):
-        trace.round(1 + stood, drafted, stood)
+    trace.rounds, trace.tokens, trace.drafted = rounds, rounds * (1 + stood), rounds * drafted
+    trace.accepted[stood] = rounds
     return trace.record()
 
 

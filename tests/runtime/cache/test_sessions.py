@@ -11,8 +11,7 @@ from unspool.core.errors import BadRequest, OutOfRoom
 from unspool.core.law import Drawn, Law
 from unspool.core.tree import NOTHING, Tree
 from unspool.runtime.cache.cached_model import CachedModel
-from unspool.runtime.cache.cached_session import CachedSession
-from unspool.runtime.cache.sequence import CachedSequence
+from unspool.runtime.cache.sequence import CachedSequence, CachedSession
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.contracts import ScoreRequest
 

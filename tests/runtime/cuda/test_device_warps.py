@@ -19,9 +19,8 @@ from unspool.core.tree import NOTHING
 from unspool.core.warp.forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
 from unspool.core.warp.mask import Mask
 from unspool.core.warp.penalise import Frequency, LogitBias, Presence, Repetition
-from unspool.core.warp.temperature import Temperature
 from unspool.core.warp.truncate import Eta, MinP, TopK, TopNSigma, TopP, Typical
-from unspool.core.warp.warp import Prefix, Same, Warp
+from unspool.core.warp.warp import Prefix, Same, Temperature, Warp
 from unspool.rules.constrain.bits import packed
 from unspool.rules.decode import Speculate, plain
 from unspool.rules.draft import Lookup, OnDevice

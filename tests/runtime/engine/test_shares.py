@@ -28,9 +28,9 @@ from unspool.core.tree import ROOT, Tree
 from unspool.recipes.methods import method
 from unspool.rules.decode import plain
 from unspool.runtime.cache.cached_model import CachedModel
-from unspool.runtime.engine.admission import Ledger, Shares, admitted
 from unspool.runtime.engine.engine import Engine
-from unspool.runtime.engine.job import Account
+from unspool.runtime.engine.job import Account, Ledger, Shares
+from unspool.runtime.engine.scheduler import admitted
 
 # ---- the rule by itself: texts that hold tokens and a place for some rounds
 

@@ -27,8 +27,7 @@ from unspool.runtime.cuda.fusible import unfused
 from unspool.runtime.engine.contracts import LookRequest, ScoreRequest
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.network.experts import ExpertLoop, Experts, GroupedExperts, crowd_of
-from unspool.runtime.network.gated_mlp import GatedMLP, gated_by
-from unspool.runtime.network.linear import DenseLinear, dense
+from unspool.runtime.network.linear import DenseLinear, GatedMLP, dense, gated_by
 from unspool.runtime.network.llama import Llama
 from unspool.runtime.network.quantised import Int4Linear, Int8Linear, rounded
 

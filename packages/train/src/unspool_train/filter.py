@@ -21,8 +21,7 @@ from unspool.core.chance import Chance, Philox
 from unspool.core.errors import BadRequest
 from unspool.core.law import Law
 from unspool.core.stop import Stop
-from unspool.core.warp.temperature import Temperature
-from unspool.core.warp.warp import Warp
+from unspool.core.warp.warp import Temperature, Warp
 from unspool.loops.denoise import Denoise
 from unspool.loops.unmasker import FixedBlocks
 from unspool.rules.unmask.confident import Confident

@@ -16,8 +16,7 @@ from ...api.lm import LM
 from ...core.claim import Method
 from ...recipes.methods import refuse_session, requested
 from ..server.asking import Asking, Understand, chat, completion
-from ..server.fields import Body, read, wrong
-from ..server.json_body import parsed
+from ..server.fields import Body, parsed, read, wrong
 from ..server.limits import Limits
 from ..server.refusal import Refusal, refusal
 from ..server.replies import Reply, ReplyChoice

@@ -18,8 +18,7 @@ from ...core.errors import BadRequest, MissingExtra
 from ...core.law import Law
 from ...core.stop import Stop
 from ...core.trace import Trace
-from ...core.warp.temperature import Temperature
-from ...core.warp.warp import Warp
+from ...core.warp.warp import Temperature, Warp
 from ...recipes.memory import Remembering
 from ...recipes.methods import method, needs
 from ...runtime.cache.cached_model import CachedModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -24,10 +23,9 @@ from .asking import chat, completion
 from .authentication import Authentication
 from .bodies import ChatRequest, CompletionRequest
 from .clients import RateLimit
-from .completions import Completions
 from .config import ServerConfig
 from .counts import KIND, ServerMetrics
-from .handler import HEADER, Handler, RequestIds
+from .handler import HEADER, Completions, RequestIds
 from .limits import Limits
 from .refusal import Refusal
 from .running import Shutdown
@@ -159,19 +157,8 @@ def _writing(app: FastAPI, worker: Worker, counts: ServerMetrics, house: ServerC
             described_by,
             methods=["POST"],
             responses={200: {"model": answer, **stream}, **refusals(house, *WRITING)},
-            route_class_override=_handled_by(Completions(worker, counts, house, understand)),
+            route_class_override=Completions(worker, counts, house, understand).route(),
         )
-
-
-def _handled_by(handler: Handler) -> type[APIRoute]:
-    class Handled(APIRoute):
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Any]]:
-            async def answer(_: Request) -> Handler:
-                return handler  # which is called as a response is
-
-            return answer
-
-    return Handled
 
 
 def _reading(app: FastAPI, worker: Worker, counts: ServerMetrics, house: ServerConfig) -> None:

@@ -19,9 +19,8 @@ from ...recipes.methods import claim_of
 from ...recipes.names import canonical, parts_of
 from ...recipes.prediction import predicted
 from ...rules.constrain import Form
-from .bodies import ChatRequest, CompletionRequest, TextRequest, form
-from .fields import as_templates_read, read, wrong
-from .json_body import refuse_large, refuse_surrogates
+from .bodies import ChatRequest, CompletionRequest, TextRequest, as_templates_read, form
+from .fields import read, refuse_large, refuse_surrogates, wrong
 from .limits import Limits
 from .refusal import Refusal
 from .tools import Tools, tools
@@ -76,7 +75,9 @@ def chat(values: Mapping[str, Any], limits: Limits, method: str) -> Asking:
     if body.top_logprobs and logprobs is None:
         wrong("top_logprobs", body.top_logprobs, "logprobs: true beside it")
     refuse_large("tools", values.get("tools"), limits)
-    offered = tools(body.tools, body.tool_choice, body.parallel_tool_calls)
+    offered = None
+    if body.tools or body.tool_choice is not None:
+        offered = tools(body.tools, body.tool_choice, body.parallel_tool_calls)
     prompt = Dialogue(as_templates_read(body.messages), offered.shown if offered else ())
     return _asking(values, body, (prompt,), logprobs, limits, LONG, method, offered)
 

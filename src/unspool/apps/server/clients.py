@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from ...core.errors import BadRequest
-from ...core.warp.warp_limits import expect, whole
+from ...core.option import expect, whole
 from .refusal import Refusal
 
 if sys.version_info >= (3, 11):

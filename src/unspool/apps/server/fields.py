@@ -1,24 +1,118 @@
-"""Fields of a request's body: the base of the models that state them, and what a client is told of a wrong one.
+"""The fields of a request's body, from bytes: the base of the models that state them, and what a client is told.
 
-The messages of a chat, which several bodies hold: text, calls of tools, and what those gave back.
+The JSON object is read by `json` and not by pydantic's own parser: that one takes NaN for a number, and its message
+about a lone surrogate does not name the field. It looks neither at keys nor into schemas, nor at fields that it does
+not know.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WrapValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WrapValidator
 
-from .json_body import refuse_surrogates
+from .limits import Limits
 from .refusal import Refusal
 
 PART = 256  # entries of an object that are checked at a time
 KINDS = {"string": "a string", "boolean": "a boolean", "array": "a list"}
 TOO_LONG = {"too_long": "array_above_max_length", "string_too_long": "string_above_max_length"}
 Schema = dict[str, Any]
+TOO_LARGE = "form_too_large"  # OpenAI has no code for this
+_PATTERNS = ("pattern", "regex")
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """The fields of a body as they came; Refusal if it is no JSON object."""
+    try:
+        given = json.loads(body.decode("utf-8"), parse_constant=_no_number)
+    except UnicodeDecodeError as error:
+        raise Refusal(400, f"the body is not UTF-8: byte {error.start} cannot be read") from None
+    except RecursionError:
+        raise Refusal(400, "the body is nested too deeply to be read") from None
+    except ValueError as error:
+        raise Refusal(400, f"the body is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise Refusal(400, "the body is not a JSON object; expected one with the fields of the request")
+    return given
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def refuse_surrogates(given: Any, at: str = "") -> None:
+    """Refuse a JSON value that has a lone surrogate in one of its strings, keys included; `at` is where it stands."""
+    try:
+        json.dumps(given, ensure_ascii=False).encode()  # the whole at once, which takes a tenth of the time below
+        return
+    except (ValueError, RecursionError):
+        left = [(at, given)]
+    while left:  # not by recursion, as a body may be nested as deeply as JSON can be read
+        at, value = left.pop()
+        if isinstance(value, str):
+            _check(value, at)
+        elif isinstance(value, list):
+            left += [(f"{at}[{index}]", part) for index, part in enumerate(value)]
+        elif isinstance(value, dict):
+            for name, part in value.items():
+                _check(name, at)
+                left.append((f"{at}.{name}" if at else name, part))
+
+
+def _check(text: str, at: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        told = f"the lone surrogate {text[error.start]!r} at character {error.start}, which is no Unicode text"
+        where = at[:200] or "a field's name"
+        raise Refusal(400, f"{where} holds {told}; replace it.", param=at[:200] or None, code="invalid_value") from None
+
+
+def refuse_large(name: str, given: Any, limits: Limits) -> None:
+    """Refuse a form, as it came in the field `name`, beyond a limit; it costs one walk over the JSON."""
+    if not isinstance(given, (dict, list)):
+        return
+    properties = values = 0
+    for depth, part in _parts(given):
+        if depth > limits.form_depth:
+            raise _beyond(name, f"is nested deeper than the {limits.form_depth} levels that are allowed", "Use $defs.")
+        if isinstance(part, list):
+            continue
+        named, listed = part.get("properties"), (part.get("enum"), part.get("choices"))
+        properties += len(named) if isinstance(named, dict) else 0
+        values += sum(len(some) for some in listed if isinstance(some, list))
+        patterns = [part.get(key) for key in _PATTERNS]
+        patterns += list(part["patternProperties"]) if isinstance(part.get("patternProperties"), dict) else []
+        longest = max((len(text) for text in patterns if isinstance(text, str)), default=0)
+        if longest > limits.form_pattern:
+            told = f"has a regular expression of {longest} characters, and {limits.form_pattern} are allowed"
+            raise _beyond(name, told, "Shorten it.")
+    size = len(json.dumps(given, ensure_ascii=False).encode("utf-8", "replace"))
+    for count, most, what in (
+        (size, limits.form_bytes, "bytes"),
+        (properties, limits.form_properties, "properties"),
+        (values, limits.form_values, "values in enums or choices"),
+    ):
+        if count > most:
+            raise _beyond(name, f"has {count} {what}, and {most} are allowed", "Leave some out, or split the request.")
+
+
+def _parts(given: Any) -> Iterator[tuple[int, Any]]:
+    """Every object and list in it with its level, without recursion."""
+    waiting = [(1, given)]
+    while waiting:
+        depth, part = waiting.pop()
+        yield depth, part
+        inner = part.values() if isinstance(part, dict) else part
+        waiting += [(depth + 1, value) for value in inner if isinstance(value, (dict, list))]
+
+
+def _beyond(name: str, told: str, advice: str) -> Refusal:
+    return Refusal(400, f"{name} {told} on this server. {advice}", param=name, code=TOO_LARGE)
 
 
 class Body(BaseModel):
@@ -148,101 +242,3 @@ def _short(given: object, most: int = 80) -> str:
         return str(given) if abs(given) < 10**30 else "too large"  # Python refuses to print very long ones
     text = repr(given)
     return text if len(text) <= most else text[:most] + "…"
-
-
-PARTS = 'a string or a list of parts {"type": "text", "text": …}; this server reads text alone'
-
-
-class TextPart(Body):
-    """A part of what is said."""
-
-    type: Literal["text"]
-    text: str
-
-
-Parts = Annotated[list[TextPart], Field(max_length=1024, fail_fast=True)]
-Content = Annotated[str | Parts, Field(description=PARTS)]
-
-
-class CalledFunction(Body):
-    """The function of a call and its arguments, a JSON object written as a string."""
-
-    name: str = Field(min_length=1, description="a name")
-    arguments: str | None = None
-
-
-class MessageToolCall(Body):
-    """A call that the assistant made."""
-
-    id: str = Field(description="the id that the call had")
-    function: CalledFunction = Field(description="an object with name and arguments")
-
-
-class SpokenMessage(Body):
-    """What somebody says to the assistant."""
-
-    role: Literal["system", "developer", "user"]
-    content: Content
-
-
-class AssistantMessage(Body):
-    """What the assistant said, or called; nothing where its answer was cut off or filtered."""
-
-    role: Literal["assistant"]
-    content: Content | None = None
-    tool_calls: Annotated[list[MessageToolCall], Field(fail_fast=True)] | None = Field(
-        None, description="a list of calls"
-    )
-
-
-class ToolMessage(Body):
-    """What a call gave back."""
-
-    role: Literal["tool"]
-    content: Content
-    tool_call_id: str = Field(description="the id of a call in an earlier message of the assistant")
-
-
-Message = Annotated[SpokenMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
-
-
-def text_of(content: str | Sequence[TextPart]) -> str:
-    """The text that is given as a string or in parts."""
-    return content if isinstance(content, str) else "".join(part.text for part in content)
-
-
-def as_templates_read(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages as plain data for chat templates; refuses what gives back a call that nobody made."""
-    called: dict[str, str] = {}  # names of functions by the ids of calls
-    made: list[dict[str, Any]] = []
-    for index, message in enumerate(messages):
-        role = "system" if message.role == "developer" else message.role
-        record: dict[str, Any] = {"role": role, "content": text_of(message.content or "")}
-        if isinstance(message, AssistantMessage) and message.tool_calls:
-            record["tool_calls"] = [
-                _call(call, f"messages[{index}].tool_calls[{i}]") for i, call in enumerate(message.tool_calls)
-            ]
-            called |= {call.id: call.function.name for call in message.tool_calls}
-        if isinstance(message, ToolMessage):
-            name = message.tool_call_id
-            if name not in called:
-                expected = "the id of a call in an earlier message of the assistant"
-                wrong(f"messages[{index}].tool_call_id", name, expected)
-            record |= {"tool_call_id": name, "name": called[name]}
-        made.append(record)
-    return made
-
-
-def _call(call: MessageToolCall, at: str) -> dict[str, Any]:
-    arguments = _arguments(call.function.arguments, f"{at}.function.arguments")
-    return {"id": call.id, "type": "function", "function": {"name": call.function.name, "arguments": arguments}}
-
-
-def _arguments(given: str | None, at: str) -> dict[str, Any]:
-    """The arguments as an object, since templates write them themselves."""
-    try:
-        found = json.loads(given or "{}", parse_constant=lambda name: wrong(at, name, "numbers that JSON has"))
-    except (ValueError, RecursionError):
-        found = None
-    refuse_surrogates(found, at)  # which a string inside a string may spell once more
-    return found if isinstance(found, dict) else wrong(at, given, "a JSON object, written as a string")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...core.warp.warp_limits import expect, real, whole
+from ...core.option import expect, real, whole
 
 
 @dataclass(frozen=True)

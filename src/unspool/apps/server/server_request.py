@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, TypeAlias
@@ -81,6 +82,7 @@ class ServerRequest:
     patience: float = SMOOTH  # seconds after which somebody wants to see what was written
     client: str = ""  # who sent it, as far as is known
     owner: str = ""  # whose prompts it may find in the cache
+    fitted: Future[None] | None = None  # done when its form is, where that is compiled beside the worker
     writers: list[Writer] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)  # characters told of each text
     open: set[int] = field(default_factory=set)  # texts that have not ended

@@ -146,12 +146,12 @@ class Tools:
 
 
 def tools(given: Sequence[FunctionTool] | None, choice: ToolChoice | None, many: bool | None) -> Tools | None:
-    """The tools of a request; None if it has none or wants none called.
+    """The tools of a request that has some, or a choice among them; None if it wants none called.
 
     `many` says whether several may be called at once; unless told, they may where none must be.
     """
     if not given:
-        return wrong("tool_choice", _plain(choice), "tools beside it") if choice is not None else None
+        wrong("tool_choice", _plain(choice), "tools beside it")
     known: dict[str, Function] = {}
     for index, tool in enumerate(given):
         function = _function(tool.function, f"tools[{index}].function")

@@ -56,6 +56,8 @@ class Worker:
         self._until: float | None = None  # when to give up what is left; None: not closing
         self._turn = Condition()
         self._idle, self._beat = True, monotonic()  # whether the thread waits for work, and when it last came round
+        device = device_of(lm.model)
+        self._capturing = device if isinstance(device, DefersCapture) else None  # records steps while nobody waits
         self.fitting = CompileQueue(limits.queue, limits.compile_seconds)
         self._thread = Thread(target=self._run, name="unspool-worker", daemon=True)
 
@@ -105,7 +107,8 @@ class Worker:
         """Fit the form of a request that is to be handed over; Busy if too many wait for that."""
         with self._turn:
             self._refuse_unready()
-        return self.fitting.submit(request, partial(request.fit, self.lm), request.size)
+        request.fitted = self.fitting.submit(request, partial(request.fit, self.lm), request.size)
+        return request.fitted
 
     def prepare(self) -> None:
         """Have ready what the first grammar would need, in the background: else everybody would wait for that."""
@@ -113,7 +116,8 @@ class Worker:
 
     def drop(self, request: ServerRequest) -> None:
         """Nobody wants this request any more: free all it holds, before the next forward. Dropping twice is fine."""
-        self.fitting.drop(request)
+        if request.fitted is not None:
+            self.fitting.drop(request)
         with self._turn:
             self.waiting.remove(request)
             self._dropped.append(request)
@@ -191,8 +195,7 @@ class Worker:
 
     def _heard(self) -> list[ServerRequest]:
         """Wait for something to do; forget what was dropped, and return who comes next."""
-        device = device_of(self.lm.model)
-        while not self._wanted and isinstance(device, DefersCapture) and device.capture_next():
+        while not self._wanted and self._capturing is not None and self._capturing.capture_next():
             self._beat = monotonic()
         with self._turn:
             while not self._wanted:

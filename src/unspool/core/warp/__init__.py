@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .penalise import LogitBias as LogitBias
     from .penalise import Presence as Presence
     from .penalise import Repetition as Repetition
-    from .temperature import Temperature as Temperature
+    from .warp import Temperature as Temperature
     from .truncate import Epsilon as Epsilon
     from .truncate import Eta as Eta
     from .truncate import MinP as MinP

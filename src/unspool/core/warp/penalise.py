@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..law import NEVER, Law, Point
+from ..option import expect, real, whole
 from .warp import Warp
-from .warp_limits import expect, real, whole
 
 # The state of a penalty is the tokens it looks at, as a tensor on the host: a list would have to be converted for every
 # law. It is never written to. A finite change of weights leaves a point law the point it is.

@@ -11,9 +11,8 @@ from typing import Any
 from .forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
 from .mask import Mask
 from .penalise import Frequency, LogitBias, Presence, Repetition
-from .temperature import Temperature
 from .truncate import Epsilon, Eta, MinP, TopK, TopNSigma, TopP, Typical
-from .warp import Both, Prefix, Same, Warp
+from .warp import Both, Prefix, Same, Temperature, Warp
 
 ORDER: tuple[type[Warp], ...] = (
     LogitBias, Repetition, Frequency, Presence, NoRepeatNgram, BadWords, Forbid, MinTokens,

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ..law import NEVER, Law, Point
+from ..option import expect, real, whole
 from .warp import Warp
-from .warp_limits import expect, real, whole
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 from ..chance import At, Role
 from ..errors import EmptyLaw
 from ..law import Law
+from ..option import expect, real
 from ..tree import ROOT, Tree
+
+COLDEST = 1e-5  # below this, ordinary logits divided by the temperature overflow; 0 is the exact limit
 
 
 class Warp(Protocol):
@@ -83,6 +86,34 @@ class Both(Warp):
 
     def soften(self, state: Any, law: Law) -> Law:
         return self.second.soften(state[1], self.first(state[0], law))
+
+
+@dataclass(frozen=True)
+class Temperature(Warp):
+    """p(x) ← p(x)^(1/t), normalised; t = 0 is greedy decoding, the point law of the most probable token.
+
+    Cost: one division; at 0 one max.
+    """
+
+    t: float
+
+    def __post_init__(self) -> None:
+        fits = real(self.t, 0) and (self.t == 0 or self.t >= COLDEST)
+        expect(fits, "temperature", self.t, f"0 (greedy) or a finite number from {COLDEST} on (1 leaves the law alone)")
+
+    def __call__(self, state: Any, law: Law) -> Law:
+        """The tempered law."""
+        return law if self.t == 1 else law.temper(self.t)
+
+    def soften(self, state: Any, law: Law) -> Law:
+        return law if self.t == 0 else self(state, law)
+
+
+def temperature_of(warp: Warp) -> float | None:
+    """The temperature that a warp comes down to, None if it does more."""
+    if isinstance(warp, Same):
+        return 1.0
+    return warp.t if isinstance(warp, Temperature) else None
 
 
 @dataclass(frozen=True, eq=False)

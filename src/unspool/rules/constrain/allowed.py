@@ -13,9 +13,8 @@ from torch import Tensor
 from ...core.chance import At, Chance
 from ...core.errors import BadRequest, EmptyLaw
 from ...core.law import NEVER, Drawn, Law
-from ...core.warp.temperature import Temperature
 from ...core.warp.truncate import MinP, TopK
-from ...core.warp.warp import Warp
+from ...core.warp.warp import Temperature, Warp
 from .constraint import State, mask_of
 
 PATIENCE = 512  # checks of one token's place after which the whole mask is asked for: then it is hardly dearer

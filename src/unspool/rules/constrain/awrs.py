@@ -14,10 +14,10 @@ from ...core.asks import Decoding, Done, Emit, Keep, Laws, Score, Scores
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, claims
 from ...core.law import Law
+from ...core.option import expect, whole
 from ...core.stop import Stop
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix, Warp
-from ...core.warp.warp_limits import expect, whole
 from .allowed import Ranks, drawn, masked
 from .constraint import State
 from .parted import order

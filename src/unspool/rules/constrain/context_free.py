@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...core.canvas import HOLE
 from ...core.errors import BadRequest
-from ...core.warp.warp_limits import expect
+from ...core.option import expect
 from .constraint import Constraint, State, dead, over
 from .form import Form, FormVocabulary
 from .holes import LetterEdge, Rules, normal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from ...core.warp.warp_limits import expect
+from ...core.option import expect
 from .. import constrain
 from .constraint import Constraint
 

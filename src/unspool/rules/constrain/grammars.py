@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from ...core.errors import BadRequest
-from ...core.warp.warp_limits import expect
+from ...core.option import expect
 from .constraint import Constraint
 from .form import Form, FormVocabulary, refuse_half_characters
 from .matcher import engine, tongue

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...core.errors import BadRequest
 from ...core.law import NEVER
-from ...core.warp.warp_limits import expect, whole
+from ...core.option import expect, whole
 from ...kernels import follow
 from .bits import packed
 from .listing import Grown, Listing, grown

@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ...core.warp.warp_limits import expect
+from ...core.option import expect
 from .constraint import State, dead, over
 from .form import Form, FormVocabulary
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest
-from ...core.warp.warp_limits import expect
+from ...core.option import expect
 
 WORD = 63  # bits of an integer that orders as it should
 PART = 1 << 20  # items that are moved at a time, so that what it takes to move them stays small

@@ -13,8 +13,7 @@ from ...core.stop import Stop
 from ...core.warp.forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
 from ...core.warp.never_say import NeverSay
 from ...core.warp.penalise import Generated, LogitBias, Repetition
-from ...core.warp.temperature import Temperature
-from ...core.warp.warp import Both, Same, Warp
+from ...core.warp.warp import Both, Same, Temperature, Warp
 from .combine import And
 from .constraint import Constrained, Constraint, State, mask_of
 

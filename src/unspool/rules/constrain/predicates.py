@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest
-from ...core.warp.warp_limits import expect
+from ...core.option import expect
 from .constraint import Constraint, State, dead, over
 from .form import Form, FormVocabulary
 

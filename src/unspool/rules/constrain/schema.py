@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ...core.errors import BadRequest, MissingExtra
-from ...core.warp.warp_limits import expect
+from ...core.option import expect
 from .checked_constraint import CheckedConstraint
 from .constraint import Constraint
 from .finite import endless

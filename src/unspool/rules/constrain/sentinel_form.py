@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 
-from ...core.warp.warp_limits import expect
+from ...core.option import expect
 from .constraint import Constraint
 from .form import Form, FormVocabulary
 from .trie import choices

@@ -16,9 +16,9 @@ from ...core.asks import Decoding, Score, Scores
 from ...core.chance import Chance
 from ...core.claim import SEED, About, Method, claims
 from ...core.errors import BadRequest
+from ...core.option import expect
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect
 from ...loops.plain import Plain
 from ...loops.speculate import Speculate
 from ..draft.lookup import Lookup

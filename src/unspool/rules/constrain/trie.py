@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...core.warp.warp_limits import expect
+from ...core.option import expect
 from .constraint import Constraint, State, dead, mask_of, over
 from .form import Form, FormVocabulary, refuse_half_characters, spelt
 

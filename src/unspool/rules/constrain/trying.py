@@ -13,9 +13,9 @@ from ...core.chance import At, Chance, Role
 from ...core.claim import Branching, Learning, Method
 from ...core.errors import EmptyLaw
 from ...core.law import Law
+from ...core.option import expect, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, whole
 from ..search.beam_cache import BeamCache
 from ..search.search_text import Text, told
 from .futures import FutureNode, Futures, Visit

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...core.warp.warp_limits import expect
+from ...core.option import expect
 from .constraint import Constraint, State, dead, over
 from .form import Form, FormVocabulary
 

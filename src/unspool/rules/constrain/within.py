@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest
-from ...core.warp.warp_limits import expect, whole
+from ...core.option import expect, whole
 from .closing import FREE, Closing
 from .constraint import Constraint, State, dead, mask_of
 from .form import Form, FormVocabulary

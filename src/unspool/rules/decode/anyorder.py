@@ -14,9 +14,9 @@ from ...core.canvas import HOLE, Canvas, Field, Frame, Status
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, Method, claims
 from ...core.law import Drawn, Law, Point
+from ...core.option import expect, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import room
 from ...loops.denoise_state import DenoiseState
 from ...loops.guard import unguarded

@@ -11,10 +11,10 @@ from ...core.asks import Ask, Decoding, Done, Emit, Keep, Score, Scores
 from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.law import Law, chosen
+from ...core.option import expect, whole
 from ...core.stop import Stop
 from ...core.tree import Tree
 from ...core.warp.warp import Prefix, Warp
-from ...core.warp.warp_limits import expect, whole
 from ...loops.drafter import possible
 from ..draft.jacobi import bigrams
 

@@ -11,9 +11,9 @@ from ...core.asks import Ask, Decoding, Done, Emit, Look, OutOfTime
 from ...core.canvas import Canvas, Field
 from ...core.chance import Chance, Role
 from ...core.claim import HEURISTIC, Method, claims, fit
+from ...core.option import expect, real, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.guard import unguarded
 from ...loops.unmasker import Unmask, View, look, suited

@@ -9,10 +9,10 @@ from ...core.chance import Chance
 from ...core.claim import HEURISTIC, claims
 from ...core.errors import BadRequest
 from ...core.law import chosen
+from ...core.option import expect, whole
 from ...core.stop import Stop
 from ...core.tree import Tree
 from ...core.warp.warp import Prefix, Warp
-from ...core.warp.warp_limits import expect, whole
 from ...loops.guard import unbound
 from ...loops.plain import write_on
 from ..constrain.form import FormVocabulary, refuse_half_characters, spelt

@@ -15,9 +15,9 @@ from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, Method, claims, fit
 from ...core.errors import BadRequest
 from ...core.law import Law
+from ...core.option import expect, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise import Denoise
 from ...loops.guard import unguarded
 from ...loops.unmasker import Unmask, View, look, suited

@@ -13,9 +13,9 @@ from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, claims
 from ...core.errors import BadRequest
 from ...core.law import NEVER, Law
+from ...core.option import expect, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, whole
 from ...loops.denoise_state import DenoiseState
 from ...loops.guard import unguarded
 from ..constrain.form import FormVocabulary

@@ -13,10 +13,9 @@ from ...core.canvas import Canvas, Field
 from ...core.chance import Chance
 from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
+from ...core.option import expect, whole
 from ...core.stop import Stop
-from ...core.warp.temperature import Temperature
-from ...core.warp.warp import Same, Warp
-from ...core.warp.warp_limits import expect, whole
+from ...core.warp.warp import Same, Temperature, Warp
 from ...loops.denoise import room
 from ...loops.denoise_state import DenoiseState
 from ...loops.guard import parts, unguarded

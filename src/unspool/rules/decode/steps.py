@@ -11,10 +11,10 @@ from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
 from ...core.law import Law, chosen
+from ...core.option import expect, real, whole
 from ...core.stop import Stop, Tail
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.warp.warp import Prefix, Warp
-from ...core.warp.warp_limits import expect, real, whole
 from ...loops.drafter import Nothing, begun, possible
 from ...loops.speculate import Speculate
 from ..draft.chain import DRAFT

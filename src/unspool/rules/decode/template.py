@@ -16,10 +16,10 @@ from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, claims
 from ...core.errors import BadRequest
 from ...core.law import Law
+from ...core.option import expect, level, whole
 from ...core.stop import Stop
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix, Same, Warp
-from ...core.warp.warp_limits import expect, level, whole
 from ...loops.guard import parts
 from ..constrain.form import FormVocabulary, spelt
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...core.claim import LAW, claims
 from ...core.law import Law
-from ...core.warp.warp_limits import expect, real
+from ...core.option import expect, real
 from ...loops.speculate import Speculate
 from ..grow.draft_length import Length
 from ..verify.rejection import rejection

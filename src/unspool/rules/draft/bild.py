@@ -8,9 +8,9 @@ from ...core.asks import Score, Scores
 from ...core.chance import Chance
 from ...core.claim import SEED, claims
 from ...core.law import chosen
+from ...core.option import expect, real, whole
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
-from ...core.warp.warp_limits import expect, real, whole
 from ...loops.drafter import Memoryless, Proposing, possible
 from ...loops.speculate import Speculate
 from .chain import DRAFT

@@ -10,9 +10,9 @@ from ...core.asks import Score, Scores
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, claims
 from ...core.law import Drawn, Law, chosen
+from ...core.option import expect, real, whole
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
-from ...core.warp.warp_limits import expect, real, whole
 from ...loops.drafter import Memoryless, Proposing, possible
 from ...loops.speculate import Speculate
 from ..verify.rejection import rejection

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, claims
+from ...core.option import expect, whole
 from ...core.warp.warp import Prefix
-from ...core.warp.warp_limits import expect, whole
 from ...loops.drafter import Memoryless, Proposing
 from ...loops.speculate import Speculate
 from ..verify.rejection import rejection

@@ -7,8 +7,8 @@ from math import sqrt
 
 from ...core.claim import LAW, claims
 from ...core.law import Law
+from ...core.option import expect, real, whole
 from ...core.warp.truncate import entropy
-from ...core.warp.warp_limits import expect, real, whole
 from ...loops.speculate import Speculate
 from ..grow.draft_length import Length
 from ..verify.rejection import rejection

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from ...core.asks import Ask
 from ...core.chance import At, Chance, Role
 from ...core.law import NEVER, Law
+from ...core.option import expect, whole
 from ...core.stop import Stop
-from ...core.warp.warp_limits import expect, whole
 from .beam_cache import BeamCache
 from .search_text import Text, leading, values
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from ...core.asks import Decoding
 from ...core.chance import Chance
 from ...core.claim import HEURISTIC, Branching, Watchable, claims
+from ...core.option import expect, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, whole
 from ..decode.judge import Chatting
 from .beam_cache import BeamCache
 from .mark import Likely, Mark, fit_mark

@@ -10,9 +10,9 @@ from ...core.asks import Decoding
 from ...core.chance import Chance
 from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.law import Law
+from ...core.option import expect, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, whole
 from .beam_cache import BeamCache
 from .length_norm import LengthNorm, Patience, Power, SearchOutlook, likely
 from .search_text import Text, Watch, leading, told, values, without_greedy

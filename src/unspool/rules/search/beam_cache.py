@@ -8,8 +8,8 @@ from typing import Any
 
 from ...core.asks import Ask, Keep, Score, Scores
 from ...core.law import Law, chosen
+from ...core.option import expect, whole
 from ...core.tree import NOTHING, Tree
-from ...core.warp.warp_limits import expect, whole
 from .search_text import Text
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
+from ...core.option import expect, real, whole
 from ...core.warp.truncate import entropy
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, real, whole
 from .branch import Branch
 from .rollout import Border
 

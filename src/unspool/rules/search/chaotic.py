@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from ...core.chance import At, Chance
 from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
+from ...core.option import expect, whole
 from ...core.warp.truncate import entropy as nats
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, whole
 from .branch import Branch
 from .mark import Leaning, Likely
 from .rollout import Border

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from ...core.asks import Decoding
 from ...core.chance import Chance
 from ...core.claim import HEURISTIC, Branching, Watchable, claims
+from ...core.option import expect, real, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, real, whole
 from .beam import BeamPool, beams
 from .beam_cache import BeamCache
 from .length_norm import LengthNorm, Patience, Power, likely

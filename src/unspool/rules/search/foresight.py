@@ -10,9 +10,9 @@ from ...core.asks import Decoding, Done
 from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.law import Law
+from ...core.option import expect, real, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, real, whole
 from ..decode.judge import Chatting
 from .beam_cache import BeamCache
 from .mark import Likely, Mark, fit_mark

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
-from ...core.warp.warp_limits import expect, real
+from ...core.option import expect, real
 
 
 class LengthNorm(Protocol):

@@ -11,9 +11,9 @@ from ...core.asks import Ask, Decoding
 from ...core.chance import Chance
 from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.law import NEVER, Law
+from ...core.option import expect, real, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, real, whole
 from .beam import BeamPool
 from .beam_cache import BeamCache
 from .length_norm import Power, likely

@@ -11,9 +11,9 @@ from ...core.chance import Chance
 from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.errors import BadRequest
 from ...core.law import Law
+from ...core.option import expect, real, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, real, whole
 from ..constrain.combine import And
 from ..constrain.constraint import Constrained, Constraint
 from ..constrain.form import FormVocabulary, spelt

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.claim import HEURISTIC, claims
+from ...core.option import expect, real
 from ...core.stop import Stop
-from ...core.warp.warp_limits import expect, real
 from ..constrain.potential import Potential
 from .reward import Grader, Reward, written
 from .smc import Smc, systematic

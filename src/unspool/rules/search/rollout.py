@@ -11,8 +11,8 @@ from ...core.chance import At, Chance, Role
 from ...core.claim import unwatched
 from ...core.errors import BadRequest
 from ...core.law import Law
+from ...core.option import expect, whole
 from ...core.stop import Stop, Tail
-from ...core.warp.warp_limits import expect, whole
 from .beam_cache import BeamCache
 from .search_text import Text, Watch
 

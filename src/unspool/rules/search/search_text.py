@@ -17,8 +17,7 @@ from ...core.asks import Ask, Done, Emit
 from ...core.errors import EmptyLaw
 from ...core.law import NEVER, Law
 from ...core.stop import Stop, Tail
-from ...core.warp.temperature import Temperature
-from ...core.warp.warp import Both, Prefix, Same, Warp
+from ...core.warp.warp import Both, Prefix, Same, Temperature, Warp
 
 ROWS = "rows"  # the reason of a text that was still unfinished when the budget was spent
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
+from ...core.option import expect, whole
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, whole
 from .branch import Branch
 from .rollout import Border
 

@@ -12,9 +12,9 @@ from ...core.asks import Ask, Decoding
 from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.law import NEVER, Law
+from ...core.option import expect, real, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, real, whole
 from ..constrain.awrs import FullMask, Propose
 from ..constrain.parted import parted, timely
 from ..constrain.potential import Potential, UnboundPotential

@@ -11,9 +11,9 @@ from ...core.asks import Decoding
 from ...core.chance import At, Chance, Role
 from ...core.claim import SEED, Branching, Watchable, claims
 from ...core.law import Law
+from ...core.option import expect, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
-from ...core.warp.warp_limits import expect, whole
 from ...loops.drafter import possible
 from .beam_cache import BeamCache
 from .search_text import Text, told

@@ -10,8 +10,7 @@ from typing import Any
 from ...core.canvas import Canvas
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
-from ...core.option import MODEL
-from ...core.warp.warp_limits import expect, level, whole
+from ...core.option import MODEL, expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import Narrowing, StatefulRule, sized

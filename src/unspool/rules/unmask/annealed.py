@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...core.claim import HEURISTIC, claims
-from ...core.warp.warp_limits import expect, real, whole
+from ...core.option import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from .certainty import foremost

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ...core.claim import HEURISTIC, claims
-from ...core.warp.warp_limits import expect, level
+from ...core.option import expect, level
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import FixedBlocks, Rule

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...core.asks import Look
 from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
-from ...core.warp.warp_limits import expect, real
+from ...core.option import expect, real
 from ...loops.denoise import Denoise
 from ...loops.unmasker import Viewing, look
 from .cooling import Cooling

@@ -10,7 +10,7 @@ import torch
 
 from ...core.canvas import Canvas, Confidence, Field, Status
 from ...core.claim import HEURISTIC, claims
-from ...core.warp.warp_limits import expect, real
+from ...core.option import expect, real
 from ...loops.denoise import Denoise
 from ...loops.unmasker import FixedBlocks, StatefulRule, View, Viewing, begun, look
 from .confident import Confident

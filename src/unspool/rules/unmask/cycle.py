@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.canvas import Canvas
 from ...core.claim import HEURISTIC, claims
-from ...core.warp.warp_limits import expect, level, whole
+from ...core.option import expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import Cutting, Narrowing, StatefulRule, blocks_of, sized

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ...core.canvas import Canvas
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
-from ...core.warp.warp_limits import expect, level, whole
+from ...core.option import expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from .certainty import confidence, foremost

@@ -9,7 +9,7 @@ from typing import Any
 from ...core.canvas import HOLE, Canvas
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
-from ...core.warp.warp_limits import expect, level, real
+from ...core.option import expect, level, real
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import Cutting, Narrowing, StatefulRule, blocks_of, sized, with_holes

@@ -10,7 +10,7 @@ import torch
 from ...core.asks import Look
 from ...core.canvas import Canvas, Field
 from ...core.claim import HEURISTIC, claims
-from ...core.warp.warp_limits import expect, real
+from ...core.option import expect, real
 from ...loops.denoise import Denoise
 from ...loops.unmasker import FixedBlocks, Viewing, look
 from .quota import Quota

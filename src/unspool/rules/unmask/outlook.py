@@ -9,8 +9,7 @@ from operator import or_
 from torch import Tensor
 
 from ...core.law import Law
-from ...core.warp.temperature import Temperature
-from ...core.warp.warp import Same, Warp
+from ...core.warp.warp import Same, Temperature, Warp
 from ...loops.denoise_state import DenoiseState
 from ...loops.guard import parts
 from ..constrain.constraint import State

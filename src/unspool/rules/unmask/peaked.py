@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ...core.claim import BOUND, claims
-from ...core.warp.warp_limits import expect, real
+from ...core.option import expect, real
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import FixedBlocks

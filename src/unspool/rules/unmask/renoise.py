@@ -11,7 +11,7 @@ from ...core.canvas import Canvas, Field, Status
 from ...core.chance import At, Role
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
-from ...core.warp.warp_limits import expect, real, whole
+from ...core.option import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import Rule, StatefulRule, View, Viewing, begun, look

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...core.canvas import Canvas, Status
 from ...core.claim import HEURISTIC, claims
-from ...core.warp.warp_limits import expect, whole
+from ...core.option import expect, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import StatefulRule

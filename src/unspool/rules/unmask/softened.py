@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from ...core.asks import Look, Soft
 from ...core.canvas import Canvas, Field, Status
 from ...core.claim import HEURISTIC, claims
+from ...core.option import expect, level, real, whole
 from ...core.warp import TopP
-from ...core.warp.warp_limits import expect, level, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import FixedBlocks, StatefulRule, Viewing, look

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...core.canvas import Status
 from ...core.claim import HEURISTIC, claims
-from ...core.warp.warp_limits import expect, real, whole
+from ...core.option import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import FixedBlocks, StatefulRule

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ...core.claim import HEURISTIC, claims
-from ...core.warp.warp_limits import expect, real, whole
+from ...core.option import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import StatefulRule

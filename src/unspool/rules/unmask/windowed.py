@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...core.asks import Look
 from ...core.canvas import HOLE, Canvas, Field, Status
 from ...core.claim import HEURISTIC, claims
-from ...core.warp.warp_limits import expect, whole
+from ...core.option import expect, whole
 from ...loops.denoise import Denoise
 from ...loops.unmasker import CachedView, Viewing
 from .confident import Confident

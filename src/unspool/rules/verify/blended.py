@@ -9,10 +9,10 @@ from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, claims
 from ...core.errors import BadRequest
 from ...core.law import Law
+from ...core.option import expect, real
 from ...core.race import Racing
 from ...core.tree import ROOT
 from ...core.warp.warp import Prefix, Scored
-from ...core.warp.warp_limits import expect, real
 from ...loops.drafter import Memoryless, Proposing
 from ...loops.speculate import Speculate
 from ..draft.denoised import drawn_block

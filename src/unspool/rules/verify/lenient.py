@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from ...core.asks import Verdict
 from ...core.chance import Chance, Role
 from ...core.claim import BOUND, claims
+from ...core.option import expect, real
 from ...core.tree import ROOT
 from ...core.verifier import token_by_token
 from ...core.warp.warp import Scored
-from ...core.warp.warp_limits import expect, real
 from .verify_trials import chained
 
 

@@ -8,10 +8,10 @@ from ...core.asks import Verdict
 from ...core.chance import Chance
 from ...core.claim import HEURISTIC, claims
 from ...core.law import Law
+from ...core.option import expect, real, whole
 from ...core.tree import ROOT
 from ...core.verifier import token_by_token
 from ...core.warp.warp import Scored
-from ...core.warp.warp_limits import expect, real, whole
 from .verify_trials import chained
 
 

@@ -24,9 +24,17 @@ from ..engine.contracts import (
     tops_of,
 )
 from ..network.network import Network
-from .cached_session import CachedSession, scores_of, unlink
-from .forward_request import MOST_TOLD, EagerExecutor, Executor, ForwardRequest, first_rows, grown, resumes_at
-from .sequence import CachedSequence, PrefixIndex
+from .forward_request import (
+    MOST_TOLD,
+    EagerExecutor,
+    Executor,
+    ForwardRequest,
+    first_rows,
+    grown,
+    resumes_at,
+    scores_of,
+)
+from .sequence import CachedSequence, CachedSession, PrefixIndex, unlink
 
 if TYPE_CHECKING:
     from ..network.lookahead_heads import MedusaHeads
@@ -151,7 +159,7 @@ class CachedModel:
         self.refuse_overlong(requests)
         busy = [request for request in requests if len(request)]
         if busy:
-            wants = layers_of([*asked, *(ask for ask, _ in parts)])
+            wants = layers_of(frozenset(ask.want for ask in (*asked, *(ask for ask, _ in parts))))
             self.holding(busy, lambda: self.executor.forward(busy, wants))
             self.note(busy)
         for leaf in (request.leaf for request in requests if request.leaf.owed):
@@ -175,7 +183,7 @@ class CachedModel:
         for ask in asked:
             session = ask.session
             assert isinstance(session, CachedSession)
-            layers = layers_of([ask]) if ask.want else ()
+            layers = layers_of(frozenset((ask.want,)))
             for leaf in session.leaves:
                 self._forget_without(leaf, layers)
             requests.append([self._grown(leaf, r, ask.tree) for r, leaf in enumerate(session.leaves)])

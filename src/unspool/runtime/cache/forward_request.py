@@ -12,8 +12,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ...core.asks import Scores, best_of, unpacked
 from ...core.law import Law
 from ...core.tree import Tree
+from ..engine.contracts import ScoreRequest, hidden_of, layer_of
 from ..network.network import Batch, Network, Row
 from .sequence import CachedSequence, DraftNode
 
@@ -209,6 +211,45 @@ def attach_rows(
         at = attach_outputs(request, lambda row: Law(logits[row]), hidden, at)
     if told:
         tell(told, logits[at:])
+
+
+def scores_of(ask: ScoreRequest, requests: list[ForwardRequest]) -> Scores:
+    """The answer to an ask, from what a forward has attached to its leaves."""
+    found: dict[int, DraftNode] = {}
+    for request in requests:
+        found.update({n: a for n, a in request.answers.items() if isinstance(a, DraftNode)})
+    nodes = [found[n] for n in range(len(ask.tree))]
+    leaves = [request.leaf for request in requests]
+    laws = [leaf.law for leaf in leaves if leaf.law is not None]
+    ends: list[DraftNode | CachedSequence] = [*nodes, *leaves]
+    hidden = {name: torch.stack([x.hidden[layer_of(name)] for x in ends]) for name in hidden_of(ask.want)}
+    tops = {place: best for request in requests for place, best in request.tops.items()}
+    after, rows = [node.law for node in nodes], sum(len(request) for request in requests)
+    if (
+        len(requests) == 1
+        and requests[0].owed
+        and requests[0].logits is not None
+        and len(requests[0].added) == len(nodes)
+    ):
+        return LogitsBlock(after, laws, hidden, rows, tops, logits=requests[0].logits, ready=requests[0].ready)
+    return Scores(after, laws, hidden, rows, tops)
+
+
+@dataclass(frozen=True)
+class LogitsBlock(Scores):
+    """Scores of one leaf and its tree, whose logits are the rows of `logits` [1 + nodes, vocab] in this order.
+
+    `ready` [1 + nodes, 2k], where a device has made them by the way, are the weights of each row's k best tokens among
+    these, and then the tokens.
+    """
+
+    logits: Tensor = torch.empty(0)  # noqa: RUF009  (always given)
+    ready: Tensor | None = None
+
+    def best(self, k: int) -> list[list[tuple[int, float]]]:
+        if self.ready is not None and self.ready.shape[1] == 2 * k:
+            return unpacked(self.ready.tolist())
+        return best_of(self.logits, k)
 
 
 class Executor(Protocol):

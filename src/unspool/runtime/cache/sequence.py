@@ -1,4 +1,4 @@
-"""What a session remembers of one text: its tokens, the slots of those already computed, and drafts below its end.
+"""The texts of one request in a KV cache: tokens, the slots of those already computed, and drafts below their ends.
 
 An index of beginnings finds the computed text that begins like a new one, without a search.
 """
@@ -8,10 +8,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from ...core.law import Law
+from ...core.tree import Tree
+
+if TYPE_CHECKING:
+    from .cached_model import CachedModel
 
 
 @dataclass
@@ -53,6 +58,76 @@ class CachedSequence:
                 return
             yield kids[token]
             kids = kids[token].kids
+
+
+def unlink(leaf: CachedSequence) -> None:
+    """Clear links from parent to child, so that drafted nodes and their logits are freed by reference counts."""
+    for node in leaf.drafts:
+        node.kids = {}
+
+
+class CachedSession:
+    """The kept leaves of one request."""
+
+    def __init__(self, model: CachedModel, leaves: list[CachedSequence]) -> None:
+        self._model, self.leaves = model, leaves
+        self._closed = False
+
+    def keep(self, tree: Tree, nodes: Sequence[int], extra: Sequence[int | None]) -> None:
+        """Make these texts the leaves; a single text is extended in place, several share their slots."""
+        if len(nodes) == 1 and len(self.leaves) == 1:
+            self._extend(tree.tokens(tree.path(nodes[0])), extra[0])
+            return
+        slots = self._model.slots
+        new = [self._branch(tree, node, token) for node, token in zip(nodes, extra, strict=True)]
+        for leaf in new:
+            slots.share(leaf.slots)
+        for leaf in self.leaves:
+            slots.drop([node.slot for node in leaf.drafts])
+            unlink(leaf)
+            self._model.release(leaf)
+        self.leaves = new
+
+    def _extend(self, path: tuple[int, ...], extra: int | None) -> None:
+        (leaf,), slots = self.leaves, self._model.slots
+        computed = list(leaf.descend(path))
+        kept = [node.slot for node in computed]
+        if kept:
+            # Neighbouring slots are read without a copy, so accepted tokens move down to where the text ends.
+            target = list(range(leaf.slots[-1] + 1, leaf.slots[-1] + 1 + len(kept)))
+            if kept != target and not slots.gathers and set(target) <= {node.slot for node in leaf.drafts}:
+                slots.move(kept, target)
+                kept = target
+        slots.drop([node.slot for node in leaf.drafts if node.slot not in kept])
+        unlink(leaf)
+        if path or extra is not None:
+            ends = len(computed) == len(path) and extra is None
+            leaf.law, leaf.hidden = (computed[-1].law, computed[-1].hidden) if ends else (None, {})
+        leaf.tokens += path if extra is None else (*path, extra)
+        leaf.slots += kept
+        leaf.kids, leaf.drafts = {}, []
+
+    def _branch(self, tree: Tree, node: int, extra: int | None) -> CachedSequence:
+        leaf, path = self.leaves[tree.leaf(node)], tree.tokens(tree.path(node))
+        computed = list(leaf.descend(path))
+        new = CachedSequence([*leaf.tokens, *path], [*leaf.slots, *(n.slot for n in computed)], owner=leaf.owner)
+        if extra is not None:
+            new.tokens.append(extra)
+        elif len(computed) == len(path):
+            last = computed[-1] if computed else leaf
+            new.law, new.hidden = last.law, last.hidden
+        return new
+
+    def fork(self) -> CachedSession:
+        leaves = [CachedSequence(list(x.tokens), list(x.slots), x.law, x.hidden, owner=x.owner) for x in self.leaves]
+        for leaf in leaves:
+            self._model.slots.share(leaf.slots)
+        return CachedSession(self._model, leaves)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._model.closed(self)
 
 
 class PrefixIndex:

@@ -48,7 +48,7 @@ class UncachedModel:
         """Nothing is cached."""
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
-        layers = named(asked)
+        layers = named(frozenset(ask.want for ask in asked))
         needed = [_needed(ask) for ask in asked]
         wholes = [maximal(texts) for texts in needed]
         answers = self._read(wholes, layers)

@@ -16,11 +16,10 @@ from ...core.errors import BadRequest, OutOfRoom
 from ...models.layer_shape import TURNS_IN_PART, RopeSpec
 from ...models.shape import Shape
 from ...models.weights import Checkpoint, GGUFCheckpoint
-from ..cache.gather_pool import GatherPool, UntouchedPool
+from ..cache.kv_pool import GatherPool, UntouchedPool
 from ..network.attention import Attention, Planner
-from ..network.gated_mlp import GatedMLP
 from ..network.layer import Layer
-from ..network.linear import Linear, MakeLinear, dense
+from ..network.linear import GatedMLP, Linear, MakeLinear, dense
 from ..network.llama import Llama
 from ..network.network import Batch, NetworkOutputs, Row, Stages
 from .compiled import Kernels, LayerStruct, NetworkStruct, Plan, kernels

@@ -15,9 +15,8 @@ from ...core.verifier import Kernel, kernel_of
 from ...core.warp.plan import WarpPlan, count_following
 from ...core.warp.warp import Scored
 from ..cache.cached_model import CachedModel
-from ..cache.cached_session import CachedSession, scores_of
-from ..cache.forward_request import ForwardRequest
-from ..cache.sequence import CachedSequence
+from ..cache.forward_request import ForwardRequest, scores_of
+from ..cache.sequence import CachedSequence, CachedSession
 from ..drafter.drafter_network import DrafterNetwork
 from ..engine.contracts import ScoreRequest, guesses_of, named
 from ..network.head_guesses import foresight
@@ -89,7 +88,7 @@ class DeviceDecoding:
             return None
         model.refuse_overlong(requests)
         heads = model.heads if any(guesses_of(ask.want) for ask in asked) else None
-        wants = named(asked)
+        wants = named(frozenset(ask.want for ask in asked))
         verdicts = model.holding(requests, lambda: self._graphs.verify(requests, wants, decidable, heads))
         model.note(requests)
         return [self._checked(*each) for each in zip(asked, decidable, requests, verdicts, strict=True)]

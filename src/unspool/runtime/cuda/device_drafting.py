@@ -14,10 +14,8 @@ from ...core.law import Drawn, Law
 from ...core.tree import NOTHING, ROOT
 from ...kernels.philox import uniforms
 from ..cache.cached_model import CachedModel
-from ..cache.cached_session import CachedSession
-from ..cache.logits_at_temperature import LogitsAtTemperature
-from ..cache.logits_row import LogitsRow
-from ..cache.sequence import CachedSequence, DraftNode
+from ..cache.logits_row import LogitsAtTemperature, LogitsRow
+from ..cache.sequence import CachedSequence, CachedSession, DraftNode
 from ..engine.contracts import ScoreRequest
 from .block_table import BlockTable
 from .cuda_graph_executor import CudaGraphExecutor

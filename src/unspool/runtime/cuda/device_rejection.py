@@ -11,7 +11,7 @@ from ...core.chance import Role
 from ...kernels.philox import uniforms
 from ...kernels.reject import reject
 from ...kernels.verify import Verdicts
-from ..cache.logits_at_temperature import LogitsAtTemperature
+from ..cache.logits_row import LogitsAtTemperature
 from .graph_bucket import Bucket
 from .packing import Packed
 

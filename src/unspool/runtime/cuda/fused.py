@@ -21,12 +21,11 @@ from ...kernels.norm import add_rms, rms
 from ...kernels.rope import rope
 from ...kernels.tile import MOST_ROWS
 from ...models.layer_shape import RopeSpec
-from ..cache.gather_pool import GatherPool
+from ..cache.kv_pool import GatherPool
 from ..engine.contracts import LAST
 from ..network.attention import Attention
-from ..network.gated_mlp import GatedMLP
 from ..network.layer import Layer
-from ..network.linear import DenseLinear, Linear
+from ..network.linear import DenseLinear, GatedMLP, Linear
 from ..network.llama import Llama
 from ..network.quantised import Int4Linear, Int8Linear
 from .fusible import unfused

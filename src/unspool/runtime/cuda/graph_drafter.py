@@ -24,8 +24,7 @@ from ...kernels.top import top
 from ..cache.sequence import CachedSequence
 from ..drafter.drafter_network import DrafterNetwork
 from ..drafter.feature_drafter import FeatureDrafter
-from ..network.gated_mlp import GatedMLP
-from ..network.linear import Bfloat16Linear, DenseLinear, Float32Linear, Linear
+from ..network.linear import Bfloat16Linear, DenseLinear, Float32Linear, GatedMLP, Linear
 from .block_table import BlockTable
 from .fused import Fused
 from .fusible import unfused

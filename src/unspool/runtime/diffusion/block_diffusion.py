@@ -12,9 +12,8 @@ from ...core.errors import BadRequest
 from ...core.law import Law
 from ...models.shape import DiffusionSpec
 from ..cache.cached_model import CachedModel
-from ..cache.cached_session import CachedSession
 from ..cache.forward_request import Executor, ForwardRequest
-from ..cache.sequence import CachedSequence
+from ..cache.sequence import CachedSequence, CachedSession
 from ..engine.contracts import LookRequest, ScoreRequest, Session
 from ..network.network import Network, Stages, unpaused
 from .denoise_batch import DenoiseBatch, Denoiser, EagerDenoiser, sheet_of, waves

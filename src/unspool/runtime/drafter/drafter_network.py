@@ -14,9 +14,8 @@ from ...models.drafters.description import DrafterFile
 from ...models.rope_scaling import rope_frequencies
 from ..cache.kv_pool import KVPool, Where
 from ..network.attention import Attention, Planner, QuerySpan, Rotary
-from ..network.gated_mlp import GatedMLP, gated_by
 from ..network.layer import Layer
-from ..network.linear import EmbeddingAndHead, Linear, dense, rms
+from ..network.linear import EmbeddingAndHead, GatedMLP, Linear, dense, gated_by, rms
 from ..network.llama import Llama
 from .guess import Guess, Step, Unread
 

@@ -8,6 +8,7 @@ fork = copy.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -56,30 +57,34 @@ def layer_of(name: str) -> int:
     return int(number)
 
 
+@lru_cache
 def tops_of(want: tuple[str, ...]) -> int:
     """The number in "prompt:k", 0 if it is not wanted."""
     return _number(want, "prompt:")
 
 
+@lru_cache
 def guesses_of(want: tuple[str, ...]) -> int:
     """The number in "heads:k", 0 if they are not wanted."""
     return _number(want, "heads:")
 
 
+@lru_cache
 def hidden_of(want: tuple[str, ...]) -> tuple[str, ...]:
     """The names of hidden states among what is wanted."""
     return tuple(name for name in want if not (tops_of((name,)) or guesses_of((name,))))
 
 
-def named(asked: Sequence[ScoreRequest]) -> tuple[int, ...]:
-    """The layers whose hidden states are wanted by their names."""
-    return tuple(sorted({layer_of(name) for ask in asked for name in hidden_of(ask.want)}))
+@lru_cache
+def named(wants: frozenset[tuple[str, ...]]) -> tuple[int, ...]:
+    """The layers whose hidden states are wanted by their names, in any of these."""
+    return tuple(sorted({layer_of(name) for want in wants for name in hidden_of(want)}))
 
 
-def layers_of(asked: Sequence[ScoreRequest]) -> tuple[int, ...]:
+@lru_cache
+def layers_of(wants: frozenset[tuple[str, ...]]) -> tuple[int, ...]:
     """The layers whose hidden states are wanted, by their names or for heads to read."""
-    guessing = any(guesses_of(ask.want) for ask in asked)
-    return tuple(sorted({*named(asked), LAST})) if guessing else named(asked)
+    return tuple(sorted({*named(wants), LAST})) if any(map(guesses_of, wants)) else named(wants)
 
 
 def _number(want: tuple[str, ...], kind: str) -> int:

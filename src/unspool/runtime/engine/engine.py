@@ -26,10 +26,9 @@ from ...core.stop import Stop
 from ...core.trace import Trace
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Same, Warp
-from .admission import TURN, refuse_endless, refuse_large
 from .contracts import Model
-from .job import ENDED, Account, Job, Part, forwards_of, rows_of
-from .model_runner import ModelRunner
+from .job import ENDED, TURN, Account, Job, Part, forwards_of, refuse_endless, rows_of
+from .model_runner import ModelRunner, refuse_large
 from .scheduler import Scheduler
 from .turns import PAUSE
 
@@ -96,7 +95,7 @@ class Engine:
         `logprobs` they look at what is reported of them: the probability of each token, and of so many best.
         """
         prompt, stop = tuple(text), stop or Stop()
-        self._scheduler.refuse_impossible(prompt, room)
+        self._runner.refuse_impossible(prompt, room, self._scheduler.most)
         decoding = method(prompt, chance, warp or Same(), stop)
         job = Job(decoding, prompt, max(room, len(prompt)), Trace(prompt=len(prompt)), began=perf_counter())
         job.laws, job.logprobs, job.patience, job.stop = laws, logprobs, patience, stop

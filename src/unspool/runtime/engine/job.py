@@ -1,4 +1,10 @@
-"""A job: one request inside the engine."""
+"""A job: one request inside the engine, and the account that says what it may hold beside others.
+
+Requests stand in two lines, those of small and those of large ones, by what all their texts may need together, and each
+in the order of their coming. Large ones hold at most a `share` of the whole, all of them together; the rest is only for
+small ones. Small ones may have everything, but while a large one waits those that came after it keep to the rest, so
+that its share comes free. So nobody who wants little ever waits for somebody who wants much, and both lines move on.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +31,7 @@ from ...core.asks import (
     Written,
 )
 from ...core.canvas import Field
-from ...core.errors import UnspoolError
+from ...core.errors import BadRequest, UnspoolError
 from ...core.law import Law
 from ...core.reported_law import Reports, reported
 from ...core.stop import Stop
@@ -36,7 +42,13 @@ from .contracts import Session
 
 WAITING, LIVE, ENDED = "waiting", "live", "ended"
 RECENT = 8  # rounds, or steps, over which a mean is taken of what they took of late
+SMALL = 4  # how many small requests fit into the share of the large ones
 PARTING = 64  # asks that a decoder may still make when its time is over
+TURN = 64  # asks without a model after which others get their turn; a round of any method has a handful
+# Asks in a row that need no model before a decoder counts as one that never ends. The longest honest rows are those of
+# canvases that are only shown, once for every step that changes nothing: hundreds, or thousands if somebody wants so
+# many steps. Ten thousand take about a second, during which others have had their turns.
+SILENT = 160 * TURN
 
 
 @dataclass(eq=False)
@@ -52,6 +64,59 @@ class Account:
     texts: int = 0  # and how many these are
     turn: int = 0  # the step in which it last had one
     steps: int = 0  # in which it took part
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How a supply of `whole` is parted; with a `share` of 1 nothing is left for small requests, and all are large."""
+
+    whole: float
+    share: float = 1.0
+
+    @property
+    def most(self) -> float:
+        """What one request may hold, and all large ones together."""
+        return max(1, math.floor(self.whole * self.share)) if self.whole < math.inf else self.whole
+
+    @property
+    def small(self) -> float:
+        """Up to what a request is small; where there is no end of it, all are."""
+        if self.whole == math.inf:
+            return math.inf
+        return min(max(1, self.most // SMALL), self.rest)
+
+    @property
+    def rest(self) -> float:
+        """What is for small requests alone."""
+        return self.whole - self.most if self.whole < math.inf else self.whole
+
+
+class Ledger:
+    """What small and large accounts hold of the cache and of the places, each of them together."""
+
+    def __init__(self, tokens: Shares, places: Shares) -> None:
+        self._tokens, self._places = tokens, places
+        self._held: dict[bool, tuple[int, int]] = {False: (0, 0), True: (0, 0)}  # tokens and places, by large or not
+
+    def large(self, account: Account) -> bool:
+        """Whether an account wants much of one or the other for all its texts that have not ended."""
+        return account.room > self._tokens.small or account.texts > self._places.small
+
+    def allows(self, account: Account, room: int, waited: bool) -> bool:
+        """Whether an account may have so much room and a place now; `waited` if a large one from before still waits."""
+        large = self.large(account)
+        (tokens, places), (others, seats) = self._held[large], self._held[not large]
+        if tokens + others + room > self._tokens.whole or places + seats + 1 > self._places.whole:
+            return False
+        if large:
+            return tokens + room <= self._tokens.most and places + 1 <= self._places.most
+        return not waited or (tokens + room <= self._tokens.rest and places + 1 <= self._places.rest)
+
+    def take(self, account: Account, room: int) -> None:
+        """Let an account have so much room, and a place."""
+        large = self.large(account)
+        tokens, places = self._held[large]
+        self._held[large] = tokens + room, places + 1
 
 
 @dataclass(eq=False)
@@ -146,7 +211,11 @@ class Job:
         self.tokens += emit.tokens
         if self.trace.seconds_first is None and emit.tokens:
             self.trace.seconds_first = perf_counter() - self.began
-        self.trace.round(len(emit.tokens), emit.drafted, emit.accepted, emit.rounds)
+        trace = self.trace
+        trace.rounds += emit.rounds
+        trace.tokens += len(emit.tokens)
+        trace.drafted += emit.drafted
+        trace.accepted[emit.accepted] += emit.rounds
         if not self.laws and emit.before:  # laws hold on to all that a forward computed
             emit = replace(emit, before=self._reported(emit, emit.before), after=self._reported(emit, emit.after))
         self.emitted.append(emit)
@@ -207,3 +276,12 @@ def forwards_of(reply: Any) -> int:
         case Drew(tree):
             return len(tree)
     return 1 if isinstance(reply, UnspoolError) else int(rows_of(reply) > 0)
+
+
+def refuse_endless(silent: int) -> None:
+    """Fail a decoder that has gone on for so long without asking a model that it would never end."""
+    if silent >= SILENT:
+        raise BadRequest(
+            f"the method went on for {silent} asks in a row without a look at the model, so it would never end. This "
+            "is a fault of the method together with these settings; choose another, or other options."
+        )

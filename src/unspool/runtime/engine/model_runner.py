@@ -11,14 +11,15 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from ...core.asks import TARGET, Check, Draw, Look, Score, Write, Written
+from ...core.asks import TARGET, Ask, Check, Draw, Keep, Look, Score, Write, Written
 from ...core.cost import Cost
-from ...core.errors import BadRequest
+from ...core.errors import BadRequest, OutOfRoom
 from ...core.tree import NOTHING
 from .contracts import (
     Causal,
     CountsSlots,
     FollowsTarget,
+    HasDevice,
     Infill,
     LookRequest,
     Model,
@@ -27,13 +28,12 @@ from .contracts import (
     SupportsDeviceDecoding,
     SupportsPartialScoring,
     SupportsStagedLooks,
-    device_of,
-    drafting_of,
 )
 from .job import Job, Part
 
 LONGEST = 32  # tokens that a device may write before anybody looks
 BRIEF = 4  # and while others wait for a forward of their own
+COPIES = 4  # a row of a copied canvas gives no law, so that many of them count as one that does
 
 
 class MultiStep:
@@ -84,12 +84,13 @@ class ModelRunner:
         self.prefilling = {name: model for name, model in models.items() if isinstance(model, SupportsChunkedPrefill)}
         self.following = {name: model for name, model in models.items() if isinstance(model, FollowsTarget)}
         self._counting = {name: model for name, model in models.items() if isinstance(model, CountsSlots)}
-        self._devices = {name: device for name, model in models.items() if (device := device_of(model)) is not None}
+        own = {name: model for name, model in models.items() if isinstance(model, HasDevice)}
+        self._devices = {name: model.device for name, model in own.items() if model.device is not None}
         # What a device computes is never large enough to be worth a second round trip.
         host = {name: model for name, model in models.items() if name not in self._devices}
         self._partial = {name: model for name, model in host.items() if isinstance(model, SupportsPartialScoring)}
         self._pausing = {name: model for name, model in host.items() if isinstance(model, SupportsStagedLooks)}
-        self._drafting = {name: chain for name, model in models.items() if (chain := drafting_of(model)) is not None}
+        self._drafting = {name: model.drafting for name, model in own.items() if model.drafting is not None}
         self.multi_step = MultiStep(self._devices)
         self._price = price
         self._prices: dict[tuple[str, int, bool], Cost] = {}
@@ -103,6 +104,30 @@ class ModelRunner:
     def max_sequences(self) -> float:
         """Texts that every device can go on with at the same time."""
         return min((device.max_sequences for device in self._devices.values()), default=math.inf)
+
+    def refuse_impossible(self, text: tuple[int, ...], room: int, most: float) -> None:
+        """Refuse a request that one of the models could never answer, or that needs more cache than one may hold."""
+        for name, model in self.causal.items():
+            if not text:
+                raise BadRequest("the prompt is empty: give at least one token to go on from")
+            bad = [x for x in text if not 0 <= x < model.vocab]
+            if bad:
+                raise BadRequest(f"token {bad[0]} is outside the vocabulary of the {name} model (0..{model.vocab - 1})")
+            if model.context is not None and len(text) >= model.context:
+                raise OutOfRoom(
+                    f"the prompt has {len(text)} tokens, but the {name} model reads at most {model.context} and needs "
+                    "room for an answer. Shorten the prompt or choose a model with a longer context."
+                )
+            if model.room is not None and max(room, len(text)) > model.room:
+                raise OutOfRoom(
+                    f"this request may need {max(room, len(text))} tokens of cache, but the {name} model has "
+                    f"{model.room}. Ask for fewer new tokens, or load the model with a larger cache."
+                )
+        if (need := max(room, len(text))) > most:
+            raise OutOfRoom(
+                f"this request may need {need} tokens of cache, but one request may hold {most:.0f} here. Ask for "
+                "fewer new tokens, or let the server have a larger cache."
+            )
 
     def open(self, job: Job) -> None:
         """A session of every model for a request."""
@@ -145,6 +170,23 @@ class ModelRunner:
             drafts = speculates and self._devices[name].drafts
             self._prices[key] = replace(self._price(name).among(live), speculates=speculates, drafts=drafts)
         return self._prices[key]
+
+    def chunks(
+        self, name: str, jobs: Sequence[Job], most: float, granted: Callable[[Job, int, bool], int]
+    ) -> dict[Job, int]:
+        """Which of these who ask a model must read before they can be answered, and how many tokens each reads now.
+
+        All together read `most`, the first of them first, and of so many tokens each as many as it is `granted`. Whose
+        prompt ends within that is answered.
+        """
+        found, first = dict[Job, int](), True
+        for job in jobs:
+            owed = 0 if job.trace.forwards[name] else self.prefilling[name].owed(job.sessions[name])
+            now = granted(job, int(min(owed, most)), first)
+            most, first = most - now, first and not owed
+            if now < owed:
+                found[job] = now
+        return found
 
     def read(self, name: str, chunks: Mapping[Job, int]) -> None:
         """Read so many tokens of these prompts, and answer nothing."""
@@ -213,3 +255,37 @@ class ModelRunner:
                 return written
         checks = [check for job in jobs if (check := job.check) is not None]
         return device.check(asked, checks) if len(checks) == len(jobs) else None
+
+
+def rows_asked(ask: Ask | None, texts: int) -> int:
+    """How many rows of a model an ask takes, of a request that keeps so many texts; the prompt is not counted."""
+    match ask:
+        case Score(tree) | Check(tree):
+            return len(tree) + texts
+        case Keep(tree, nodes):
+            return max(len(tree), len(nodes))
+        case Draw(depth=depth):
+            return depth
+        case Look(canvas, along=along):
+            low, high = canvas.window
+            return max(len(ask.places), len(along) * (high - low) // COPIES)
+        case _:
+            return texts
+
+
+def refuse_large(ask: Ask | None, texts: int, most: float) -> None:
+    """Refuse an ask that takes more rows than one request may have in one step."""
+    if (rows := rows_asked(ask, texts)) > most:
+        raise BadRequest(
+            f"the method wants {rows} rows of the model in one step, but one request may have {most:.0f} here. Choose "
+            "smaller options (its width, count, depth, window, …) or ask for fewer tokens."
+        )
+
+
+def refuse_outgrown(slots: int, most: float) -> None:
+    """Fail a request whose texts together take more of the cache than one request may hold."""
+    if slots > most:
+        raise OutOfRoom(
+            f"the texts of this request take {slots} tokens of cache by now, but one request may hold {most:.0f} here. "
+            "Ask for fewer new tokens, or for a narrower search (its width, count, particles, …)."
+        )

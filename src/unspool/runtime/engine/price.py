@@ -16,8 +16,7 @@ from ...core.errors import BadRequest, UnspoolError
 from ...core.law import chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.verifier import sample_match
-from ...core.warp.temperature import Temperature
-from ...core.warp.warp import Prefix
+from ...core.warp.warp import Prefix, Temperature
 from ...models.address import home
 from .contracts import Causal, ScoreRequest, Session, SupportsDeviceDecoding, device_of
 

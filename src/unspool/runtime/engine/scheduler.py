@@ -4,16 +4,57 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...core.asks import Draw, Look
+from ...core.asks import TARGET, Draw, Look
 from ...core.errors import BadRequest, UnspoolError
-from .admission import Shares, admitted, refuse_impossible, refuse_outgrown, rows_asked
-from .contracts import SupportsChunkedPrefill
-from .job import LIVE, Account, Job, rows_of
-from .model_runner import ModelRunner
+from .job import ENDED, LIVE, Account, Job, Ledger, Shares, rows_of
+from .model_runner import ModelRunner, refuse_outgrown, rows_asked
 from .turns import ALONE, ALONE_READING, AllAtOnce, StepTimes, Turns
+
+
+def admitted(waiting: deque[Job], live: Collection[Job], tokens: Shares, places: Shares) -> tuple[list[Job], bool]:
+    """Take those out of the queue who may join now, and tell whether somebody is held back who could.
+
+    `tokens` of cache and `places` are what requests share, by their accounts: see `Shares`. A prompt that another
+    request of the same owner is just reading is waited for, and then shared.
+    """
+    if not waiting:
+        return [], False
+    came: list[Job] = []
+    left: list[Job] = []
+    read = {_prompt(job) for job in live if job.trace.forwards[TARGET]}
+    reading = set(map(_prompt, live)) - read
+    ledger = Ledger(tokens, places)
+    for job in live:
+        ledger.take(job.account, job.room)
+    shut, held = {False: False, True: False}, False  # whether the line of the small, of the large, goes no further
+    while waiting and not all(shut.values()):
+        job = waiting.popleft()
+        if job.after is not None and job.after.state != ENDED:
+            left.append(job)
+            continue
+        large = ledger.large(job.account)
+        if shut[large] or not ledger.allows(job.account, job.room, shut[True]):
+            shut[large] = True
+            left.append(job)
+            continue
+        ledger.take(job.account, job.room)
+        if (prompt := _prompt(job)) in reading:
+            held = True
+            left.append(job)
+            continue
+        if prompt not in read:
+            reading.add(prompt)
+        came.append(job)
+    waiting.extendleft(reversed(left))
+    return came, held
+
+
+def _prompt(job: Job) -> tuple[str, int]:
+    """The same for those who can share what they read."""
+    return job.account.owner, job.key
 
 
 class Step(NamedTuple):
@@ -45,10 +86,6 @@ class Scheduler:
         self._times = {name: StepTimes() for name in runner.models}
 
     # ---- joining and leaving
-
-    def refuse_impossible(self, prompt: tuple[int, ...], room: int) -> None:
-        """Refuse a request that can never be answered, whoever else is there."""
-        refuse_impossible(self._runner.causal, prompt, room, self.most)
 
     def queue(self, job: Job, account: Account | None) -> None:
         """Let a request wait; from the first account on, requests take turns."""
@@ -168,7 +205,7 @@ class Scheduler:
             seconds = self._turns.granted(job.account, times.each * rows, first and idle)
             return int(seconds / times.each + 1e-6)
 
-        found = chunks(model, name, self._turns.readers(asking), most, granted)
+        found = self._runner.chunks(name, self._turns.readers(asking), most, granted)
         for job in asking:
             job.reading = job in found
         return found
@@ -249,21 +286,3 @@ class Scheduler:
         name = job.asks or ""
         free = name not in self._runner.models or self._multi_step.takes(job, name)
         return 0.0 if free else self._times[name].each * rows_asked(job.ask, job.texts)
-
-
-def chunks(
-    model: SupportsChunkedPrefill, name: str, jobs: Sequence[Job], most: float, granted: Callable[[Job, int, bool], int]
-) -> dict[Job, int]:
-    """Which of these who ask a model must read before they can be answered, and how many tokens each reads now.
-
-    All together read `most`, the first of them first, and of so many tokens each as many as it is `granted`. Whose
-    prompt ends within that is answered.
-    """
-    found, first = dict[Job, int](), True
-    for job in jobs:
-        owed = 0 if job.trace.forwards[name] else model.owed(job.sessions[name])
-        now = granted(job, int(min(owed, most)), first)
-        most, first = most - now, first and not owed
-        if now < owed:
-            found[job] = now
-    return found

@@ -12,8 +12,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
 from ...models.layer_shape import ExpertSpec
-from .gated_mlp import Gated, GatedMLP, SquaredMLP
-from .linear import DenseLinear, Linear, rms
+from .linear import DenseLinear, Gated, GatedMLP, Linear, SquaredMLP, rms
 
 
 class ExpertSet(Protocol):

@@ -14,8 +14,7 @@ from ...models.layer_shape import BESIDE_NORMS, AttentionSpec, ExpertSpec, Layer
 from ...models.weights import Checkpoint
 from .. import network as networks
 from .attention import Attention
-from .gated_mlp import GatedMLP, SquaredMLP, gated_by
-from .linear import EmbeddingAndHead, Linear, MakeLinear, dense
+from .linear import EmbeddingAndHead, GatedMLP, Linear, MakeLinear, SquaredMLP, dense, gated_by
 
 if TYPE_CHECKING:
     from ...models.mixer_shape import LatentSpec, RecurrentSpec

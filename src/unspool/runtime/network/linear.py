@@ -1,4 +1,4 @@
-"""What is applied to packed tokens: embeddings, matrices, by whichever public kernel is fastest, and norms.
+"""What is applied to packed tokens: embeddings, matrices, by whichever public kernel is fastest, perceptrons, norms.
 
 Which precision a CPU decodes faster in is told by the clock: some have units for bfloat16, some only read it faster.
 """
@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
+from ...models.layer_shape import Activation
 from ...models.quant import Blocks
 from ..process_setting import ProcessSetting
 
@@ -23,6 +24,7 @@ NARROW = frozenset((*range(1, 9), *range(16, 65)))  # and numbers of tokens for 
 SIZE = 2048  # numbers on a side: more than a cache holds, as the matrices of a model are
 TURNS = 7
 MARGIN = 0.9  # of the time of float32: a tie goes to the more precise
+LIMIT, STEEP = 7.0, 1.702  # of gpt-oss's gate
 
 
 class Linear(Protocol):
@@ -97,6 +99,54 @@ class Bfloat16Linear:
             return F.linear(x, self.weight, self.bias)
         with ONEDNN.set_to(False):
             return F.linear(x, self.weight, self.bias)
+
+
+Gated = Callable[[Tensor, Tensor], Tensor]
+"""What is made of a gate and what it lets through."""
+
+
+@dataclass(frozen=True)
+class GatedMLP:
+    """The perceptron of a layer, or of one expert, with gate and up in one matrix."""
+
+    gate_up: Linear
+    down: Linear
+    gated: Gated
+
+    def __call__(self, x: Tensor) -> Tensor:
+        both = self.gate_up(x)
+        width = both.shape[1] // 2
+        return self.down(self.gated(both[:, :width], both[:, width:]))
+
+
+@dataclass(frozen=True)
+class SquaredMLP:
+    """A perceptron without a gate: x ↦ down(relu(up(x))²), as Nemotron-H has it."""
+
+    up: Linear
+    down: Linear
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.down(F.relu(self.up(x)).square_())
+
+
+def gated_by(activation: Activation) -> Gated:
+    """The function that an activation names."""
+    return {"silu": _silu, "gelu_tanh": _gelu, "clamped_swish": _clamped_swish}[activation]
+
+
+def _silu(gate: Tensor, up: Tensor) -> Tensor:
+    return F.silu(gate).mul_(up)
+
+
+def _gelu(gate: Tensor, up: Tensor) -> Tensor:
+    return F.gelu(gate, approximate="tanh").mul_(up)
+
+
+def _clamped_swish(gate: Tensor, up: Tensor) -> Tensor:
+    """g·sigmoid(1.702·g)·(u + 1), with g at most 7 and u from −7 to 7 (gpt-oss)."""
+    gate, up = gate.clamp(max=LIMIT), up.clamp(-LIMIT, LIMIT)
+    return (gate * apart(gate * STEEP).sigmoid()).mul_(up + 1)
 
 
 @dataclass(frozen=True)

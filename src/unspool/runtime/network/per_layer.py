@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
-from .gated_mlp import Gated
-from .linear import Linear, apart, rms
+from .linear import Gated, Linear, apart, rms
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from ...models.share import RankCheckpoint, Share
 from ...models.weights import Checkpoint
-from ..network.gated_mlp import GatedMLP
 from ..network.layer import Layer
-from ..network.linear import Linear, dense
+from ..network.linear import GatedMLP, Linear, dense
 from ..network.llama import Llama
 from ..network.network import Batch
 
