@@ -19,9 +19,9 @@ from unspool.core.tree import NOTHING, ROOT
 from unspool.core.warp.forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
 from unspool.core.warp.mask import Mask
 from unspool.core.warp.penalise import Frequency, LogitBias, Presence, Repetition
-from unspool.core.warp.plan import ORDER, WarpPlan, plan_of
 from unspool.core.warp.truncate import Epsilon, Eta, MinP, TopK, TopNSigma, TopP, Typical
 from unspool.core.warp.warp import Prefix, Same, Scored, Temperature, Warp
+from unspool.core.warp.warp_plan import ORDER, WarpPlan, plan_of
 from unspool.kernels.pick import pick
 from unspool.rules.constrain.bits import packed
 from unspool.runtime.cuda.sampling import StepMasks

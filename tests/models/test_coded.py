@@ -87,7 +87,7 @@ def float_quantised(name: str, rows: int, columns: int, dice: torch.Generator) -
 
 
 def in_blocks(name: str, rows: int, columns: int, dice: torch.Generator) -> tuple[Parts, Tensor]:
-    """Blocks of 24 x 48: those at the edges are cut, and two rows of them do not halve 32 rows."""
+    """QuantBlocks of 24 x 48: those at the edges are cut, and two rows of them do not halve 32 rows."""
     parts, truth = fp8(name, rows, columns, dice)
     return {f"{name}.weight": parts[f"{name}.weight"], f"{name}.weight_scale": parts[f"{name}.weight_scale_inv"]}, truth
 

@@ -22,7 +22,7 @@ from unspool.loops.denoise import Denoise
 from unspool.loops.unmasker import FixedBlocks, ModelBlocks, blocks_of, whole
 from unspool.models.shape import DiffusionSpec
 from unspool.proof.prove import prove_entry
-from unspool.recipes.canvas import ROLES, STANDS_FOR
+from unspool.recipes.canvas_parts import ROLES, STANDS_FOR
 from unspool.recipes.methods import claim_of, described, entries, fitted, method, requested, runnable
 from unspool.rules import unmask
 from unspool.rules.unmask.filtered import Filter, Filtered

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from unspool.models.quant import FORMATS, Blocks
+from unspool.models.quant import FORMATS, QuantBlocks
 from unspool.models.weights import GGUFCheckpoint
 
 NUMBERS = {form.name: number for number, form in FORMATS.items()}
@@ -19,7 +19,7 @@ NORMS = {
 }
 
 
-def random_blocks(name: str, rows: int, columns: int, seed: int = 0, scale: float = 0.02) -> Blocks:
+def random_blocks(name: str, rows: int, columns: int, seed: int = 0, scale: float = 0.02) -> QuantBlocks:
     """A matrix of random quants; scales are such that its numbers are about `scale`."""
     form, made = FORMATS[NUMBERS[name]], torch.Generator().manual_seed(seed)
     count = rows * columns // form.size
@@ -37,7 +37,7 @@ def random_blocks(name: str, rows: int, columns: int, seed: int = 0, scale: floa
         put(2, -1.6 * scale)
     elif name in ("Q4_K", "Q5_K"):
         put(2, 1.6 * scale / 32)
-    return Blocks(form, data.view(rows, -1))
+    return QuantBlocks(form, data.view(rows, -1))
 
 
 def write_packed(

@@ -20,7 +20,7 @@ MIDDLE = (
 )
 
 
-class Infill(NamedTuple):
+class InfillPlan(NamedTuple):
     """A method that knows what stands behind its text, or signs that tell a model which reads; and how far it writes.
 
     `most` is how many tokens may be written, given ones between holes among them; `behind` how many more there are.
@@ -42,14 +42,14 @@ class Infill(NamedTuple):
         return (before, *prompt, behind, *self.suffix, middle)
 
 
-def infill(settings: Settings, method: Method, vocabulary: Vocabulary) -> Infill:
+def infill(settings: Settings, method: Method, vocabulary: Vocabulary) -> InfillPlan:
     """How a request is carried out that says what stands behind its text, if it does.
 
     On a canvas every hole has exactly as many tokens as told, so that no token ends the text.
     """
     warp, stop = settings.warp(vocabulary), settings.stop_rule(vocabulary)
     if not settings.suffix:
-        return Infill(method, warp, stop, settings.max_tokens)
+        return InfillPlan(method, warp, stop, settings.max_tokens)
     frame = settings.frame(vocabulary)
     if isinstance(method, Infilling):
         if settings.constraint is not None or settings.min_tokens:
@@ -62,7 +62,7 @@ def infill(settings: Settings, method: Method, vocabulary: Vocabulary) -> Infill
         most = frame_size(frame[: last + 1])
         endless = replace(stop, tokens=frozenset())
         warp = settings.warp(vocabulary, never=stop.tokens)
-        return Infill(method.framed(frame), warp, endless, most, frame_size(frame) - most)
+        return InfillPlan(method.framed(frame), warp, endless, most, frame_size(frame) - most)
     known = [tuple(vocabulary.token(sign) for sign in signs) for signs in MIDDLE]
     signs = next((tuple(t for t in found if t is not None) for found in known if None not in found), ())
     if not signs or len(frame) > 2 or not isinstance(frame[1], tuple):
@@ -72,4 +72,4 @@ def infill(settings: Settings, method: Method, vocabulary: Vocabulary) -> Infill
             "trained to fill in the middle, such as qwen2.5-coder-1.5b",
             param="suffix",
         )
-    return Infill(method, warp, stop, settings.max_tokens, 0, signs, frame[1])
+    return InfillPlan(method, warp, stop, settings.max_tokens, 0, signs, frame[1])

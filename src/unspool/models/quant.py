@@ -250,7 +250,7 @@ def dequantise(blocks: Tensor, form: Format, dtype: torch.dtype = torch.float32)
 
 
 @dataclass(frozen=True)
-class Blocks:
+class QuantBlocks:
     """A matrix as its file has it, still quantised: raw bytes [rows, bytes of a row] and how they are read."""
 
     format: Format

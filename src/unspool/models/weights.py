@@ -20,7 +20,7 @@ from .architecture import PERMUTED
 from .config_fields import elsewhere
 from .gguf import GGUF
 from .gguf_vocabulary import read_vocabulary
-from .quant import Blocks, Format
+from .quant import Format, QuantBlocks
 from .shape import Shape
 from .vocabulary import Vocabulary
 
@@ -195,11 +195,11 @@ class GGUFCheckpoint:
         each = 1 if expert is None else entry.shape[0]
         return (entry.bytes if entry.format.size > 1 else 4 * prod(entry.shape)) // each
 
-    def blocks(self, name: str) -> Blocks:
+    def blocks(self, name: str) -> QuantBlocks:
         """Return one matrix as the file has it."""
         stored, expert = self._names[name]
         rows = self._size(name)[0]
-        return Blocks(
+        return QuantBlocks(
             self.file.entry(stored).format, self._ordered(name, self.file.blocks(stored, expert).view(rows, -1))
         )
 

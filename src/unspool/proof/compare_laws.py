@@ -48,7 +48,7 @@ class Broken(AssertionError):
 
 
 @dataclass(frozen=True)
-class Parted:
+class Difference:
     """Two texts of one branch, so by the same random numbers, and what chance said where they first differ."""
 
     mine: Done
@@ -74,7 +74,7 @@ class Compared:
     branches: int
     got: Mapping[Done, float]
     truth: Mapping[Done, float]
-    parted: Parted | None = None
+    parted: Difference | None = None
     witness: Witness | None = None
 
 
@@ -146,7 +146,7 @@ class _Run:
         # For each text, how many drafts were refused and how many choices made in the branch to it that has most of
         # them, and that branch: rules go wrong where they refuse, and where all is accepted there is little to see.
         self.branches: dict[Done, tuple[int, int, tuple[int, ...]]] = {}
-        self.parted: Parted | None = None
+        self.parted: Difference | None = None
 
     def mine(self, every: Every) -> Done:
         """What the method writes in this branch; EMPTY where no token was left."""
@@ -166,13 +166,13 @@ class _Run:
             self.parted = self._parted(mine, plain, every, count)
         return mine, plain
 
-    def _parted(self, mine: Done, plain: Done, every: Every, count: int) -> Parted:
+    def _parted(self, mine: Done, plain: Done, every: Every, count: int) -> Difference:
         """Where two texts of this branch part; the method made the first `count` choices of it."""
         both = zip(mine.tokens, plain.tokens, strict=False)
         at = next((i for i, (a, b) in enumerate(both) if a != b), min(len(mine.tokens), len(plain.tokens)))
         here = len(self.case.prompt) + at
         said = [("the method" if i < count else "plain decoding", *each) for i, each in enumerate(every.choices)]
-        return Parted(mine, plain, every.branch, at, tuple(each for each in said if each[1].position == here))
+        return Difference(mine, plain, every.branch, at, tuple(each for each in said if each[1].position == here))
 
     def failed(self, error: BaseException, every: Every) -> Broken:
         """That the method raised an error, and in which branch."""

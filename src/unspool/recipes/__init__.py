@@ -9,10 +9,10 @@ from ..core.lazy import lazily
 if TYPE_CHECKING:
     from . import (
         aliases as aliases,
-        canvas as canvas,
+        canvas_parts as canvas_parts,
         cascading as cascading,
         composition as composition,
-        listing as listing,
+        method_listing as method_listing,
         methods as methods,
     )
     from . import (

@@ -271,7 +271,7 @@ _PRIVATE = (
 def _made(spec: str, chosen: tuple[_Chosen, ...], client: str = "") -> Method:
     """The method; every part has its options checked before it is built, and two parts whether they fit each other."""
     if _joins(chosen):
-        return recipes.canvas.composed(spec, chosen, _part)
+        return recipes.canvas_parts.composed(spec, chosen, _part)
     parts: list[Any] = [_part(each) for each in chosen]
     first, *rest = parts
     if scope := chosen[0].part.scope:

@@ -2,7 +2,7 @@
 
     lookup:ngram=2,depth=8              a method by name, with options
     chain:depth=4 + block               what drafts, and what verifies
-    factor + cached_dual                which holes are filled, and how is looked (`unspool.recipes.canvas`)
+    factor + cached_dual                which holes are filled, and how is looked (`unspool.recipes.canvas_parts`)
     stand@process + rejection           whose memory is shared (`unspool.recipes.memory`)
     rules.py:mine:depth=2 + rejection   an object of one's own, as a part or alone; never from a request
 

@@ -23,7 +23,7 @@ from unspool.apps.cli.root import root
 from unspool.apps.cli.terminal import table, visible
 from unspool.apps.cli.which import ADVICE, WANTS
 from unspool.core.claim import ARGMAX, LAW, SEED
-from unspool.recipes.listing import INDEX, written
+from unspool.recipes.method_listing import INDEX, written
 from unspool.recipes.methods import entries
 from unspool.recipes.names import known, parts_of
 

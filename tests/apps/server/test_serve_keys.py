@@ -12,10 +12,10 @@ from serving import LIMITS, LONG, folder, lm, serving, told  # noqa: F401
 
 from unspool.apps.batch.line_writer import LineDefaults
 from unspool.apps.server.clients import Client, RateLimit, clients
-from unspool.apps.server.config import ServerConfig
 from unspool.apps.server.counts import SECONDS, ServerMetrics
 from unspool.apps.server.limits import Limits
 from unspool.apps.server.refusal import Refusal
+from unspool.apps.server.server_config import ServerConfig
 from unspool.apps.server.worker import Worker
 from unspool.core.errors import BadRequest
 

@@ -27,7 +27,7 @@ from unspool.models.weights import open_checkpoint
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.uncached_model import UncachedModel
 from unspool.runtime.engine.contracts import ScoreRequest
-from unspool.runtime.llamacpp.context import Context
+from unspool.runtime.llamacpp.llama_context import LlamaContext
 from unspool.runtime.llamacpp.load import load_llamacpp
 from unspool.runtime.network.llama import Llama
 
@@ -130,7 +130,7 @@ def test_models_with_a_state_equal_recomputation(tmp_path):
 def test_the_contract_catches(files, slip, monkeypatch):
     model, truth = loaded(files["llama"]), Truth(files["llama"])
     if slip == "rejected drafts stay":
-        monkeypatch.setattr(Context, "cut", lambda self, sequence, size: True)
+        monkeypatch.setattr(LlamaContext, "cut", lambda self, sequence, size: True)
     else:
         monkeypatch.setattr("unspool.runtime.llamacpp.executor._tips", lambda request: [list(range(len(request)))])
 
@@ -228,16 +228,16 @@ def test_a_failing_call_leaves_the_session_as_it_was(files, monkeypatch):
     model, truth = loaded(files["llama"]), Truth(files["llama"])
     session = model.open((3, 4))
     model.score([ScoreRequest(session, NOTHING)])
-    decode = Context._decode
+    decode = LlamaContext._decode
 
     def failing(self, rows):
         decode(self, rows)
         raise BadModel("no")
 
-    monkeypatch.setattr(Context, "_decode", failing)
+    monkeypatch.setattr(LlamaContext, "_decode", failing)
     with pytest.raises(BadModel):
         model.score([ScoreRequest(session, chain(5, 6))])
-    monkeypatch.setattr(Context, "_decode", decode)
+    monkeypatch.setattr(LlamaContext, "_decode", decode)
     assert model.slots.in_use == 2
     (scores,) = model.score([ScoreRequest(session, chain(5, 7))])
     assert torch.allclose(scores.law(1).scores.double(), truth((3, 4, 5, 7)), atol=2e-5)

@@ -133,7 +133,7 @@ def test_what_it_does_not_do_is_refused_in_words(file, options, words):
 
 
 def test_files_that_are_none_are_refused_before_llamacpp_sees_them(tmp_path, file, monkeypatch):
-    monkeypatch.setattr("unspool.runtime.llamacpp.load.Context", None)
+    monkeypatch.setattr("unspool.runtime.llamacpp.load.LlamaContext", None)
     raw = file.read_bytes()
     bad = tmp_path / "bad.gguf"
     for content, words in (

@@ -90,7 +90,9 @@ def method_option(default: str, told: str = HOW) -> Decorator:
 
 def methods_like(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """The methods whose names begin so, for shells that complete."""
-    found = [each for each in recipes.listing.listings().values() if each.runnable and each.name.startswith(begun)]
+    found = [
+        each for each in recipes.method_listing.listings().values() if each.runnable and each.name.startswith(begun)
+    ]
     return [CompletionItem(each.name, help=each.summary) for each in found]
 
 

@@ -12,11 +12,11 @@ import click
 from ...api import papers
 from ...core.claim import Claim
 from ...recipes import names
-from ...recipes.listing import listings
+from ...recipes.method_listing import listings
 from .terminal import dump, table, write
 
 if TYPE_CHECKING:
-    from ...recipes.listing import Listing
+    from ...recipes.method_listing import MethodListing
 
 _NEEDS = ("nothing", "draft", "small", "heads", "filling", "file")
 _CLAIMS = tuple(claim.name for claim in Claim)
@@ -54,7 +54,7 @@ def methods(
         write(_list(found, _columns()))
 
 
-def _fits(each: Listing, family: str | None, claim: str | None, needs: str | None) -> bool:
+def _fits(each: MethodListing, family: str | None, claim: str | None, needs: str | None) -> bool:
     files = any(text.startswith("a file") for text in each.ranges.values())
     has = {"nothing": not each.needs and not each.fills, "filling": each.fills, "file": files}
     needed = needs is None or (each.runnable and has.get(needs, needs in each.needs))
@@ -65,7 +65,7 @@ def _columns() -> int:
     return max(_NARROW, min(_WIDE, shutil.get_terminal_size((80, 24)).columns))
 
 
-def _list(found: list[Listing], columns: int) -> str:
+def _list(found: list[MethodListing], columns: int) -> str:
     """Rules by family, each with its claim and what it does, within so many columns."""
     if not found:
         return "No rule is like that.\n"
@@ -82,7 +82,7 @@ def _list(found: list[Listing], columns: int) -> str:
     return "\n".join([*lines, *textwrap.wrap(told, columns), *claims]) + "\n"
 
 
-def page(each: Listing, columns: int) -> str:
+def page(each: MethodListing, columns: int) -> str:
     """All that there is to say of one rule."""
     lines = [f"{each.name} · {each.family} · {each.promise}"]
     lines += [f"https://arxiv.org/abs/{each.paper}"] if each.paper else []
@@ -100,7 +100,7 @@ def page(each: Listing, columns: int) -> str:
     return "\n".join([*lines, "", *_commands(each)]) + "\n"
 
 
-def _commands(each: Listing) -> list[str]:
+def _commands(each: MethodListing) -> list[str]:
     if not each.runnable:
         return [f"A part that methods are made of.  unspool prove {each.name}"]
     needed = [f"--{need} {'FILE' if need == 'heads' else 'MODEL'}" for need in each.needs]
@@ -116,5 +116,5 @@ def _spelt(value: Any) -> str:
     return "+".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value) or "-"
 
 
-def _record(each: Listing) -> dict[str, Any]:
+def _record(each: MethodListing) -> dict[str, Any]:
     return {**vars(each), "aliases": list(each.aliases)}

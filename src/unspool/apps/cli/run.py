@@ -135,7 +135,7 @@ def marked(text: str) -> Marked:
 
 
 @dataclass(frozen=True)
-class Infilling:
+class InfillOptions:
     """What stands behind the text that is asked for."""
 
     HEADING = "Infilling"
@@ -167,7 +167,7 @@ class Reporting:
 @click.option("--system", metavar="TEXT", help="A system message before the prompt.")
 @options(Reporting, "reporting")
 @options(Constraining, "constraining")
-@options(Infilling, "infilling")
+@options(InfillOptions, "infilling")
 @options(Loading, "loading")
 @options(SamplingOptions, "drawing")
 def run(
@@ -177,7 +177,7 @@ def run(
     system: str | None,
     reporting: Reporting,
     constraining: Constraining,
-    infilling: Infilling,
+    infilling: InfillOptions,
     loading: Loading,
     drawing: SamplingOptions,
 ) -> int:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from . import app as app, clients as clients, refusal as refusal, running as running, server_log as server_log
     from . import server_replicas as server_replicas
     from .app import application as application
-    from .config import ServerConfig as ServerConfig
+    from .server_config import ServerConfig as ServerConfig
     from .item_sets import ItemSets as ItemSets
     from .limits import Limits as Limits
     from .worker import Worker as Worker

@@ -23,12 +23,12 @@ from .asking import chat, completion
 from .authentication import Authentication
 from .bodies import ChatRequest, CompletionRequest
 from .clients import RateLimit
-from .config import ServerConfig
 from .counts import KIND, ServerMetrics
 from .handler import HEADER, Completions, RequestIds
 from .limits import Limits
 from .refusal import Refusal
 from .running import Shutdown
+from .server_config import ServerConfig
 from .worker import Worker
 
 WORDS = {

@@ -22,13 +22,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...core.claim import Method
 from .asking import Asking, Understand
 from .authentication import address
-from .config import ServerConfig
 from .counts import ServerMetrics, client
 from .fields import parsed
 from .item_sets import NamedItems
 from .refusal import Refusal, refusal
 from .replies import DONE, Reply, ReplyChoice, line
 from .response_stream import Left, ResponseStream
+from .server_config import ServerConfig
 from .server_log import log, places
 from .server_request import Began, Ended, Wrote
 from .tool_calls import ToolCallParser

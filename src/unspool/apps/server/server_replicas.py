@@ -17,9 +17,9 @@ from ...api.lm import LM
 from ...core.errors import UnspoolError
 from ..cluster import ADDRESS, Crew, ReplicaRange
 from .app import application
-from .config import ServerConfig
 from .limits import Limits
 from .running import heard
+from .server_config import ServerConfig
 from .server_log import log
 from .worker import Worker
 

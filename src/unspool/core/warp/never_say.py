@@ -18,7 +18,7 @@ from .warp import Warp
 _LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
 
-class Spelling(NamedTuple):
+class SpellingState(NamedTuple):
     """The end of a text in bytes, and how far before its end a word may have begun."""
 
     end: bytes
@@ -86,20 +86,20 @@ class NeverSay(Warp):
         """How many bytes before a token may belong to a text that it completes."""
         return max(map(len, self.texts), default=1) - 1
 
-    def start(self, text: Sequence[int]) -> Spelling:
-        state = Spelling(b"", ())
+    def start(self, text: Sequence[int]) -> SpellingState:
+        state = SpellingState(b"", ())
         for token in text[-self.reach - 1 :] if self.reach else ():
             state = self.step(state, token)
         return state
 
-    def step(self, state: Spelling, token: int) -> Spelling:
+    def step(self, state: SpellingState, token: int) -> SpellingState:
         piece = self._piece(token)
         if not piece:
             return state
         starts = {*(far + len(piece) for far in state.starts), len(piece)}
         starts |= {len(piece) - at for at in range(1, len(piece)) if piece[at - 1] not in _LETTERS}
         end = (state.end + piece)[-self.reach :] if self.reach else b""
-        return Spelling(end, tuple(sorted(far for far in starts if far <= self.reach)))
+        return SpellingState(end, tuple(sorted(far for far in starts if far <= self.reach)))
 
     def beside(self, tokens: Sequence[int], prompt: int, place: int) -> Banned:
         """Every token that completes a text with what stands on both sides without a gap."""
@@ -115,17 +115,17 @@ class NeverSay(Warp):
             banned |= self._before(state, text, behind)
         return Banned(frozenset(banned))
 
-    def __call__(self, state: Spelling | Banned, law: Law) -> Law:
+    def __call__(self, state: SpellingState | Banned, law: Law) -> Law:
         return without(law, state.tokens if isinstance(state, Banned) else self._completing(state))
 
-    def _completing(self, state: Spelling) -> frozenset[int]:
+    def _completing(self, state: SpellingState) -> frozenset[int]:
         """The tokens that complete a text after this end."""
         found = [_inside(self.pieces, text) for text in self.texts]
         for text in self.texts:
             found += [_rest(self.pieces, text[far:]) for far in _begun(state, text)]
         return frozenset().union(*found)
 
-    def _before(self, state: Spelling, text: bytes, behind: list[bytes]) -> set[int]:
+    def _before(self, state: SpellingState, text: bytes, behind: list[bytes]) -> set[int]:
         """The tokens after which this text ends in what stands behind them."""
         found, edges, follows = set[int](), set(accumulate(map(len, behind))), b"".join(behind)
         for size in range(1, len(text)):
@@ -151,7 +151,7 @@ def _starts_word(text: bytes) -> bool:
     return text[0] in _LETTERS
 
 
-def _begun(state: Spelling, text: bytes) -> list[int]:
+def _begun(state: SpellingState, text: bytes) -> list[int]:
     """How many bytes of a text may already stand at an end."""
     far = state.starts if _starts_word(text) else range(1, len(state.end) + 1)
     return [n for n in far if n < len(text) and state.end.endswith(text[:n])]

@@ -7,7 +7,7 @@ from ..config_fields import ConfigFields
 from ..shape import Shape
 from .description import DrafterFile, DrafterSpec
 from .reading import MOST_BLOCK, OWN, Named, assembled, checked_numbers, fields_of, layer_shape, state_numbers
-from .stored import StoredDrafter
+from .stored_drafter import StoredDrafter
 
 _MOST_RANK = 1 << 14
 _HEADS = ("vanilla", "gated", "rnn")

@@ -6,7 +6,7 @@ from ...core.errors import BadModel
 from ..shape import Shape
 from .description import DrafterFile, DrafterSpec
 from .reading import MOST_BLOCK, OWN, Named, assembled, checked_numbers, fields_of, layer_shape, state_numbers
-from .stored import StoredDrafter
+from .stored_drafter import StoredDrafter
 
 SPOKEN = 8  # tokens that P-EAGLE guesses unless its settings say
 

@@ -8,7 +8,7 @@ from ...core.errors import BadModel
 from ..shape import Shape
 from .description import DrafterFile, DrafterSpec
 from .reading import Named, assembled, bare_shape, fields_of
-from .stored import StoredDrafter
+from .stored_drafter import StoredDrafter
 
 _MOST_HEADS = 64
 _BLOCK = re.compile(

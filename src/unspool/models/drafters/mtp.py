@@ -8,7 +8,7 @@ from ...core.errors import BadModel
 from ..shape import Shape
 from .description import DrafterFile, DrafterSpec
 from .reading import OWN, Named, assembled, fields_of, layer_shape
-from .stored import StoredDrafter
+from .stored_drafter import StoredDrafter
 
 
 class _Layout(NamedTuple):

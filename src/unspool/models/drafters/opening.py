@@ -14,7 +14,7 @@ from .eagle import read_eagle1, read_eagle3
 from .heads_files import read_medusa, read_mlp_speculator
 from .mtp import layout_of, read_mtp
 from .reading import Named
-from .stored import StoredDrafter
+from .stored_drafter import StoredDrafter
 
 Reader = Callable[[StoredDrafter, Named, Shape], DrafterFile]
 

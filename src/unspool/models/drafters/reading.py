@@ -12,7 +12,7 @@ from ..config import PLAIN, shape_of
 from ..config_fields import ConfigFields
 from ..shape import Shape
 from .description import DrafterFile, DrafterSpec, check_sizes, needed, optional
-from .stored import StoredDrafter, absolute_ids
+from .stored_drafter import StoredDrafter, absolute_ids
 
 MOST_BLOCK = 256
 _MOST_LAYERS = 64

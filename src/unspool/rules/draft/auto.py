@@ -12,8 +12,8 @@ from ...core.claim import SEED, claims
 from ...core.cost import FREE, Cost
 from ...core.law import Drawn, chosen
 from ...core.tree import NOTHING, Tree
-from ...core.warp.plan import plan_of
 from ...core.warp.warp import Prefix
+from ...core.warp.warp_plan import plan_of
 from ...loops.drafter import Draft, Memory, Proposing, Source, begun, possible
 from ...loops.speculate import Speculate
 from ..grow.best_first import planted, worth

@@ -50,12 +50,12 @@ class Redundant(StatefulRule):
         expect(real(self.steady), "redundant:steady", self.steady, "a probability; usual is 0.8")
         expect(whole(self.streak, 1), "redundant:streak", self.streak, "a whole number of looks from 1 on; usual is 3")
 
-    def begin(self) -> Remembering:
-        return Remembering(self)
+    def begin(self) -> GuessStreaks:
+        return GuessStreaks(self)
 
 
 @dataclass
-class Remembering:
+class GuessStreaks:
     """The rule with the best guesses of the last look, and for how many looks each has been the same."""
 
     rule: Redundant

@@ -32,7 +32,7 @@ class NoKernels(Exception):
     """Why there are no kernels, in a clause."""
 
 
-class Matrix(ctypes.Structure):
+class MatrixStruct(ctypes.Structure):
     """A packed matrix as the kernels see it."""
 
     _fields_ = (

@@ -15,12 +15,12 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
 from ...core.errors import BadRequest, OutOfRoom
-from ...models.quant import FORMATS, Blocks
+from ...models.quant import FORMATS, QuantBlocks
 from ...models.weights import Checkpoint, GGUFCheckpoint
 from ..network.layer import Loader
 from ..network.linear import EmbeddingAndHead, Linear
 from ..network.quantised import AUTO, PACKED, WHOLE
-from .compiled import Kernels, Matrix, kernels, missing
+from .compiled import Kernels, MatrixStruct, kernels, missing
 
 FAST = ("auto", "fast")  # precisions that leave the choice to us
 WIDE = (*FAST, "fp32")
@@ -33,12 +33,12 @@ class PackedLinear:
     What a row gives does not depend on how many there are. Cost: each weight is read once for every 8 rows.
     """
 
-    def __init__(self, parts: Sequence[Blocks], bias: Tensor | None, native: Kernels) -> None:
+    def __init__(self, parts: Sequence[QuantBlocks], bias: Tensor | None, native: Kernels) -> None:
         self._native, self.bias = native, None if bias is None else bias.float().contiguous()
         self.tiles = [_tiled(part, native) for part in parts]
         self.out, self.inputs = sum(part.shape[0] for part in parts), parts[0].shape[1]
         self.count = len(parts)
-        self.matrices = (Matrix * len(parts))()
+        self.matrices = (MatrixStruct * len(parts))()
         first = 0
         for matrix, part, tiles in zip(self.matrices, parts, self.tiles, strict=True):
             rows = part.shape[0]
@@ -60,8 +60,8 @@ class PackedLinear:
 class DecodedLinear:
     """The same without kernels: all blocks are decoded for every product."""
 
-    def __init__(self, parts: Sequence[Blocks], bias: Tensor | None) -> None:
-        self._parts = [Blocks(part.format, part.data.clone()) for part in parts]
+    def __init__(self, parts: Sequence[QuantBlocks], bias: Tensor | None) -> None:
+        self._parts = [QuantBlocks(part.format, part.data.clone()) for part in parts]
         self.bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -99,10 +99,10 @@ class PackedLoader(Loader):
         assert isinstance(self.checkpoint, GGUFCheckpoint)
         return self.checkpoint
 
-    def _blocks(self, name: str) -> Blocks | None:
+    def _blocks(self, name: str) -> QuantBlocks | None:
         return self._file.blocks(name) if self._file.format_of(name).name in KINDS else None
 
-    def _linear(self, parts: Sequence[Blocks], bias: Tensor | None) -> Linear:
+    def _linear(self, parts: Sequence[QuantBlocks], bias: Tensor | None) -> Linear:
         native = kernels()
         return DecodedLinear(parts, bias) if native is None else PackedLinear(parts, bias, native)
 
@@ -158,7 +158,7 @@ def described(checkpoint: Checkpoint) -> str:
     return f"weights packed as in the file ({', '.join(known)}), {size / 1e6:,.0f} MB, {how}"
 
 
-def _tiled(part: Blocks, native: Kernels) -> Tensor:
+def _tiled(part: QuantBlocks, native: Kernels) -> Tensor:
     """A copy of the blocks in the order in which the kernels read them."""
     kind, (rows, columns) = KINDS[part.format.name], part.shape
     size, data = native.tiled_bytes(kind, rows, columns), part.data.contiguous()

@@ -11,7 +11,7 @@ from ...core.asks import Check
 from ...core.errors import BadScores, UnspoolError
 from ...core.law import nothing_left
 from ...core.verifier import Kernel, kernel_of
-from ...core.warp.plan import WarpPlan
+from ...core.warp.warp_plan import WarpPlan
 from ..cache.forward_request import ForwardRequest, attach_outputs
 from ..cache.logits_row import LogitsRow
 from ..cache.sequence import CachedSequence

@@ -12,8 +12,8 @@ from ...core.law import Law
 from ...core.reported_law import Reports
 from ...core.tree import ROOT, Tree
 from ...core.verifier import Kernel, kernel_of
-from ...core.warp.plan import WarpPlan, count_following
 from ...core.warp.warp import Scored
+from ...core.warp.warp_plan import WarpPlan, count_following
 from ..cache.cached_model import CachedModel
 from ..cache.forward_request import ForwardRequest, scores_of
 from ..cache.sequence import CachedSequence, CachedSession

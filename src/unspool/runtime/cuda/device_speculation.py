@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ...core.asks import Write, Written
 from ...core.errors import OutOfRoom, UnspoolError
-from ...core.warp.plan import WarpPlan, count_following
+from ...core.warp.warp_plan import WarpPlan, count_following
 from ..cache.cached_model import CachedModel
 from ..cache.sequence import CachedSequence
 from ..drafter.drafter_network import DrafterNetwork

@@ -12,8 +12,8 @@ from torch import Tensor
 from ...core.chance import Chance, Philox
 from ...core.reported_law import MOST
 from ...core.warp.mask import Mask
-from ...core.warp.plan import WarpPlan, mask_of, plan_of
 from ...core.warp.warp import Prefix
+from ...core.warp.warp_plan import WarpPlan, mask_of, plan_of
 from .warp_stage import Shaping, fits
 
 FEW = 5  # best tokens of most reports; each costs a round of a kernel

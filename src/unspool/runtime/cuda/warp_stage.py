@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...core.warp.plan import WarpPlan
+from ...core.warp.warp_plan import WarpPlan
 from ...kernels.edit import ALWAYS, NO_PENALTY, PENALTIES, SCOPE, Edits, edit
 from ...kernels.truncate import CUTS, NONE, truncate
 from .staging_buffer import StagingBuffer

@@ -27,7 +27,7 @@ from ...core.trace import Trace
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Same, Warp
 from .contracts import Model
-from .job import ENDED, TURN, Account, Job, Part, forwards_of, refuse_endless, rows_of
+from .job import ENDED, TURN, Account, Job, PartialAnswer, forwards_of, refuse_endless, rows_of
 from .model_runner import ModelRunner, refuse_large
 from .scheduler import Scheduler
 from .turns import PAUSE
@@ -254,7 +254,7 @@ class Engine:
                 job.trace.seconds_forward += spent
             else:
                 job.trace.seconds_draft += spent
-            if not isinstance(reply, Part):
+            if not isinstance(reply, PartialAnswer):
                 self._verify(job, name, reply)
 
     # ---- verify

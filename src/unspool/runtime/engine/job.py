@@ -254,7 +254,7 @@ class Job:
         return self.done
 
 
-class Part(NamedTuple):
+class PartialAnswer(NamedTuple):
     """No answer yet: so many rows of what it takes were computed."""
 
     rows: int
@@ -263,13 +263,13 @@ class Part(NamedTuple):
 def rows_of(reply: Any) -> int:
     """How many rows an answer took, 0 if all was known already."""
     counted = reply.scores if isinstance(reply, Checked) else reply
-    return counted.rows if isinstance(counted, (Scores, Field, Written, Drew, Part)) else 0
+    return counted.rows if isinstance(counted, (Scores, Field, Written, Drew, PartialAnswer)) else 0
 
 
 def forwards_of(reply: Any) -> int:
     """How many forwards an answer took."""
     match reply:
-        case None | Part():
+        case None | PartialAnswer():
             return 0
         case Written(tokens, rounds=rounds, forwards=forwards):
             return forwards or len(rounds or tokens)

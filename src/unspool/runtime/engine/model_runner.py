@@ -29,7 +29,7 @@ from .contracts import (
     SupportsPartialScoring,
     SupportsStagedLooks,
 )
-from .job import Job, Part
+from .job import Job, PartialAnswer
 
 LONGEST = 32  # tokens that a device may write before anybody looks
 BRIEF = 4  # and while others wait for a forward of their own
@@ -222,7 +222,7 @@ class ModelRunner:
         parts = [(ask, job.cut) for job, ask in zip(jobs, asked, strict=True) if job.cut]
         whole = [ask for job, ask in zip(jobs, asked, strict=True) if not job.cut]
         scores = iter(self._partial[name].score_beside(whole, parts))
-        return [Part(job.cut) if job.cut else next(scores) for job in jobs]
+        return [PartialAnswer(job.cut) if job.cut else next(scores) for job in jobs]
 
     def _look_on(self, name: str, job: Job) -> Any:
         """Go on with a look for its time; the answer, or a part of none."""
@@ -237,7 +237,7 @@ class ModelRunner:
         except StopIteration as end:
             return end.value
         job.looking = stages
-        return Part(0)
+        return PartialAnswer(0)
 
     def _on_device(self, name: str, jobs: list[Job], asked: list[ScoreRequest]) -> Sequence[Any] | None:
         """What the model's device can answer by itself, if it can."""

@@ -57,7 +57,7 @@ def _prompt(job: Job) -> tuple[str, int]:
     return job.account.owner, job.key
 
 
-class Step(NamedTuple):
+class ScheduledStep(NamedTuple):
     """What is run in one step: requests by the model they ask and what for, and chunks of prompts by model."""
 
     groups: dict[tuple[str, str], list[Job]]
@@ -136,7 +136,7 @@ class Scheduler:
         """Whether a request may go on in this step, or has had more of it than was to be expected."""
         return not self._turns.over(job.account)
 
-    def schedule(self, going: list[Job]) -> Step:
+    def schedule(self, going: list[Job]) -> ScheduledStep:
         """What to run, now that everybody has asked: prompts first get their chunks, the others share forwards."""
         prompts = {name: self._chunks(name, going) for name in self._runner.prefilling}
         groups: dict[tuple[str, str], list[Job]] = {}
@@ -151,7 +151,7 @@ class Scheduler:
                 refused.append((job, error))
         mixed = any(prompts.values()) or len(groups) > len({name for name, _ in groups})
         self._multi_step.plan(self._held, mixed)
-        return Step(groups, prompts, refused)
+        return ScheduledStep(groups, prompts, refused)
 
     def _group(self, job: Job) -> tuple[str, str]:
         """Whom a request shares a forward with: the model it asks, and what for."""

@@ -17,7 +17,7 @@ from ...core.errors import BadRequest, OutOfRoom
 from ..cache.forward_request import ForwardRequest, attach_rows, prompt_top_tokens
 from ..cache.sequence import CachedSequence, DraftNode
 from ..engine.contracts import LAST
-from .context import BATCH, Context, Row
+from .llama_context import BATCH, ContextRow, LlamaContext
 from .sequences import CellPool, Sequences
 
 Anchor = tuple[CachedSequence, DraftNode | None]  # what new tokens hang from: a drafted token, or the end of a text
@@ -28,7 +28,7 @@ class SequenceExecutor:
 
     chunk = BATCH
 
-    def __init__(self, context: Context, pool: CellPool) -> None:
+    def __init__(self, context: LlamaContext, pool: CellPool) -> None:
         self._context, self._pool = context, pool
         self._most = context.sequences - 1  # at once: one is left to copy from
         self._sequences = Sequences(context, context.sequences)
@@ -63,7 +63,7 @@ class SequenceExecutor:
         """Compute requests together as long as there are sequences for them, then go on with the rest."""
         self._sequences.sweep(self._pool.users)
         paths: dict[int, list[int]] = {}  # the new cells of every sequence that is busy
-        rows: list[Row] = []
+        rows: list[ContextRow] = []
         for request, output in zip(requests, outputs, strict=True):
             tips = list(_tips(request))
             if len(tips) > self._most:
@@ -78,7 +78,7 @@ class SequenceExecutor:
         self._compute(rows, paths, logits, states)
 
     def _compute(
-        self, rows: list[Row], paths: dict[int, list[int]], logits: Tensor | None, states: Tensor | None
+        self, rows: list[ContextRow], paths: dict[int, list[int]], logits: Tensor | None, states: Tensor | None
     ) -> None:
         try:
             self._context.compute(rows, logits, states)
@@ -91,7 +91,7 @@ class SequenceExecutor:
 
     def _rows(
         self, request: ForwardRequest, tips: list[list[int]], output: dict[int, int], paths: dict[int, list[int]]
-    ) -> list[Row]:
+    ) -> list[ContextRow]:
         """The rows of a request; the sequences that it takes, and their new cells, are added to `paths`."""
         tokens = [*request.owed, *(token for token, _ in request.added)]
         of: list[list[int]] = [[] for _ in tokens]
@@ -105,7 +105,7 @@ class SequenceExecutor:
                 of[i].append(number)
                 places[i] = first + depth
         return [
-            Row(token, place, tuple(numbers), output.get(i, -1))
+            ContextRow(token, place, tuple(numbers), output.get(i, -1))
             for i, (token, place, numbers) in enumerate(zip(tokens, places, of, strict=True))
         ]
 
@@ -147,7 +147,7 @@ class SequenceExecutor:
         found = self._free({*busy, *(() if source is None else (source,))})
         if source is not None:
             self._sequences.copy(source, found, known)
-        rows = [Row(token, known + i, (found,)) for i, token in enumerate(tokens[known:])]
+        rows = [ContextRow(token, known + i, (found,)) for i, token in enumerate(tokens[known:])]
         self._compute(rows, {found: cells[known:]}, None, None)
         return found
 

@@ -95,7 +95,7 @@ class ContextParams(ctypes.Structure):
     ]
 
 
-class Batch(ctypes.Structure):
+class BatchStruct(ctypes.Structure):
     """`llama_batch`: tokens with their positions, the sequences each belongs to, and whether its output is wanted."""
 
     _fields_ = [
@@ -151,7 +151,7 @@ _SIGNATURES: Mapping[str, tuple[object, tuple[object, ...]]] = {
     "llama_get_memory": (c_void_p, (c_void_p,)),
     "llama_memory_seq_cp": (None, (c_void_p, c_int32, c_int32, c_int32, c_int32)),
     "llama_memory_seq_rm": (c_bool, (c_void_p, c_int32, c_int32, c_int32)),
-    "llama_decode": (c_int32, (c_void_p, Batch)),
+    "llama_decode": (c_int32, (c_void_p, BatchStruct)),
     "llama_get_logits_ith": (c_void_p, (c_void_p, c_int32)),
     "llama_get_embeddings_ith": (c_void_p, (c_void_p, c_int32)),
     "llama_model_get_vocab": (c_void_p, (c_void_p,)),

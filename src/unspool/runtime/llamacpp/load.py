@@ -14,10 +14,10 @@ from ...models.vocabulary import Vocabulary
 from ..cache.cached_model import CachedModel
 from ..cache.uncached_model import UncachedModel
 from ..network.network import Batch, NetworkOutputs
-from .context import KINDS, SEQUENCES, Context
 from .executor import SequenceExecutor
 from .library import library
-from .recurrent import STATES, RecurrentReader
+from .llama_context import KINDS, SEQUENCES, LlamaContext
+from .recurrent_reader import STATES, RecurrentReader
 from .sequences import CellPool
 from .tokenizer import vocabulary_of
 
@@ -29,7 +29,7 @@ _LIMITS = {"block_count": 512, "embedding_length": 1 << 17, "context_length": 1 
 class LlamaCppNetwork:
     """What a cached model knows of a network that llama.cpp computes: `SequenceExecutor` runs all its forwards."""
 
-    def __init__(self, context: Context, room: int) -> None:
+    def __init__(self, context: LlamaContext, room: int) -> None:
         self.llama, self.slots = context, CellPool(room)
         self.vocab, self.context, self.layers = context.vocab, context.longest, context.layers
 
@@ -56,7 +56,7 @@ def load_llamacpp(
         )
     if cache not in KINDS:
         raise BadRequest(f"llama.cpp keeps no cache in {cache}; choose fp32, fp16 or bf16.")
-    context = Context(path, room or longest * _usual_room(file), cache, gpu, sequences, STATES)
+    context = LlamaContext(path, room or longest * _usual_room(file), cache, gpu, sequences, STATES)
     words = vocabulary_of(file.metadata, context, str(path))
     if context.recurrent:
         note = "it carries a state from token to token, which cannot be cut where a draft was rejected"

@@ -49,7 +49,7 @@ class CellPool(KVPool):
                 users[slot] -= 1
 
 
-class Memory(Protocol):
+class SequenceMemory(Protocol):
     """What holds the sequences."""
 
     def copy(self, source: int, target: int, size: int) -> None:
@@ -66,7 +66,7 @@ class Sequences:
     whoever goes on from them computes them again.
     """
 
-    def __init__(self, memory: Memory, count: int) -> None:
+    def __init__(self, memory: SequenceMemory, count: int) -> None:
         self._memory = memory
         self.cells: list[list[int]] = [[] for _ in range(count)]
 

@@ -14,14 +14,14 @@ from ...core.errors import BadModel, BadRequest
 from ...models.chat import Fences
 from ...models.gguf_vocabulary import CONTROL, UNKNOWN, read_vocabulary
 from ...models.vocabulary import Vocabulary
-from .context import Context
 from .library import library
+from .llama_context import LlamaContext
 
 _LONGEST = 1 << 20  # bytes of one token
 _NAMED = {"bos_token": "bos", "eos_token": "eos", "pad_token": "pad"}
 
 
-def vocabulary_of(metadata: Mapping[str, object], context: Context, source: str) -> Vocabulary:
+def vocabulary_of(metadata: Mapping[str, object], context: LlamaContext, source: str) -> Vocabulary:
     """The vocabulary by our own reader where it knows how text is cut, else by llama.cpp's."""
     try:
         return read_vocabulary(metadata, context.vocab, source)
@@ -32,7 +32,7 @@ def vocabulary_of(metadata: Mapping[str, object], context: Context, source: str)
 class LlamaCppVocabulary(Vocabulary):
     """Tokens whose texts llama.cpp cuts and spells; what our reader would give is asked of its C functions."""
 
-    def __init__(self, metadata: Mapping[str, object], context: Context) -> None:
+    def __init__(self, metadata: Mapping[str, object], context: LlamaContext) -> None:
         self._lib, self._context = library(), context  # which keeps the model alive
         names, types = (metadata.get(f"tokenizer.ggml.{key}") for key in ("tokens", "token_type"))
         if not isinstance(names, list) or not names:

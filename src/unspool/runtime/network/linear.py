@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
 from ...models.layer_shape import Activation
-from ...models.quant import Blocks
+from ...models.quant import QuantBlocks
 from ..process_setting import ProcessSetting
 
 PAIR = 2  # tokens up to which float32 products are faster the other way round on one thread
@@ -153,7 +153,7 @@ def _clamped_swish(gate: Tensor, up: Tensor) -> Tensor:
 class EmbeddingAndHead:
     """What stands before the first layer and behind the last."""
 
-    table: Tensor | Blocks  # [vocab, dim]
+    table: Tensor | QuantBlocks  # [vocab, dim]
     scale: Tensor | None
     norm: Tensor
     head: Linear

@@ -22,8 +22,8 @@ from ....core.option import options, products
 from ....recipes.methods import described, fills, requested, runnable
 from ....runtime.engine.contracts import HasHeads, Infill
 from ..bodies import ENDLESS
-from ..config import ServerConfig
 from ..counts import ServerMetrics
+from ..server_config import ServerConfig
 from ..worker import Worker
 from .decode import Decode
 

@@ -81,7 +81,7 @@ def expect_denoise(found: Any, spec: str) -> Denoise:
     return found
 
 
-class Choosing(Protocol):
+class ChosenPart(Protocol):
     """A part of a spec, and the rule that it names, if it is none of one's own."""
 
     @property
@@ -97,7 +97,7 @@ class Choosing(Protocol):
         """What makes it."""
 
 
-def composed(spec: str, chosen: Sequence[Choosing], make: Callable[[Any, Mapping[str, str]], Any]) -> Denoise:
+def composed(spec: str, chosen: Sequence[ChosenPart], make: Callable[[Any, Mapping[str, str]], Any]) -> Denoise:
     """Parts that fill a canvas, as one; those that have blocks, and a canvas of a size, all have the same.
 
     `make` makes a part with options besides those that are written in it.

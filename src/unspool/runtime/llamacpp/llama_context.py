@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BadModel, OutOfRoom
-from .library import Batch, library, said
+from .library import BatchStruct, library, said
 
 BATCH = 512  # tokens in one call, so also the rows that its matrix products see together
 OUTPUTS = 64  # rows of logits in one call: as many are kept in memory, each as wide as the vocabulary
@@ -23,7 +23,7 @@ _NO_POOLING = _DISABLED = 0
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 30}  # how keys and values may be kept
 
 
-class Row(NamedTuple):
+class ContextRow(NamedTuple):
     """A token to compute: it sees all tokens before its place that share its sequences.
 
     `output` is the row of the caller's tensors that its logits go to; −1 if nobody wants them.
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     output: int = -1
 
 
-class Context:
+class LlamaContext:
     """llama.cpp's model and context; both are freed with this object, or by `close`.
 
     llama.cpp gives away a cell that has left the window of its only sequence, though a rollback would need it again.
@@ -110,7 +110,7 @@ class Context:
         self._counts, self._sets = (ctypes.c_int32 * BATCH)(), (ctypes.c_void_p * BATCH)()
         self._wanted = (ctypes.c_int8 * BATCH)()
         at = ctypes.addressof
-        self._batch = Batch(
+        self._batch = BatchStruct(
             0, at(self._tokens), None, at(self._places), at(self._counts), at(self._sets), at(self._wanted)
         )
 
@@ -120,7 +120,7 @@ class Context:
 
     # ---- computing
 
-    def compute(self, rows: Sequence[Row], logits: Tensor | None = None, hidden: Tensor | None = None) -> None:
+    def compute(self, rows: Sequence[ContextRow], logits: Tensor | None = None, hidden: Tensor | None = None) -> None:
         """Compute all rows, parents before what hangs from them; outputs are copied to `logits` and `hidden`.
 
         With `hidden` [.., width], what leaves the last norm is copied too: llama.cpp then makes the output of every
@@ -132,7 +132,7 @@ class Context:
             rows = [row for row in rows if row.output >= 0]
         self._compute(rows, logits, hidden)
 
-    def _compute(self, rows: Sequence[Row], logits: Tensor | None, hidden: Tensor | None) -> None:
+    def _compute(self, rows: Sequence[ContextRow], logits: Tensor | None, hidden: Tensor | None) -> None:
         if not rows:
             return
         lib = self._library
@@ -151,7 +151,7 @@ class Context:
                 if hidden is not None:
                     self._copy(lib.llama_get_embeddings_ith(self.context, number), hidden, row.output)
 
-    def _decode(self, rows: Sequence[Row]) -> None:
+    def _decode(self, rows: Sequence[ContextRow]) -> None:
         """One call of llama_decode; on failure nothing of it stays in the sequences, as far as they are cut again."""
         count = len(rows)
         ids = {row.sequences: self._ids(row.sequences) for row in rows}
@@ -196,9 +196,9 @@ def _freed(lib: ctypes.CDLL, context: int, model: int) -> None:
     lib.llama_model_free(model)
 
 
-def _calls(rows: Sequence[Row], most: int) -> list[Sequence[Row]]:
+def _calls(rows: Sequence[ContextRow], most: int) -> list[Sequence[ContextRow]]:
     """The rows in as many calls as it takes, in their order."""
-    calls: list[Sequence[Row]] = []
+    calls: list[Sequence[ContextRow]] = []
     start = outputs = 0
     for number, row in enumerate(rows):
         wanted = row.output >= 0

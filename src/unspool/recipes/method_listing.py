@@ -22,7 +22,7 @@ INDEX = Path(__file__).parent / "index.json"
 
 
 @dataclass(frozen=True)
-class Listing:
+class MethodListing:
     """A rule as it is listed: `fills` says that it asks a model which fills holes, `text` is its docstring."""
 
     name: str
@@ -59,20 +59,20 @@ class Listing:
 
 
 @cache
-def listings() -> dict[str, Listing]:
+def listings() -> dict[str, MethodListing]:
     """All rules that come with unspool, by family and name."""
     with INDEX.open(encoding="utf-8") as file:
         data: list[dict[str, Any]] = json.load(file)
     frozen: list[dict[str, Any]] = [
         {k: tuple(v) if isinstance(v, list) else v for k, v in each.items()} for each in data
     ]
-    return {each["name"]: Listing(**each) for each in frozen}
+    return {each["name"]: MethodListing(**each) for each in frozen}
 
 
-def listing(entry: Entry) -> Listing:
+def listing(entry: Entry) -> MethodListing:
     """A registered rule as it is listed."""
     declared = {} if entry.build is None else options(entry.build)
-    return Listing(
+    return MethodListing(
         entry.name,
         entry.family,
         entry.claim.name,

@@ -10,7 +10,7 @@ from torch import Tensor
 from ...core.errors import BadRequest, OutOfRoom
 from ..engine.contracts import LAST
 from ..network.network import NetworkOutputs
-from .context import Context, Row
+from .llama_context import ContextRow, LlamaContext
 
 STATES = 8  # texts whose states are kept, one for each sequence
 
@@ -24,7 +24,7 @@ class RecurrentReader:
     Cost: a rejected draft makes the accepted tokens be read a second time; states that are no longer kept, the text.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: LlamaContext) -> None:
         self._context = context
         self.vocab, self.context = context.vocab, min(context.longest, context.room)
         self._texts: OrderedDict[int, list[int]] = OrderedDict((number, []) for number in range(context.sequences))
@@ -76,7 +76,7 @@ class RecurrentReader:
         self._drop(target)
         if start:
             self._context.copy(source, target, -1)
-        rows = [Row(text[i], i, (target,), outputs.get(i, -1)) for i in range(start, end)]
+        rows = [ContextRow(text[i], i, (target,), outputs.get(i, -1)) for i in range(start, end)]
         try:
             self._context.compute(rows, logits, states)
         except BaseException:
