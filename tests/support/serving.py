@@ -75,9 +75,9 @@ class Served:
 
 
 @contextmanager
-def serving(lm, limits=LIMITS, grace=10.0, **house):
+def serving(lm, limits=LIMITS, grace=10.0, **config):
     worker = Worker(lm, limits)
-    app = application(worker, ServerConfig("little", grace=grace, **house))
+    app = application(worker, ServerConfig("little", grace=grace, **config))
     wait = max(1, round(grace))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=wait))
     thread = threading.Thread(target=server.run)

@@ -67,24 +67,24 @@ def test_files_that_let_nobody_in(tmp_path, text, words):
 
 def test_tokens_come_back_with_time():
     now = [0.0]
-    ration = RateLimit(Client("a", "k", tokens_per_minute=60), lambda: now[0])
-    ration.enter()
-    ration.spend(90)  # what was begun is finished, even beyond the limit
-    ration.leave()
+    rate_limit = RateLimit(Client("a", "k", tokens_per_minute=60), lambda: now[0])
+    rate_limit.enter()
+    rate_limit.spend(90)  # what was begun is finished, even beyond the limit
+    rate_limit.leave()
     for at, wait in ((0.0, 30), (10.5, 20), (29.5, 1)):
         now[0] = at
         with pytest.raises(Refusal) as caught:
-            ration.enter()
+            rate_limit.enter()
         assert (caught.value.status, caught.value.headers["Retry-After"]) == (429, str(wait))
     now[0] = 30.5
-    ration.enter()
-    ration.spend(1)
+    rate_limit.enter()
+    rate_limit.spend(1)
     now[0] = 10_000.0  # no more than a minute's worth is saved up
-    ration.enter()
-    ration.spend(60)
+    rate_limit.enter()
+    rate_limit.spend(60)
     with pytest.raises(Refusal):
-        ration.enter()
-    assert (ration.inside, ration.requests, ration.refused, ration.tokens) == (2, 7, 4, 151)
+        rate_limit.enter()
+    assert (rate_limit.inside, rate_limit.requests, rate_limit.refused, rate_limit.tokens) == (2, 7, 4, 151)
 
 
 SPELT = ("Bearer {}", "bearer {}", "BEARER   {}")
@@ -117,10 +117,10 @@ def test_a_memory_belongs_to_the_key_that_fitted_and_not_to_what_was_sent(lm):
     """Neither another spelling of a key nor a second header makes another client of it."""
     made, spec = [], "recycle@process"
     with serving(lm, method=spec, keys=("first", "second")) as served:
-        house, ask = ServerConfig.made, {"decoding": {"method": spec}}
+        config, ask = ServerConfig.made, {"decoding": {"method": spec}}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                ServerConfig, "made", lambda self, name, client: made.append(client) or house(self, name, client)
+                ServerConfig, "made", lambda self, name, client: made.append(client) or config(self, name, client)
             )
             for sent in (
                 *(spelt.format("first") for spelt in SPELT),

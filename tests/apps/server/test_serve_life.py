@@ -26,10 +26,10 @@ WAIT = 100.0  # seconds for what must come; only a hang runs into it
 
 
 @contextmanager
-def running(lm, limits=LIMITS, grace=10.0, **house):  # noqa: F811
+def running(lm, limits=LIMITS, grace=10.0, **config):  # noqa: F811
     """A server as the command runs it, in a thread, so that what it does can be planted and seen."""
     worker = Worker(lm, limits)
-    server = Server(configured(application(worker, ServerConfig("little", grace=grace, **house)), limits, grace))
+    server = Server(configured(application(worker, ServerConfig("little", grace=grace, **config)), limits, grace))
     thread = threading.Thread(target=server.run)
     thread.start()
     until(lambda: server.started)

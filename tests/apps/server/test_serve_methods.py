@@ -80,8 +80,8 @@ def lm(folder):
         yield made
 
 
-def client(lm, **house):
-    return TestClient(application(Worker(lm, Limits()), ServerConfig("little", grace=1, **house)))
+def client(lm, **config):
+    return TestClient(application(Worker(lm, Limits()), ServerConfig("little", grace=1, **config)))
 
 
 @pytest.fixture(scope="module")

@@ -359,11 +359,11 @@ def test_predictions_that_are_too_long_or_for_another_method(lm):
 def test_a_prediction_is_left_unused_where_copying_would_change_the_text(lm):
     asked = {"messages": CHAT, "temperature": 0, "max_tokens": 20}
     predicted = {**asked, "prediction": {"type": "content", "content": "Hello"}}
-    for house in ({"method": "beam:width=3"}, {"method": "plain", "methods": ("lookup",)}):
-        with serving(lm, **house) as served:
+    for config in ({"method": "beam:width=3"}, {"method": "plain", "methods": ("lookup",)}):
+        with serving(lm, **config) as served:
             plain, made = (served.post(CHATS, **body).json() for body in (asked, predicted))
             assert made["choices"] == plain["choices"]
-            assert made["usage"]["unspool"]["method"] == house["method"]
+            assert made["usage"]["unspool"]["method"] == config["method"]
             assert made["usage"]["completion_tokens_details"]["rejected_prediction_tokens"] == 0
 
 

@@ -96,9 +96,9 @@ def test_what_is_described_is_what_happens_for_long(schemathesis, served):
     follow(schemathesis, served, 200)
 
 
-def spec(lm, **house):
+def spec(lm, **config):
     """The description of a server that is set up so."""
-    app = application(Worker(lm, LIMITS), ServerConfig("little", **house))
+    app = application(Worker(lm, LIMITS), ServerConfig("little", **config))
     assert app.openapi() is app.openapi()  # made once, however often somebody asks
     return app.openapi()
 
@@ -116,7 +116,7 @@ def test_every_field_that_is_read_is_described_and_none_besides(lm):
         assert not known & (UNSUPPORTED.keys() | MISPLACED.keys())
 
 
-def test_the_description_follows_the_house(lm):
+def test_the_description_follows_the_config(lm):
     open_, named = spec(lm), spec(lm, clients=(Client("a", "secret"),), hosts=("localhost",), methods=("lookup",))
     assert "security" not in open_
     assert named["security"] == [{"key": []}]

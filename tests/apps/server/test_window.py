@@ -42,8 +42,8 @@ def lm(folder):
 
 
 @contextmanager
-def client(lm, limits=Limits(tokens=4000), **house):  # noqa: B008
-    with TestClient(application(Worker(lm, limits), ServerConfig("little", grace=1, **house))) as made:
+def client(lm, limits=Limits(tokens=4000), **config):  # noqa: B008
+    with TestClient(application(Worker(lm, limits), ServerConfig("little", grace=1, **config))) as made:
         yield made
 
 
@@ -251,17 +251,17 @@ def test_the_page_is_open_and_the_model_is_not(lm):
 
 
 def test_the_command_can_leave_the_window_out(folder, monkeypatch, capsys):
-    houses = []
+    configs = []
 
-    def seen(worker, house):
-        houses.append(house)
+    def seen(worker, config):
+        configs.append(config)
         raise BadRequest("seen")  # before anything listens
 
     monkeypatch.setattr("unspool.apps.server.app.application", seen)
     for given in ([], ["--no-window"]):
         with pytest.raises(BadRequest, match="seen"):
             serve.main(["--model", str(folder), *given], standalone_mode=False)
-    assert [house.window for house in houses] == [True, False]
+    assert [config.window for config in configs] == [True, False]
 
 
 def test_the_choices_say_what_is_missing(lm):

@@ -20,7 +20,7 @@ from ..server.fields import Body, parsed, read, wrong
 from ..server.limits import Limits
 from ..server.refusal import Refusal, refusal
 from ..server.replies import Reply, ReplyChoice
-from ..server.server_request import Began, Ended, Failed, News, ServerRequest, Wrote
+from ..server.server_request import Began, Ended, Failed, ServerRequest, WorkerEvent, Wrote
 from ..server.tool_calls import ToolCallParser
 from ..server.worker import ShuttingDown, Worker
 
@@ -168,7 +168,7 @@ class _LineAnswer:
     choices: list[ReplyChoice] = field(default_factory=list)
     prompt: int = 0
 
-    def hear(self, news: list[News]) -> None:
+    def hear(self, news: list[WorkerEvent]) -> None:
         for item in news:
             match item:
                 case Began(prompt):

@@ -43,13 +43,13 @@ class Replicas:
         "--gpus", type=click.FloatRange(0), metavar="N", help="Of each replica; 1 where there are any, unless told."
     )
 
-    def serve(self, loading: Loading, limits: Limits, house: ServerConfig, host: str, port: int, warm: float) -> int:
+    def serve(self, loading: Loading, limits: Limits, config: ServerConfig, host: str, port: int, warm: float) -> int:
         """Serve until told to end."""
         span = ReplicaRange.of(self.replicas)
         with joined("`unspool serve --ray`", echo=True):
             each = crew(span.low, self.cpus, self.gpus, loading.device)
-            load = partial(_loaded, loading, house, limits, warm)
-            server.server_replicas.run(server.server_replicas.deployment(load, limits, house, span, each), host, port)
+            load = partial(_loaded, loading, config, limits, warm)
+            server.server_replicas.run(server.server_replicas.deployment(load, limits, config, span, each), host, port)
         return 0
 
 
@@ -60,9 +60,9 @@ def _named_file(given: str) -> tuple[str, str]:
     return name, file
 
 
-def _loaded(loading: Loading, house: ServerConfig, limits: Limits, warm: float, quiet: bool = True) -> LM:
+def _loaded(loading: Loading, config: ServerConfig, limits: Limits, warm: float, quiet: bool = True) -> LM:
     lm = loading.load(quiet, limits.longest)
-    loading.prepare(lm, house.choices)
+    loading.prepare(lm, config.choices)
     with status(f"recording steps for up to {limits.parallel} texts …"):
         api.warm_up.warm_up(lm, limits.parallel, warm)
     return lm
@@ -213,12 +213,12 @@ def serve(
         log("keys", {"level": "warning", "message": warning})
     hosts = (*LOOPBACK, "[::1]") if host in LOOPBACK and not (keys or known) else ()
     sets = server.ItemSets({key: constrain.items(file) for key, file in map(_named_file, items)})
-    house = server.ServerConfig(called, method, methods, keys, hosts, origins, grace, window, known, sets)
-    if host not in LOOPBACK and not house.guarded:
+    config = server.ServerConfig(called, method, methods, keys, hosts, origins, grace, window, known, sets)
+    if host not in LOOPBACK and not config.guarded:
         log("open", {"message": "everybody who reaches this address can use the model; --api-key lets in only some"})
     log("starting", {"host": host, "port": port, "model": called, "method": method})
     if replicas.ray:
-        return replicas.serve(loading, limits, house, host, port, warm)
-    worker = server.Worker(_loaded(loading, house, limits, warm, quiet=False), limits)
+        return replicas.serve(loading, limits, config, host, port, warm)
+    worker = server.Worker(_loaded(loading, config, limits, warm, quiet=False), limits)
     worker.prepare()
-    return running.run(running.configured(app.application(worker, house), limits, grace, host, port))
+    return running.run(running.configured(app.application(worker, config), limits, grace, host, port))

@@ -47,15 +47,15 @@ WORDS = {
 WRITING = (400, 404, 408, 413, 415, 429, 500, 503, 504)
 
 
-def refusals(house: ServerConfig, *statuses: int) -> dict[int | str, dict[str, Any]]:
+def refusals(config: ServerConfig, *statuses: int) -> dict[int | str, dict[str, Any]]:
     """Responses that a route may give besides its own, those of the guard among them."""
-    refusals = ((401,) if house.guarded else ()) + ((403,) if house.hosts else ())
+    refusals = ((401,) if config.guarded else ()) + ((403,) if config.hosts else ())
     return {status: {"model": ErrorAnswer, "description": WORDS[status]} for status in sorted((*statuses, *refusals))}
 
 
-def described(app: FastAPI, house: ServerConfig, limits: Limits, size: int) -> dict[str, Any]:
+def described(app: FastAPI, config: ServerConfig, limits: Limits, size: int) -> dict[str, Any]:
     """OpenAPI of all routes but those of the window, for a model of `size` tokens."""
-    about = f"OpenAI's interface over {house.model}."
+    about = f"OpenAI's interface over {config.model}."
     whole = get_openapi(title=app.title, version="1", description=about, routes=app.routes)
     for path in whole["paths"].values():
         for operation in path.values():
@@ -65,7 +65,7 @@ def described(app: FastAPI, house: ServerConfig, limits: Limits, size: int) -> d
         schemas.pop(unused, None)
     for kind in ("ChatRequest", "CompletionRequest"):
         fields = schemas[kind]["properties"]
-        _only(fields["model"])["enum"] = [house.model]
+        _only(fields["model"])["enum"] = [config.model]
         _only(fields["n"])["maximum"] = limits.texts
     _only(fields["best_of"])["maximum"] = limits.texts
     _, texts, tokens, several = fields["prompt"]["anyOf"]
@@ -73,9 +73,9 @@ def described(app: FastAPI, house: ServerConfig, limits: Limits, size: int) -> d
         listed["maxItems"] = limits.texts
     for row in (tokens, several["items"]):
         row["items"]["maximum"] = size - 1
-    if house.methods:
-        _only(schemas["Decoding"]["properties"]["method"])["enum"] = list(house.offered)
-    if house.guarded:
+    if config.methods:
+        _only(schemas["Decoding"]["properties"]["method"])["enum"] = list(config.offered)
+    if config.guarded:
         whole["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         whole["security"] = [{"key": []}]
     return whole
@@ -90,11 +90,11 @@ def _only(field: dict[str, Any]) -> dict[str, Any]:
 OPEN: dict[str, Any] = {"security": []}  # said of routes that ask for no key
 
 
-def application(worker: Worker, house: ServerConfig) -> FastAPI:
+def application(worker: Worker, config: ServerConfig) -> FastAPI:
     """OpenAI's interface over a worker, which starts and stops with it."""
-    rations = tuple(map(RateLimit, house.clients))
-    ending = Shutdown(worker, house.grace)
-    counts = ServerMetrics(worker, rations)
+    rate_limits = tuple(map(RateLimit, config.clients))
+    ending = Shutdown(worker, config.grace)
+    counts = ServerMetrics(worker, rate_limits)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -108,11 +108,11 @@ def application(worker: Worker, house: ServerConfig) -> FastAPI:
 
     app = FastAPI(title="unspool", lifespan=life, docs_url=None, redoc_url=None)
     app.state.ending = ending  # for whoever runs it, to begin with before its connections are closed
-    _writing(app, worker, counts, house)
-    _reading(app, worker, counts, house)
-    if house.window:
-        app.router.routes += window.routes(worker, counts, house)
-    document = partial(described, app, house, worker.limits, worker.lm.vocabulary.size)
+    _writing(app, worker, counts, config)
+    _reading(app, worker, counts, config)
+    if config.window:
+        app.router.routes += window.routes(worker, counts, config)
+    document = partial(described, app, config, worker.limits, worker.lm.vocabulary.size)
     app.openapi = cache(document)  # type: ignore[method-assign]
 
     @app.exception_handler(HTTPException)
@@ -120,12 +120,14 @@ def application(worker: Worker, house: ServerConfig) -> FastAPI:
         told = f"{request.method} {request.url.path[:80]}: {error.detail}"
         return JSONResponse(Refusal(error.status_code, told).record(), error.status_code, error.headers)
 
-    pages = window.OPEN if house.window else ()
-    app.add_middleware(Authentication, keys=house.keys, hosts=house.hosts, pages=pages, rations=rations, counts=counts)
-    if house.origins:  # outside the guard: a browser asks without a key whether it may send one
+    pages = window.OPEN if config.window else ()
+    app.add_middleware(
+        Authentication, keys=config.keys, hosts=config.hosts, pages=pages, rate_limits=rate_limits, counts=counts
+    )
+    if config.origins:  # outside the guard: a browser asks without a key whether it may send one
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=house.origins,
+            allow_origins=config.origins,
             allow_methods=["*"],
             allow_headers=["*"],
             expose_headers=[HEADER],
@@ -134,7 +136,7 @@ def application(worker: Worker, house: ServerConfig) -> FastAPI:
     return app
 
 
-def _writing(app: FastAPI, worker: Worker, counts: ServerMetrics, house: ServerConfig) -> None:
+def _writing(app: FastAPI, worker: Worker, counts: ServerMetrics, config: ServerConfig) -> None:
     """The routes that write text. FastAPI describes them by these functions, and handlers of our own answer.
 
     They read the body within limits of size and time, hear when a client leaves, and send no faster than it reads, for
@@ -156,24 +158,24 @@ def _writing(app: FastAPI, worker: Worker, counts: ServerMetrics, house: ServerC
             path,
             described_by,
             methods=["POST"],
-            responses={200: {"model": answer, **stream}, **refusals(house, *WRITING)},
-            route_class_override=Completions(worker, counts, house, understand).route(),
+            responses={200: {"model": answer, **stream}, **refusals(config, *WRITING)},
+            route_class_override=Completions(worker, counts, config, understand).route(),
         )
 
 
-def _reading(app: FastAPI, worker: Worker, counts: ServerMetrics, house: ServerConfig) -> None:
+def _reading(app: FastAPI, worker: Worker, counts: ServerMetrics, config: ServerConfig) -> None:
     """The routes that tell about the server."""
-    about = {"id": house.model, "object": "model", "created": int(time.time()), "owned_by": "unspool"}
+    about = {"id": config.model, "object": "model", "created": int(time.time()), "owned_by": "unspool"}
 
-    @app.get("/v1/models", response_model=Models, responses=refusals(house))
+    @app.get("/v1/models", response_model=Models, responses=refusals(config))
     async def models() -> Response:
         """The model of this server, as a list."""
         return JSONResponse({"object": "list", "data": [about]})
 
-    @app.get("/v1/models/{name:path}", response_model=Model, responses=refusals(house, 404))
+    @app.get("/v1/models/{name:path}", response_model=Model, responses=refusals(config, 404))
     async def model(name: str) -> Response:
         """The model of this name."""
-        if name == house.model:
+        if name == config.model:
             return JSONResponse(about)
         refused = Refusal(404, f"there is no model {name[:80]!r} here", param="model", code="model_not_found")
         return JSONResponse(refused.record(), refused.status)
@@ -191,7 +193,7 @@ def _reading(app: FastAPI, worker: Worker, counts: ServerMetrics, house: ServerC
         why = worker.trouble
         return PlainTextResponse("ready\n") if why is None else PlainTextResponse(f"not ready: {why}\n", 503)
 
-    @app.get("/metrics", response_class=PlainTextResponse, responses=refusals(house))
+    @app.get("/metrics", response_class=PlainTextResponse, responses=refusals(config))
     async def metrics() -> Response:
         """Figures for Prometheus."""
         return Response(counts.text(), media_type=KIND)

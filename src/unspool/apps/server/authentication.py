@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .clients import RateLimit
-from .counts import CLIENT, RATION, ServerMetrics
+from .counts import CLIENT, RATE_LIMIT, ServerMetrics
 from .refusal import Refusal
 from .server_log import log
 
@@ -37,7 +37,7 @@ class Authentication:
     keys: tuple[str, ...]
     hosts: tuple[str, ...] = ()
     pages: tuple[str, ...] = ()  # for everybody who calls the server by its name; there is nothing secret in them
-    rations: tuple[RateLimit, ...] = ()  # of those whose keys have names and limits
+    rate_limits: tuple[RateLimit, ...] = ()  # of those whose keys have names and limits
     counts: ServerMetrics | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,24 +45,24 @@ class Authentication:
         if scope["type"] != "http" or scope["path"] in OPEN:
             await self.app(scope, receive, send)
             return
-        counted, ration = self._counted(send), None
+        counted, rate_limit = self._counted(send), None
         try:
             if CROWDED in scope:
                 raise scope[CROWDED]
-            ration, bearer = self._admitted(Request(scope))
-            if ration is not None:
-                ration.enter()
+            rate_limit, bearer = self._admitted(Request(scope))
+            if rate_limit is not None:
+                rate_limit.enter()
         except Refusal as refused:
-            self._note(scope, refused, ration)
+            self._note(scope, refused, rate_limit)
             headers = {**refused.headers, **({"connection": "close"} if CROWDED in scope else {})}
             await JSONResponse(refused.record(), refused.status, headers)(scope, receive, counted)
             return
         try:
-            told = {CLIENT: bearer, RATION: ration}
+            told = {CLIENT: bearer, RATE_LIMIT: rate_limit}
             await self.app({**scope, **{k: v for k, v in told.items() if v is not None}}, receive, counted)
         finally:
-            if ration is not None:
-                ration.leave()
+            if rate_limit is not None:
+                rate_limit.leave()
 
     def _counted(self, send: Send) -> Send:
         """Send, and count the statuses of responses."""
@@ -74,29 +74,29 @@ class Authentication:
 
         return counted
 
-    def _note(self, scope: Scope, refused: Refusal, ration: RateLimit | None) -> None:
+    def _note(self, scope: Scope, refused: Refusal, rate_limit: RateLimit | None) -> None:
         """Write a line about who was not let in; never with what they sent for a key."""
         more = {} if self.counts is None else self.counts.sparing.next()
         if more is not None:
             about = {"path": scope["path"][:80], "status": refused.status, "code": refused.code}
-            named = {} if ration is None else {"key": ration.client.name}
+            named = {} if rate_limit is None else {"key": rate_limit.client.name}
             log("refused", {**about, "client": address(scope), **named, **more})
 
     def _admitted(self, request: Request) -> tuple[RateLimit | None, str | None]:
-        """The ration that a request would take from, if it does, and who it is; raises why it may not come in."""
+        """The rate limit that a request would take from, if it does, and who it is; raises why it may not come in."""
         called = re.sub(r":\d*$", "", request.headers.get("host", "")).lower()
         if self.hosts and called not in self.hosts:
             raise Refusal(403, f"this server is not called {called[:80]!r}", code="unknown_host")
-        if not (self.keys or self.rations) or request.scope["path"] in self.pages:
+        if not (self.keys or self.rate_limits) or request.scope["path"] in self.pages:
             return None, None
-        ration, bearer = self._known(request)
-        return ration if request.method == "POST" else None, bearer  # only what writes text is limited
+        rate_limit, bearer = self._known(request)
+        return rate_limit if request.method == "POST" else None, bearer  # only what writes text is limited
 
     def _known(self, request: Request) -> tuple[RateLimit | None, str]:
-        """The ration of a request's key, None for one without a name; and what its bearer is called here."""
+        """The rate limit of a request's key, None for one without a name; and what its bearer is called here."""
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         sent = given.strip().encode("latin-1")  # the bytes of the header
-        keys = [*self.keys, *(ration.client.key for ration in self.rations)]
+        keys = [*self.keys, *(rate_limit.client.key for rate_limit in self.rate_limits)]
         fits = [hmac.compare_digest(sent, key.encode()) for key in keys]  # all of them, not up to the first
         if scheme.lower() != "bearer" or not any(fits):
             told = "the API key is missing or wrong; send it as: Authorization: Bearer KEY"
@@ -104,4 +104,4 @@ class Authentication:
         place = fits.index(True) - len(self.keys)
         if place < 0:
             return None, f"unnamed key {place}"  # which no name can be, as it has blanks
-        return self.rations[place], f"key {self.rations[place].client.name}"
+        return self.rate_limits[place], f"key {self.rate_limits[place].client.name}"

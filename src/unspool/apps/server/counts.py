@@ -17,7 +17,7 @@ from .worker import Worker
 KIND = "text/plain; version=0.0.4; charset=utf-8"  # which every Prometheus reads
 OUTCOMES = ("completed", "refused", "busy", "timeout", "left", "failed")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-RATION = "unspool.ration"  # in the scope of a request, what its client has left
+RATE_LIMIT = "unspool.rate_limit"  # in the scope of a request, what its client has left
 CLIENT = "unspool.client"  # in the scope of a request, whose key it bears
 
 
@@ -35,7 +35,7 @@ class ServerMetrics:
     Each server has a registry of its own, so that several can run in one process.
     """
 
-    def __init__(self, worker: Worker, rations: Sequence[RateLimit] = ()) -> None:
+    def __init__(self, worker: Worker, rate_limits: Sequence[RateLimit] = ()) -> None:
         self.sparing = Sparing()  # of lines about requests that cost a client nothing
         self._registry = registry = _Registry(auto_describe=False)
         about = "Requests for completions, by how they ended."
@@ -48,13 +48,13 @@ class ServerMetrics:
         self._first = _seconds("first_token", "From a request's coming to its first token.", registry)
         self._between = _seconds("token", "From one token of a text to the next.", registry)
         self._whole = _seconds("request", "From a request's coming to its complete answer.", registry)
-        if rations:
-            registry.register(_Rations(rations))
+        if rate_limits:
+            registry.register(_RateLimits(rate_limits))
 
     def took(self, scope: Scope, tokens: int) -> None:
         """Count tokens of a request for its client."""
-        if RATION in scope:
-            scope[RATION].spend(tokens)
+        if RATE_LIMIT in scope:
+            scope[RATE_LIMIT].spend(tokens)
 
     def first_token(self, seconds: float) -> None:
         """Count how long a request waited for its first token."""
@@ -74,8 +74,8 @@ class ServerMetrics:
         self._requests.labels(outcome).inc()
         if outcome == "completed":
             self._whole.observe(seconds)
-        if RATION in scope:
-            about["key"] = scope[RATION].client.name
+        if RATE_LIMIT in scope:
+            about["key"] = scope[RATE_LIMIT].client.name
 
     def text(self) -> bytes:
         """All figures in Prometheus' text format; those of texts count a text when it ends."""
@@ -120,11 +120,11 @@ class _Worker:
             yield CounterMetricFamily(f"unspool_{name}", told, value)
 
 
-class _Rations:
+class _RateLimits:
     """What each client did, by its name."""
 
-    def __init__(self, rations: Sequence[RateLimit]) -> None:
-        self._rations = rations
+    def __init__(self, rate_limits: Sequence[RateLimit]) -> None:
+        self._rate_limits = rate_limits
 
     def collect(self) -> Iterable[Metric]:
         for name, family, told in (
@@ -134,8 +134,8 @@ class _Rations:
             ("inside", GaugeMetricFamily, "Requests of a key that are being answered."),
         ):
             metric = family(f"unspool_key_{name}", told, labels=["key"])
-            for ration in self._rations:
-                metric.add_metric([ration.client.name], getattr(ration, name))
+            for rate_limit in self._rate_limits:
+                metric.add_metric([rate_limit.client.name], getattr(rate_limit, name))
             yield metric
 
 

@@ -173,7 +173,7 @@ class Handler(ABC):
 
     worker: Worker
     counts: ServerMetrics
-    house: ServerConfig
+    config: ServerConfig
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = TrackedResponse(send, self.worker.limits.patience)
@@ -202,10 +202,10 @@ class Handler(ABC):
         """What a body asks for, and what decodes it; read beside the loop, so that nobody waits for a large one."""
 
         def read_and_made() -> tuple[Asking, Method]:
-            made = partial(self.house.made, client=client(scope))
-            asking = understand(values, self.worker.limits, self.house.method)
+            made = partial(self.config.made, client=client(scope))
+            asking = understand(values, self.worker.limits, self.config.method)
             if isinstance(asking.settings.constraint, NamedItems):
-                settings = self.house.items.resolved(asking.settings, self.worker.lm.vocabulary)
+                settings = self.config.items.resolved(asking.settings, self.worker.lm.vocabulary)
                 asking = replace(asking, settings=settings)
             return asking.made(made)
 
@@ -225,20 +225,20 @@ class Completions(Handler):
     async def _answer(self, call: TrackedResponse, scope: Scope, receive: Receive) -> None:
         limits, values = self.worker.limits, await self._values(scope, receive)
         named = values.get("model")
-        if isinstance(named, str) and named != self.house.model:
-            message = f"there is no model {named[:80]!r} here; this server has {self.house.model!r}"
+        if isinstance(named, str) and named != self.config.model:
+            message = f"there is no model {named[:80]!r} here; this server has {self.config.model!r}"
             raise Refusal(404, message, param="model", code="model_not_found")
         asking, made = await self._understood(self.understand, values, scope)
-        reply = Reply.to(asking, self.house.model, self.worker.lm)
+        reply = Reply.to(asking, self.config.model, self.worker.lm)
         call.about |= {"id": reply.name, "method": asking.method[:80], "stream": asking.stream}
         took = partial(self.counts.took, scope)
-        async with ResponseStream(self.worker, asking, made, receive, limits.seconds, took, client(scope)) as feed:
-            began = await feed.next()
+        async with ResponseStream(self.worker, asking, made, receive, limits.seconds, took, client(scope)) as stream:
+            began = await stream.next()
             assert isinstance(began, Began)
             call.about |= {"prompt_tokens": began.prompt, "tokens": 0}
             if asking.stream:
                 await call.open()
-            choices = await self._followed(feed, call, reply, asking)
+            choices = await self._followed(stream, call, reply, asking)
         if asking.stream:
             if asking.usage:
                 await call.push(line(reply.tally(choices, began.prompt)))
@@ -248,10 +248,10 @@ class Completions(Handler):
         call.outcome = "completed"
 
     async def _followed(
-        self, feed: ResponseStream, call: TrackedResponse, reply: Reply, asking: Asking
+        self, stream: ResponseStream, call: TrackedResponse, reply: Reply, asking: Asking
     ) -> list[ReplyChoice]:
         """Every text until it ends; of a stream, each piece is sent on as it comes."""
-        choices = [ReplyChoice(calls=ToolCallParser() if asking.calls else None) for _ in range(feed.request.texts)]
+        choices = [ReplyChoice(calls=ToolCallParser() if asking.calls else None) for _ in range(stream.request.texts)]
         silent: dict[str, Any] = {"usage": None} if asking.usage else {}
 
         async def pass_on(chunk: dict[str, Any]) -> None:
@@ -262,7 +262,7 @@ class Completions(Handler):
             await pass_on(reply.opening(index, choices[index]))
         seen = dict.fromkeys(range(len(choices)), 0.0)  # when each text had its last token; 0: it has none
         while any(choice.reason is None for choice in choices):
-            news = await feed.next()
+            news = await stream.next()
             if isinstance(news, Wrote):
                 choice = choices[news.index]
                 if news.events:

@@ -1,4 +1,4 @@
-"""A feed: the news of one request on the event loop's side; to leave it is to drop the request."""
+"""The events of one request on the event loop's side; to leave it is to drop the request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...core.claim import Method
 from ...core.errors import BadRequest, UnspoolError
 from .asking import Asking
 from .refusal import Refusal
-from .server_request import Began, Busy, Failed, News, ServerRequest, Wrote
+from .server_request import Began, Busy, Failed, ServerRequest, WorkerEvent, Wrote
 from .worker import ShuttingDown, Worker
 
 
@@ -41,7 +41,7 @@ class ResponseStream:
         self._worker, self._receive, self._seconds, self._took = worker, receive, seconds, took
         self._form = "tools" if asking.calls else "response_format"  # what its grammar is made of
         self._loop = asyncio.get_running_loop()
-        self._news: asyncio.Queue[News] = asyncio.Queue()
+        self._news: asyncio.Queue[WorkerEvent] = asyncio.Queue()
         self._handing: asyncio.Task[None] | None = None  # while its form is being fitted
         owner = "" if worker.limits.share_prefixes else client
         self.request = ServerRequest(asking.prompts, asking.settings, method, self._tell, client=client, owner=owner)
@@ -64,7 +64,7 @@ class ResponseStream:
         self._watch.cancel()
         self._leave()
 
-    async def next(self) -> News:
+    async def next(self) -> WorkerEvent:
         """What comes next; raises what ended the request before its time."""
         news = await self._news.get()
         if isinstance(news, Failed):
@@ -100,11 +100,11 @@ class ResponseStream:
             self._handing.cancel()
         self._worker.drop(self.request)
 
-    def _tell(self, news: list[News]) -> None:
+    def _tell(self, news: list[WorkerEvent]) -> None:
         with suppress(RuntimeError):  # the loop may have closed by now, with all who listened
             self._loop.call_soon_threadsafe(self._arrived, news)
 
-    def _arrived(self, news: list[News]) -> None:
+    def _arrived(self, news: list[WorkerEvent]) -> None:
         for item in news:
             if isinstance(item, (Began, Wrote)):
                 self._took(item.prompt if isinstance(item, Began) else len(item.events))

@@ -1,4 +1,4 @@
-"""The house: how a server is set up."""
+"""How a server is set up."""
 
 from __future__ import annotations
 

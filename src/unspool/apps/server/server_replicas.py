@@ -30,13 +30,13 @@ WATCH = 5.0  # seconds between looks at a replica's health
 class ServerReplica:
     """One server: it loads the model by itself and is healthy while its worker takes requests."""
 
-    def __init__(self, load: Callable[[], LM], limits: Limits, house: ServerConfig) -> None:
-        self._worker, self._house = Worker(load(), limits), house
+    def __init__(self, load: Callable[[], LM], limits: Limits, config: ServerConfig) -> None:
+        self._worker, self._config = Worker(load(), limits), config
         self._worker.prepare()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """What Ray Serve passes requests to; it starts the worker, and stops it when the replica is to go."""
-        return application(self._worker, self._house)
+        return application(self._worker, self._config)
 
     def check_health(self) -> None:
         """Raise if the replica is to be replaced: its thread has ended or hangs, so that no request is answered."""
@@ -44,7 +44,7 @@ class ServerReplica:
             raise RuntimeError(f"the worker takes no requests: {why}")
 
 
-def deployment(load: Callable[[], LM], limits: Limits, house: ServerConfig, span: ReplicaRange, crew: Crew) -> Any:
+def deployment(load: Callable[[], LM], limits: Limits, config: ServerConfig, span: ReplicaRange, crew: Crew) -> Any:
     """The application as Ray Serve runs it; `crew` says what each replica has to itself."""
     made = serve.deployment(
         serve.ingress()(ServerReplica),
@@ -53,11 +53,11 @@ def deployment(load: Callable[[], LM], limits: Limits, house: ServerConfig, span
         max_ongoing_requests=limits.connections,
         max_queued_requests=limits.connections,
         health_check_period_s=WATCH,
-        graceful_shutdown_timeout_s=house.grace,
+        graceful_shutdown_timeout_s=config.grace,
         ray_actor_options={"num_cpus": crew.cpus, "num_gpus": crew.gpus},
         **_scale(span, limits.parallel),
     )
-    return made.bind(load, limits, house)
+    return made.bind(load, limits, config)
 
 
 def run(app: Any, host: str, port: int) -> None:

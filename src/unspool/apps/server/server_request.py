@@ -65,7 +65,7 @@ class Failed:
     error: Exception
 
 
-News: TypeAlias = Began | Wrote | Showed | Ended | Failed
+WorkerEvent: TypeAlias = Began | Wrote | Showed | Ended | Failed
 
 
 @dataclass(eq=False)
@@ -78,7 +78,7 @@ class ServerRequest:
     prompts: Sequence[Prompt]
     settings: Settings
     method: Method  # and never its name: ServerConfig.made and LineDefaults.made know what strangers may name
-    tell: Callable[[list[News]], None]
+    tell: Callable[[list[WorkerEvent]], None]
     patience: float = SMOOTH  # seconds after which somebody wants to see what was written
     client: str = ""  # who sent it, as far as is known
     owner: str = ""  # whose prompts it may find in the cache
@@ -141,7 +141,7 @@ class ServerRequest:
 
     def look(self, engine: Engine) -> None:
         """Tell what came since the last time; a text that failed ends the whole request."""
-        news: list[News] = []
+        news: list[WorkerEvent] = []
         for index in sorted(self.open):
             try:
                 news += self._new(index)
@@ -158,7 +158,7 @@ class ServerRequest:
             engine.cancel(writer.job)
         self.open.clear()
 
-    def _new(self, index: int) -> list[News]:
+    def _new(self, index: int) -> list[WorkerEvent]:
         writer = self.writers[index]
         events = tuple(event for event in writer.read() if event.token != HOLE)
         text = "".join(event.text for event in events)
@@ -167,7 +167,7 @@ class ServerRequest:
             output = writer.output()
             text = output.text[self.sent[index] :]
         self.sent[index] += len(text)
-        news: list[News] = [Wrote(index, text, events)] if text or events else []
+        news: list[WorkerEvent] = [Wrote(index, text, events)] if text or events else []
         if ended:
             self.open.discard(index)
             news.append(Ended(index, output.reason, output.trace))

@@ -44,7 +44,7 @@ class Decode(Handler):
             call.about |= {"prompt_tokens": opening.prompt, "tokens": 0}
             await call.open()
             seed = asking.settings.seed
-            about = {"model": self.house.model, "method": asking.method, "prompt_tokens": opening.prompt, "seed": seed}
+            about = {"model": self.config.model, "method": asking.method, "prompt_tokens": opening.prompt, "seed": seed}
             await call.push(line({"began": about}))
             while True:
                 news = await feed.next()

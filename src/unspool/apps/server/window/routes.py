@@ -43,13 +43,13 @@ _EXPORT = re.compile(r"^export (?=(?:async )?function|const|class)", re.MULTILIN
 FILES = "/window/"
 
 
-def choices(lm: LM, house: ServerConfig) -> list[dict[str, Any]]:
+def choices(lm: LM, config: ServerConfig) -> list[dict[str, Any]]:
     """Every method that a client may choose, as plain data; `missing` says what it lacks here, "" if nothing."""
-    allowed = house.offered if house.methods else (house.method, *(entry.name for entry in runnable()))
-    return [_record(spec, described(spec), lm, house) for spec in dict.fromkeys(allowed)]
+    allowed = config.offered if config.methods else (config.method, *(entry.name for entry in runnable()))
+    return [_record(spec, described(spec), lm, config) for spec in dict.fromkeys(allowed)]
 
 
-def _record(spec: str, entry: Entry, lm: LM, house: ServerConfig) -> dict[str, Any]:
+def _record(spec: str, entry: Entry, lm: LM, config: ServerConfig) -> dict[str, Any]:
     build = entry.build  # a composition has none, and is taken as it is
     free = [option for option in options(build).values() if not option.operator] if build else []
     return {
@@ -61,11 +61,11 @@ def _record(spec: str, entry: Entry, lm: LM, house: ServerConfig) -> dict[str, A
         "options": ",".join(option.spelt for option in free),
         "ranges": {option.name: option.expected for option in free},
         "together": [str(product) for product in products(build)] if build else [],
-        "missing": _missing(spec, entry, lm, house),
+        "missing": _missing(spec, entry, lm, config),
     }
 
 
-def _missing(spec: str, entry: Entry, lm: LM, house: ServerConfig) -> str:
+def _missing(spec: str, entry: Entry, lm: LM, config: ServerConfig) -> str:
     drafts = {"draft": lm.draft, "small": None if lm.draft is None else lm.draft.draft}
     for need in entry.needs:
         if need == "heads" and not (isinstance(lm.model, HasHeads) and lm.model.heads is not None):
@@ -75,7 +75,7 @@ def _missing(spec: str, entry: Entry, lm: LM, house: ServerConfig) -> str:
     if fills(entry) and not isinstance(lm.model, Infill):
         return "fills holes; load a model that was trained to, such as smollm2-diffusion"
     try:
-        requested(spec, house.offered)
+        requested(spec, config.offered)
     except UnspoolError as error:
         return str(error)
     return ""
@@ -129,7 +129,7 @@ def _digest(inline: str) -> str:
 OPEN = ("/", *(FILES + name for name in (*names(), SAVED)))  # there is nothing secret in them
 
 
-def routes(worker: Worker, counts: ServerMetrics, house: ServerConfig) -> list[Route]:
+def routes(worker: Worker, counts: ServerMetrics, config: ServerConfig) -> list[Route]:
     """Everything that the window needs."""
 
     async def page(_: Request) -> Response:
@@ -146,12 +146,12 @@ def routes(worker: Worker, counts: ServerMetrics, house: ServerConfig) -> list[R
     def about() -> dict[str, Any]:
         lm = worker.lm
         return {
-            "model": house.model,
+            "model": config.model,
             "chat": lm.vocabulary.chat_template is not None,
-            "method": house.method,
-            "options": not house.methods,  # whether a method may be given other options
+            "method": config.method,
+            "options": not config.methods,  # whether a method may be given other options
             "tokens": min(worker.limits.tokens, lm.model.context or ENDLESS),
-            "methods": choices(lm, house),
+            "methods": choices(lm, config),
         }
 
     async def methods(_: Request) -> Response:
@@ -161,7 +161,7 @@ def routes(worker: Worker, counts: ServerMetrics, house: ServerConfig) -> list[R
         Route("/", page),
         Route(FILES + SAVED, blank),
         Route(FILES + "methods", methods),
-        Route(FILES + "decode", Decode(worker, counts, house), methods=["POST"]),
+        Route(FILES + "decode", Decode(worker, counts, config), methods=["POST"]),
         *(Route(FILES + name, file) for name in names()),
     ]
 
