@@ -94,7 +94,7 @@ def step(model: CachedModel, context: int, rows: int, width: int) -> float:
         session.keep(NOTHING, (ROOT,), (5,))
     model.score([ScoreRequest(session, nodes) for session in sessions])
     assert isinstance(model.executor, CudaGraphExecutor)
-    graph = model.executor.bucket(Kind.TREE, rows, width, context + width).graphs[(), False, BARE].graphs[0]
+    graph = model.executor.serving(Kind.TREE, rows, width, context + width)[0].graphs[(), False, BARE].graphs[0]
     spent = milliseconds(graph.replay)
     for session in sessions:
         session.close()

@@ -68,7 +68,7 @@ class LM:
 
     def __post_init__(self) -> None:
         if isinstance(self.model, FillsBlocks):
-            self.vocabulary.block = self.model.filling.together
+            self.vocabulary = self.vocabulary.in_blocks(self.model.filling.together)
         if self.draft is not None:
             self.alignments = api.drafting.alignments_of(self)
             self._drafts = api.drafting.drafts_of(self)

@@ -6,6 +6,7 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -63,6 +64,12 @@ class Vocabulary:
         self.chat_template = chat_template
         self.block: int | None = None  # how many places the model fills together, if it fills any and says so
         self._names = dict(names or {})
+
+    def in_blocks(self, block: int | None) -> Vocabulary:
+        """The same vocabulary, of a model that fills so many places together."""
+        made = copy(self)
+        made.block = block
+        return made
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -189,10 +189,6 @@ class CudaGraphExecutor:
     def _lines(self, requests: list[ForwardRequest], rows: list[Packed]) -> Lines:
         return self.block_table.lines([request.leaf for request in requests], [row.behind for row in rows])
 
-    def bucket(self, kind: Kind, rows: int, tokens: int, length: int) -> Bucket:
-        """The bucket that so many rows fit into."""
-        return self.of(self.size(kind, rows, _wide(kind, tokens), length), self.make)
-
     def serving(
         self,
         kind: Kind,
@@ -206,7 +202,8 @@ class CudaGraphExecutor:
     ) -> tuple[Bucket, Shaping]:
         """The bucket that so many rows are run in now, and the kernels of its graph.
 
-        A wider one may serve, unless hidden states are told.
+        Where graphs are captured later a wider one may serve, unless its outputs are `told`: then it is the one that
+        fits, captured now if need be.
         """
         size = self.size(kind, rows, _wide(kind, tokens), length)._replace(depth=depth, drawn=drawn)
         found = None if self.deferred is None or told else self.deferred.serving(Wish(size, shaping))

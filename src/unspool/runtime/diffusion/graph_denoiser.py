@@ -54,7 +54,8 @@ class GraphDenoiser:
         self._read([(sheets[n], done[n]) for n in busy if done[n]])
         rows = [_packed(sheets[n], done[n]) for n in busy]
         longest = max(row.past + len(row.tokens) for row in rows)
-        bucket = graphs.bucket(Kind.TREE, len(rows), max(2, *(len(row.tokens) for row in rows)), longest)
+        widest = max(2, *(len(row.tokens) for row in rows))
+        bucket, _ = graphs.serving(Kind.TREE, len(rows), widest, longest, told=True)
         bucket.fill(rows, graphs.block_table.lines([sheets[n].page for n in busy], [row.behind for row in rows]))
         bucket.run()
         logits: list[Tensor] = [torch.empty(0)] * len(sheets)
