@@ -28,7 +28,7 @@ from torch import Tensor
 
 from unspool.core.errors import BadRequest
 
-from .command import BASE, command, device_of, setting
+from .command import BASE, TrainingSettings, command, device_of, setting
 from .corpus import Corpus
 from .delta import Delta, lost, write_delta
 from .feed import Feed
@@ -45,15 +45,12 @@ _RISE = 0.1  # share of the time over which certainty comes in
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(TrainingSettings):
     """What to adapt, on what, for how long."""
 
-    model: str = setting(BASE, "A catalogue name, a .gguf file, or a folder of safetensors.")
-    corpus: str = setting("", "Files or folders of documents (.npz, .npz.gz), separated by commas.")
     init: str = setting("", "A delta or a checkpoint to go on from: a file or its folder.")
     out: str = setting("adapted", "The folder to write to.")
     minutes: float = setting(12.0, "Wall time for everything, the export included.")
-    steps: int = setting(0, "Stop after so many steps; 0: by time alone.")
     lr: float = setting(2e-4, "Peak learning rate while every weight is free.")
     fold_lr: float = setting(1e-4, "Peak learning rate of the factors.")
     fold_at: float = setting(0.68, "Share of the time after which the change is cut to size, to train its factors.")
@@ -68,12 +65,9 @@ class Settings:
     accumulate: int = setting(1, "Batches of a step.")
     warmup: int = setting(30, "Steps over which the learning rate rises, in either form.")
     budget: int = setting(39_000_000, "Bytes of the exported change.")
-    held: float = setting(0.01, "Share of the documents held out for validation.")
     exam: str = setting("", "Documents to validate on instead of those held out.")
     validation: int = setting(2, "Batches of validation per block size.")
     workers: int = setting(8, "Processes that pack batches.")
-    seed: int = setting(0, "The seed of the order of documents and of the masks.")
-    device: str = setting("auto", "cpu or cuda; auto takes a GPU if there is one.")
     eager: bool = setting(False, "Do not compile.")
 
     def recipe(self) -> Recipe:

@@ -15,7 +15,7 @@ import torch
 
 from unspool.core.errors import BadRequest
 
-from .command import BASE, command, device_of, setting
+from .command import ModelSettings, command, device_of, setting
 from .corpus import Corpus
 from .decoder import Decoder, Texts, filled, greedy, judged
 from .delta import read_delta
@@ -25,10 +25,9 @@ ONE = 2.0  # a threshold that nothing exceeds: one token per forward
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(ModelSettings):
     """What to measure."""
 
-    model: str = setting(BASE, "A catalogue name, a .gguf file, or a folder of safetensors.")
     delta: str = setting("", "The delta: a file or its folder.")
     prompts: str = setting("", "An .npz with toks and lens, or documents whose prompts are taken.")
     count: int = setting(96, "How many prompts.")
@@ -36,7 +35,6 @@ class Settings:
     blocks: str = setting("8,16,32", "Block sizes.")
     thresholds: str = setting("0.95,0.9,0.8,0.7,0.5", "Thresholds; one per forward is always measured.")
     out: str = setting("", "A .json file to write to.")
-    device: str = setting("auto", "cpu or cuda; auto takes a GPU if there is one.")
     eager: bool = setting(False, "No CUDA graphs.")
 
 

@@ -29,7 +29,7 @@ from unspool.core.errors import BadRequest
 from unspool.runtime.network.lookahead_heads import Matrices, bent
 
 from .adapt import base_name, rate
-from .command import BASE, command, device_of, setting
+from .command import TrainingSettings, command, device_of, setting
 from .corpus import Corpus
 from .foresight import CHUNK, Slopes, foreseen, slopes
 from .network import Frozen
@@ -43,23 +43,16 @@ TOPS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(TrainingSettings):
     """Which heads, on what, for how long."""
 
-    model: str = setting(BASE, "A catalogue name, a .gguf file, or a folder of safetensors.")
-    corpus: str = setting("", "Files or folders of documents (.npz, .npz.gz), separated by commas.")
     out: str = setting("heads", "The folder to write to.")
     heads: int = setting(4, "How many heads: how far ahead to guess.")
     blocks: int = setting(1, "Residual blocks of each head.")
     blind: bool = setting(False, "Do not let heads read the token that follows the state, as in the paper.")
     minutes: float = setting(5.0, "Wall time.")
-    steps: int = setting(0, "Stop after so many steps; 0: by time alone.")
     lr: float = setting(1e-3, "Peak learning rate.")
     tokens: int = setting(65_536, "Tokens of a step, padding included.")
-    greedy: float = setting(0.5, "Share of greedy answers among the documents.")
-    held: float = setting(0.01, "Share of the documents held out.")
-    seed: int = setting(0, "The seed of the order of documents.")
-    device: str = setting("auto", "cpu or cuda; auto takes a GPU if there is one.")
 
 
 @dataclass

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .command import BASE, command, device_of, setting
+from .command import ModelSettings, command, device_of, setting
 from .corpus import CLOSED, Corpus
 from .decoder import Decoder, greedy, sampled
 from .network import Frozen
@@ -26,10 +26,9 @@ _PERIOD = 64
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(ModelSettings):
     """How much to write, and where."""
 
-    model: str = setting(BASE, "A catalogue name, a .gguf file, or a folder of safetensors.")
     like: str = setting("", "Documents whose conversations show how one opens.")
     out: str = setting("fresh.npz", "The .npz file to write.")
     seconds: float = setting(90.0, "How long to write, loading not counted.")
@@ -39,7 +38,6 @@ class Settings:
     answer: int = setting(256, "Tokens of an answer at most.")
     temperature: float = setting(1.0, "Temperature of the questions.")
     seed: int = setting(1, "The seed of the questions.")
-    device: str = setting("auto", "cpu or cuda; auto takes a GPU if there is one.")
     eager: bool = setting(False, "No CUDA graphs.")
 
 

@@ -26,7 +26,7 @@ from unspool.models.address import path
 from unspool.models.weights import open_checkpoint
 
 from ..adapt import Interrupts, base_name, rate
-from ..command import BASE, command, device_of, setting
+from ..command import TrainingSettings, command, device_of, setting
 from ..corpus import Corpus
 from ..foresight import LOSSES, Slopes
 from ..network import Frozen
@@ -44,15 +44,12 @@ SAID = 25  # steps between lines of the log
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(TrainingSettings):
     """Which drafter, on what, for how long."""
 
     kind: str = setting("eagle3", "One of: " + "; ".join(f"{k.name}, {k.about}" for k in KINDS.values()) + ".")
-    model: str = setting(BASE, "A catalogue name, a .gguf file, or a folder of safetensors.")
-    corpus: str = setting("", "Files or folders of documents (.npz, .npz.gz), separated by commas.")
     out: str = setting("drafter", "The folder to write to.")
     minutes: float = setting(20.0, "Wall time for everything; a resumed run goes on counting.")
-    steps: int = setting(0, "Stop after so many steps; 0: by time alone.")
     depth: int = setting(6, "How many tokens ahead it learns to guess.")
     vocabulary: int = setting(16_384, "Guess only so many tokens, those that answers use most; 0: all of them.")
     layers: int = setting(1, "Layers of the drafter; of heads, their blocks.")
@@ -62,12 +59,8 @@ class Settings:
     loss: str = setting("kl", "kl, or tvd or tvd++: the share of drafts that are refused, for temperature 1.")
     decay: float = setting(0.8, "Weight of each depth's loss over that of the one before.")
     tokens: int = setting(32_768, "Tokens of a step, padding included.")
-    greedy: float = setting(0.5, "Share of greedy answers among the documents.")
-    held: float = setting(0.01, "Share of the documents held out.")
     exam: int = setting(128, "Held-out documents of each sort on which acceptance is measured.")
     exams: int = setting(10, "How often it is measured.")
-    seed: int = setting(0, "The seed of the first weights and of the order of documents.")
-    device: str = setting("auto", "cpu or cuda; auto takes a GPU if there is one.")
     compile: bool = setting(False, "Compile the target's forward and the losses: slow to start, faster after.")
     resume: bool = setting(False, "Go on from the checkpoint in the folder.")
     json: bool = setting(False, "Print lines of JSON, those of the log, instead of text.")
