@@ -32,7 +32,7 @@ class Sparing:
         self._left, self._at, self._skipped = float(burst), clock(), 0
 
     def next(self) -> dict[str, int] | None:
-        """None if the next line is to be left out; else what it has to say of those that were."""
+        """None if the next line is to be left out; else how many were left out before it, as a field of the line."""
         now = self._clock()
         self._left, self._at = min(self._burst, self._left + (now - self._at) * self._rate), now
         if self._left < 1:

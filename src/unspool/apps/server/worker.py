@@ -220,7 +220,7 @@ class Worker:
             self._leave(request, error)
 
     def _let_in(self) -> None:
-        """Let the engine choose who goes on living in it, before anybody writes: a client first hears that it began."""
+        """Run the engine's admission, and tell clients whose requests were admitted so before any token comes."""
         try:
             self.engine.admit()
         except Exception as error:
@@ -243,7 +243,7 @@ class Worker:
                 self._leave(request, None)
 
     def _leave(self, request: ServerRequest, error: Exception | None) -> None:
-        """Let a request go, with an error if it is told one."""
+        """Forget a request and free what it holds; `error`, if there is one, is told to its client."""
         request.drop(self.engine)
         for writer in request.writers:
             self.total += _counted(writer.job.trace)

@@ -67,7 +67,7 @@ class CachedModel:
 
     @cached_property
     def heads(self) -> MedusaHeads | None:
-        """What looks further ahead than the network, if there is such."""
+        """The model's look-ahead (Medusa) heads, if it has any; loaded when first asked for."""
         return None if self.load_heads is None else self.load_heads()
 
     def open(self, text: Sequence[int], owner: str = "") -> CachedSession:
@@ -171,7 +171,7 @@ class CachedModel:
         return sum(map(len, self.requests([ask])[0]))
 
     def _answered(self, ask: ScoreRequest, requests: list[ForwardRequest]) -> Scores:
-        """The answer to an ask; heads guess where somebody looks."""
+        """The answer to a request; with what look-ahead heads guess, if that was asked for."""
         scores, count = scores_of(ask, requests), guesses_of(ask.want)
         if not count or self.heads is None:
             return scores
@@ -197,7 +197,7 @@ class CachedModel:
         return grown(leaf, number, tree) if self._resume(leaf, resumes_at(request)) else request
 
     def _resume(self, leaf: CachedSequence, slots: Sequence[int]) -> bool:
-        """Have a text end where it can be gone on from, if it cannot behind these slots of it; whether it was cut."""
+        """Cut a text back to its last resumable slot, if one of these is none; whether it was cut."""
         if all(map(self.slots.resumable, ([slot] for slot in slots))):
             return False
         self._drop_drafts(leaf)
@@ -210,7 +210,7 @@ class CachedModel:
         return True
 
     def _known(self, request: ForwardRequest) -> dict[int, list[tuple[int, float]]]:
-        """What an earlier forward has told of places that the cache holds, so that a warm prompt does as a cold one."""
+        """The top tokens that earlier forwards found at cached places: a cached prompt tells what a fresh one does."""
         slots = request.leaf.slots
         last = range(max(0, len(slots) - MOST_TOLD), len(slots))
         return {i + 1: self._tops[slots[i]][: request.best] for i in last if slots[i] in self._tops}
@@ -226,7 +226,7 @@ class CachedModel:
             raise
 
     def note(self, requests: list[ForwardRequest]) -> None:
-        """Let other texts find the prompts that were just read, and what was told of them."""
+        """Index the prompts that were just read, and keep the top tokens that were found at their places."""
         for request in requests:
             for place, best in request.tops.items():
                 self._tops[request.leaf.slots[place - 1]] = best
@@ -297,6 +297,6 @@ class CachedModel:
         self._unnoted = list(self._finished)
 
     def release(self, leaf: CachedSequence) -> None:
-        """Give back the slots of a text that nobody goes on with; whoever still finds it finds it empty."""
+        """Free the slots of a text; the prefix index, which may still name it, then finds it empty."""
         self.slots.drop(leaf.slots)
         leaf.slots = []

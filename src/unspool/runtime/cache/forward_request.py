@@ -72,7 +72,7 @@ def grown(leaf: CachedSequence, number: int, tree: Tree) -> ForwardRequest:
 
 
 def first_rows(requests: Sequence[ForwardRequest], most: int) -> list[ForwardRequest]:
-    """The first `most` rows of these, in an order in which nothing stands before what it hangs from."""
+    """The first `most` rows of these requests, parents before their children."""
     found: list[ForwardRequest] = []
     for request in requests:
         owed = request.owed[:most]
@@ -128,7 +128,7 @@ def prompt_top_tokens(request: ForwardRequest, first: int) -> list[tuple[int, in
 
 
 def tell(requests: Sequence[tuple[ForwardRequest, int]], logits: Tensor) -> None:
-    """Give requests the likeliest tokens at these places, one row of logits each."""
+    """Store the top tokens at these places of prompts with their requests, from one row of logits each."""
     most = min(logits.shape[1], max(request.best for request, _ in requests))
     values, tokens = logits.topk(most)
     p = (values.double() - logits.logsumexp(1, keepdim=True)).exp()
@@ -137,7 +137,7 @@ def tell(requests: Sequence[tuple[ForwardRequest, int]], logits: Tensor) -> None
 
 
 def _one_path(request: ForwardRequest) -> bool:
-    """True if every drafted token hangs from the one before it, so that plain causal sight is right."""
+    """True if every drafted token hangs from the one before it, so that a plain causal mask is right."""
     last: CachedSequence | DraftNode | int = request.leaf
     for node in request.leaf.drafts:
         if node.above is not last:
@@ -266,7 +266,7 @@ class Executor(Protocol):
         """Compute keys and values of the owed tokens and nothing else; sequences are not changed."""
 
     def forget(self, sequence: CachedSequence, size: int = 0) -> None:
-        """Take note that from its token `size` on, a sequence has other slots from now on, or none."""
+        """Drop what is kept of a sequence beside its slots, from its token `size` on."""
 
 
 class EagerExecutor:

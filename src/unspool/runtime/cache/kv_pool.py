@@ -66,7 +66,7 @@ class KVPool:
             self._free += self._users[slot] == 0
 
     def resumable(self, slots: Sequence[int]) -> int:
-        """How many of a text's slots, from its first on, can be gone on from: all, where nothing but they is needed."""
+        """How many of these slots, from the first on, a forward can resume behind: all, without recurrent layers."""
         return len(slots)
 
     def _full(self, count: int) -> str:
@@ -124,7 +124,7 @@ class KVPool:
         return keys[:, at], values[:, at]
 
     def keep_states(self, numbers: Sequence[int], like: Tensor) -> None:
-        """Have hidden states of these numbers noted from now on, as wide as `like` [n, width], where that is."""
+        """Store hidden states of these numbers from now on, with the width, type and device of `like` [n, width]."""
         self.noted = tuple(numbers)
         self.noted_states = like.new_zeros(len(numbers), self.room + 1, like.shape[1])  # one for padding
         self._states = dict(zip(numbers, self.noted_states, strict=True))

@@ -36,7 +36,7 @@ class BlockTable:
 
     @property
     def in_use(self) -> int:
-        """Lanes that some text has."""
+        """How many lanes (lines of the table) belong to a text."""
         return self.trash - len(self._free)
 
     def lines(

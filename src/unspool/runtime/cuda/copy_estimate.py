@@ -1,4 +1,4 @@
-"""Copies: what drafts would have brought to a text that was written without, had they copied what it repeats."""
+"""What copying would have gained: the rounds that a text, written token by token, would have taken with drafts."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class DeviceCheck(NamedTuple):
 
     @property
     def rejects(self) -> bool:
-        """Whether drafted tokens fall by coins."""
+        """Whether it is verified by rejection sampling."""
         return kernel_of(self.check.verify) is Kernel.REJECTION and self.plan.temperature > 0
 
 
@@ -73,9 +73,9 @@ class CudaGraphExecutor:
         self.deferred: DeferredCapture | None = None  # where graphs are captured when nobody waits
 
     def defer_capture(self, wishes: Iterable[Wish]) -> None:
-        """From now on capture when told to, beginning with these, the first first; see `capture_next`.
+        """Capture graphs in `capture_next` from now on, these first, in this order.
 
-        Only where a text is the same in every graph.
+        Only where the numbers of a text do not depend on the graph that it runs in.
         """
         if self.network.steady and self.network.device.type == "cuda":
             self.deferred = DeferredCapture(self.buckets)
@@ -83,7 +83,7 @@ class CudaGraphExecutor:
                 self.deferred.wish(wish)
 
     def capture_next(self) -> int:
-        """Capture what is wished for most; how many wishes are left."""
+        """Capture the graph that is wanted most; how many are still to be captured."""
         wish = None if self.deferred is None else self.deferred.next()
         if wish is None or self.deferred is None:
             return 0
@@ -180,7 +180,7 @@ class CudaGraphExecutor:
                 done[i] += len(row.tokens)
 
     def forget(self, sequence: CachedSequence, size: int = 0) -> None:
-        """From its token `size` on, a sequence has other slots than stand in the block table; without any, no line."""
+        """Cut the sequence's line of the block table to `size` tokens; with 0, free the line."""
         if size:
             self.block_table.cut(sequence, size)
         else:

@@ -23,14 +23,14 @@ USUAL = (BARE, WARPED, WARPED._replace(masks=True), WARPED._replace(reports=5))
 
 
 class Wish(NamedTuple):
-    """A graph that somebody could use."""
+    """A graph that is to be captured."""
 
     size: Size
     shaping: Shaping
 
 
 class DeferredCapture:
-    """The graphs that are there, and those that are wished for, the most wanted first."""
+    """The graphs that were captured, and those that are still to be, the most wanted first."""
 
     def __init__(self, buckets: Mapping[Size, Bucket]) -> None:
         self._buckets = buckets
@@ -40,12 +40,12 @@ class DeferredCapture:
         return len(self._wishes)
 
     def wish(self, wish: Wish) -> None:
-        """Somebody could use this, if it is not there."""
+        """Have a graph captured later, unless it already is."""
         if not self._has(wish):
             self._wishes[wish] += 1
 
     def serving(self, wish: Wish) -> tuple[Bucket, Shaping] | None:
-        """Its own graph, or one that can do the same; None if it is to be captured now."""
+        """The graph of this size, or a captured one that can take its place; None if it must be captured now."""
         if self._has(wish):
             return self._buckets[wish.size], wish.shaping
         self._wishes[wish] += 1
@@ -62,7 +62,7 @@ class DeferredCapture:
         return self._buckets[size], shaping
 
     def next(self) -> Wish | None:
-        """What to capture now that nobody waits."""
+        """The graph to capture next, while no request waits."""
         while self._wishes:
             wish, _ = self._wishes.most_common(1)[0]
             del self._wishes[wish]
@@ -71,7 +71,7 @@ class DeferredCapture:
         return None
 
     def give_up(self) -> None:
-        """Forget what was wished for."""
+        """Capture nothing more."""
         self._wishes.clear()
 
     def _has(self, wish: Wish) -> bool:
@@ -92,14 +92,14 @@ def includes(there: Shaping, shaping: Shaping) -> bool:
 
 
 def speculative_ladder(rows: int, longest: int, width: Callable[[int], int]) -> Iterator[Wish]:
-    """The same of steps that draft for themselves, as wide as so many texts are drafted for."""
+    """The graphs of speculative steps that up to so many texts need."""
     for length in dict.fromkeys((SHORTEST, longest)):
         for shaping in (BARE, WARPED):
             yield from (Wish(Size(Kind.SPECULATE, n, width(n), length), shaping) for n in _crowds(rows))
 
 
 def ladder(rows: int, longest: int) -> Iterator[Wish]:
-    """What a server of up to `rows` texts needs: short texts before long ones, drawn in the usual ways."""
+    """The graphs that a server of up to `rows` texts needs with usual settings: those for short texts first."""
     crowds = _crowds(rows)
     for length in dict.fromkeys((SHORTEST, longest)):
         for shaping in USUAL:

@@ -73,7 +73,7 @@ class DeviceDecoding:
         return self.speculation is not None and self.speculation.drafter is not None
 
     def can_write(self, write: Write) -> bool:
-        """Whether it knows how these tokens are drawn."""
+        """Whether kernels can sample these tokens: their warps have a plan, and their noise is Philox's."""
         return isinstance(write.chance, Philox) and device_plan(write.prefix) is not None
 
     def check(self, asked: Sequence[ScoreRequest], checks: Sequence[Check]) -> list[Checked | UnspoolError] | None:
@@ -223,12 +223,12 @@ def _decidable(check: Check) -> DeviceCheck | None:
 
 
 def _draws_masked(plan: WarpPlan) -> bool:
-    """Whether nothing can be known of its tokens without its mask; the best token may be the best of those allowed."""
+    """Whether its tokens can only be drawn with the mask at hand; greedy ones can be held against the mask later."""
     return plan.mask is not None and plan.temperature > 0
 
 
 def _allowed(check: Check, scored: Scored, verdict: Verdict) -> Verdict:
-    """What stands of a greedy verdict that was found without the mask."""
+    """The part of a greedy verdict, found without the mask, that the mask allows."""
     path = check.tree.path(verdict.node)
     count = count_following(check.prefix, [*check.tree.tokens(path), *[verdict.token] * (verdict.token >= 0)])
     if count > len(path):

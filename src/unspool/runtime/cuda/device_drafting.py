@@ -26,7 +26,7 @@ from .sampling import Sampling
 
 
 class DeviceDrafting:
-    """Draws chains of drafts where the model runs, and hangs them below their texts as if they had been scored."""
+    """Draws chains of drafts on the device and adds them to their sequences as computed draft nodes."""
 
     def __init__(self, model: CachedModel, graphs: CudaGraphExecutor) -> None:
         self._model, self._graphs = model, graphs
@@ -124,7 +124,7 @@ class DraftChainGraph(Bucket):
 
 
 def _hang(leaf: CachedSequence, tokens: list[int], slots: list[int], laws: list[LogitsRow]) -> None:
-    """Take note of what was computed: the text's last token, and the drafts below it."""
+    """Add the computed nodes to a sequence: its last token, and the drafts below it."""
     leaf.slots.append(slots[0])
     leaf.law, leaf.hidden = laws[0], {}
     above: CachedSequence | DraftNode = leaf

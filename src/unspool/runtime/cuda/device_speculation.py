@@ -1,4 +1,4 @@
-"""A device that drafts for itself when told to write on, wherever that is faster than not to."""
+"""Speculative decoding that stays on the device: drafting, verifying and accepting without the host, where it pays."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class DeviceSpeculation:
     def _settled(
         self, leaf: CachedSequence, run: SpeculatedRun, own: list[int], plan: WarpPlan, write: Write
     ) -> Written | UnspoolError | None:
-        """What came of a text; None if its mask leaves nothing of that."""
+        """The tokens that were written of a text; None if its mask forbids the first of them."""
         slots, forwards = self._model.slots, len(run.rounds)
         count = usable(run.tokens, len(run.tokens))
         if plan.mask is not None:

@@ -38,7 +38,7 @@ Lines: TypeAlias = tuple[list[int], list[int], list[int]]
 
 
 class CapturedStep(NamedTuple):
-    """A recorded step, and where it leaves what it finds; logits have a place of their own."""
+    """A captured step and the tensors that hold its outputs; logits are kept in a buffer that all graphs share."""
 
     graphs: tuple[torch.cuda.CUDAGraph, ...]  # the whole step, or the forward and what is decided with masks
     verdicts: Tensor
@@ -160,13 +160,13 @@ class Bucket:
         return [shaping for want, guesses, shaping in self.graphs if not (want or guesses)]
 
     def rehearse(self, shaping: Shaping) -> None:
-        """Run without any row, so that the graph is there when it is needed."""
+        """Capture the graph by running it on padding alone."""
         self.set_empty()
         self.sampling(Sampling([], [], []), [], shaping)
         self.run(masks=StepMasks({}))
 
     def set_empty(self) -> None:
-        """Write that there is no row."""
+        """Fill the bucket with padding alone."""
         if self.size.kind is Kind.WRITE:
             self.begin([], [], [], 1, ([], [], []))
         else:
@@ -286,7 +286,7 @@ class Bucket:
         return self._warps.shape(self.shaping, self.logits, self.lines.texts, ends, heat, count, tree)
 
     def _remember(self, picked: Tensor) -> None:
-        """Put down what was picked behind the text of each row, for the warps of the next step."""
+        """Append the picked tokens to the texts of rows, which the warps of the next step read."""
         assert self._warps is not None
         texts = self.lines.texts
         at = self._warps.lines.long() * texts.shape[1] + self.staging.on["past"] + 1
@@ -316,7 +316,7 @@ class Bucket:
 
 @lru_cache
 def _side(device: torch.device) -> torch.cuda.Stream:
-    """One stream to try steps on before they are captured: what one leaves there, the next one takes."""
+    """The stream on which steps are run before they are captured; they share its memory."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 

@@ -186,7 +186,7 @@ class HasHeads(Protocol):
 
     @property
     def heads(self) -> object | None:
-        """They, or None."""
+        """The heads, or None."""
 
 
 class NotesStates(Protocol):
@@ -209,10 +209,10 @@ class FollowsTarget(Causal, Protocol):
 
 
 class SupportsDeviceDecoding(Protocol):
-    """What a device answers by itself of what rules would say of a model's scores.
+    """Verification and sampling on the device that runs the model, without a copy of the scores to the host.
 
-    Both give None where they cannot; then scores are asked for and the rule itself answers. A text whose scores are
-    broken is answered with the error, which is its request's own.
+    `check` and `write` give None where they cannot; then the host asks for scores and runs the rule itself. A text
+    whose scores are broken is answered with an error, which ends that request alone.
     """
 
     @property
@@ -231,7 +231,7 @@ class SupportsDeviceDecoding(Protocol):
         """Have a trained drafter draft where the model runs; why not, where it cannot."""
 
     def can_write(self, write: Write) -> bool:
-        """Whether it knows how these tokens are drawn."""
+        """Whether it can sample these tokens: it has kernels for their warps and their noise."""
 
     def check(self, asked: Sequence[ScoreRequest], checks: Sequence[Check]) -> Sequence[Checked | UnspoolError] | None:
         """Answer all these in one forward: the verdict on every tree."""
@@ -268,22 +268,22 @@ class HasDevice(Causal, Protocol):
 
 @runtime_checkable
 class DefersCapture(Protocol):
-    """A device whose steps are recorded when they are first needed, or in advance, when nobody waits."""
+    """A device whose steps are captured as CUDA graphs: when first needed, or in advance while no request waits."""
 
     def defer_capture(self, texts: int) -> None:
-        """Have steps recorded by `capture_next`, the first for up to so many texts; until then wider ones serve."""
+        """Capture steps in `capture_next` from now on, first those for so many texts; until then wider ones serve."""
 
     def capture_next(self) -> int:
-        """Record a step that somebody could use; how many are left."""
+        """Capture the step that is wanted most; how many are still to be captured."""
 
 
 def device_of(model: object) -> SupportsDeviceDecoding | None:
-    """What verifies and writes on by itself for a model, if something does."""
+    """The device that verifies and writes for a model, if it has one."""
     return model.device if isinstance(model, HasDevice) else None
 
 
 def drafting_of(model: object) -> SupportsDeviceDrafting | None:
-    """What draws chains of drafts by itself for a model, if something does."""
+    """The device that draws chains of drafts for a model, if it has one."""
     return model.drafting if isinstance(model, HasDevice) else None
 
 
@@ -316,7 +316,7 @@ class FillsBlocks(Infill, Protocol):
 
     @property
     def keeps_keys(self) -> bool:
-        """Whether places that are not `fresh` are seen as they were computed before; else `fresh` means nothing."""
+        """Whether it caches keys of places that are not `fresh`; if not, every look computes all of them anew."""
 
 
 @runtime_checkable

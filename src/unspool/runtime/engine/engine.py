@@ -260,7 +260,7 @@ class Engine:
     # ---- verify
 
     def _verify(self, job: Job, name: str, reply: Any) -> None:
-        """Make what a model has said the answer to what its request asked."""
+        """Turn a model's reply into the answer that the decoder waits for; what was scored for a check is verified."""
         if isinstance(reply, UnspoolError):
             self._end(job, None, reply)
             return
@@ -286,7 +286,7 @@ class Engine:
         job.reply = self._written(job, reply) if isinstance(job.ask, Write) else reply
 
     def _written(self, job: Job, checked: Checked) -> Written:
-        """Keep the one token that was checked out, for every model of the request."""
+        """Append the one token that was checked to the sessions of all models of the request."""
         token = checked.verdict.token
         for session in job.sessions.values():
             session.keep(NOTHING, (ROOT,), (token,))

@@ -68,7 +68,10 @@ class Account:
 
 @dataclass(frozen=True)
 class Shares:
-    """How a supply of `whole` is parted; with a `share` of 1 nothing is left for small requests, and all are large."""
+    """How a supply of `whole` (cache tokens, places) is divided between large and small requests.
+
+    With a `share` of 1 nothing is kept for small requests, and all are large.
+    """
 
     whole: float
     share: float = 1.0
@@ -80,7 +83,7 @@ class Shares:
 
     @property
     def small(self) -> float:
-        """Up to what a request is small; where there is no end of it, all are."""
+        """The most that a small request may want; without a limit all requests are small."""
         if self.whole == math.inf:
             return math.inf
         return min(max(1, self.most // SMALL), self.rest)
@@ -198,16 +201,16 @@ class Job:
         return self.mean + (self.seconds - self.mean) / RECENT if self.mean else self.seconds
 
     def begin_round(self) -> None:
-        """Forget what the last round took, but for the mean of them."""
+        """Start timing a new round; the last one goes into the running mean."""
         self.mean, self.seconds = self._mean, 0.0
 
     def begin(self) -> None:
-        """Let its clock run, if it has one."""
+        """Start its time limit with its first ask, if it has one."""
         if self.deadline is None and self.stop.seconds is not None:
             self.deadline = self.stop.clock() + self.stop.seconds
 
     def emit(self, emit: Emit) -> None:
-        """Take note of what its decoder hands out."""
+        """Count and queue tokens that its decoder emits; laws that nobody reads are dropped."""
         self.tokens += emit.tokens
         if self.trace.seconds_first is None and emit.tokens:
             self.trace.seconds_first = perf_counter() - self.began
@@ -255,7 +258,7 @@ class Job:
 
 
 class PartialAnswer(NamedTuple):
-    """No answer yet: so many rows of what it takes were computed."""
+    """Some rows of a large answer were computed; the answer itself comes in a later step."""
 
     rows: int
 

@@ -55,7 +55,7 @@ class MultiStep:
         return device is not None and job.writes and isinstance(job.ask, Write) and device.can_write(job.ask)
 
     def forwards(self, name: str, asking: Sequence[Job], held: bool) -> int:
-        """How many forwards of a model go by before the next step, for those who read their prompts in between."""
+        """How many forwards a model runs before the next step, so that as many chunks of prompts may be read."""
         return BRIEF if name in self._devices and not held and any(job.writes for job in asking) else 1
 
     def plan(self, held: bool, mixed: bool) -> None:
@@ -71,7 +71,7 @@ class MultiStep:
         return 1 if fresh else int(max(1, min(self._longest, patience / self._pace)))
 
     def took(self, seconds: float, tokens: int) -> None:
-        """Take note of how long the last ones took."""
+        """Note the pace of the tokens that were written last."""
         self._pace = seconds / tokens
 
 
@@ -225,7 +225,7 @@ class ModelRunner:
         return [PartialAnswer(job.cut) if job.cut else next(scores) for job in jobs]
 
     def _look_on(self, name: str, job: Job) -> Any:
-        """Go on with a look for its time; the answer, or a part of none."""
+        """Continue a staged look for its time slice; the answer, or a `PartialAnswer`."""
         assert isinstance(job.ask, Look)
         until = perf_counter() + job.span
         stages = job.looking or self._pausing[name].looking(LookRequest(job.sessions.get(name), job.ask))

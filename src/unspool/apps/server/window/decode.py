@@ -58,7 +58,7 @@ class Decode(Handler):
         call.outcome = "completed"
 
     def _watched(self, feed: ResponseStream, asking: Asking) -> Rounds:
-        """Have somebody look at the method of a feed that has not begun."""
+        """Attach an observer to the method of a stream that has not begun."""
         request = feed.request
 
         def tell(record: dict[str, Any]) -> None:
