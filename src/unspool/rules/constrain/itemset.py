@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ...core.errors import BadRequest
@@ -221,8 +223,6 @@ class ItemSet:
 
     def save(self, path: str | Path) -> None:
         """Write the set to a safetensors file, whole or not at all."""
-        from safetensors.torch import save_file
-
         path = Path(path)
         partial = path.with_name(path.name + ".partial")
         meta = {"format": FORMAT, "vocab": self.vocab, "stops": self.stops.tolist(), "levels": self.levels}
@@ -233,8 +233,6 @@ class ItemSet:
     @staticmethod
     def load(path: str | Path) -> ItemSet:
         """What `save` has written; a damaged file is refused."""
-        from safetensors import SafetensorError, safe_open
-
         try:
             with safe_open(path, "pt") as file:
                 meta = json.loads((file.metadata() or {})["items"])

@@ -44,23 +44,20 @@ LIMITS = {
 
 def limits() -> LLParserLimits:
     """The same, as llguidance takes them."""
-    from llguidance import LLParserLimits
-
-    return LLParserLimits(**LIMITS)
+    made: LLParserLimits = engine().LLParserLimits(**LIMITS)
+    return made
 
 
 class Tongue:
     """A vocabulary as llguidance reads it: a trie of all tokens, and how masks become tensors. Cost: 0.2 s, once."""
 
     def __init__(self, words: FormVocabulary) -> None:
-        try:
-            from llguidance import LLTokenizer, TokenizerWrapper
-        except ImportError:
-            raise MissingExtra("llguidance", "grammar", "a grammar, a regular expression or a JSON schema") from None
+        known = engine()
         if not words.eos:
             raise BadRequest("this vocabulary has no end-of-text token, so a text that meets a grammar could not end")
         self.words = words
-        self.tokens = LLTokenizer(TokenizerWrapper(_Wrapped(words)), n_vocab=words.size, eos_token=sorted(words.eos))
+        wrapped = known.TokenizerWrapper(_Wrapped(words))
+        self.tokens = known.LLTokenizer(wrapped, n_vocab=words.size, eos_token=sorted(words.eos))
         self._masks = MaskCache(words.size)
         self._known: OrderedDict[str, Compiled] = OrderedDict()
 
@@ -95,10 +92,8 @@ class Tongue:
         return known
 
     def _compiled(self, grammar: str, named: str) -> Compiled:
-        from llguidance import LLMatcher
-
         def fresh() -> LLMatcher:
-            matcher = LLMatcher(self.tokens, grammar, log_level=0, limits=limits())
+            matcher: LLMatcher = engine().LLMatcher(self.tokens, grammar, log_level=0, limits=limits())
             if not matcher.is_error():
                 self.bits(matcher)  # what is wrong with a grammar may show only here
             if matcher.is_error():
@@ -113,9 +108,8 @@ class Tongue:
 @lru_cache
 def _executor() -> LLExecutor:
     """The threads that compute masks."""
-    from llguidance import LLExecutor
-
-    return LLExecutor(threads())
+    made: LLExecutor = engine().LLExecutor(threads())
+    return made
 
 
 def threads() -> int:
