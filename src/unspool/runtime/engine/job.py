@@ -177,7 +177,7 @@ class Job:
     @property
     def question(self) -> tuple[Tree, tuple[str, ...]]:
         """The tree that it asks about, and what it wants beside."""
-        return (self.ask.tree, self.ask.want) if isinstance(self.ask, (Score, Check)) else (NOTHING, ())
+        return (self.ask.tree, tuple(self.ask.want)) if isinstance(self.ask, (Score, Check)) else (NOTHING, ())
 
     @property
     def check(self) -> Check | None:
