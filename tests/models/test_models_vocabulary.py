@@ -542,3 +542,10 @@ def byte_tokenizer():
     made = Tokenizer(tokenizer_models.BPE({letter: i for i, letter in enumerate(letters)}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return made
+
+
+def test_the_blocks_of_one_model_are_not_written_into_a_vocabulary_that_others_share():
+    words = read_vocabulary(byte_metadata(), 400, "tiny")
+    assert words.in_blocks(8).block == 8
+    assert words.in_blocks(8).encode("hello") == words.encode("hello")
+    assert words.block is None
