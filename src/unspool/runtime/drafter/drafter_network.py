@@ -134,7 +134,8 @@ class DrafterLayers(Llama):
             if index == 0 and (first is not None or not entry_norm):
                 seen = self._gathered(layer, 0, x if first is None else first, turns, into, plan(0))
             else:
-                seen = self._attention(layer, index, x, turns, into, plan(index))
+                normed = self._normed(x, layer.before_attention)
+                seen = self._gathered(layer, index, normed, turns, into, plan(index))
             x = self._finish(layer, x, seen)
         return x
 

@@ -176,7 +176,8 @@ class Llama:
             if index in batch.want:
                 hidden[index] = x[work.read]
             if isinstance(layer.mixer, Attention):
-                seen = self._attention(layer, index, x, *work.of(layer.mixer.spec), work.places)
+                normed = self._normed(x, layer.before_attention)
+                seen = self._gathered(layer, index, normed, *work.of(layer.mixer.spec), work.places)
             else:
                 seen = self._otherwise(layer, index, x, work)
             if index == self.layers - 1 and LAST not in noted:
@@ -243,19 +244,6 @@ class Llama:
     def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
         return x if weight is None else rms(x, weight, self.shape.norm_eps)
 
-    def _attention(
-        self,
-        layer: Layer,
-        index: int,
-        x: Tensor,
-        turns: Turns | None,
-        into: Where,
-        plan: list[QuerySpan],
-        places: Tensor | None = None,
-    ) -> Tensor:
-        """Store the keys and values of all tokens, and return what each gathers [n, heads * head_dim]."""
-        return self._gathered(layer, index, self._normed(x, layer.before_attention), turns, into, plan, places)
-
     def _gathered(
         self,
         layer: Layer,
@@ -266,7 +254,7 @@ class Llama:
         plan: list[QuerySpan],
         places: Tensor | None = None,
     ) -> Tensor:
-        """The same for tokens that have been normed [n, width of the layer's queries]."""
+        """Store keys and values of normed tokens; what each gathers [n, heads * head_dim]."""
         assert isinstance(layer.mixer, Attention)
         mixer, spec = layer.mixer, layer.mixer.spec
         found = projected(mixer, x, turns, places, self.shape.norm_eps)
