@@ -106,7 +106,8 @@ def written(entries: list[Entry]) -> str:
 
 @cache
 def _meanings() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(MEANINGS.read_text(encoding="utf-8"))
+    found: dict[str, dict[str, Any]] = tomllib.loads(MEANINGS.read_text(encoding="utf-8"))
+    return found
 
 
 def meaning(method: str, option: str) -> str:

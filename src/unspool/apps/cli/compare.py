@@ -151,6 +151,7 @@ def _break_even(row: MethodRow, plain: MethodRow) -> float | None:
 @click.option("-p", "--prompt", "given", multiple=True, metavar="TEXT", help="A prompt. Repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per method in a list, plain decoding first.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), help="A table for a paper instead of the report.")
+@click.option("--figure", metavar="FILE", help="Draw the speed-ups, as .svg or .pdf.")
 @click.option("--bibtex", is_flag=True, help="Behind that, the papers of the methods as BibTeX.")
 @options(Constraining, "constraining")
 @options(Loading, "loading")
@@ -161,6 +162,7 @@ def compare(
     given: tuple[str, ...],
     as_json: bool,
     kind: str | None,
+    figure: str | None,
     bibtex: bool,
     constraining: Constraining,
     loading: Loading,
@@ -182,6 +184,8 @@ def compare(
     settings = replace(settings, constraint=constraining.form(settings.max_tokens))
     usual = "lookup" if settings.constraint is None else FORCED
     methods = tuple(dict.fromkeys(spec for spec in method or (usual,) if spec != "plain"))
+    if figure is not None:
+        api.figures.check(figure)
     loading.check(methods)
     lm = loading.load()
     loading.prepare(lm, methods)
@@ -197,6 +201,8 @@ def compare(
     if cut := sum(api.finished.cut_short(output, settings, lm.vocabulary) for output in outputs):
         told = "raise --max-tokens, or close them in time with --within N"
         note(f"note: {cut} of {len(outputs)} texts were cut before they had their form; {told}.")
+    if figure is not None:
+        api.figures.save(found.figure(), figure)
     if as_json:
         dump(found.record())
     else:

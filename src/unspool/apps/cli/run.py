@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ...api.writer import Event, Output
 
 
-
 USUAL = 8  # tokens of a hole whose mark has no number
 MOST = 9999  # tokens of a hole at most
 _MARK = re.compile(r"_{3,}(?:\((\d+)\))?")

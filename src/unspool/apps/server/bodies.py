@@ -178,7 +178,8 @@ class TextRequest(Body):
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = Field(None, description='{"type": "content", "content": …}')
     decoding: Decoding | None = Field(
-        None, description='an object with a method, as in {"method": "lookup:ngram=2"}, or within beside a response_format'
+        None,
+        description='an object with a method, as in {"method": "lookup:ngram=2"}, or within beside a response_format',
     )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
