@@ -102,6 +102,7 @@ def test_a_draft_of_the_model_itself_has_it_too(base, tmp_path):
         (SIZES, {"r": 4}, "has rank 4, and its factors have 3"),
         (SIZES, {"rank_pattern": {"q_proj": 2}}, "has rank 2, and its factors have 3"),
         (SIZES, {"rank_pattern": {"(a+)+b": 3}}, "rank_pattern.*expected names of modules"),
+        (SIZES, {"alpha_pattern": {f"m{n}": 3 for n in range(1025)}}, "alpha_pattern.*at most 1024"),
         (SIZES, {"lora_alpha": 1e9}, "lora_alpha"),
         (SIZES, {"lora_alpha": "many"}, "lora_alpha"),
         (SIZES, {"lora_alpha": float("nan")}, "lora_alpha"),
@@ -205,3 +206,5 @@ def test_other_runtimes_do_not_take_one(base, tmp_path, more):
         load(base, adapter=tmp_path / "lora", **more)
     with pytest.raises(BadRequest, match="adapter is 5"):
         load(base, adapter=5)
+    with pytest.raises(BadRequest, match="cannot stay packed"):
+        load(base, adapter=tmp_path / "lora", quantization="packed")

@@ -136,6 +136,8 @@ def _alone(
             f"adapter={str(adapter)!r} needs the native runtime and one rank; give a catalogue name, a .gguf file or a "
             "folder, or merge it into the weights first, with PEFT's merge_and_unload."
         )
+    if adapter is not None and quantization == PACKED:
+        raise BadRequest("an adapter changes the weights, so they cannot stay packed; use int8 or int4 to round them.")
     if ranks != 1:
         return _on_ranks(name, kind, quantization, where, runtime, room, longest, batch_invariant, ranks)
     if runtime == LLAMACPP:

@@ -26,6 +26,7 @@ _BEFORE = "base_model.model."
 _PART = re.compile(r"(.{1,400})\.lora_([AB])\.weight")
 _PLAIN = re.compile(r"\^?[A-Za-z0-9_.]{1,400}")  # keys of patterns; others are expressions, which can take for ever
 _FLOATS = ("F64", "F32", "F16", "BF16")
+_MOST = 1024  # modules that a pattern may name
 _LARGEST = 1 << 20  # bytes of the settings
 _STEEPEST = 1e6  # of what the product of the factors is multiplied by
 
@@ -62,9 +63,9 @@ class AdaptedCheckpoint:
             self._changes |= {name: Change(module, scale, at) for name, at in known}
         if not self._changes:
             raise self._fail("changes nothing: it has no lora_A and lora_B")
-        named = self._told.get("target_modules")
+        named, ends = self._told.get("target_modules"), {each.module.split(".")[-1] for each in self._changes.values()}
         for target in named if isinstance(named, list) else ():
-            if not any(change.module.split(".")[-1] == str(target).split(".")[-1] for change in self._changes.values()):
+            if str(target).split(".")[-1] not in ends:
                 raise self._fail(f"says that it changes {str(target)[:80]!r}, for which there are no factors")
 
     @property
@@ -154,13 +155,16 @@ class AdaptedCheckpoint:
     def _said(self, option: str, module: str) -> float | None:
         """What a pattern says of a module: keys are names, or the ends of names behind a dot."""
         group = self._told.within(option)
-        for key in () if group is None else group.values:
-            if _PLAIN.fullmatch(key) is None:
-                raise self._told.fail(option, "names of modules as keys, without other signs of an expression")
+        if group is None:
+            return None
+        if len(group.values) > _MOST:
+            raise self._told.fail(option, f"at most {_MOST} modules")
+        for key in group.values:
             name = key.removeprefix("^")
             if module == name or (name == key and module.endswith(f".{name}")):
-                assert group is not None
                 return group.real(key)
+            if _PLAIN.fullmatch(key) is None:
+                raise self._told.fail(option, "names of modules as keys, without other signs of an expression")
         return None
 
     def _refuse_other_kinds(self) -> None:

@@ -14,9 +14,8 @@ from ... import api
 from ...api.papers import FORMATS
 from ...core.claim import SEED
 from ...core.errors import BadRequest
-from .constraining import FORCED, Constraining
 from .examples import PROMPTS
-from .group import Grouped, SamplingOptions, options
+from .group import FORCED, Constraining, Grouped, SamplingOptions, options
 from .loading import Loading
 from .terminal import dump, note, read_file, table, write
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ... import api, recipes
-from .constraining import FORCED, Constraining
-from .group import Grouped, SamplingOptions, method_option, option, options
+from .group import FORCED, Constraining, Grouped, SamplingOptions, method_option, option, options
 from .loading import Loading
 from .sketch import Sketch
 from .terminal import CUT, INTERRUPTED, dump, note, read_prompt, write
@@ -167,6 +166,8 @@ def _unsaid(option: str) -> bool:
 
 def _cut(outputs: list[Output], settings: Settings, lm: LM) -> int:
     """The exit status for texts that ended before they had the form that they must have; says so, quiet or not."""
+    if settings.constraint is None:
+        return 0
     cut = [output for output in outputs if api.finished.cut_short(output, settings, lm.vocabulary)]
     if not cut:
         return 0
