@@ -27,7 +27,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from denoise import likelihood
 from likeness import Text, likelihoods, likeness, verdicts, work
 from record import save
 from setups import FILLS, MODELS, READS, TEXTS, Setup, Stock, setups
@@ -39,6 +38,7 @@ from unspool.api.writer import Output
 from unspool.core.claim import Entry
 from unspool.core.errors import BadRequest
 from unspool.recipes.methods import entries
+from unspool_bench.denoise import likelihood
 from unspool_bench.journal import Journal
 from unspool_bench.machine import machine
 from unspool_bench.suites import Spec

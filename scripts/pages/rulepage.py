@@ -11,6 +11,7 @@ from running import commands, python, refusal
 
 from unspool.core.claim import BOUND, HEURISTIC, Claim, Entry
 from unspool.core.option import options, products
+from unspool.recipes.method_listing import meaning
 from unspool.recipes.methods import fills
 
 TITLES = {
@@ -122,10 +123,11 @@ def _options(entry: Entry) -> str:
     found = options(entry.build)
     if not found:
         return "None."
-    lines = ["| option | default | what it may be |", "|---|---|---|"]
+    lines = ["| option | default | what it means | what it may be |", "|---|---|---|---|"]
     for option in found.values():
         default = option.spelt.partition("=")[2]
-        lines.append(f"| `{option.name}` | {f'`{default}`' if default else 'none'} | {option.expected} |")
+        means = cell(marked(meaning(entry.name, option.name)))
+        lines.append(f"| `{option.name}` | {f'`{default}`' if default else 'none'} | {means} | {option.expected} |")
     made = " ".join((inspect.getdoc(entry.build) or "").split())
     together = "".join(f" Together: {product}." for product in products(entry.build))
     first = next(iter(found))

@@ -78,6 +78,8 @@ def test_the_order_of_parts_says_nothing_where_each_decides_its_own():
         ("guided + cached_dual", "guided and cached_dual both say how is looked"),
         ("quota:ends=never + cached_dual", "quota and cached_dual both say how is looked"),
         ("cached_prefix + credited + cached_dual", "both say how is looked"),
+        ("early + early", "early and early both say which holes are filled"),
+        ("early + factor + early", "factor and early both say which holes are filled"),
         ("factor:block=4 + adaptive:block=8", "says block 2 times"),
         ("factor + block", "'block' is of the family verify; expected parts that fill a canvas"),
         ("factor + cached_dual:nonsense=1", "'cached_dual' has no option 'nonsense'"),

@@ -109,7 +109,7 @@ def loading_of(**given):
         "ranks": 1,
     }
     fields = (
-        dict.fromkeys(("profile", "draft", "small", "heads", "kv_cache_tokens"))
+        dict.fromkeys(("profile", "draft", "small", "heads", "adapter", "kv_cache_tokens"))
         | {"raw": False, "batch_invariant": False}
         | defaults
     )

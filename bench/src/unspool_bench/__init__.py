@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from . import apart as apart
     from . import chart as chart
     from . import contender as contender
+    from . import denoise as denoise
     from . import journal as journal
     from . import machine as machine
     from . import parallel as parallel
+    from . import pareto as pareto
     from . import peers as peers
     from . import pupil as pupil
     from . import race as race

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import awaited as awaited, display as display, papers as papers
+    from . import awaited as awaited, bars as bars, display as display, papers as papers
     from . import (
         by_transformers as by_transformers,
+        canvas_picture as canvas_picture,
         comparison as comparison,
         draft_models as draft_models,
         drafting as drafting,
+        figures as figures,
+        filling as filling,
+        finished as finished,
         ignored as ignored,
         infill as infill,
         loader as loader,

@@ -99,6 +99,15 @@ class Comparison:
             raise BadRequest(f"a table cannot be made as {kind!r}; expected one of: {', '.join(api.papers.FORMATS)}")
         return str(api.papers.table(kind, api.display.COMPARED, api.display.comparison_rows(self)))
 
+    def figure(self) -> str:
+        """Speed-ups as bars, in SVG."""
+        plain, prompts = self.plain, len(self.plain.outputs)
+        found = [
+            api.bars.Bar(row.method, row.speed_up(plain), told=f"{row.total.tokens_per_forward:.2f} tokens per forward")
+            for row in self.rows
+        ]
+        return str(api.bars.bars(found, f"Speed of decoding, {prompts} prompts", "times plain decoding's speed"))
+
     def bibtex(self) -> str:
         """The papers of the methods compared, by their numbers on arXiv."""
         known = [(row.entry.name, row.entry.paper, row.entry.systems) for row in self.rows if row.entry is not None]

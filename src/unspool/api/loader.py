@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import platform
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .. import api
+from .. import api, models
 from .. import runtime as runtimes
 from ..core.errors import BadRequest, NotNative
 from ..core.option import expect, whole
@@ -57,6 +58,7 @@ def load(
     draft: LM | str | Path | None = None,
     small: LM | str | Path | None = None,
     heads: str | Path | None = None,
+    adapter: str | Path | None = None,
 ) -> LM:
     """A language model from the catalogue, a .gguf file, a folder of safetensors, or the Hub (org/name@revision).
 
@@ -80,6 +82,7 @@ def load(
     packed, int8, int4). The folder of a trained drafter (EAGLE, DFlash, MTP, Medusa, …) is read for this model, and mtp
     is the module inside its own checkpoint. `small` is a third one, which drafts for the draft model.
     `heads` is a file of heads that look ahead, for methods that ask for their guesses; smollm2 has its own.
+    `adapter` is the folder of a LoRA adapter as PEFT saves it, which is added to the weights; they are then not packed.
     """
     rounding, room = WHOLE if quantization is None else quantization, kv_cache_tokens
     if room is not None:
@@ -88,8 +91,10 @@ def load(
     if (draft, small) != (None, None):
         api.draft_models.expect_drafts(draft, small)
     expect(heads is None or isinstance(heads, (str, Path)), "heads", heads, "the path of a file of heads, or None")
+    expect(adapter is None or isinstance(adapter, (str, Path)), "adapter", adapter, "the folder of an adapter, or None")
     if isinstance(name, torch.nn.Module):
         only = {"quantization": rounding in (AUTO, WHOLE), "batch_invariant": not batch_invariant, "ranks": ranks == 1}
+        only["adapter"] = adapter is None
         if lost := [option for option, absent in only.items() if not absent]:
             raise BadRequest(
                 f"{lost[0]} needs a model that is loaded by its name; this one was loaded by transformers."
@@ -97,11 +102,12 @@ def load(
         lm = api.by_transformers.given(name, tokenizer, dtype, device, room, longest)
     else:
         expect(tokenizer is None, "tokenizer", tokenizer, "None: it goes with a loaded model, a name brings its own")
-        lm = _alone(name, dtype, rounding, device, runtime, room, longest, batch_invariant, ranks)
+        lm = _alone(name, dtype, rounding, device, runtime, room, longest, batch_invariant, ranks, adapter)
     _attach_heads(lm, heads)
 
     def beside(name: str | Path, kind: str | None, rounded: str | None) -> LM:
-        return _alone(name, kind or dtype, rounded or rounding, device, runtime, room, longest)
+        own = adapter if str(name) == lm.name else None  # of the model itself, in another precision
+        return _alone(name, kind or dtype, rounded or rounding, device, runtime, room, longest, adapter=own)
 
     return lm if draft is None else api.draft_models.attached(lm, draft, small, beside)
 
@@ -116,6 +122,7 @@ def _alone(
     longest: int,
     batch_invariant: bool | int | None = False,
     ranks: int = 1,
+    adapter: str | Path | None = None,
 ) -> LM:
     """The model without one that drafts for it."""
     where = device_of(device)
@@ -124,6 +131,14 @@ def _alone(
     if runtime not in known:
         raise BadRequest(f"the runtime {runtime!r} is not known; choose one of: {', '.join(sorted(known))}")
     rows = _rows(batch_invariant)
+    by_others = runtime in (TRANSFORMERS, LLAMACPP) or (runtime == "auto" and is_hub_id(str(name)))
+    if adapter is not None and (by_others or ranks != 1):
+        raise BadRequest(
+            f"adapter={str(adapter)!r} needs the native runtime and one rank; give a catalogue name, a .gguf file or a "
+            "folder, or merge it into the weights first, with PEFT's merge_and_unload."
+        )
+    if adapter is not None and quantization == PACKED:
+        raise BadRequest("an adapter changes the weights, so they cannot stay packed; use int8 or int4 to round them.")
     if ranks != 1:
         return _on_ranks(name, kind, quantization, where, runtime, room, longest, batch_invariant, ranks)
     if runtime == LLAMACPP:
@@ -141,16 +156,19 @@ def _alone(
     try:
         checkpoint = open_checkpoint(file)
     except NotNative as why:
-        if runtime == NATIVE or rows is not None or quantization not in (WHOLE, AUTO) or file.suffix == ".safetensors":
+        only_native = rows is not None or quantization not in (WHOLE, AUTO) or adapter is not None
+        if runtime == NATIVE or only_native or file.suffix == ".safetensors":
             raise
         lm = api.by_transformers.named(name, kind, where, room, longest)
-        _LOG.warning(
-            "note: transformers runs this model. %s%s",
-            str(why).partition(" Use the tr")[0],
-            api.by_transformers.cost(lm.model),
-        )
+        told = re.sub(r" \(known: [^)]*\)", "", str(why).partition(" Use the tr")[0])  # for who asks for native
+        _LOG.warning("note: transformers runs this model. %s%s", told, api.by_transformers.cost(lm.model))
         return lm
+    added = ""
+    if adapter is not None:
+        checkpoint = models.adapter.AdaptedCheckpoint(checkpoint, adapter)
+        added = f", {Path(adapter).resolve()}"
     quantization, note = runtimes.cpu.packed.chosen(quantization, dtype, where, ranks, checkpoint)
+    note = note if adapter is None else f"{checkpoint}; not packed"
     room = room or longest * usual_room(checkpoint.shape)
     vocab = checkpoint.shape.vocab
     model: CachedModel | FullDiffusionModel
@@ -176,7 +194,7 @@ def _alone(
         )
         check_fixed(model)
     shapes = "free" if rows is None and steady is None else "fixed"
-    key = key_of(file, kind, where, f"{NATIVE}, {shapes} shapes, {quantization} weights")
+    key = key_of(file, kind, where, f"{NATIVE}, {shapes} shapes, {quantization} weights{added}")
     return LM(str(name), model, checkpoint.vocabulary(), key=key, note=note)
 
 

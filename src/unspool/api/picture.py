@@ -48,22 +48,22 @@ def picture(origins: Sequence[Origin], name: Callable[[int], str], title: str) -
     parts = [_bands(origins, PAD / 2, width - PAD)]
     step = 1 if wide > 10 and rounds < 10 else 5
     for number in [1, *range(step, rounds + 1, step)] if step > 1 else range(1, rounds + 1):
-        parts.append(_text(column(number) + wide / 2, TOP - 8, str(number), "faint", "middle"))
-    for row, (origin, label) in enumerate(zip(origins, labels, strict=True)):
+        parts.append(label(column(number) + wide / 2, TOP - 8, str(number), "faint", "middle"))
+    for row, (origin, spelt) in enumerate(zip(origins, labels, strict=True)):
         y = TOP + row * ROW
-        parts.append(_text(PAD + numbers - 10, y + 13, str(row + 1), "faint", "end"))
-        parts.append(_text(PAD + numbers, y + 13, label))
+        parts.append(label(PAD + numbers - 10, y + 13, str(row + 1), "faint", "end"))
+        parts.append(label(PAD + numbers, y + 13, spelt))
         parts.append(_marks(origin, name, column, wide, y))
     summary = said(origins)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-labelledby="trace-title trace-desc">\n'
-        f'<title id="trace-title">{_safe(title)}</title>\n<desc id="trace-desc">{_safe(summary)} '
+        f'<title id="trace-title">{safe(title)}</title>\n<desc id="trace-desc">{safe(summary)} '
         "One row per token, one column per round.</desc>\n"
         f"<style>{STYLE}</style>\n"
         f'<rect class="ground" x="0.5" y="0.5" width="{width - 1:.0f}" height="{height - 1:.0f}" rx="8"/>\n'
-        f"{_text(PAD, 30, title, 'head')}{_text(PAD, 50, summary, 'faint')}{_legend()}\n"
-        f"{_text(left - 8, TOP - 8, 'round', 'faint', 'end')}\n" + "\n".join(parts) + "\n</svg>\n"
+        f"{label(PAD, 30, title, 'head')}{label(PAD, 50, summary, 'faint')}{_legend()}\n"
+        f"{label(left - 8, TOP - 8, 'round', 'faint', 'end')}\n" + "\n".join(parts) + "\n</svg>\n"
     )
 
 
@@ -99,26 +99,27 @@ def _marks(origin: Origin, name: Callable[[int], str], column: Callable[[int], f
         if origin.token not in tokens and number <= origin.round:
             said = f"round {number}: " + ", ".join(shown(name(token)) for token in tokens[:5])
             centre = column(number) + wide / 2
-            marks.append(f'<circle class="wrong" cx="{centre:g}" cy="{middle:g}" r="2.5">{_tip(said)}</circle>')
+            marks.append(f'<circle class="wrong" cx="{centre:g}" cy="{middle:g}" r="2.5">{tip(said)}</circle>')
         elif number < stood:  # right once, and given up again
-            marks.append(_square("early", column(number) + 2, middle, size, size, f"round {number}: right, then lost"))
+            marks.append(square("early", column(number) + 2, middle, size, size, f"round {number}: right, then lost"))
     if stood < origin.round:
         span = column(origin.round) - column(stood)
-        marks.append(_square("early", column(stood) + 2, middle, span, size, f"in place from round {stood} on"))
+        marks.append(square("early", column(stood) + 2, middle, span, size, f"in place from round {stood} on"))
     x, what = column(origin.round), "drafted, and stood" if origin.drafted else "added by the target"
-    tip = f"{shown(name(origin.token))}: certain in round {origin.round}, {what}"
+    told = f"{shown(name(origin.token))}: certain in round {origin.round}, {what}"
     if origin.drafted:
-        marks.append(_square("drafted", x + 2, middle, size, size, tip))
+        marks.append(square("drafted", x + 2, middle, size, size, told))
     else:
         radius = size / 2
-        circle = f'<circle class="added" cx="{x + wide / 2:g}" cy="{middle:g}" r="{radius:g}">{_tip(tip)}</circle>'
+        circle = f'<circle class="added" cx="{x + wide / 2:g}" cy="{middle:g}" r="{radius:g}">{tip(told)}</circle>'
         marks.append(circle)
     return "".join(marks)
 
 
-def _square(kind: str, x: float, middle: float, width: float, height: float, tip: str = "") -> str:
+def square(kind: str, x: float, middle: float, width: float, height: float, told: str = "") -> str:
+    """A square with round corners around a middle line, and what is told of it when it is pointed at."""
     place = f'x="{x:g}" y="{middle - height / 2:g}" width="{width:g}" height="{height:g}"'
-    return f'<rect class="{kind}" {place} rx="2">{_tip(tip) if tip else ""}</rect>'
+    return f'<rect class="{kind}" {place} rx="2">{tip(told) if told else ""}</rect>'
 
 
 def _legend() -> str:
@@ -127,22 +128,25 @@ def _legend() -> str:
         if kind in ("added", "wrong"):
             parts.append(f'<circle class="{kind}" cx="{x + 6:g}" cy="{y}" r="{6 if kind == "added" else 2.5}"/>')
         else:
-            parts.append(_square(kind, x, y, 12, 12))
-        parts.append(_text(x + 18, y + 4, words))
+            parts.append(square(kind, x, y, 12, 12))
+        parts.append(label(x + 18, y + 4, words))
         x += 18 + len(words) * LETTER + 22
     return "".join(parts)
 
 
-def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "") -> str:
+def label(x: float, y: float, words: str, kind: str = "", anchor: str = "") -> str:
+    """Words at a place."""
     look = (f' class="{kind}"' if kind else "") + (f' text-anchor="{anchor}"' if anchor else "")
-    return f'<text x="{x:g}" y="{y:g}"{look}>{_safe(words)}</text>'
+    return f'<text x="{x:g}" y="{y:g}"{look}>{safe(words)}</text>'
 
 
-def _tip(words: str) -> str:
-    return f"<title>{_safe(words)}</title>"
+def tip(words: str) -> str:
+    """What is told of a mark when it is pointed at."""
+    return f"<title>{safe(words)}</title>"
 
 
-def _safe(words: str) -> str:
+def safe(words: str) -> str:
+    """Words as XML may have them."""
     return escape(_printable(words))
 
 

@@ -11,6 +11,7 @@ from ..core.lazy import lazily
 
 if TYPE_CHECKING:
     from . import (
+        adapter as adapter,
         address as address,
         coded as coded,
         delta as delta,

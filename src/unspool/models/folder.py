@@ -119,6 +119,10 @@ class SafetensorsCheckpoint:
     def names(self) -> frozenset[str]:
         return frozenset(self._stored)
 
+    def lies(self, name: str) -> Stored:
+        """Return where the files have a tensor."""
+        return self._stored[name]
+
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         if name not in self._stored:
             raise BadModel(f"{self.folder}: this {self.shape.family} model has no tensor {name!r}.")

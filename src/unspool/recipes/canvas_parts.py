@@ -140,7 +140,7 @@ def joined(spec: str, parts: Sequence[CanvasPart]) -> Denoise:
         for role in part.roles:
             other = givers.get(role, part)
             over = role == "view" and {id(part), id(other)} == {id(credit), id(cache)}
-            around = role == "unmask" and ending in (part, other)
+            around = role == "unmask" and (part is ending or other is ending) and part.name != other.name
             if other is not part and not over and not around:
                 raise BadRequest(
                     f"{cut(spec)!r} cannot be used: {other.name} and {part.name} both say {ROLES[role]}; leave one of "

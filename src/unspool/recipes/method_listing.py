@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,13 @@ from ..core.option import options, products
 from .aliases import KNOWN_AS
 from .names import plainly
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 INDEX = Path(__file__).parent / "index.json"
+MEANINGS = INDEX.with_name("meanings.toml")
 
 
 @dataclass(frozen=True)
@@ -95,3 +102,15 @@ def written(entries: list[Entry]) -> str:
     """The list as it is kept: a line for each rule."""
     lines = [json.dumps(asdict(listing(entry)), ensure_ascii=False) for entry in entries]
     return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+@cache
+def _meanings() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = tomllib.loads(MEANINGS.read_text(encoding="utf-8"))
+    return found
+
+
+def meaning(method: str, option: str) -> str:
+    """What an option of a method means, in a few words; "" of one that nobody has described."""
+    told = _meanings()
+    return str(told["methods"].get(method, {}).get(option) or told["every"].get(option, ""))

@@ -33,6 +33,15 @@ def test_a_text_that_was_cut_has_a_status_of_its_own_quiet_or_not(loaded):
     assert loaded("run", "Hello", "--max-tokens", "3", "-q")[0] == 0  # nothing was promised
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_text_that_met_its_form_with_its_last_token_is_not_cut(loaded, more):
+    code, out, err = loaded("run", "Hello", "--regex", "[a-z ]{1,400}", "--max-tokens", "5", *more)
+    assert (code, "cut" in err) == (0, False), err
+    assert out
+    code, _, err = loaded("run", "Hello", "--regex", "[a-z ]{90,400}[.]", "--max-tokens", "5", *more)
+    assert (code, "cut (length)" in err) == (3, True)
+
+
 def test_within_needs_a_form_and_room(here):
     for more in (["--within", "9"], ["--choices", "a,b", "--within", "9", "--max-tokens", "4"]):
         code, _, err = here("run", "Hello", *more)
@@ -49,3 +58,17 @@ class Person(BaseModel):
 
 def test_a_class_of_pydantics_is_a_constraint():
     assert Settings(constraint=Person).constraint == json_schema(Person)
+
+
+def test_compare_takes_a_form_and_then_drafts_what_it_forces(loaded):
+    asked = ("compare", "-p", "Hello", "--max-tokens", "24", "--json")
+    rows = json.loads(loaded(*asked, "--json-schema", json.dumps(SCHEMA), "--within", "24")[1])
+    assert [row["method"] for row in rows] == ["plain", "forced"]
+    assert rows[1]["same_text"] == 1
+    assert rows[1]["forwards"]["target"] < rows[0]["forwards"]["target"]
+    code, out, err = loaded(*asked[:-1], "lookup", "--regex", "[a-z ]{30,}[.]", "--max-tokens", "4")
+    assert (code, "lookup:" in out) == (0, True)
+    assert err == (
+        "note: 2 of 2 texts were cut before they had their form; raise --max-tokens, or close them in time with "
+        "--within N.\n"
+    )

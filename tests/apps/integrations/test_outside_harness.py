@@ -118,16 +118,22 @@ def test_two_exact_methods_get_the_same_score(harness, tasks, smollm2, monkeypat
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     manager = TaskManager(include_path=str(tasks), include_defaults=False)
 
+    speeds = {}
+
     def evaluated(method):
         lm = harness.HarnessModel.of(smollm2, method, together=2)
         names = ["own_multiple_choice", "own_generate_until"]
         found = lm_eval.simple_evaluate(model=lm, tasks=names, task_manager=manager, bootstrap_iters=0)
+        assert found["config"]["unspool_method"] == method
+        assert found["config"]["unspool_seconds"] > 0
+        speeds[method] = found["config"]["unspool_tokens_per_forward"]
         answers = [sample["resps"] for sample in found["samples"]["own_generate_until"]]
         return {name: found["results"][name] for name in names}, answers
 
     plain, answers = evaluated("plain")
     assert plain["own_multiple_choice"]["acc,none"] == 1.0
     assert evaluated("suffix") == (plain, answers)
+    assert speeds["suffix"] >= speeds["plain"] > 0.9
 
 
 def request(*args):

@@ -30,7 +30,7 @@ def refused(read, body):
         ({"top_k": 10**40}, "top_k is too large; expected a whole number from 0", "integer_above_max_value"),
         ({"stream": 1}, "stream is 1; expected a boolean.", "invalid_type"),
         ({"decoding": {"method": 5}}, "decoding.method is 5; expected a string.", "invalid_type"),
-        ({"decoding": {"ngram": 2}}, "decoding is {'ngram': 2}; expected an object with nothing but", "invalid_value"),
+        ({"decoding": {"ngram": 2}}, "decoding is {'ngram': 2}; expected an object with a method", "invalid_value"),
         ({"stop": ["a"] * 17}, "expected a string or a list of at most 16 strings", "array_above_max_length"),
         ({"messages": [5]}, "messages[0] is 5; expected an object.", "invalid_type"),
         ({"messages": [{"role": "king"}]}, "messages[0].role is 'king'; expected assistant, dev", "invalid_value"),

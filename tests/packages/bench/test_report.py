@@ -558,3 +558,19 @@ def test_without_scripts_all_of_it_can_be_read(browser, tmp_path):
     assert not view.locator("#theme").is_visible()
     assert not view.locator("button[data-csv=spec-speed-up]").is_visible()
     context.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "sign"), [("latex", "\\toprule"), ("markdown", "| --- |"), ("csv", "contender,family")]
+)
+def test_standings_as_a_table_for_a_paper_and_as_a_figure(report, kind, sign):
+    written(Path("results/spec.jsonl"))
+    code, out, _ = report("--format", kind, "--figure", "a.svg")
+    assert code == 0
+    assert sign in out
+    assert "lookup" in out
+    drawn = Path("a.svg").read_text("utf-8")
+    assert drawn.count('class="whisker"') == 4  # of all families together, one for each contender
+    assert [path.name for path in Path().iterdir() if path.is_file()] == ["a.svg"]
+    code, _, err = report("--format", kind, "--json")
+    assert (code, "exclude each other" in err) == (2, True)

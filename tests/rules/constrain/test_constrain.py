@@ -449,7 +449,7 @@ def test_names_at_the_top_of_the_package():
 def test_the_command_line_takes_one_form(tmp_path):
     from click import UsageError
 
-    from unspool.apps.cli.run import Constraining
+    from unspool.apps.cli.group import Constraining
 
     path = tmp_path / "schema.json"
     path.write_text(json.dumps(PERSON))

@@ -12,10 +12,11 @@ import click
 from tqdm import tqdm
 
 import unspool_bench as benches
-from unspool import recipes
+from unspool import api, recipes
+from unspool.api.papers import FORMATS
 from unspool.apps.cli.terminal import INTERRUPTED, dump, note, table, write
-from unspool.core.errors import BadRequest
 
+from .denoise import denoise
 from .schemas import json_bench
 from .suites import long, quality, spec, throughput
 
@@ -54,7 +55,7 @@ def bench() -> None:
     """Measure methods on tasks whose best possible scores are known."""
 
 
-for suite in (spec, json_bench, long, throughput, quality):
+for suite in (spec, json_bench, denoise, long, throughput, quality):
     bench.add_command(suite)
 
 
@@ -71,9 +72,10 @@ for suite in (spec, json_bench, long, throughput, quality):
 @click.option("--branches", default=1000, show_default=True, type=click.IntRange(1), help="Up to which to enumerate.")
 @click.option("-t", "--temperature", default=1.0, show_default=True, type=click.FloatRange(0.0))
 @click.option("-s", "--seed", default=0, show_default=True, type=int)
-@click.option("--svg", metavar="FILE", help="Also draw the picture.")
+@click.option("--svg", "--figure", "svg", metavar="FILE", help="Also draw the picture, as .svg or .pdf.")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects, one per row.")
-@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values.")
+@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, all of them.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), help="A table for a paper.")
 def parallel(
     method: tuple[str, ...],
     tasks: tuple[str, ...],
@@ -88,6 +90,7 @@ def parallel(
     svg: str | None,
     as_json: bool,
     as_csv: bool,
+    kind: str | None,
 ) -> int:
     """Fill the answers of list tasks by METHODs (one of each family, if none is named), and by k places per look.
 
@@ -97,13 +100,13 @@ def parallel(
     an answer told, and `rounds ≥` how many rounds that takes if none tells more than the fullest. Interrupted, it still
     prints what it has measured. docs/parallel.md says more.
     """
-    if as_json and as_csv:
-        raise click.UsageError("--json and --csv exclude each other")
+    if as_json + as_csv + (kind is not None) > 1:
+        raise click.UsageError("--json, --csv and --format exclude each other")
     for given in method:
         recipes.methods.method(given)  # a wrong name is said before the first row is measured
     chosen = [benches.tasks.task(name) for name in (benches.tasks.TASKS if "all" in tasks else tasks or TASKS)]
-    if svg is not None and not Path(svg).resolve().parent.is_dir():
-        raise BadRequest(f"{svg} cannot be written: the folder {Path(svg).resolve().parent} does not exist")
+    if svg is not None:
+        api.figures.check(svg)
     models = _models(model, weights)
     rows: list[Row] = []
     measure = benches.parallel.Bench(models, texts, branches, temperature, seed)
@@ -112,13 +115,13 @@ def parallel(
         _measure(measure, plans, rows)
     except KeyboardInterrupt:
         note(f"interrupted; {len(rows)} rows were measured")
-        _report(rows, as_json, as_csv, svg, temperature)
+        _report(rows, as_json, as_csv, kind, svg, temperature)
         return INTERRUPTED
     except Exception:
         if rows:
-            _report(rows, as_json, as_csv, svg, temperature)
+            _report(rows, as_json, as_csv, kind, svg, temperature)
         raise
-    _report(rows, as_json, as_csv, svg, temperature)
+    _report(rows, as_json, as_csv, kind, svg, temperature)
     return 0
 
 
@@ -139,11 +142,13 @@ def _measure(measure: Bench, cells: list[Plan], rows: list[Row]) -> None:
             bar.update(1)
 
 
-def _report(rows: list[Row], as_json: bool, as_csv: bool, svg: str | None, temperature: float) -> None:
+def _report(
+    rows: list[Row], as_json: bool, as_csv: bool, kind: str | None, svg: str | None, temperature: float
+) -> None:
     if svg is not None and rows:
         how = "tokens drawn from their laws" if temperature == 1 else f"temperature {temperature:g}"
         drawn = benches.chart.chart(rows, f"Accuracy when several tokens are filled per forward, {how}")
-        Path(svg).write_text(drawn, "utf-8")
+        api.figures.save(drawn, svg)
     if as_json:
         dump([row.record() for row in rows])
     elif as_csv:
@@ -153,6 +158,8 @@ def _report(rows: list[Row], as_json: bool, as_csv: bool, svg: str | None, tempe
             lines.writeheader()
             lines.writerows(row.record() for row in rows)
         write(text.getvalue())
+    elif kind is not None:
+        write(api.papers.table(kind, _HEADS, [_cells(row) for row in rows]))
     else:
         right = "n, tokens/forward, accuracy, ideal, KL, bound, nats, rounds ≥"
         write(table(_HEADS, [_cells(row) for row in rows], right=right) + "\n")

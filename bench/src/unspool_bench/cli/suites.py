@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 import unspool_bench as benches
 from unspool import api
+from unspool.api.papers import FORMATS
 from unspool.apps.cli.group import known_method, option, options
 from unspool.apps.cli.loading import Loading
 from unspool.apps.cli.terminal import INTERRUPTED, dump, note, table, write
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 METHODS = ("lookup", "suffix", "merge", "auto")
 QUICK = 1  # case per family
+ALL = "all"  # families together
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Racing:
     out: str = option("--out", metavar="FOLDER", default="results", show_default=True, help="Where journals are kept.")
     fresh: bool = option("--fresh", is_flag=True, help="Forget what the journal holds.")
     as_json: bool = option("--json", is_flag=True, help="The table as a list of objects.")
+    kind: str | None = option("--format", type=click.Choice(FORMATS), help="A table for a paper.")
+    figure: str | None = option("--figure", metavar="FILE", help="Draw the speed-ups, as .svg or .pdf.")
 
     @property
     def tokens(self) -> int:
@@ -116,6 +120,8 @@ def _raced(suite: Suite, racing: Racing, loading: Loading) -> int:
     methods = tuple(dict.fromkeys(spec for spec in racing.methods or METHODS if spec != plain))
     settings = api.settings.Settings(temperature=racing.temperature, seed=racing.seed)
     settings.validate()
+    if racing.figure is not None:
+        api.figures.check(racing.figure)
     cases = suite.cases()
     if not cases:
         raise BadRequest(f"the suite {suite.name} has no cases")
@@ -157,7 +163,11 @@ def _raced(suite: Suite, racing: Racing, loading: Loading) -> int:
     if interrupted:
         note(f"interrupted; {len(journal)} measurements are kept in {file}, and the same command goes on from there")
     found = benches.standing.standings(journal)
-    if racing.as_json:
+    if racing.figure is not None:
+        api.figures.save(drawn(found, f"{suite.name}, {loading.model}"), racing.figure)
+    if racing.kind is not None:
+        write(api.papers.table(racing.kind, *cells(found)))
+    elif racing.as_json:
         dump([each.record() for each in found])
     elif found:
         write(shown(found) + "\n")
@@ -165,8 +175,25 @@ def _raced(suite: Suite, racing: Racing, loading: Loading) -> int:
     return INTERRUPTED if interrupted else int(any(each.bugs for each in found))
 
 
+def drawn(found: Sequence[Standing], title: str) -> str:
+    """Speed-ups over all families as bars, each with its interval."""
+    named = [(each, each.contender if each.family == ALL else f"{each.contender}, {each.family}") for each in found]
+    some = [(each, name) for each, name in named if each.family == ALL] or named
+    made = [api.bars.Bar(name, each.speed_up.value, *_ends(each.speed_up)) for each, name in some]
+    return str(api.bars.bars(made, title, "times plain decoding's speed, with 95 % intervals"))
+
+
+def _ends(found: Interval) -> tuple[float | None, float | None]:
+    return (None, None) if math.isnan(found.low) else (found.low, found.high)
+
+
 def shown(found: Sequence[Standing]) -> str:
     """The table on a terminal."""
+    return table(*cells(found), "speed-up,tokens/forward,tokens/s,first token,same text")
+
+
+def cells(found: Sequence[Standing]) -> tuple[list[str], list[list[str]]]:
+    """The heads and rows of the table."""
     marked = any(each.right is not None for each in found)
     heads = ["contender", "family", "speed-up", "95 %", "tokens/forward", "tokens/s", "first token", "same text"]
     rows = [
@@ -183,8 +210,7 @@ def shown(found: Sequence[Standing]) -> str:
         ]
         for each in found
     ]
-    right = "speed-up,tokens/forward,tokens/s,first token,same text"
-    return table([*heads, *(["right"] if marked else [])], rows, right)
+    return [*heads, *(["right"] if marked else [])], rows
 
 
 def _range(found: Interval) -> str:

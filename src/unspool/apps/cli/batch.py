@@ -148,7 +148,7 @@ def batch(
 
 def _about(loading: Loading, reading: LineDefaults) -> dict[str, Any]:
     """All that an answer depends on besides its line; room, parallel and workers only say how fast it comes."""
-    models = {key: _place(getattr(loading, key)) for key in ("model", "draft", "small", "heads")}
+    models = {key: _place(getattr(loading, key)) for key in ("model", "draft", "small", "heads", "adapter")}
     how = {
         key: getattr(loading, key) for key in ("dtype", "quantization", "device", "runtime", "batch_invariant", "ranks")
     }
@@ -169,6 +169,7 @@ def _contents(loading: Loading, here: bool) -> dict[str, str]:
     files = {role: _files(getattr(loading, role), here) for role in ("model", "draft", "small")}
     heads = models.address.heads_of(loading.model, loading.heads)
     files["heads"] = [] if heads is None or not heads.is_file() else [heads]
+    files["adapter"] = [] if loading.adapter is None else _files(loading.adapter, here=False)
     return {role: " ".join(map(models.fingerprint.fingerprint, found)) for role, found in files.items() if found}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -14,9 +15,9 @@ from ...api.papers import FORMATS
 from ...core.claim import SEED
 from ...core.errors import BadRequest
 from .examples import PROMPTS
-from .group import Grouped, SamplingOptions, options
+from .group import FORCED, Constraining, Grouped, SamplingOptions, options
 from .loading import Loading
-from .terminal import dump, read_file, table, write
+from .terminal import dump, note, read_file, table, write
 
 if TYPE_CHECKING:
     from ...api.comparison import Comparison, MethodRow
@@ -149,7 +150,9 @@ def _break_even(row: MethodRow, plain: MethodRow) -> float | None:
 @click.option("-p", "--prompt", "given", multiple=True, metavar="TEXT", help="A prompt. Repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per method in a list, plain decoding first.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), help="A table for a paper instead of the report.")
+@click.option("--figure", metavar="FILE", help="Draw the speed-ups, as .svg or .pdf.")
 @click.option("--bibtex", is_flag=True, help="Behind that, the papers of the methods as BibTeX.")
+@options(Constraining, "constraining")
 @options(Loading, "loading")
 @options(SamplingOptions, "drawing")
 def compare(
@@ -158,22 +161,30 @@ def compare(
     given: tuple[str, ...],
     as_json: bool,
     kind: str | None,
+    figure: str | None,
     bibtex: bool,
+    constraining: Constraining,
     loading: Loading,
     drawing: SamplingOptions,
 ) -> None:
-    """Run plain decoding and each METHOD (lookup, if none is named) on the same prompts, each from a cold cache.
+    """Run plain decoding and each METHOD on the same prompts, each from a cold cache.
+
+    If no METHOD is named it is lookup, and `forced` where the texts must have a form.
 
     Shows what each method accepted, where the time went, and how many tokens a round must bring to pay. Texts that
     differ from plain greedy decoding get a verdict: near tie or not. A .jsonl file has objects with "prompt", or with
     "turns", whose first one is used. Without prompts, six built-in ones are used; texts have 64 tokens unless
     --max-tokens says otherwise.
     """
-    methods = tuple(dict.fromkeys(spec for spec in method or ("lookup",) if spec != "plain"))
     texts = [text for file in files for text in prompts_of(file)] + list(given) or list(PROMPTS)
     if not all(text.strip() for text in texts):
         raise BadRequest("one of the prompts is empty; give some text to go on from.")
     settings = drawing.settings(max_tokens=_MOST)
+    settings = replace(settings, constraint=constraining.form(settings.max_tokens))
+    usual = "lookup" if settings.constraint is None else FORCED
+    methods = tuple(dict.fromkeys(spec for spec in method or (usual,) if spec != "plain"))
+    if figure is not None:
+        api.figures.check(figure)
     loading.check(methods)
     lm = loading.load()
     loading.prepare(lm, methods)
@@ -185,6 +196,12 @@ def compare(
 
         asked = [loading.prompt(lm, text) for text in texts]
         found = api.comparison.compare(lm, methods, asked, settings, advance)
+    outputs = [output for row in found.rows for output in row.outputs]
+    if cut := sum(api.finished.cut_short(output, settings, lm.vocabulary) for output in outputs):
+        told = "raise --max-tokens, or close them in time with --within N"
+        note(f"note: {cut} of {len(outputs)} texts were cut before they had their form; {told}.")
+    if figure is not None:
+        api.figures.save(found.figure(), figure)
     if as_json:
         dump(found.record())
     else:

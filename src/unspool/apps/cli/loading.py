@@ -64,6 +64,9 @@ class Loading:
     heads: str | None = option(
         "--heads", metavar="FILE", help="Heads that look ahead, by `unspool train heads`; smollm2 has its own."
     )
+    adapter: str | None = option(
+        "--adapter", metavar="FOLDER", help="A LoRA adapter, as PEFT saves it, added to MODEL's weights."
+    )
     dtype: str = option(
         "--dtype", default="auto", help="fp32, bf16, fp16; auto: fp32 on a CPU, bf16 on a GPU; fast: timed."
     )
@@ -138,6 +141,7 @@ class Loading:
                 draft=self.draft,
                 small=self.small,
                 heads=self.heads,
+                adapter=self.adapter,
             )
         if not quiet and lm.note is not None and sys.stderr.isatty():
             note(f"{self.model}: {lm.note}")

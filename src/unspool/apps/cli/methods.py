@@ -12,8 +12,8 @@ import click
 from ...api import papers
 from ...core.claim import Claim
 from ...recipes import names
-from ...recipes.method_listing import listings
-from .terminal import dump, table, write
+from ...recipes.method_listing import listings, meaning
+from .terminal import dump, write
 
 if TYPE_CHECKING:
     from ...recipes.method_listing import MethodListing
@@ -94,8 +94,10 @@ def page(each: MethodListing, columns: int) -> str:
     if each.recipe:
         lines += ["", *_wrapped(each.recipe, f"--method {each.name}: ", 2, columns)]
     if each.options:
-        rows = [(name, _spelt(value), each.ranges[name]) for name, value in each.options.items()]
-        lines += ["", *table(("option", "default", "what it may be"), rows).split("\n")]
+        lines.append("")
+        for name, value in each.options.items():
+            told = f"{meaning(each.name, name)} ({each.ranges[name]})"
+            lines += _wrapped(told, f"  {name}={_spelt(value)}  ", 6, columns)
         lines += [f"together: {product}" for product in each.together]
     return "\n".join([*lines, "", *_commands(each)]) + "\n"
 

@@ -11,91 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ... import api, recipes
-from ...rules import constrain
-from .group import Grouped, SamplingOptions, method_option, option, options
+from .group import FORCED, Constraining, Grouped, SamplingOptions, method_option, option, options
 from .loading import Loading
 from .sketch import Sketch
-from .terminal import CUT, INTERRUPTED, STDIN, dump, note, read_file, read_prompt, utf8, write
+from .terminal import CUT, INTERRUPTED, dump, note, read_prompt, write
 
 if TYPE_CHECKING:
+    from ...api.lm import LM
     from ...api.settings import Settings
     from ...api.writer import Event, Output
-
-
-if TYPE_CHECKING:
-    from ...rules.constrain import Form
-
-FORCED = "forced"  # the method under a constraint, unless told: the text of plain, without a forward for what is forced
-CUT_BY = ("length", "time", "rows")  # reasons for which a text may end before it has its form
-
-
-@dataclass(frozen=True)
-class Constraining:
-    """What the text must be; at most one of these."""
-
-    HEADING = "Structured output"
-
-    json_schema: str | None = option(
-        "--json-schema",
-        metavar="FILE|JSON",
-        help="The text is JSON that this schema accepts: a file, - or '{…}' itself.",
-    )
-    json_check: bool = option(
-        "--json-check", is_flag=True, help="What a grammar cannot enforce of the schema is checked at the end."
-    )
-    regex: str | None = option("--regex", metavar="REGEX", help="The whole text matches this regular expression.")
-    grammar: str | None = option(
-        "--grammar", metavar="FILE", help="The text is derived from this grammar (Lark or GBNF); - is stdin."
-    )
-    items: str | None = option(
-        "--items", metavar="FILE", help="The text is one of the lines of this file, of which there may be millions."
-    )
-    choices: str | None = option("--choices", metavar="A,B,…", help="The text is one of these.")
-    within: int | None = option(
-        "--within", type=int, metavar="N", help="Close the text within N tokens, so that it is never cut."
-    )
-
-    def form(self, most: int) -> Form | None:
-        """The one that was given, closed in time if that was asked for; `most` tokens may be written."""
-        found = self._form()
-        if self.within is None:
-            return found
-        if found is None:
-            raise click.UsageError("--within goes with --json-schema, --regex, --grammar, --items or --choices")
-        if self.within > most:
-            raise click.UsageError(
-                f"--within {self.within} is more than --max-tokens {most}; raise that, or ask for less"
-            )
-        return found.within(self.within)
-
-    def _form(self) -> Form | None:
-        given = [
-            name for name in ("json_schema", "regex", "grammar", "items", "choices") if getattr(self, name) is not None
-        ]
-        if len(given) > 1:
-            flags = ", ".join("--" + name.replace("_", "-") for name in given)
-            raise click.UsageError(f"{flags}: give one of these")
-        if self.json_check and self.json_schema is None:
-            raise click.UsageError("--json-check goes with --json-schema")
-        if self.json_schema is not None:
-            inline = self.json_schema.lstrip().startswith("{")
-            schema = self.json_schema if inline else _source(self.json_schema)
-            return constrain.json_schema(schema, self.json_check)
-        if self.regex is not None:
-            return constrain.regex(self.regex)
-        if self.grammar is not None:
-            return constrain.grammar(_source(self.grammar))
-        if self.items is not None:
-            return constrain.items(self.items)
-        return None if self.choices is None else constrain.choices(*self.choices.split(","))
-
-    def reads_stdin(self) -> bool:
-        """True if stdin is taken."""
-        return STDIN in (self.json_schema, self.grammar)
-
-
-def _source(path: str) -> str:
-    return utf8(sys.stdin.buffer.read(), "stdin") if path == STDIN else read_file(path)
 
 
 USUAL = 8  # tokens of a hole whose mark has no number
@@ -215,7 +139,7 @@ def run(
         about = {"model": loading.model, "draft": loading.draft, "small": loading.small, "method": method}
         about["verify"] = recipes.composition.verifier_of(recipes.methods.method(method))
         dump({**about, **_record(outputs), "seed": settings.seed, "settings": _plain(settings)})
-        return code or _cut(outputs, settings)
+        return code or _cut(outputs, settings, lm)
     before, behind = ("", "") if cloze is None else (cloze.before, cloze.last)
     if settings.n == 1 and cloze is None:
         events, sketch = lm.stream(asked, settings, method), Sketch(lm.vocabulary.piece)
@@ -232,7 +156,7 @@ def run(
         note(f"{which}[{output.reason}] {output.trace}")
         if output.note:
             note(f"note: {output.note}")
-    return code or _cut(outputs, settings)
+    return code or _cut(outputs, settings, lm)
 
 
 def _unsaid(option: str) -> bool:
@@ -240,9 +164,11 @@ def _unsaid(option: str) -> bool:
     return click.get_current_context().get_parameter_source(option) is click.core.ParameterSource.DEFAULT
 
 
-def _cut(outputs: list[Output], settings: Settings) -> int:
+def _cut(outputs: list[Output], settings: Settings, lm: LM) -> int:
     """The exit status for texts that ended before they had the form that they must have; says so, quiet or not."""
-    cut = [output for output in outputs if settings.constraint is not None and output.reason in CUT_BY]
+    if settings.constraint is None:
+        return 0
+    cut = [output for output in outputs if api.finished.cut_short(output, settings, lm.vocabulary)]
     if not cut:
         return 0
     note(

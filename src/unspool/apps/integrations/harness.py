@@ -48,6 +48,7 @@ class HarnessModel(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the t
         quantization: str = "auto",
         batch_invariant: bool | int | None = None,
         kv_cache_tokens: int | None = None,
+        adapter: str | None = None,
         seed: int = 0,
         batch_size: int | str = 8,
         max_batch_size: int | None = None,
@@ -63,6 +64,7 @@ class HarnessModel(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the t
             batch_invariant=batch_invariant,
             kv_cache_tokens=kv_cache_tokens,
             draft=draft,
+            adapter=adapter,
         )
         self.method, self.seed = method.replace(";", ","), seed
         self.total = Trace()  # of all texts that were written
@@ -74,7 +76,20 @@ class HarnessModel(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the t
         made = object.__new__(HarnessModel)
         api.LM.__init__(made)
         made.lm, made.method, made.seed, made.together = lm, method, seed, together
+        made.total = Trace()
         return made
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What the harness keeps in its results beside the scores: by which method, how fast, in how many forwards."""
+        written = self.total
+        return {
+            "unspool_model": self.lm.name,
+            "unspool_method": self.method,
+            "unspool_tokens": written.tokens,
+            "unspool_tokens_per_forward": written.tokens_per_forward if written.tokens else None,
+            "unspool_draft_acceptance_rate": written.draft_acceptance_rate,
+            "unspool_seconds": written.seconds_total,
+        }
 
     # ---- what the harness asks
 

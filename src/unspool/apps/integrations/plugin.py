@@ -82,7 +82,7 @@ class PluginModel(llm.Model):  # type: ignore[misc]
             raise llm.ModelError(str(error)) from error
         response.set_usage(input=output.trace.prompt, output=output.trace.tokens)
         response.response_json = {"reason": output.reason, "trace": output.trace.record()}
-        if prompt.schema is not None and output.reason == "length":
+        if api.finished.cut_short(output, settings, lm.vocabulary):
             raise llm.ModelError(
                 f"the answer was cut after {len(output.tokens)} tokens, before it had its form; raise -o max_tokens, "
                 "or close it in time with -o within N"
@@ -136,6 +136,8 @@ def _text(message: Any) -> str:
 def _settings(chosen: Any, schema: dict[str, Any] | None) -> Settings:
     shaped = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
     form: Form | None = None if schema is None else constrain.json_schema(schema)
+    if chosen.within is not None and form is None:
+        raise llm.ModelError("-o within closes an answer that has a schema; give one with --schema")
     if chosen.within is not None and form is not None:
         form = form.within(min(chosen.within, chosen.max_tokens))
     return api.settings.Settings(

@@ -21,8 +21,10 @@ from ...recipes.prediction import predicted
 from ...rules.constrain import Form
 from .bodies import ChatRequest, CompletionRequest, TextRequest, as_templates_read, form
 from .fields import read, refuse_large, refuse_surrogates, wrong
+from .item_sets import NamedItems
 from .limits import Limits
 from .refusal import Refusal
+from .timely import Timely
 from .tools import Tools, tools
 
 LONG = 1024  # tokens of a chat's answer, unless told; all of them are held free in the cache, so not the whole context
@@ -107,7 +109,11 @@ def _asking(
     if offered is not None:
         if settings.constraint is not None:
             wrong("response_format", values["response_format"], "none beside tools, which give the text its form")
+        if body.decoding is not None and body.decoding.within is not None:
+            wrong("decoding.within", body.decoding.within, "none beside tools; a call that must be made ends in time")
         settings = replace(settings, constraint=offered.form(settings.max_tokens))
+    elif body.decoding is not None and body.decoding.within is not None:
+        settings = replace(settings, constraint=_closed(settings, body.decoding.within))
     _count(settings.n, len(prompts), limits.texts)
     named = None if body.decoding is None else body.decoding.method
     predicted = None if body.prediction is None else body.prediction.text()
@@ -163,6 +169,16 @@ def _form(body: TextRequest) -> Form | None:
         return form(body.response_format)
     except BadRequest as error:
         raise Refusal(400, str(error), param="response_format", code="invalid_value") from None
+
+
+def _closed(settings: Settings, within: int) -> Timely:
+    """The form of a text that is to be complete within so many tokens."""
+    made = settings.constraint
+    if not isinstance(made, Form) or isinstance(made, NamedItems):
+        wrong("decoding.within", within, "a response_format of JSON, a regex, a grammar or choices beside it")
+    if within > settings.max_tokens:
+        wrong("decoding.within", within, f"at most max_tokens, which is {settings.max_tokens}")
+    return Timely(made, within)
 
 
 def _prompts(given: str | list[str] | list[int] | list[list[int]]) -> tuple[Prompt, ...]:

@@ -31,6 +31,7 @@ UNSUPPORTED = {
 }
 MISPLACED = {  # ours, where they would be ignored
     "method": 'give it as "decoding": {"method": …}',
+    "within": 'give it as "decoding": {"within": …}',
     "json_schema": 'give it as "response_format": {"type": "json_schema", "json_schema": {"schema": …}}',
     "regex": 'give it as "response_format": {"type": "regex", "regex": …}',
     "grammar": 'give it as "response_format": {"type": "grammar", "grammar": …}',
@@ -251,6 +252,7 @@ class Decoding(Body):
     model_config = ConfigDict(extra="forbid")
 
     method: str | None = None
+    within: Amount | None = None
 
 
 class TextRequest(Body):
@@ -277,7 +279,8 @@ class TextRequest(Body):
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = Field(None, description='{"type": "content", "content": …}')
     decoding: Decoding | None = Field(
-        None, description='an object with nothing but a method, as in {"method": "lookup:ngram=2"}'
+        None,
+        description='an object with a method, as in {"method": "lookup:ngram=2"}, or within beside a response_format',
     )
     stream: bool | None = None
     stream_options: StreamOptions | None = None

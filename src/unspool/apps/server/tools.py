@@ -13,12 +13,11 @@ from ...core.errors import BadRequest
 from ...models.chat import CALL, CALLED
 from ...rules.constrain import Constraint, Form, JsonSchema, Unless, Woven, json_schema
 from ...rules.constrain.form import FormVocabulary
-from ...rules.constrain.within import in_time
 from .fields import Body, wrong
 from .refusal import Refusal
+from .timely import Timely
 
 MOST = 128  # functions of one request, as with OpenAI
-REACH = 256  # tokens of the shortest call, up to which it is seen to that a call ends in time
 NAME = "^[A-Za-z0-9_-]{1,64}$"
 CHOICES = 'none, auto, required or {"type": "function", "function": {"name": …}}'
 _ABOUT_OTHERS = ("additionalProperties", "patternProperties", "propertyNames", "unevaluatedProperties")
@@ -99,30 +98,6 @@ class Calling(Form):
 
 
 @dataclass(frozen=True)
-class TimelyCall(Form):
-    """A call that is complete within `most` tokens; where the shortest one is very long, it may be cut off instead.
-
-    As `Within`, but the way to an end is looked for in a few hundred tokens alone, since everybody waits for that.
-    """
-
-    call: Calling
-    most: int
-
-    def fit(self, words: FormVocabulary) -> Constraint:
-        fitted = self.call.fit(words)
-        if (found := in_time(fitted, self.most, min(self.most, REACH), words)) is not None:
-            return found
-        if self.most > REACH:
-            return fitted
-        raise Refusal(
-            400,
-            f"no call was found that ends within {self.most} tokens; allow more",
-            param="max_tokens",
-            code="integer_below_min_value",
-        )
-
-
-@dataclass(frozen=True)
 class Tools:
     """The functions that the model is told of, those that it may call, and whether it must."""
 
@@ -141,7 +116,7 @@ class Tools:
         first, more = json.dumps(CALL), f"({json.dumps(chr(10) + CALL)} call)*"
         if not self.must:
             return Unless(CALL, Calling(self.callable, f"call {more}" if self.parallel else "call"))
-        one = TimelyCall(Calling(self.callable, f"{first} call"), most)
+        one = Timely(Calling(self.callable, f"{first} call"), most, "max_tokens", "call", optional=True)
         return one.then(Calling(self.callable, more)) if self.parallel else one
 
 

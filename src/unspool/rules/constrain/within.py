@@ -47,11 +47,14 @@ class Within(Form):
 
 
 def in_time(fitted: Constraint, most: int, reach: int, words: FormVocabulary) -> InTime | None:
-    """The constraint, ended within `most` tokens; None if none of `reach` tokens is found that meets it."""
+    """The constraint, ended within `most` tokens; None if no text of at most `reach` tokens is found that meets it.
+
+    The way to an end is looked for when at most `reach` tokens are left, so that no search is longer than that.
+    """
     closing = Closing(words.size, words.eos, words.piece)
     if closing.find(fitted.start(), reach - 1) is None:
         return None
-    return InTime(fitted, most, min(SLACK, most // 8), min(CAREFUL, most // 3), closing, words)
+    return InTime(fitted, most, reach, min(SLACK, most // 8), min(CAREFUL, most // 3), closing, words)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +63,14 @@ class InTime:
 
     constraint: Constraint
     most: int
+    reach: int
     slack: int
     careful: int
     closing: Closing
     words: FormVocabulary
 
     def start(self) -> State:
-        return _UntilShort(self.constraint.start(), self.most, self.most, self)
+        return _UntilShort(self.constraint.start(), self.most, min(self.most, self.reach), self)
 
 
 @dataclass(frozen=True, eq=False)

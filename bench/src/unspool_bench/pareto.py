@@ -1,6 +1,4 @@
-"""Draw the results of bench/denoise.py: how much faster a method fills, and what the text loses by it.
-
-    python bench/pareto.py bench/results/denoise-h200.json docs/denoise.svg
+"""The picture of `unspool bench denoise`: how much faster a method fills, and what the text loses by it.
 
 A panel per set of prompts. To the right: tokens per forward. Up: nats per token under the base model, against one hole
 per look (the first method of the file). Blue methods check themselves by reading left to right, orange ones fill and
@@ -10,11 +8,10 @@ fastest that loses at most 0.05 nats. Hover tells the rest.
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Mapping
 from html import escape
-from pathlib import Path
 
+TITLES = {"chat": "open chat", "plain": "copies, lists, records"}
 WIDTH, HEIGHT, LEFT, TOP, GAP = 330, 250, 62, 44, 60
 READS = ("plain", "masks", "denoised", "merge")
 STYLE = """
@@ -25,7 +22,8 @@ svg { font: 12px system-ui, sans-serif; } text { fill: #24292f; } .soft { fill: 
 """
 
 
-def panel(title: str, rows: dict[str, dict[str, float]], x0: float) -> str:
+def panel(title: str, rows: Mapping[str, Mapping[str, float]], x0: float) -> str:
+    """One set of prompts, its left edge at x0."""
     first = next(iter(rows.values()))["nats"]
     points = {name: (row["tokens_per_forward"], row["nats"] - first) for name, row in rows.items()}
     right = max(4.0, *(x for x, _ in points.values()))
@@ -35,14 +33,15 @@ def panel(title: str, rows: dict[str, dict[str, float]], x0: float) -> str:
         return x0 + (x - 0.8) / (right - 0.8) * WIDTH, TOP + (high - y) / (high - low) * HEIGHT
 
     parts = [f'<text x="{x0}" y="{TOP - 16}" font-weight="600">{escape(title)}</text>']
-    for x in (1, 2, 3, 4):
-        a, b = at(x, low), at(x, high)
+    for mark in (1, 2, 3, 4):
+        a, b = at(mark, low), at(mark, high)
         parts.append(f'<line class="axis" x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}"/>')
-        parts.append(f'<text class="soft" x="{a[0]:.1f}" y="{a[1] + 16:.1f}" text-anchor="middle">{x}</text>')
+        parts.append(f'<text class="soft" x="{a[0]:.1f}" y="{a[1] + 16:.1f}" text-anchor="middle">{mark}</text>')
     zero = at(0.8, 0.0)
     parts.append(f'<line class="axis" x1="{x0}" y1="{zero[1]:.1f}" x2="{x0 + WIDTH}" y2="{zero[1]:.1f}"/>')
-    for y in (low + 0.05, 0.0, high - 0.08):
-        parts.append(f'<text class="soft" x="{x0 - 8}" y="{at(1, y)[1] + 4:.1f}" text-anchor="end">{y:+.2f}</text>')
+    for level in (low + 0.05, 0.0, high - 0.08):
+        beside = f'x="{x0 - 8}" y="{at(1, level)[1] + 4:.1f}" text-anchor="end"'
+        parts.append(f'<text class="soft" {beside}>{level:+.2f}</text>')
     for kind, names in _kinds(points).items():
         own = {name: points[name] for name in names}
         best = [n for n, (x, y) in own.items() if not any(u > x and v > y for u, v in own.values())]
@@ -77,19 +76,15 @@ def _kinds(points: dict[str, tuple[float, float]]) -> dict[str, list[str]]:
     return kinds
 
 
-def main() -> None:
-    source, target = map(Path, sys.argv[1:3])
-    found = json.loads(source.read_text())
-    methods = found["methods"]
-    titles = {"chat": "open chat (MT-bench)", "plain": "copies, lists, records"}
+def chart(methods: Mapping[str, Mapping[str, Mapping[str, float]]], model: str, base: str) -> str:
+    """An SVG of what `unspool bench denoise` measured: by set of prompts, and by method."""
     width = LEFT + len(methods) * (WIDTH + GAP)
-    panels = [panel(titles[kind], rows, LEFT + i * (WIDTH + GAP)) for i, (kind, rows) in enumerate(methods.items())]
-    about = f"{found['model']}: nats per token under {found['base']}, against one hole per look"
-    target.write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {TOP + HEIGHT + 50}" role="img">\n'
+    panels = [
+        panel(TITLES.get(kind, kind), rows, LEFT + i * (WIDTH + GAP)) for i, (kind, rows) in enumerate(methods.items())
+    ]
+    about = f"{model}: nats per token under {base}, against one hole per look"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{TOP + HEIGHT + 50}" '
+        f'viewBox="0 0 {width} {TOP + HEIGHT + 50}" role="img">\n'
         f"<title>{escape(about)}</title><style>{STYLE}</style>\n" + "\n".join(panels) + "\n</svg>\n"
     )
-
-
-if __name__ == "__main__":
-    main()
