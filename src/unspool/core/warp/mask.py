@@ -37,6 +37,29 @@ class Mask(Warp):
             bits = mask.bits(state)
             out[row, : len(bits)] = bits
 
+    @classmethod
+    def accept_all(
+        cls, asked: Sequence[tuple[Mask, Any]], ranked: Sequence[Sequence[int]], rows: Sequence[int], out: Tensor
+    ) -> list[tuple[int, Any]]:
+        """Of several such texts, the first of the tokens ranked for each that may follow, and the state after it.
+
+        −1 where none may, with the state as it is; then its bits are put into its row of `out`, as by `fill`. Ranks
+        below 0 are no tokens.
+        """
+        found: list[tuple[int, Any]] = []
+        for (mask, state), tokens, row in zip(asked, ranked, rows, strict=True):
+            bits = mask.bits(state)
+            token = next((x for x in tokens if x >= 0 and bits[x >> 3] >> (x & 7) & 1), -1)
+            if token < 0:
+                out[row] = 0
+                out[row, : len(bits)] = bits
+            found.append((token, mask.step(state, token) if token >= 0 else state))
+        return found
+
+    def over(self, state: Any) -> bool:
+        """Whether the text has ended, so that what follows does not matter; False where that is not known."""
+        return False
+
     def follows(self, state: Any, tokens: Sequence[int]) -> int:
         """How many of these tokens may follow, one after the other; fewer, where that would take long to tell."""
         for count, token in enumerate(tokens):

@@ -15,6 +15,7 @@ from .form import FormVocabulary
 
 KEPT = 64  # masks remembered per text: a drafted tree looks at a few prefixes again and again
 STRETCH = 4  # tokens read between two masks: only a mask gives the lexer new fuel, and without it would fail in silence
+CHECKED = 16  # the same where a mask confirms what fails
 
 
 class VocabularyReader(Protocol):
@@ -93,6 +94,26 @@ class MatcherState(Binds):
             tongue.fill([cursor.matcher for cursor, _ in there], [row for _, row in there], out)
             for cursor, _ in there:
                 cursor.looked()
+
+    @classmethod
+    def accept_all(
+        cls, states: Sequence[MatcherState], ranked: Sequence[Sequence[int]], rows: Sequence[int], out: Tensor
+    ) -> list[tuple[int, Any]]:
+        """Read the first ranked token of each where that is sure to be allowed; masks of the others, on all cores."""
+        found: list[tuple[int, Any]] = []
+        unsure: list[int] = []
+        for i, (state, tokens) in enumerate(zip(states, ranked, strict=True)):
+            after = state.cursor.accepted(state, tokens[0]) if tokens[0] >= 0 else None
+            if after is None:
+                unsure.append(i)
+            found.append((tokens[0], after))
+        if unsure:
+            cls.fill([states[i] for i in unsure], [rows[i] for i in unsure], out)
+        for i in unsure:
+            bits, state = out[rows[i]].numpy(), states[i]
+            token = next((x for x in ranked[i] if x >= 0 and bits[x >> 3] >> (x & 7) & 1), -1)
+            found[i] = (token, state.step(token)) if token >= 0 else (token, state)
+        return found
 
     def follows(self, tokens: Sequence[int]) -> int:
         return self.cursor.follows(self, tokens)
@@ -178,6 +199,26 @@ class Cursor:
                 return count
             self.path.append(MatcherState(self, self.path[-1], token))
         return len(tokens)
+
+    def accepted(self, place: MatcherState, token: int) -> State | None:
+        """The state after a token that is sure to be allowed behind a prefix; None if only a mask can tell.
+
+        Fuel that is used up makes a token fail and never stand, so that a mask confirms what fails; and forced text be
+        overlooked, so that after a while there is a mask in any case.
+        """
+        if not self.move(place) or self._read >= CHECKED:
+            return None
+        words = self.tongue.words
+        if token in words.eos:
+            return over(words) if self.matcher.is_accepting() else None
+        forced = self._forced()
+        if forced[0] != token if forced else self.matcher.validate_tokens([token]) != 1:
+            return None
+        if self.matcher.try_consume_tokens([token]) != 1:
+            return None
+        self._read += 1
+        self.path.append(MatcherState(self, self.path[-1], token))
+        return self.path[-1]
 
     def bits(self, place: MatcherState) -> Bits:
         """What may follow a prefix; computed once."""
