@@ -9,11 +9,13 @@ from test_device_warps import Fewer, Rising, on_host, reading, submitted
 from test_leaps import VOCAB
 from test_rows import left
 
+from unspool.core.cost import Cost
 from unspool.core.errors import EmptyLaw
 from unspool.core.warp.mask import Mask
 from unspool.core.warp.penalise import Frequency, Repetition
 from unspool.core.warp.temperature import Temperature
 from unspool.core.warp.truncate import TopK
+from unspool.recipes.methods import method
 from unspool.rules.constrain.bits import packed
 from unspool.rules.decode import plain
 from unspool.runtime.cuda import device_decoding
@@ -96,7 +98,7 @@ def test_a_token_that_may_follow_costs_no_turn_and_one_that_may_not_costs_one(co
     masks = [Rarely(10) for _ in range(6)]
     jobs = [submitted(engine, plain(), [i, 2], i, mask | Temperature(0), most) for i, mask in enumerate(masks)]
     engine.run()
-    for i, (job, mask) in enumerate(zip(jobs, masks, strict=True)):
+    for i, job in enumerate(jobs):
         assert job.result().tokens == on_host([i, 2], i, Rarely(10) | Temperature(0), most)
         assert job.trace.tokens == most
     assert sum(counted) <= most + 3 * 2 + len(counted)  # every tenth token is another than the best, three times
@@ -125,3 +127,19 @@ def test_texts_that_end_early_do_not_keep_the_others_in_a_wide_step(counted):
     for i, (job, want) in enumerate(zip(jobs, wants, strict=True)):
         assert job.result().tokens == on_host([i], i, Fewer() | Temperature(0), want)
     assert counted[0] < 12
+
+
+def test_forced_drafts_are_left_to_the_device_where_it_drafts_for_itself(counted):
+    """32 texts take one forward for all of them, turn by turn, as plain decoding does."""
+    network, model = reading(64)
+    most, forwards = 12, {}
+    for spec in ("plain", "forced", "auto"):
+        network.forwards, engine = 0, Engine({"target": model}, lambda _: Cost((1, 64), (1.0, 1.5)))
+        jobs = [submitted(engine, method(spec), [i % VOCAB, 2], i, Fewer() | Temperature(0), most) for i in range(32)]
+        engine.run()
+        for i, job in enumerate(jobs):
+            assert job.result().tokens == on_host([i % VOCAB, 2], i, Fewer() | Temperature(0), most)
+        forwards[spec] = network.forwards
+        model.forget()
+    assert forwards["forced"] == forwards["auto"] == forwards["plain"]
+    assert forwards["plain"] <= 3 * most

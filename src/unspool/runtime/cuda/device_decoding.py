@@ -160,7 +160,8 @@ class DeviceDecoding:
                 masked = {i: writes[i].prefix for i, own in enumerate(sampling.plans) if own.mask is not None}
                 bucket.run(turns, masks=StepMasks(masked))
             written: list[list[int]] = bucket.written[: len(leaves), :ran].tolist()
-            reports = bucket.notes.reported(shaping.reports, len(leaves), turns) if sampling.logprobs is not None else None
+            told = sampling.logprobs is not None
+            reports = bucket.notes.reported(shaping.reports, len(leaves), turns) if told else None
         except BaseException:
             model.slots.drop([slot for slot in plan if slot != graphs.network.slots.trash])
             raise

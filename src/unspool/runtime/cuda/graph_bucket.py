@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
 
@@ -199,8 +199,9 @@ class Bucket:
         if self.network.device.type != "cuda":
             return
         own = self.shaping
-        for self.shaping in (*others, own):
-            key = want, self.heads is not None, self.shaping
+        for shaping in (*others, own):
+            self.shaping = shaping
+            key = want, self.heads is not None, shaping
             if key not in self.graphs:
                 self.graphs[key] = self._captured(want)
                 self.staging.send()  # running it to capture it has moved its counters on
