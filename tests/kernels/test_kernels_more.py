@@ -101,8 +101,8 @@ def test_the_best_tokens_of_a_step_are_noted_in_their_order(rows, vocab):
 
 @pytest.mark.parametrize("rows", [1, 7, 1500])
 def test_a_row_goes_back_and_on_from_another_token_once(rows):
-    back = wholes(rows, below=3)
-    back[-1] = 2
+    back = wholes(rows, below=4)
+    back[-1] = 3
     given, tokens, lines = wholes(rows), wholes(rows), torch.arange(rows, dtype=torch.int32, device=DEVICE)
     places, past, texts = wholes(rows, below=20) + 5, wholes(rows) + 5, wholes(rows, 30)
     for seen in ((), (lines, texts)):

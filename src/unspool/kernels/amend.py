@@ -60,8 +60,9 @@ def _amend(
     wait(chained)
     row = tl.program_id(0) * block + tl.arange(0, block)
     used = row < rows
-    far = tl.load(back + row, mask=used, other=0)
-    moved = used & (far > 0)
+    told = tl.load(back + row, mask=used, other=0)
+    moved = used & (told > 0)
+    far = told - 1
     token = tl.load(given + row, mask=moved, other=0)
     place = tl.load(places + row, mask=moved, other=0) - far
     tl.store(tokens + row, token, mask=moved)
@@ -70,7 +71,7 @@ def _amend(
     if remembers:
         line = tl.load(lines + row, mask=moved, other=0).to(tl.int64)
         tl.store(texts + line * length + place, token, mask=moved)
-    tl.store(back + row, 0 * far, mask=moved)
+    tl.store(back + row, 0 * told, mask=moved)
 
 
 def amend(
@@ -84,9 +85,9 @@ def amend(
 ) -> None:
     """Let some rows go back and on from another token, before a step.
 
-    All are [R], int32. Where back is more than 0, `given` becomes the token that is computed next, so many places
-    before the one that was to be; `texts` [lines, length], where given, has it at that place of the row's line. Then
-    `back` is 0 again, so that what is amended once stays.
+    All are [R], int32. Where back is b > 0, `given` becomes the token that is computed next, b − 1 places before the
+    one that was to be; `texts` [lines, length], where given, has it at that place of the row's line. Then `back` is 0
+    again, so that what is amended once stays.
     Cost: one launch.
     """
     rows, block = len(back), min(BLOCK, triton.next_power_of_2(len(back)))
@@ -121,8 +122,8 @@ def amend_reference(
 ) -> None:
     """The same as `amend`, row by row."""
     for row in range(len(back)):
-        far = int(back[row])
-        if far > 0:
+        far = int(back[row]) - 1
+        if far >= 0:
             tokens[row] = given[row]
             places[row] -= far
             past[row] -= far

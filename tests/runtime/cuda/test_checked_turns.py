@@ -11,6 +11,7 @@ from test_rows import left
 
 from unspool.core.cost import Cost
 from unspool.core.errors import EmptyLaw
+from unspool.core.warp.forbid import Forbid
 from unspool.core.warp.mask import Mask
 from unspool.core.warp.penalise import Frequency, Repetition
 from unspool.core.warp.temperature import Temperature
@@ -52,6 +53,13 @@ class Rarely(Mask):
         return law.only(self._allowed(state))
 
 
+class Spelt(Rarely):
+    """The same, and it knows what must follow."""
+
+    def only(self, state):
+        return (state * 5) % self.size if state % self.every == self.every - 1 else -1
+
+
 @pytest.fixture
 def counted(monkeypatch):
     """The goes that were checked behind, as how many turns each has run."""
@@ -77,10 +85,11 @@ def test_texts_under_masks_that_are_asked_behind_the_steps_are_those_that_masks_
         Rising() | Temperature(0),
         Rarely(4) | Frequency(0.5) | Temperature(0),
         Rarely(3) | Temperature(0),
-        Fewer() | Temperature(0),
+        Spelt(3) | Temperature(0),
+        Spelt(2) | Frequency(0.5) | Temperature(0),
     ]
     assert len(warps) >= device_decoding.CROWD
-    prompts = [[5, 1, 4] * 3, [2, 3, 2], [1], [0, 2], [7, 2], [0, 1, 2, 3]]
+    prompts = [[5, 1, 4] * 3, [2, 3, 2], [1], [0, 2], [7, 2], [0, 1, 2, 3], [6]]
     jobs = [submitted(engine, plain(), p, i, w, most) for i, (p, w) in enumerate(zip(prompts, warps, strict=True))]
     free = submitted(engine, plain(), [3, 1], 9, Temperature(0.7) | TopK(4), most)
     engine.run()
@@ -104,15 +113,28 @@ def test_a_token_that_may_follow_costs_no_turn_and_one_that_may_not_costs_one(co
     assert sum(counted) <= most + 3 * 2 + len(counted)  # every tenth token is another than the best, three times
 
 
+def test_what_must_follow_costs_no_turn(counted):
+    _, model = reading()
+    engine, most = Engine({"target": model}), 20
+    jobs = [submitted(engine, plain(), [i, 2], i, Spelt(3) | Temperature(0), most) for i in range(5)]
+    engine.run()
+    for i, job in enumerate(jobs):
+        assert job.result().tokens == on_host([i, 2], i, Rarely(3) | Temperature(0), most)
+    assert sum(counted) <= most + len(counted)
+
+
 def test_a_text_that_nothing_may_follow_fails_alone_where_masks_would_end_it():
     _, model = reading()
     engine = Engine({"target": model})
     warps = [Rising(repeats=False) | Temperature(0), *[Fewer() | Temperature(0)] * 5]
+    warps.append(Spelt(3) | Forbid([2 * 5 % VOCAB]) | Temperature(0))  # which is what must follow two tokens
     jobs = [submitted(engine, plain(), [5 if i == 0 else i], i, warp, 12) for i, warp in enumerate(warps)]
     engine.run()
     assert isinstance(jobs[0].error, EmptyLaw)
     assert jobs[0].tokens[-1] == VOCAB - 1
-    for i, job in enumerate(jobs[1:], 1):
+    assert isinstance(jobs[-1].error, EmptyLaw)
+    assert len(jobs[-1].tokens) == 2
+    for i, job in enumerate(jobs[1:-1], 1):
         assert job.result().tokens == on_host([i], i, warps[i], 12)
     assert left(model) == (0, 0)
 
@@ -132,8 +154,8 @@ def test_texts_that_end_early_do_not_keep_the_others_in_a_wide_step(counted):
 def test_forced_drafts_are_left_to_the_device_where_it_drafts_for_itself(counted):
     """32 texts take one forward for all of them, turn by turn, as plain decoding does."""
     network, model = reading(64)
-    most, forwards = 12, {}
-    for spec in ("plain", "forced", "auto"):
+    most, forwards = 4, {}
+    for spec in ("plain", "forced"):
         network.forwards, engine = 0, Engine({"target": model}, lambda _: Cost((1, 64), (1.0, 1.5)))
         jobs = [submitted(engine, method(spec), [i % VOCAB, 2], i, Fewer() | Temperature(0), most) for i in range(32)]
         engine.run()
@@ -141,5 +163,4 @@ def test_forced_drafts_are_left_to_the_device_where_it_drafts_for_itself(counted
             assert job.result().tokens == on_host([i % VOCAB, 2], i, Fewer() | Temperature(0), most)
         forwards[spec] = network.forwards
         model.forget()
-    assert forwards["forced"] == forwards["auto"] == forwards["plain"]
-    assert forwards["plain"] <= 3 * most
+    assert forwards["forced"] == forwards["plain"] <= 3 * most

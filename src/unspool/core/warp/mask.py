@@ -38,23 +38,21 @@ class Mask(Warp):
             out[row, : len(bits)] = bits
 
     @classmethod
-    def accept_all(
-        cls, asked: Sequence[tuple[Mask, Any]], ranked: Sequence[Sequence[int]], rows: Sequence[int], out: Tensor
-    ) -> list[tuple[int, Any]]:
+    def accept_all(cls, asked: Sequence[tuple[Mask, Any]], ranked: Sequence[Sequence[int]]) -> list[tuple[int, Any]]:
         """Of several such texts, the first of the tokens ranked for each that may follow, and the state after it.
 
-        −1 where none may, with the state as it is; then its bits are put into its row of `out`, as by `fill`. Ranks
-        below 0 are no tokens.
+        −1 where none may, with the state as it is. Ranks below 0 are no tokens.
         """
         found: list[tuple[int, Any]] = []
-        for (mask, state), tokens, row in zip(asked, ranked, rows, strict=True):
+        for (mask, state), tokens in zip(asked, ranked, strict=True):
             bits = mask.bits(state)
             token = next((x for x in tokens if x >= 0 and bits[x >> 3] >> (x & 7) & 1), -1)
-            if token < 0:
-                out[row] = 0
-                out[row, : len(bits)] = bits
             found.append((token, mask.step(state, token) if token >= 0 else state))
         return found
+
+    def only(self, state: Any) -> int:
+        """The one token that may follow, where that is known without much ado; else −1."""
+        return -1
 
     def over(self, state: Any) -> bool:
         """Whether the text has ended, so that what follows does not matter; False where that is not known."""

@@ -8,6 +8,7 @@ whether one token may follow costs microseconds, to find out all that may costs 
 3. Where it may not, the first of the others that may is the one which a mask would have left; the row goes back and on
    from that, and what the running turn finds for it is void.
 4. Where none of these may, the row goes back once more, and the next turn applies its mask.
+5. Where a mask leaves one token only and the host knows it, the next turn goes on from that, whatever was picked.
 
 A text is the one that masks would have made, and nobody waits for a mask but rows that need it.
 """
@@ -19,7 +20,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ...core.warp.mask import Mask
@@ -29,6 +29,7 @@ from .footprint import step_up
 from .graph_bucket import Bucket
 from .warp_stage import Shaping
 
+HERE, OTHER, BACK = 1, 2, 3  # one more than the places that a row goes back
 LEAST = 4  # turns of one go: a text whose first token needs its mask has it in the third
 
 
@@ -41,21 +42,28 @@ class CheckedRow:
     want: int
     last: int  # the token that it goes on from
     masked: bool  # its mask is applied in the next turn
+    edited: bool = False  # other warps may forbid what a mask allows
     tokens: list[int] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
     void: bool = False  # what the running turn finds for it goes on from a token that has fallen
     fault: int = 0  # what was picked where nothing could be: it ends there
 
     @staticmethod
-    def of(prefix: Prefix, want: int) -> CheckedRow:
+    def of(prefix: Prefix, want: int, edited: bool) -> CheckedRow:
         """A row that begins; nothing a model says first of all is likely to be what a form begins with."""
         mask, state = mask_of(prefix)
-        return CheckedRow(mask, state, want, prefix.tokens[prefix.length - 1], len(prefix) == prefix.prompt)
+        return CheckedRow(mask, state, want, prefix.tokens[prefix.length - 1], len(prefix) == prefix.prompt, edited)
 
     @property
     def live(self) -> bool:
         """Whether more of it is wanted."""
         return not self.fault and len(self.tokens) < self.want and not self.mask.over(self.state)
+
+    def take(self, token: int, turn: int, state: Any) -> None:
+        """A token stands; `turn` has computed the one before it."""
+        self.tokens.append(token)
+        self.turns.append(turn)
+        self.state = state
 
 
 class CheckedTurns:
@@ -66,8 +74,6 @@ class CheckedTurns:
 
     def __init__(self, bucket: Bucket, free: Shaping, masked: Shaping, rows: Mapping[int, CheckedRow]) -> None:
         self._bucket, self._free, self._masked, self._rows = bucket, free, masked, rows
-        octets = 4 * -(-bucket.network.vocab // 32)
-        self._bits = torch.empty(bucket.size.rows, octets, dtype=torch.uint8)  # masks of rows that were asked for
 
     def run(self, turns: int, others: Sequence[int]) -> int:
         """Run at most so many turns, of which `others` want these; how many there were.
@@ -79,10 +85,11 @@ class CheckedTurns:
         ran = 0
         for turn in range(turns):
             asked = [number for number, row in self._rows.items() if row.masked]
-            bucket.turn(self._masked if asked else self._free, partial(self._fill, asked, turn == 0))
+            bucket.turn(self._masked if asked else self._free, partial(self._fill, asked))
             for number in asked:
                 self._rows[number].masked = False
             amended = self._check(notes.read(), turn - 1) if turn else {}
+            self._foresee(amended, turn)
             notes.send(turn)
             ran = turn + 1
             live = sum(row.live for row in self._rows.values()) + sum(want > ran for want in others)
@@ -102,19 +109,28 @@ class CheckedTurns:
         for kind, numbers in self._checked(ranks).items():
             rows = [self._rows[number] for number in numbers]
             asked, ranked = [(row.mask, row.state) for row in rows], [ranks[number][1:] for number in numbers]
-            found = kind.accept_all(asked, ranked, numbers, self._bits)
-            for number, row, (token, state) in zip(numbers, rows, found, strict=True):
+            for number, row, (token, state) in zip(numbers, rows, kind.accept_all(asked, ranked), strict=True):
                 if token < 0:
                     row.masked = row.void = True
-                    amended[number] = 2, row.tokens[-1] if row.tokens else row.last
+                    amended[number] = BACK, row.tokens[-1] if row.tokens else row.last
                     continue
-                row.tokens.append(token)
-                row.turns.append(turn)
-                row.state = state
+                row.take(token, turn, state)
                 if token != ranks[number][0]:
                     row.void = True
-                    amended[number] = 1, token
+                    amended[number] = OTHER, token
         return amended
+
+    def _foresee(self, amended: dict[int, tuple[int, int]], turn: int) -> None:
+        """Have rows that stand go on from the one token that may follow what `turn` computes, where that is known."""
+        for number, row in self._rows.items():
+            if number in amended or row.edited or row.masked or not row.live:
+                continue
+            token = row.mask.only(row.state)
+            if token >= 0:
+                ((_, state),) = type(row.mask).accept_all([(row.mask, row.state)], [[token]])
+                row.take(token, turn, state)
+                row.void = True
+                amended[number] = HERE, token
 
     def _checked(self, ranks: list[list[int]]) -> dict[type[Mask], list[int]]:
         """Whose tokens are to be checked, by the kind of their mask; those that are void, or none, are passed over."""
@@ -128,13 +144,9 @@ class CheckedTurns:
                     kinds.setdefault(type(row.mask), []).append(number)
         return kinds
 
-    def _fill(self, numbers: Sequence[int], first: bool, out: Tensor) -> None:
+    def _fill(self, numbers: Sequence[int], out: Tensor) -> None:
         """Put the masks of these rows into a host's bytes; of all others everything may follow."""
-        out.fill_(255)
-        if not first:  # they were asked for when nothing else could follow
-            for number in numbers:
-                out[number] = self._bits[number]
-            return
+        out.numpy().fill(255)  # which wakes no threads
         kinds: dict[type[Mask], list[int]] = {}
         for number in numbers:
             kinds.setdefault(type(self._rows[number].mask), []).append(number)

@@ -206,7 +206,7 @@ class DeviceDecoding:
         masked = [i for i, plan in enumerate(plans) if plan.mask is not None]
         if len(masked) < CROWD or sampling.logprobs is not None or any(plans[i].temperature > 0 for i in masked):
             return {}
-        rows = {i: CheckedRow.of(writes[i].prefix, writes[i].most) for i in masked}
+        rows = {i: CheckedRow.of(writes[i].prefix, writes[i].most, plans[i].unmasked.edits) for i in masked}
         return rows if all(row.live for row in rows.values()) else {}
 
     def _planned(self, wants: list[int], turns: int) -> tuple[int, list[int]]:

@@ -58,7 +58,7 @@ class TurnNotes:
     # ---- between steps
 
     def amend(self, back: Sequence[int], tokens: Sequence[int]) -> None:
-        """Have rows go back so many places before the next turn, where that is not 0, and on from these tokens."""
+        """Have rows go on from these tokens in the next turn, so many places less one before it; 0 for as they are."""
         assert self._amends is not None
         self._amends.wait()
         self._amends.put("back", back)
