@@ -6,7 +6,7 @@ import interpreted  # noqa: F401  (Triton, before anything imports kernels)
 import pytest
 import torch
 from test_device_warps import Fewer, Rising, on_host, reading, submitted
-from test_leaps import VOCAB
+from test_leaps import VOCAB, Always
 from test_rows import left
 
 from unspool.core.cost import Cost
@@ -18,7 +18,8 @@ from unspool.core.warp.temperature import Temperature
 from unspool.core.warp.truncate import TopK
 from unspool.recipes.methods import method
 from unspool.rules.constrain.bits import packed
-from unspool.rules.decode import plain
+from unspool.rules.decode import Speculate, plain
+from unspool.rules.draft import OnDevice
 from unspool.runtime.cuda import device_decoding
 from unspool.runtime.cuda.checked_turns import CheckedTurns
 from unspool.runtime.engine.engine import Engine
@@ -164,3 +165,26 @@ def test_forced_drafts_are_left_to_the_device_where_it_drafts_for_itself(counted
         forwards[spec] = network.forwards
         model.forget()
     assert forwards["forced"] == forwards["plain"] <= 3 * most
+
+
+class Hearing(Always):
+    """Speculates, and notes what each text is said to have got of how many rounds."""
+
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+
+    def speculated(self, leaf, rounds, tokens, way):
+        self.heard.append((rounds, tokens))
+
+
+def test_rounds_that_a_mask_cuts_and_the_step_behind_them_count_as_what_drafts_cost():
+    network, model = reading()
+    gate = model.device.speculation.gate = Hearing()
+    engine, warp = Engine({"target": model}), Rarely(2) | Temperature(0)  # which cuts nearly every round
+    job = submitted(engine, Speculate(OnDevice(3)), [5, 1, 4] * 3, 0, warp, 8)
+    engine.run()
+    assert job.result().tokens == on_host([5, 1, 4] * 3, 0, warp, 8)
+    assert 1 + sum(rounds for rounds, _ in gate.heard) == job.trace.forwards["target"]  # one has read the prompt
+    assert network.forwards == job.trace.forwards["target"]
+    assert left(model) == (0, 0)
