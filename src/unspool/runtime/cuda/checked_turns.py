@@ -82,6 +82,8 @@ class CheckedTurns:
         """
         bucket, notes = self._bucket, self._bucket.notes
         bucket.send((), self._free, self._masked)
+        nobody = [0] * bucket.size.rows
+        notes.amend(nobody, nobody)  # whatever a go that was broken off has left
         ran = 0
         for turn in range(turns):
             asked = [number for number, row in self._rows.items() if row.masked]
@@ -96,7 +98,7 @@ class CheckedTurns:
             if live == 0 or (ran >= LEAST and 2 * step_up(live, 1) <= bucket.size.rows):
                 break
             if amended and ran < turns:
-                back, tokens = [0] * bucket.size.rows, [0] * bucket.size.rows
+                back, tokens = nobody[:], nobody[:]
                 for number, (far, token) in amended.items():
                     back[number], tokens[number] = far, token
                 notes.amend(back, tokens)

@@ -31,7 +31,6 @@ from .graph_bucket import STRIDE
 from .packing import Kind
 from .sampling import Sampling, StepMasks, device_plan
 
-CROWD = 5  # texts with masks from which on these are asked behind the steps
 MASKED = 8  # tokens that are written at most in one go where some have masks: those who end are not gone before
 
 
@@ -198,13 +197,10 @@ class DeviceDecoding:
         return replies
 
     def _asked_behind(self, writes: Sequence[Write], sampling: Sampling) -> dict[int, CheckedRow]:
-        """The rows with masks, if these may be asked behind the steps: all of them greedy, many, and none at its end.
-
-        The masks of a few are there in time.
-        """
+        """The rows with masks, if these may be asked behind the steps: all of them greedy, and none at its end."""
         plans = sampling.plans
         masked = [i for i, plan in enumerate(plans) if plan.mask is not None]
-        if len(masked) < CROWD or sampling.logprobs is not None or any(plans[i].temperature > 0 for i in masked):
+        if sampling.logprobs is not None or any(plans[i].temperature > 0 for i in masked):
             return {}
         rows = {i: CheckedRow.of(writes[i].prefix, writes[i].most, plans[i].unmasked.edits) for i in masked}
         return rows if all(row.live for row in rows.values()) else {}
