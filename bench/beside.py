@@ -30,7 +30,7 @@ import tokenizers
 import torch
 from record import save
 from spec import DATA, questions
-from warped import SCHEMA, SETTINGS, speed
+from warped import FORMS, SETTINGS, speed
 
 from unspool import json_schema
 from unspool.api.lm import LM
@@ -63,7 +63,7 @@ def task(prompts: list[list[int]], families: dict[str, list[list[int]]], most: i
     rows: list[tuple[int, str, dict[str, Any]]] = []
     for crowd in CROWDS:
         rows += [(crowd, name, given) for name, given in SETTINGS.items() if not any(x in name for x in OURS_ALONE)]
-        rows += [(crowd, "JSON schema", {"schema": SCHEMA})] * (crowd <= 32)
+        rows += [(crowd, form, {"schema": schema}) for form, schema in FORMS.items()]
     long = [token for prompt in prompts for token in prompt][:3800]
     return {"rows": rows, "prompts": prompts, "families": families, "most": most, "long": long, "speculative": NGRAM}
 

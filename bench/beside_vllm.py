@@ -15,8 +15,8 @@ from typing import Any
 Ask = Callable[[Sequence[Sequence[int]]], int]
 
 
-def start(folder: Path, speculative: dict[str, Any] | None) -> Any:
-    """An engine over the same weights; without a cache of prefixes, as every prompt is asked several times."""
+def start(folder: Path, speculative: dict[str, Any] | None, dummy: bool = False) -> Any:
+    """An engine over the same weights, or made-up ones; without a cache of prefixes, as prompts are asked again."""
     from vllm import LLM
 
     sizes = [1, 2, 4, 8, 16, 32, 64, 128]
@@ -24,15 +24,16 @@ def start(folder: Path, speculative: dict[str, Any] | None) -> Any:
         model=str(folder / "model"),
         dtype="bfloat16",
         max_model_len=4096,
-        gpu_memory_utilization=0.3,
+        gpu_memory_utilization=0.4 if dummy else 0.3,
         enable_prefix_caching=False,
         max_num_seqs=128,
         compilation_config={"cudagraph_capture_sizes": sizes},
         **({"speculative_config": speculative} if speculative else {}),
+        **({"load_format": "dummy", "skip_tokenizer_init": True} if dummy else {}),
     )
 
 
-def asker(llm: Any, given: dict[str, Any], most: int) -> Ask:
+def asker(llm: Any, given: dict[str, Any], most: int, spelt: bool = True) -> Ask:
     """Writes texts under these settings, named as in OpenAI's protocol; gives the number of tokens."""
     from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
@@ -42,7 +43,7 @@ def asker(llm: Any, given: dict[str, Any], most: int) -> Ask:
     if "logit_bias" in given:
         given["logit_bias"] = {int(token): bias for token, bias in given["logit_bias"].items()}
     form = {} if schema is None else {"structured_outputs": StructuredOutputsParams(json=schema)}
-    params = SamplingParams(max_tokens=most, ignore_eos=schema is None, **form, **given)
+    params = SamplingParams(max_tokens=most, ignore_eos=schema is None, detokenize=spelt, **form, **given)
 
     def ask(prompts: Sequence[Sequence[int]]) -> int:
         out = llm.generate([{"prompt_token_ids": list(prompt)} for prompt in prompts], params, use_tqdm=False)
@@ -73,7 +74,8 @@ def main() -> None:
         print(name, value, flush=True)
 
     began = time.perf_counter()
-    llm = start(folder, None)
+    dummy = bool(task.get("dummy"))
+    llm = start(folder, None, dummy)
     import vllm
 
     note("version", vllm.__version__)
@@ -81,10 +83,10 @@ def main() -> None:
     for crowd, name, given in task["rows"]:
         prompts = [task["prompts"][i % len(task["prompts"])] for i in range(crowd)]
         try:
-            note(f"{crowd} {name}", round(speed(asker(llm, given, task["most"]), prompts), 1))
+            note(f"{crowd} {name}", round(speed(asker(llm, given, task["most"], not dummy), prompts), 1))
         except Exception as error:  # one row that it cannot do
             note(f"{crowd} {name}", repr(error)[:200])
-    first = asker(llm, {}, 1)
+    first = asker(llm, {}, 1, not dummy)
     note("first_token_ms", round(1e3 / speed(first, [task["long"]], 7), 2))
     if task["speculative"]:
         llm.llm_engine.engine_core.shutdown()

@@ -17,5 +17,5 @@ def test_the_kernels_of_warps_and_of_a_trained_drafter_compile():
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     drafting = {"_look_back", "_pair", "_lay", "_blend", "_grow", "_select", "_merge"}
-    warps = {"_truncate", "_weigh", "_pick", "_edit", "_report", "_follow", "_advance"}
+    warps = {"_truncate", "_weigh", "_pick", "_edit", "_report", "_follow", "_advance", "_rank", "_amend"}
     assert set(ran.stdout.split()) == drafting | warps

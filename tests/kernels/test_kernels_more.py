@@ -9,6 +9,7 @@ from triton.runtime.errors import OutOfResources
 
 from unspool.core.chance import At, Philox, Role
 from unspool.kernels import advance as advance_
+from unspool.kernels import amend as amend_
 from unspool.kernels import philox as philox_
 from unspool.kernels import report as report_
 from unspool.kernels import top as top_
@@ -78,6 +79,42 @@ def test_steps_in_a_row_write_a_text():
     assert torch.equal(past, first + steps)
     assert torch.equal(slots, plan[:, -1])
     assert int(turn) == steps
+
+
+# ---- steps that the host checks behind
+
+
+@pytest.mark.parametrize(("rows", "vocab"), [(1, 9), (5, 5000)])
+def test_the_best_tokens_of_a_step_are_noted_in_their_order(rows, vocab):
+    scores = torch.randint(-3, 3, (rows, vocab), device=DEVICE).float()  # many are equal
+    scores[0, 3:] = -torch.inf  # and some impossible
+    for turn in range(3):
+        picked, logprobs, ranks = wholes(rows), reals(rows, 2), wholes(2, rows, 9)
+        logprobs[-1, 1] = (0.5, NAN, -torch.inf)[turn]
+        ours, theirs = ranks.clone(), ranks.clone()
+        amend_.rank(scores, picked, logprobs, ints([turn]), ours)
+        amend_.rank_reference(scores, picked, logprobs, ints([turn]), theirs)
+        assert torch.equal(ours, theirs)
+        assert torch.equal(ours, ranks) == (turn == 2)  # behind the last step nothing is noted
+        assert turn == 2 or -2 in ours[turn, 0, 1:].tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 7, 1500])
+def test_a_row_goes_back_and_on_from_another_token_once(rows):
+    back = wholes(rows, below=4)
+    back[-1] = 3
+    given, tokens, lines = wholes(rows), wholes(rows), torch.arange(rows, dtype=torch.int32, device=DEVICE)
+    places, past, texts = wholes(rows, below=20) + 5, wholes(rows) + 5, wholes(rows, 30)
+    for seen in ((), (lines, texts)):
+        ours = [x.clone() for x in (back, given, tokens, places, past, *seen)]
+        theirs = [x.clone() for x in ours]
+        amend_.amend(*ours)
+        amend_.amend_reference(*theirs)
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        assert int(ours[3][-1]) == int(places[-1]) - 2
+        again = [x.clone() for x in ours]
+        amend_.amend(*again)
+        assert all(torch.equal(a, b) for a, b in zip(ours, again, strict=True))
 
 
 # ---- Philox

@@ -6,7 +6,7 @@ Run as a program, without TRITON_INTERPRET: the kernels of warps and of a traine
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
-from unspool.kernels import advance, draft_states, edit, grow, pick, report, spine, top, truncate, verify
+from unspool.kernels import advance, amend, draft_states, edit, grow, pick, report, spine, top, truncate, verify
 
 HOPPER = GPUTarget("cuda", 90, 32)
 REAL, WHOLE, LONG, DOUBLE, HALF, BYTE = "*fp32", "*i32", "*i64", "*fp64", "*bf16", "*u8"
@@ -50,6 +50,11 @@ def main():
     made(verify._follow, drafts | {"logprobs": REAL, "floats": REAL}, step | {"block": 8}, 1)
     moving = dict.fromkeys(advance._advance.arg_names, WHOLE) | {"logprobs_in": REAL, "logprobs": REAL, "steps": "i32"}
     made(advance._advance, moving, step | {"rows": 32, "block": 32}, 1)
+    ranked = dict.fromkeys(("picked", "best", "turn", "ranks"), WHOLE) | {"logprobs": REAL, "values": REAL}
+    made(amend._rank, ranked, step | {"k": 8, "wide": 8}, 1)
+    moved = dict.fromkeys(amend._amend.arg_names, WHOLE) | {"rows": "i32", "length": "i32"}
+    for remembers in (False, True):
+        made(amend._amend, moved, step | {"remembers": remembers, "block": 32}, 1)
     drafting(step)
 
 

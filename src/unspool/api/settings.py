@@ -305,7 +305,7 @@ def several(given: Any) -> list[Any]:
 def _listed(given: Sequence[Any]) -> Dialogue | tuple[int, ...]:
     if not given:
         raise _no_prompt("the prompt is empty: give some text to go on from")
-    if all(isinstance(part, int) and not isinstance(part, bool) for part in given):
+    if set(map(type, given)) == {int} or all(isinstance(part, int) and not isinstance(part, bool) for part in given):
         return tuple(given)
     if all(isinstance(part, Mapping) for part in given):
         return Dialogue(given)

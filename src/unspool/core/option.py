@@ -17,6 +17,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_origin
 
 from .errors import BadRequest, cut
@@ -206,6 +207,7 @@ def part(kind: str, name: str, known: Mapping[str, T]) -> T:
     return known[name]
 
 
+@lru_cache(maxsize=512)  # of every request's method several times, and reading annotations takes half a millisecond
 def _signature(build: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(build, eval_str=True)
 

@@ -53,7 +53,7 @@ def _at(text, path, place, end, there):
 
 @triton.jit
 def _edit(
-    logits, out, texts, lines, ends, drafted, parents, roots, count, paths,
+    logits, out, texts, lines, ends, drafted, parents, roots, count, paths, counts,
     penalties, scope, biased, biases, struck, until, starts, sizes, heads, bits,
     tokens, vocab, length, stride, octets, wide: tl.constexpr,
     masks: tl.constexpr, tree: tl.constexpr, block: tl.constexpr, span: tl.constexpr, chained: tl.constexpr,
@@ -101,17 +101,16 @@ def _edit(
             tl.store(line + token, old + tl.load(biases + entry, mask=there, other=0.0), mask=there)
         # penalties
         if (repetition != 1.0) | (frequency != 0.0) | (presence != 0.0):
-            tl.debug_barrier()
-            seen, made = tl.zeros([block], tl.int32), tl.zeros([block], tl.int32)
+            own_counts = counts + node.to(tl.int64) * vocab
             for first in range(0, size, span):
                 place = first + tl.arange(0, span)
                 token = _at(text, path, place, end, place < size)
-                there = (token >= least) & (token < least + block)
-                bins = tl.where(there, token - least, 0)
-                if repetition != 1.0:
-                    seen += tl.histogram(bins, block, mask=there)
-                if (frequency != 0.0) | (presence != 0.0):
-                    made += tl.histogram(bins, block, mask=there & (place >= prompt))
+                there = (token >= least) & (token < least + block) & (token < vocab)
+                tl.atomic_or(own_counts + token, 1, mask=there & (place < prompt), sem="relaxed", scope="cta")
+                tl.atomic_add(own_counts + token, 2, mask=there & (place >= prompt), sem="relaxed", scope="cta")
+            tl.debug_barrier()
+            counted = tl.load(own_counts + x, mask=x < vocab, other=0, volatile=True)
+            seen, made = counted, counted >> 1
             score = tl.load(line + x, mask=x < vocab, other=0.0)
             scaled = tl.where(score < 0, score * repetition, tl.div_rn(score, tl.zeros_like(score) + repetition))
             score = tl.where(seen > 0, scaled, score)
@@ -167,16 +166,18 @@ def edit(
     stands behind its parent. What stands before the root is not asked for. Without a tree every row is one node. The
     order is that of `Settings.warp`, and every edit computes what its warp does: products and differences are float32
     and rounded one by one. count as for `pick`; padding is not written.
-    Cost: logits once; texts once per chunk of rows that remember, from the cache of the chip; one launch.
+    Cost: logits once, and as many counts; texts once per chunk of rows that remember, from the cache of the chip; two
+    launches. Tokens are counted where scores stand: a histogram of so many bins took ten times as long.
     """
     n, vocab = logits.shape
     out = torch.empty(n, vocab, dtype=torch.float32, device=logits.device)
     each, tree = n // count.shape[0], parents is not None
     paths = torch.empty(n, each, dtype=torch.int32, device=logits.device)
+    counts = torch.zeros(n, vocab, dtype=torch.int32, device=logits.device)  # twice what was made, odd if also given
     drafted, parents, roots = (lines if given is None else given for given in (drafted, parents, roots))
     block, chain = min(CHUNK, triton.next_power_of_2(vocab)), chained()
     _edit[(n, triton.cdiv(vocab, block))](
-        logits, out, texts, lines, ends, drafted, parents, roots, count, paths,
+        logits, out, texts, lines, ends, drafted, parents, roots, count, paths, counts,
         edits.penalties, edits.scope, edits.biased, edits.biases, edits.struck, edits.until, edits.starts, edits.sizes,
         edits.heads, edits.scope if edits.bits is None else edits.bits, each, vocab, texts.shape[1], logits.stride(0),
         0 if edits.bits is None else edits.bits.shape[1], wide=SCOPE, masks=edits.bits is not None, tree=tree,

@@ -116,8 +116,9 @@ def escalate(sure: Share = 0.6, depth: Depth = 6) -> Method:
 
 
 def forced(nodes: Nodes = 15) -> Method:
-    """Forced tokens, copies and remembered laws in one tree, under sample matching."""
-    return Speculate(draft.Merge(draft.Forced(), draft.Suffix(depth=nodes), draft.BigramRecycling()), budget=nodes)
+    """Forced tokens, copies and remembered laws in one tree, under sample matching; on a GPU what drafts there."""
+    merged = draft.Merge(draft.Forced(), draft.Suffix(depth=nodes), draft.BigramRecycling())
+    return Speculate(draft.DeviceFirst(merged), budget=nodes)
 
 
 def heads(nodes: Nodes = 15) -> Method:

@@ -37,6 +37,27 @@ class Mask(Warp):
             bits = mask.bits(state)
             out[row, : len(bits)] = bits
 
+    @classmethod
+    def accept_all(cls, asked: Sequence[tuple[Mask, Any]], ranked: Sequence[Sequence[int]]) -> list[tuple[int, Any]]:
+        """Of several such texts, the first of the tokens ranked for each that may follow, and the state after it.
+
+        −1 where none may, with the state as it is. Ranks below 0 are no tokens.
+        """
+        found: list[tuple[int, Any]] = []
+        for (mask, state), tokens in zip(asked, ranked, strict=True):
+            bits = mask.bits(state)
+            token = next((x for x in tokens if x >= 0 and bits[x >> 3] >> (x & 7) & 1), -1)
+            found.append((token, mask.step(state, token) if token >= 0 else state))
+        return found
+
+    def only(self, state: Any) -> int:
+        """The one token that may follow, where that is known without much ado; else −1."""
+        return -1
+
+    def over(self, state: Any) -> bool:
+        """Whether the text has ended, so that what follows does not matter; False where that is not known."""
+        return False
+
     def follows(self, state: Any, tokens: Sequence[int]) -> int:
         """How many of these tokens may follow, one after the other; fewer, where that would take long to tell."""
         for count, token in enumerate(tokens):

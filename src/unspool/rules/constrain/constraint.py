@@ -74,9 +74,22 @@ class Binds(ABC):
             bits = state.octets()
             out[row, : len(bits)] = bits
 
+    @classmethod
+    def accept_all(cls, states: Sequence[Any], ranked: Sequence[Sequence[int]]) -> list[tuple[int, Any]]:
+        """Of several states of this kind, the first ranked token that may follow, and the state after it; else −1."""
+        found: list[tuple[int, Any]] = []
+        for state, tokens in zip(states, ranked, strict=True):
+            token = next((token for token in tokens if token >= 0 and state.allows(token)), -1)
+            found.append((token, state.step(token) if token >= 0 else state))
+        return found
+
     @abstractmethod
     def follows(self, tokens: Sequence[int]) -> int:
         """How many of these tokens may follow, one after the other; fewer, where that would take long to tell."""
+
+    @abstractmethod
+    def forced(self) -> tuple[int, ...]:
+        """Tokens that must follow in this very spelling, as far as that is known; () if there is a choice."""
 
 
 class Constraint(Protocol):
@@ -139,6 +152,26 @@ class Constrained(Mask, Binding):
                 kind.fill([asked[i][1] for i in alike], [rows[i] for i in alike], out)
             else:
                 super().fill([asked[i] for i in alike], [rows[i] for i in alike], out)
+
+    @classmethod
+    def accept_all(cls, asked: Sequence[tuple[Mask, Any]], ranked: Sequence[Sequence[int]]) -> list[tuple[int, Any]]:
+        """Those of several texts; no mask is computed where states know better."""
+        found: dict[int, tuple[int, Any]] = {}
+        for kind, alike in _by_kind(asked).items():
+            given = [ranked[i] for i in alike]
+            if issubclass(kind, Binds):
+                told = kind.accept_all([asked[i][1] for i in alike], given)
+            else:
+                told = super().accept_all([asked[i] for i in alike], given)
+            found.update(zip(alike, told, strict=True))
+        return [found[i] for i in range(len(asked))]
+
+    def only(self, state: Any) -> int:
+        forced: tuple[int, ...] = state.forced() if isinstance(state, Binds) else ()
+        return forced[0] if forced else -1
+
+    def over(self, state: Any) -> bool:
+        return isinstance(state, Still) and bool(state.tokens)
 
     def follows(self, state: Any, tokens: Sequence[int]) -> int:
         """How many of these tokens the constraint is known to allow."""

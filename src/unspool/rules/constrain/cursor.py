@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -15,6 +16,7 @@ from .form import FormVocabulary
 
 KEPT = 64  # masks remembered per text: a drafted tree looks at a few prefixes again and again
 STRETCH = 4  # tokens read between two masks: only a mask gives the lexer new fuel, and without it would fail in silence
+TIRED = 0.002  # seconds of the same: all its fuel is more than ten times as much
 
 
 class VocabularyReader(Protocol):
@@ -94,6 +96,11 @@ class MatcherState(Binds):
             for cursor, _ in there:
                 cursor.looked()
 
+    @classmethod
+    def accept_all(cls, states: Sequence[MatcherState], ranked: Sequence[Sequence[int]]) -> list[tuple[int, Any]]:
+        """Read of each the first token that may follow."""
+        return [state.cursor.accept(state, tokens) for state, tokens in zip(states, ranked, strict=True)]
+
     def follows(self, tokens: Sequence[int]) -> int:
         return self.cursor.follows(self, tokens)
 
@@ -129,11 +136,13 @@ class Cursor:
         self.tongue, self.matcher = tongue, matcher
         self.path = [MatcherState(self, None, -1)]
         self._original = original
-        self._read = 0  # tokens since the last mask
+        self._read, self._seconds = 0, 0.0  # tokens since the last mask, and what reading some of them took
         self._known: OrderedDict[MatcherState, Bits] = OrderedDict()
 
     def move(self, place: MatcherState) -> bool:
         """Stand at a prefix; False if it breaks the grammar."""
+        if self.path[-1] is place:
+            return True
         ahead: list[MatcherState] = []
         while place.depth >= len(self.path) or self.path[place.depth] is not place:
             ahead.append(place)
@@ -179,6 +188,35 @@ class Cursor:
             self.path.append(MatcherState(self, self.path[-1], token))
         return len(tokens)
 
+    def accept(self, place: MatcherState, tokens: Sequence[int]) -> tuple[int, State]:
+        """The first of these tokens that may follow a prefix, which is read, and the state after it; −1 if none may.
+
+        Fuel that is used up would make a token fail in silence. Long before that a mask gives the lexer new one, by the
+        time that reading took.
+        """
+        if not self.move(place):
+            return -1, place
+        if self._seconds > TIRED:
+            self._looked()
+        began, words, matcher = perf_counter(), self.tongue.words, self.matcher
+        found: tuple[int, State] = -1, place
+        forced = self._forced()
+        for token in tokens:
+            if token in words.eos:
+                if matcher.is_accepting():
+                    found = token, over(words)
+                    break
+                continue
+            if token < 0 or not (forced[0] == token if forced else matcher.validate_tokens([token]) == 1):
+                continue
+            if matcher.try_consume_tokens([token]) == 1:
+                self.path.append(MatcherState(self, place, token))
+                found = token, self.path[-1]
+                break
+        self._read += 1
+        self._seconds += perf_counter() - began
+        return found
+
     def bits(self, place: MatcherState) -> Bits:
         """What may follow a prefix; computed once."""
         if place in self._known:
@@ -196,7 +234,7 @@ class Cursor:
 
     def looked(self) -> None:
         """Take note that a mask was computed where the matcher stands, which gives its lexer new fuel."""
-        self._read = 0
+        self._read, self._seconds = 0, 0.0
         self._refuse_failed()
 
     def read(self, place: MatcherState, took: bool) -> None:

@@ -26,7 +26,7 @@ LONGEST = 2_000_000  # characters of a grammar's source
 ENDLESS = 4096  # forced tokens in a row after which a grammar counts as one that never ends
 THREADS = 32  # that compute masks at most
 QUICK = 0.005  # seconds that a grammar may take to compile if texts are to have lexers of their own
-LEXERS = 64  # of one grammar at most
+LEXERS = 16  # of one grammar at most: each learns for itself what its texts need
 KEPT, SHORT = 16, 65_536  # grammars that are remembered, and the characters of one at most
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .copy import Copy as Copy
     from .coupled import Coupled as Coupled
     from .denoised import Denoised as Denoised
+    from .device_first import DeviceFirst as DeviceFirst
     from .dyspec import DySpec as DySpec
     from .dyspec_threshold import DySpecThreshold as DySpecThreshold
     from .either import Either as Either

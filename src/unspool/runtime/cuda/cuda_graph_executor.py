@@ -19,7 +19,7 @@ from ..engine.contracts import LAST
 from ..network.head_guesses import foresee
 from ..network.lookahead_heads import MedusaHeads
 from .block_table import BlockTable
-from .deferred_capture import DeferredCapture, Wish
+from .deferred_capture import DeferredCapture, Wish, includes
 from .device_rejection import rejected
 from .footprint import CHUNK, FEW, FLOCK, LANES, PORTION, SHORTEST, WIDEST, lanes_for, step_up
 from .fused import Fused
@@ -208,6 +208,11 @@ class CudaGraphExecutor:
         size = self.size(kind, rows, _wide(kind, tokens), length)._replace(depth=depth, drawn=drawn)
         found = None if self.deferred is None or told else self.deferred.serving(Wish(size, shaping))
         return found or (self.of(size, self.makers.get(kind, self.make)), shaping)
+
+    def beside(self, bucket: Bucket, shaping: Shaping) -> Shaping:
+        """The kernels with which a bucket that serves now does a step of another kind too."""
+        there = bucket.shapings if self.deferred is not None else []
+        return min((each for each in there if includes(each, shaping)), key=sum, default=shaping)
 
     def size(self, kind: Kind, rows: int, tokens: int, length: int) -> Size:
         """The size of a bucket: rows and length rounded up, so that few graphs serve many batches."""

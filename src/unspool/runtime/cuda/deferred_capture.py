@@ -18,7 +18,8 @@ from .warp_stage import BARE, Shaping
 
 RENT = 64  # times that a wider graph serves before its own is captured although somebody waits
 WARPED = Shaping(edits=True, truncates=True)
-USUAL = (BARE, WARPED, WARPED._replace(masks=True), WARPED._replace(reports=5))
+CHECKED = WARPED._replace(masks=True, ranks=True), WARPED._replace(ranks=True)  # of one go, turn by turn
+USUAL = (BARE, WARPED, WARPED._replace(masks=True), WARPED._replace(reports=5), *CHECKED)
 """What most requests ask for; each includes what is less than it."""
 
 
@@ -88,6 +89,7 @@ def holds(there: Size, size: Size) -> bool:
 def includes(there: Shaping, shaping: Shaping) -> bool:
     """Whether a graph with these kernels does what another's would; masks take a graph of their own."""
     does = there.edits >= shaping.edits and there.truncates >= shaping.truncates and there.masks == shaping.masks
+    does = does and there.ranks >= shaping.ranks
     return does and shaping.reports in (0, there.reports)
 
 

@@ -20,6 +20,7 @@ from ..cache.sequence import CachedSequence, CachedSession
 from ..drafter.drafter_network import DrafterNetwork
 from ..engine.contracts import ScoreRequest, guesses_of, named
 from ..network.head_guesses import foresight
+from .checked_turns import LEAST, CheckedRow, CheckedTurns
 from .cuda_graph_executor import CudaGraphExecutor, DeviceCheck, refused, usable
 from .deferred_capture import ladder
 from .device_rejection import refusable
@@ -134,35 +135,47 @@ class DeviceDecoding:
         model, graphs = self._model, self._graphs
         longest = max(len(leaf.tokens) for leaf in leaves)
         wants = [write.most for write in writes]
-        far = MASKED if sampling.shaping.masks else STRIDE
-        turns = min(turns, far, max(wants), graphs.network.context - longest)
+        turns = min(turns, STRIDE, max(wants), graphs.network.context - longest)
+        checked = self._asked_behind(writes, sampling) if turns >= LEAST else {}
+        if sampling.shaping.masks and not checked:
+            turns = min(turns, MASKED)
         if turns < 1 or (len(leaves) <= FEW and any(len(leaf.owed) > 1 for leaf in leaves)):
             return None
         read = model.read_ahead(leaves)
-        turns, plan = self._planned(wants, turns)
+        turns, plan = self._planned([turns if i in checked else want for i, want in enumerate(wants)], turns)
         try:
-            bucket, shaping = graphs.serving(Kind.WRITE, len(leaves), 1, longest + turns, sampling.shaping)
+            shaping = sampling.shaping._replace(ranks=bool(checked))
+            bucket, shaping = graphs.serving(Kind.WRITE, len(leaves), 1, longest + turns, shaping)
             past = [len(leaf.slots) for leaf in leaves]
             bucket.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, graphs.block_table.lines(leaves))
             bucket.sampling(sampling, leaves, shaping)
-            masked = {i: writes[i].prefix for i, own in enumerate(sampling.plans) if own.mask is not None}
-            bucket.run(turns, masks=StepMasks(masked))
-            written: list[list[int]] = bucket.written[: len(leaves), :turns].tolist()
-            reports = bucket.reported(len(leaves), turns) if sampling.logprobs is not None else None
+            if checked and turns >= LEAST:
+                free = graphs.beside(bucket, sampling.without_masks().shaping._replace(ranks=True))
+                others = [want for i, want in enumerate(wants) if i not in checked]
+                ran = CheckedTurns(bucket, free, shaping, checked).run(turns, others)
+            else:
+                checked, ran = {}, turns
+                masked = {i: writes[i].prefix for i, own in enumerate(sampling.plans) if own.mask is not None}
+                bucket.run(turns, masks=StepMasks(masked))
+            written: list[list[int]] = bucket.written[: len(leaves), :ran].tolist()
+            told = sampling.logprobs is not None
+            reports = bucket.notes.reported(shaping.reports, len(leaves), turns) if told else None
         except BaseException:
             model.slots.drop([slot for slot in plan if slot != graphs.network.slots.trash])
             raise
         replies: list[Written | UnspoolError] = []
         for number, (leaf, want, tokens) in enumerate(zip(leaves, wants, written, strict=True)):
-            own = plan[number * turns : number * turns + min(want, turns)]
-            count = usable(tokens, len(own))
-            taken = own[:count]
-            if count < len(own):
-                model.slots.drop(own[count:])
+            own = plan[number * turns : (number + 1) * turns]
+            row = checked.get(number)
+            taken = own[: usable(tokens, min(want, ran))] if row is None else [own[turn] for turn in row.turns]
+            count = len(taken)
+            if count < turns:
+                kept = {*taken, graphs.network.slots.trash}
+                model.slots.drop([slot for slot in own if slot not in kept])
                 if count == 0:
-                    replies.append(refused(tokens[0], sampling.plans[number]))
+                    replies.append(refused(tokens[0] if row is None else row.fault, sampling.plans[number]))
                     continue
-            del tokens[count:]
+            tokens = tokens[:count] if row is None else row.tokens
             leaf.tokens += tokens
             leaf.slots += taken
             leaf.law = None
@@ -170,14 +183,26 @@ class DeviceDecoding:
                 leaf.hidden = {}
             graphs.block_table.kept(leaf, len(leaf.slots))
             if sampling.plans[number].remembers:
-                graphs.block_table.texts.wrote(leaf)
+                graphs.block_table.texts.wrote(leaf, 0 if row is None else 1)
             before: Sequence[Law] = ()
             after: Sequence[Law] = ()
             if reports is not None:
                 logprobs, best = reports[0][number], reports[1][number]
                 before, after = Reports(tokens, logprobs[:, 1:], best), Reports(tokens, logprobs[:, :1], best[:, :0])
-            replies.append(Written(tuple(tokens), before, after, rows=count + read.get(number, 0)))
+            computed = count if row is None else ran
+            replies.append(
+                Written(tuple(tokens), before, after, rows=computed + read.get(number, 0), forwards=computed)
+            )
         return replies
+
+    def _asked_behind(self, writes: Sequence[Write], sampling: Sampling) -> dict[int, CheckedRow]:
+        """The rows with masks, if these may be asked behind the steps: all of them greedy, and none at its end."""
+        plans = sampling.plans
+        masked = [i for i, plan in enumerate(plans) if plan.mask is not None]
+        if sampling.logprobs is not None or any(plans[i].temperature > 0 for i in masked):
+            return {}
+        rows = {i: CheckedRow.of(writes[i].prefix, writes[i].most, plans[i].unmasked.edits) for i in masked}
+        return rows if all(row.live for row in rows.values()) else {}
 
     def _planned(self, wants: list[int], turns: int) -> tuple[int, list[int]]:
         """How many turns there is room for, and the slots of all rows, turn by turn; what nobody wants is trash."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import TypeAlias
 
-from ...core.asks import Write, Written
+from ...core.asks import DeviceRound, Write, Written
 from ...core.errors import OutOfRoom, UnspoolError
-from ...core.warp.warp_plan import WarpPlan, count_following
+from ...core.warp.warp_plan import WarpPlan, count_following, mask_of
 from ..cache.cached_model import CachedModel
 from ..cache.sequence import CachedSequence
 from ..drafter.drafter_network import DrafterNetwork
@@ -20,7 +21,7 @@ from .fused import Fused
 from .graph_drafter import GraphDrafter, undraftable
 from .packing import Kind, Size
 from .sampling import Sampling
-from .speculation_gate import SpeculationGate, Way
+from .speculation_gate import DRAWN, MASKED, SpeculationGate, Way
 from .speculative_step import MOST, ROUNDS, DraftMemory, SpeculatedRun, SpeculativeStep
 from .warp_stage import Shaping
 
@@ -77,7 +78,7 @@ class DeviceSpeculation:
         known, began = len(self._graphs.buckets), perf_counter()
         for leaf, plan in zip(leaves, sampling.plans, strict=True):
             if plan.temperature > 0 or plan.mask is not None:
-                self.gate.draws(leaf)
+                self.gate.draws(leaf, DRAWN if plan.mask is None else MASKED)
         way = self.gate.pays(leaves, self._ways)
         replies = None if way is None else self._speculate(leaves, writes, sampling, turns, steps, way)
         if replies is None:
@@ -87,11 +88,11 @@ class DeviceSpeculation:
         rounds = 1
         for leaf, reply in zip(leaves, replies, strict=True):
             if isinstance(reply, Written):
-                rounds = max(rounds, len(reply.rounds) or len(reply.tokens))
-                if reply.rounds and way is not None:
-                    self.gate.speculated(leaf, len(reply.rounds), len(reply.tokens), way)
-                else:
+                rounds = max(rounds, reply.forwards or len(reply.tokens))
+                if way is None:
                     self.gate.stepped(leaf, len(reply.tokens))
+                else:  # what a mask has cut counts as well: all rounds, and a step that had to follow them
+                    self.gate.speculated(leaf, reply.forwards, len(reply.tokens), way)
         if known == len(self._graphs.buckets):  # nothing was captured on the way
             self.gate.took(len(leaves), way, (perf_counter() - began) / rounds)
         return replies
@@ -141,11 +142,45 @@ class DeviceSpeculation:
         if bucket.drafter is not None:
             for leaf in leaves:
                 bucket.drafter.wrote(leaf)
-        left = [i for i, reply in enumerate(replies) if reply is None]
-        stepped = steps([leaves[i] for i in left], [writes[i] for i in left], sampling.rows(left), 1) if left else None
+        return self._stepped(leaves, writes, sampling, steps, replies, runs)
+
+    def _stepped(
+        self,
+        leaves: list[CachedSequence],
+        writes: Sequence[Write],
+        sampling: Sampling,
+        steps: Steps,
+        replies: list[Written | UnspoolError | None],
+        runs: list[SpeculatedRun],
+    ) -> Replies:
+        """What rounds have brought, and a plain step for those which a mask has cut: it needs the mask there."""
+        left: dict[int, Write] = {}
+        for i, (reply, run, write) in enumerate(zip(replies, runs, writes, strict=True)):
+            if reply is None:
+                left[i] = write
+            elif sampling.plans[i].mask is not None and isinstance(reply, Written) and self._cut(leaves[i], reply, run):
+                prefix = write.prefix.then(reply.tokens)
+                mask, state = mask_of(prefix)
+                if not mask.over(state):
+                    left[i] = replace(write, prefix=prefix, most=write.most - len(reply.tokens))
+        stepped = steps([leaves[i] for i in left], list(left.values()), sampling.rows(list(left)), 1) if left else None
         for i, step in zip(left, stepped or (), strict=True):
-            replies[i] = step
+            reply = replies[i]
+            if reply is None:
+                wasted = len(runs[i].rounds)
+                replies[i] = step._replace(forwards=wasted + step.forwards) if isinstance(step, Written) else step
+            elif isinstance(reply, Written) and isinstance(step, Written):
+                replies[i] = reply._replace(
+                    tokens=reply.tokens + step.tokens,
+                    rows=reply.rows + step.rows,
+                    rounds=(*reply.rounds, DeviceRound(0, len(step.tokens))),
+                    forwards=reply.forwards + step.forwards,
+                )
         return [reply for reply in replies if reply is not None]
+
+    def _cut(self, leaf: CachedSequence, reply: Written, run: SpeculatedRun) -> bool:
+        """Whether less of a run stands than was wanted, and there is room for a token more."""
+        return len(reply.tokens) < len(run.tokens) and len(leaf.tokens) < self._graphs.network.context
 
     def draft_with(self, network: DrafterNetwork) -> str | None:
         """Have this drafter in the graphs that are captured from now on; why not, where it cannot be."""

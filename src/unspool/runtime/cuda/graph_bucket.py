@@ -15,7 +15,6 @@ from ...kernels.advance import advance
 from ...kernels.kernel_rows import Rows, Visibility
 from ...kernels.philox import uniforms
 from ...kernels.pick import pick
-from ...kernels.report import report
 from ...kernels.top import top
 from ...kernels.verify import verify
 from ..cache.sequence import CachedSequence
@@ -27,6 +26,7 @@ from .packing import BITS, Kind, Packed, Size, words
 from .sampling import Sampling, StepMasks
 from .staging_buffer import ReadBack, StagingBuffer
 from .text_lines import TextLines
+from .turn_notes import TurnNotes
 from .warp_stage import BARE, Shaping, WarpStage
 
 STRIDE = 32  # tokens that plain decoding writes at most before it looks up
@@ -56,8 +56,8 @@ class Bucket:
         if size.kind is Kind.WRITE:
             self.written = torch.zeros(size.rows, STRIDE, dtype=torch.int32, device=network.device)
             self.logprobs = torch.zeros(size.rows, STRIDE, 2, dtype=torch.float32, device=network.device)
-            self._picked = ReadBack(size.rows, network.device)
-            self.reports: dict[int, tuple[Tensor, Tensor]] = {}  # by how many best tokens: log-probabilities, and ids
+            self._picked = ReadBack((size.rows,), network.device)
+            self.notes = TurnNotes(STRIDE, size.rows, network.vocab, network.device)
         self.logits = torch.empty(0)
         self.verdicts = torch.empty(0)
         self.best = torch.empty(0)  # [n, 2 · BEST]: weights among the best, then their ids
@@ -141,8 +141,8 @@ class Bucket:
         self.staging.put("seed", sampling.seeds)
         self.staging.put("stream", sampling.streams)
         self.shaping = shaping or sampling.shaping
-        if self.shaping.reports and self.shaping.reports not in self.reports:
-            self.reports[self.shaping.reports] = self._report_buffers(self.shaping.reports)
+        if self.size.kind is Kind.WRITE:
+            self.notes.make(self.shaping.reports, self.shaping.ranks)
         if not (self.shaping.edits or self.shaping.truncates):
             return
         if self._warps is None:
@@ -182,24 +182,54 @@ class Bucket:
 
         Where rows have masks, they are asked for while each forward runs.
         """
-        self.staging.send()
-        parts: list[Callable[[], None]] = [partial(part, want) for part in self._parts]
-        if self.network.device.type == "cuda":
-            key = want, self.heads is not None, self.shaping
-            if key not in self.graphs:
-                self.graphs[key] = self._captured(want)
-                self.staging.send()  # running it to capture it has moved its counters on
-            graphs, self.verdicts, self.best, self.hidden, self.ahead = self.graphs[key]
-            parts = [graph.replay for graph in graphs]
+        self.send(want)
+        parts = self._recorded(want)
         for turn in range(turns):
             parts[0]()
             for decide in parts[1:]:
                 assert masks is not None
-                assert self._warps is not None
-                self._warps.put_masks(partial(masks.fill, self._picked.read() if turn else ()))
+                self._put_masks(partial(masks.fill, self._picked.read() if turn else ()))
                 decide()
                 if turn < turns - 1:
                     self._picked.send(self.written[:, turn])
+
+    def send(self, want: tuple[int, ...] = (), *others: Shaping) -> None:
+        """Send what was written; graphs that it is run with, its own and with `others`, are captured now if new."""
+        self.staging.send()
+        if self.network.device.type != "cuda":
+            return
+        own = self.shaping
+        for shaping in (*others, own):
+            self.shaping = shaping
+            key = want, self.heads is not None, shaping
+            if key not in self.graphs:
+                self.graphs[key] = self._captured(want)
+                self.staging.send()  # running it to capture it has moved its counters on
+
+    def turn(self, shaping: Shaping, fill: Callable[[Tensor], None]) -> None:
+        """Run one turn of many with these kernels, which `send` has seen; masks, where they are among them, by `fill`.
+
+        Amendments that were sent come first.
+        """
+        self.shaping = shaping
+        forward, *rest = self._recorded(())
+        forward()
+        for decide in rest:
+            self._put_masks(fill)
+            decide()
+
+    def _put_masks(self, fill: Callable[[Tensor], None]) -> None:
+        assert self._warps is not None
+        self._warps.put_masks(fill)
+
+    def _recorded(self, want: tuple[int, ...]) -> list[Callable[[], None]]:
+        """The parts of a step as it is run now."""
+        if self.network.device.type != "cuda":
+            return [partial(part, want) for part in self._parts]
+        graphs, self.verdicts, self.best, self.hidden, self.ahead = self.graphs[
+            want, self.heads is not None, self.shaping
+        ]
+        return [graph.replay for graph in graphs]
 
     @property
     def _parts(self) -> tuple[Callable[[tuple[int, ...]], None], ...]:
@@ -232,6 +262,9 @@ class Bucket:
         flat = self.block_table.table.view(-1)
         flat.index_put_((on["at"].long(),), on["slot"])
         if size.kind is Kind.WRITE:  # what this turn computes is what the next one reads
+            if self.shaping.ranks:
+                looked = self._warps if self.shaping.edits else None
+                self.notes.apply(on, *((None, None) if looked is None else (looked.lines, self.lines.texts)))
             flat.index_put_((on["lane"].long() * self.block_table.length + on["past"],), on["slots"])
         x, self.hidden = self.network.run(on["tokens"], self._rows(size.tokens > 1 and size.kind is Kind.TREE), want)
         if LAST in want:
@@ -262,20 +295,11 @@ class Bucket:
         if self.shaping.edits:
             self._remember(picked)
         if self.shaping.reports:
-            noted = self.reports[self.shaping.reports]
-            report(self.logits, on["temperature"], on["count"], picked, logprobs, on["turn"], *noted)
+            self.notes.report(self.shaping.reports, self.logits, on, picked, logprobs)
+        if self.shaping.ranks:
+            self.notes.rank(scores, picked, logprobs, on["turn"])
         moving = (on["tokens"], on["places"], on["slots"], on["past"], on["count"])
         advance(picked, *moving, on["plan"], self.written, logprobs, self.logprobs, on["turn"])
-
-    def _report_buffers(self, best: int) -> tuple[Tensor, Tensor]:
-        rows, k, device = self.size.rows, min(best, self.network.vocab), self.network.device
-        logprobs = torch.zeros(rows, STRIDE, 2 + k, dtype=torch.float32, device=device)
-        return logprobs, torch.zeros(rows, STRIDE, k, dtype=torch.int32, device=device)
-
-    def reported(self, rows: int, turns: int) -> tuple[Tensor, Tensor]:
-        """Of every token that each of the first rows has written: log-probabilities as `report` notes them, and ids."""
-        logprobs, tokens = self.reports[self.shaping.reports]
-        return logprobs[:rows, :turns].cpu(), tokens[:rows, :turns].cpu()
 
     def _shaped(self, ends: Tensor, tree: tuple[Tensor, Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor | None]:
         """The scores with all warps before the temperature, and the bars of those after it; `ends` are texts' sizes."""

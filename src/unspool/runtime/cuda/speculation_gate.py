@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from math import ceil
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from ..cache.sequence import CachedSequence
 from .copy_estimate import BigramCopies
@@ -15,6 +15,7 @@ HOPE = 2.2  # tokens that a speculative step of a text is believed to bring befo
 CHAIN_HOPE = 3.0  # and one with a trained drafter, before any text has tried it
 LATELY = 0.06  # what a speculative step counts against those before
 FORGET = 1000  # tokens after which a text that steps has forgotten most of what drafts brought
+GREEDY, DRAWN, MASKED = "greedy", "drawn", "masked"  # kinds of texts: drafts bring each something else
 TIMINGS = 3  # that make a time known; the first ones have more to do
 
 
@@ -31,24 +32,25 @@ class SpeculationGate:
     Speculate while Σ over rows of tokens per step / t(speculative) is at least the rows / t(plain), in the way of which
     that is most. While a text is written plainly or in another way, what it knows of its drafts goes back to what is
     believed of any text, so that they are tried again now and then; and if it begins to repeat itself, to what copies
-    would have brought. Of drawn texts, of those with a mask, and of a trained drafter, that is what the last texts have
-    brought: they are much alike.
+    would have brought. Of drawn texts, of those with a mask, each kind for itself, and of a trained drafter, that is
+    what the last texts have brought: they are much alike.
     """
 
     def __init__(self) -> None:
         self._times: dict[tuple[int, Way | None], list[float]] = {}
         self._gains: WeakKeyDictionary[CachedSequence, dict[Way, float]] = WeakKeyDictionary()
         self._speculated: WeakKeyDictionary[CachedSequence, Way | None] = WeakKeyDictionary()
-        self._drawn: WeakSet[CachedSequence] = WeakSet()
-        self._hopes = {(Way.RECALL, True): HOPE, (Way.CHAIN, False): CHAIN_HOPE, (Way.CHAIN, True): CHAIN_HOPE}
+        self._kinds: WeakKeyDictionary[CachedSequence, str] = WeakKeyDictionary()
+        self._hopes = {(Way.RECALL, kind): HOPE for kind in (DRAWN, MASKED)}
+        self._hopes |= {(Way.CHAIN, kind): CHAIN_HOPE for kind in (GREEDY, DRAWN, MASKED)}
         self._copies: WeakKeyDictionary[CachedSequence, BigramCopies] = WeakKeyDictionary()
 
-    def draws(self, leaf: CachedSequence) -> None:
-        """Take note that a text is drawn, at some temperature or under a mask."""
-        self._drawn.add(leaf)
+    def draws(self, leaf: CachedSequence, kind: str = DRAWN) -> None:
+        """Take note that a text is drawn at some temperature, or written under a mask."""
+        self._kinds[leaf] = kind
 
     def _believed(self, leaf: CachedSequence, way: Way) -> float:
-        return self._hopes.get((way, leaf in self._drawn), HOPE)
+        return self._hopes.get((way, self._kinds.get(leaf, GREEDY)), HOPE)
 
     def _gain(self, leaf: CachedSequence, way: Way) -> float:
         return self._gains.get(leaf, {}).get(way, self._believed(leaf, way))
@@ -96,7 +98,7 @@ class SpeculationGate:
     def speculated(self, leaf: CachedSequence, rounds: int, tokens: int, way: Way = Way.RECALL) -> None:
         """Take note of what speculative steps have brought."""
         self._forget(leaf, tokens, way)
-        gain, share, hope = self._gain(leaf, way), 1 - (1 - LATELY) ** rounds, (way, leaf in self._drawn)
+        gain, share, hope = self._gain(leaf, way), 1 - (1 - LATELY) ** rounds, (way, self._kinds.get(leaf, GREEDY))
         self._gains[leaf][way] = gain + share * (tokens / rounds - gain)
         if hope in self._hopes:
             moved = self._hopes[hope] + share * (tokens / rounds - self._hopes[hope])

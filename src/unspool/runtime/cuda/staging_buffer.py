@@ -70,9 +70,9 @@ class StagingBuffer:
 class ReadBack:
     """A few whole numbers on their way to the host, past the work that comes after what has made them."""
 
-    def __init__(self, size: int, device: torch.device) -> None:
+    def __init__(self, shape: tuple[int, ...], device: torch.device) -> None:
         gpu = device.type == "cuda"
-        self._host = torch.zeros(size, dtype=torch.int32, pin_memory=gpu)
+        self._host = torch.zeros(shape, dtype=torch.int32, pin_memory=gpu)
         self._stream = torch.cuda.Stream(device) if gpu else None  # type: ignore[no-untyped-call]
 
     def send(self, numbers: Tensor) -> None:
@@ -84,9 +84,9 @@ class ReadBack:
         with torch.cuda.stream(self._stream):
             self._host.copy_(numbers.contiguous(), non_blocking=True)
 
-    def read(self) -> list[int]:
+    def read(self) -> list[Any]:
         """What was sent last."""
         if self._stream is not None:
             self._stream.synchronize()
-        numbers: list[int] = self._host.tolist()
+        numbers: list[Any] = self._host.tolist()
         return numbers

@@ -42,11 +42,11 @@ class TextLines:
             line.written = len(leaf.tokens)
         return line
 
-    def wrote(self, leaf: CachedSequence) -> None:
-        """Take note that the device has put down what it wrote itself."""
+    def wrote(self, leaf: CachedSequence, but: int = 0) -> None:
+        """Take note that the device has put down what it wrote itself, but for the last so many tokens."""
         line = self._known.get(id(leaf))
         if line is not None:
-            line.written = len(leaf.tokens)
+            line.written = len(leaf.tokens) - but
 
     def _taken(self, leaf: CachedSequence) -> TextLine:
         if not self._free:

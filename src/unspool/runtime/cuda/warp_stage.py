@@ -25,6 +25,7 @@ class Shaping(NamedTuple):
     truncates: bool = False
     reports: int = 0  # best tokens whose log-probabilities are noted, 0 if nobody asks for any
     masks: bool = False
+    ranks: bool = False  # whether the best tokens of a step are noted, for the host to check
 
 
 BARE = Shaping()
@@ -41,6 +42,7 @@ class WarpStage:
     def __init__(self, rows: int, padding: int, device: torch.device, nodes: int = 0, vocab: int = 0) -> None:
         self._nodes, self._octets, self._device = nodes or rows, 4 * -(-vocab // 32), device
         self._bits: tuple[Tensor, Tensor] | None = None  # masks on the host and on the device, made when first needed
+        self._sent = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._room, self._padding = EACH * rows, padding
         whole, real = torch.int32, torch.float32
         self._staging = StagingBuffer(
@@ -97,8 +99,12 @@ class WarpStage:
         """Send which tokens may follow some nodes, as bits that `fill` puts into their rows."""
         assert self._bits is not None
         host, device = self._bits
+        if self._sent is not None:
+            self._sent.synchronize()  # until the last masks have left
         fill(host)
         device.copy_(host, non_blocking=True)
+        if self._sent is not None:
+            self._sent.record()
 
     @property
     def lines(self) -> Tensor:
