@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unspool.models.drafters.description import DrafterFile
+from unspool.models.drafters.forms import FORMS, MODEL_TYPE
 from unspool.models.json_vocabulary import write_vocabulary
 from unspool.models.shape import Shape
 from unspool.models.vocabulary import Vocabulary
@@ -96,6 +97,10 @@ def export_model(folder: Path, file: DrafterFile, frozen: Frozen, vocabulary: Vo
 
 
 def _name(ours: str, form: str) -> str:
+    if form == MODEL_TYPE:
+        return ours
+    if form == "eagle":
+        return ours.replace("join.", "fc.", 1)
     if found := BLOCK.fullmatch(ours):
         return "blocks.{}.layers.{}.{}".format(*found.groups())
     if found := STEP.fullmatch(ours):
@@ -116,6 +121,14 @@ def settings(form: str, file: DrafterFile, target: Shape, base: str, depth: int)
     told: dict[str, Any]
     spec, ids = file.spec, file.tensors.get("ids")
     cut = {"draft_vocab_size": target.vocab if ids is None else len(ids), "target_hidden_size": spec.wide}
+    if form == MODEL_TYPE:
+        (name,) = (name for name, each in FORMS.items() if each.title == spec.kind)
+        told = {"model_type": form, "architectures": ["UnspoolDrafter"], "drafter": name, "depth": spec.depth, **cut}
+        if spec.shape.layers:
+            told |= {"layers": spec.shape.layers, "transformer_layer_config": layer_settings(spec.shape)}
+        return told | ({"mask_token_id": spec.mask} if spec.block else {})
+    if form == "eagle":
+        return {**layer_settings(spec.shape), "architectures": ["LlamaForCausalLMEagle"]}
     if form in ARCHITECTURE_OF:
         told = {"model_type": form, "architectures": [ARCHITECTURE_OF[form]], "vocab_size": target.vocab}
         if form == "medusa":
@@ -147,6 +160,8 @@ def settings(form: str, file: DrafterFile, target: Shape, base: str, depth: int)
             "block_size": spec.block,
             "sample_from_anchor": spec.anchored,
         }
+        if spec.causal:
+            told["dflash_config"] = {"causal_head": True}
     if spec.markov:
         rank = file.tensors["markov.w1"].shape[1]
         told |= {"markov_rank": rank, "markov_head_type": spec.markov, "enable_confidence_head": True}
