@@ -26,6 +26,7 @@ from unspool.runtime.drafter.drafter_model import TrainedDrafter, network_of  # 
 from unspool.runtime.engine.contracts import ScoreRequest  # noqa: E402
 from unspool_train.corpus import Corpus  # noqa: E402
 from unspool_train.decoder import Decoder, greedy  # noqa: E402
+from unspool_train.drafter.adversary import Adversary  # noqa: E402
 from unspool_train.drafter.beginnings import begun  # noqa: E402
 from unspool_train.drafter.blocks import Blocks  # noqa: E402
 from unspool_train.drafter.confidence import surprise  # noqa: E402
@@ -178,6 +179,23 @@ def test_a_logistic_head_learns_which_guesses_stand():
     last.backward()
     assert x.grad is None
     assert float(tensors["confidence.weight"].detach()[0, 0]) < -1  # of which what stands depends
+
+
+def test_an_adversary_tells_guesses_from_laws_and_moves_them():
+    """KOALA's: after some steps what it adds to the loss draws guesses towards the laws, and before that nothing."""
+    dice = torch.Generator().manual_seed(0)
+    x, head = torch.randn(256, 6, generator=dice, requires_grad=True), torch.randn(9, 6, generator=dice)
+    laws = (4 * torch.randn(256, 9, generator=dice)).softmax(1)
+    judge = Adversary(torch.device("cpu"))
+    (slope,) = torch.autograd.grad(judge.surprise(x, head, laws), x)
+    assert not slope.any(), "it is not listened to at first"
+    for _ in range(200):
+        added = judge.surprise(x.detach(), head, laws)
+    assert float(added) > 0.05 * 0.7, "it takes most guesses for what they are"
+    before = x.detach().clone()
+    (slope,) = torch.autograd.grad(judge.surprise(x, head, laws), x)
+    moved = before - 50 * slope / slope.abs().max()
+    assert float(judge.surprise(moved, head, laws)) < float(judge.surprise(before, head, laws))
 
 
 def test_a_consistent_model_is_a_delta(asked, tmp_path):

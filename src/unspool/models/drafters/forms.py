@@ -37,9 +37,11 @@ class Form:
         shape = bare_shape(MODEL_TYPE, target, target.dim)
         if self.layers:
             shape = replace(target, layers=layers, windows=(None,) * layers, tied=False)
-        told = DrafterSpec(self.title, (target.layers,), shape, self.join, target.dim, depth=depth)
+        told = DrafterSpec(self.title, (target.layers,), shape, self.join, target.dim)
         if self.masked:
             told = replace(told, block=depth, mask=mask)
+        elif self.join == "cells" or self.experts:  # the others guess token by token, as far as they are asked
+            told = replace(told, depth=depth)
         return replace(
             told,
             reads=self.reads,

@@ -31,7 +31,7 @@ def begun(spec: DrafterSpec, frozen: Frozen, ids: Tensor | None, seed: int, bloc
     `blocks` are those of each head, where there are heads.
     """
     dice = torch.Generator().manual_seed(seed)
-    if spec.kind == "CLLM":  # a change of the target, and no network of its own
+    if spec.join == "alone" and spec.block:  # a change of the target, and no network of its own
         return DrafterFile(spec, {}, "the target, changed")
     if spec.join in ("heads", "recurrent"):
         tensors = _heads(spec, frozen, blocks) if spec.join == "heads" else _steps(spec, frozen)

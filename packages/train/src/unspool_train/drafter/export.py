@@ -123,7 +123,7 @@ def settings(form: str, file: DrafterFile, target: Shape, base: str, depth: int)
     cut = {"draft_vocab_size": target.vocab if ids is None else len(ids), "target_hidden_size": spec.wide}
     if form == MODEL_TYPE:
         (name,) = (name for name, each in FORMS.items() if each.title == spec.kind)
-        told = {"model_type": form, "architectures": ["UnspoolDrafter"], "drafter": name, "depth": spec.depth, **cut}
+        told = {"model_type": form, "architectures": ["UnspoolDrafter"], "drafter": name, "depth": depth, **cut}
         if spec.shape.layers:
             told |= {"layers": spec.shape.layers, "transformer_layer_config": layer_settings(spec.shape)}
         return told | ({"mask_token_id": spec.mask} if spec.block else {})

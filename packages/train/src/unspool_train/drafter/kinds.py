@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from unspool.core.errors import BadRequest
 from unspool.models.drafters.description import DrafterSpec
@@ -11,7 +12,10 @@ from unspool.models.drafters.forms import FORMS, MODEL_TYPE
 from unspool.models.drafters.reading import bare_shape
 from unspool.models.shape import Shape
 
+from ..teacher import Teacher
+from .consistency import Consistent
 from .export import DELTA, LLAMA
+from .packed import Packed
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Kind:
     feature: float = 0.0
     judged: bool = False
     loss: str = "kl"  # unless told
+    change: Callable[[Teacher, int, int], Consistent] | None = None  # of the target itself, for blocks, from a seed
 
 
 def eagle3(target: Shape, asked: Asked) -> DrafterSpec:
@@ -108,9 +113,9 @@ def small(target: Shape, asked: Asked) -> DrafterSpec:
     return DrafterSpec("small model", (), replace(_layers(target, asked), tied=target.tied), "alone", target.dim)
 
 
-def consistent(target: Shape, asked: Asked) -> DrafterSpec:
-    """The target itself, changed so that Jacobi steps end sooner; `depth` is how long blocks are."""
-    return DrafterSpec("CLLM", (), target, "alone", target.dim, block=asked.depth)
+def changed(title: str, target: Shape, asked: Asked) -> DrafterSpec:
+    """The target itself, changed; `depth` is how long blocks are, or how many masks stand side by side."""
+    return DrafterSpec(title, (), target, "alone", target.dim, block=asked.depth)
 
 
 def formed(name: str) -> Callable[[Shape, Asked], DrafterSpec]:
@@ -121,6 +126,10 @@ def formed(name: str) -> Callable[[Shape, Asked], DrafterSpec]:
 def _form(name: str, about: str, feature: float = 0.0) -> Kind:
     form = FORMS[name]
     return Kind(name, form.title, about, formed(name), MODEL_TYPE, cut=False, layers=form.layers or 1, feature=feature)
+
+
+def _change(name: str, title: str, about: str, change: Callable[[Teacher, int, int], Consistent]) -> Kind:
+    return Kind(name, title, about, partial(changed, title), DELTA, cut=False, change=change)
 
 
 KINDS: Mapping[str, Kind] = {
@@ -166,7 +175,15 @@ KINDS: Mapping[str, Kind] = {
         _form("recyclegpt", "six layers over the last state and the next token"),
         _form("llm-to-slm", "a small model told of the target's states"),
         _form("specdec", "a small model that fills a block of masks"),
-        Kind("small", "small model", "few layers between the target's embeddings and head", small, LLAMA, cut=False),
+        Kind(
+            "small",
+            "small model",
+            "few layers between the target's embeddings and head",
+            small,
+            LLAMA,
+            cut=False,
+            layers=4,
+        ),
         Kind(
             "tvd++",
             "direct alignment",
@@ -174,9 +191,12 @@ KINDS: Mapping[str, Kind] = {
             small,
             LLAMA,
             cut=False,
+            layers=4,
             loss="tvd++",
         ),
-        Kind("cllm", "CLLM", "the model itself, for Jacobi decoding (blocks of --depth)", consistent, DELTA, cut=False),
+        _change("cllm", "CLLM", "the model itself, for Jacobi decoding (blocks of --depth)", Consistent),
+        _change("ppd", "PPD", "what a mask shows, and nothing else; for masks", partial(Packed, factors=False)),
+        _change("space", "SPACE", "masks, and the model a little (LUD too); for masks", partial(Packed, factors=True)),
     )
 }
 

@@ -38,7 +38,7 @@ from .adversary import Adversary
 from .beginnings import begun
 from .checkpoint import Progress, resume, save
 from .consistency import Consistent
-from .export import DELTA, LLAMA, export, export_model
+from .export import LLAMA, export, export_model
 from .kinds import KINDS, Asked, Kind, kind_of
 from .lessons import Pupil, Teaching, draft_vocabulary
 
@@ -98,8 +98,10 @@ class Settings:
         return Asked(self.layers or kind_of(self.kind).layers, states, self.depth, self.mask)
 
 
-def pupil(kind: Kind, file: DrafterFile, teacher: Teacher, depth: int) -> Pupil:
-    """A drafter of a kind that learns as its paper has it."""
+def learner(kind: Kind, file: DrafterFile, teacher: Teacher, depth: int, seed: int) -> Pupil | Consistent:
+    """What learns: a drafter as its paper has it, or the target itself where that is changed."""
+    if kind.change is not None:
+        return kind.change(teacher, depth, seed)
     adversary = Adversary(teacher.head.device) if kind.judged else None
     return Pupil(file, teacher, depth, kind.feature, adversary)
 
@@ -139,11 +141,7 @@ class Run:
         """Make what computes, compiled or not."""
         teacher = Teacher(self.frozen, compiled)
         self.teaching = Teaching(teacher, self.file.spec.states, self.file.tensors.get("ids"))
-        self.pupil: Pupil | Consistent = (
-            Consistent(teacher, self.settings.depth, self.settings.seed)
-            if self.kind.form == DELTA
-            else pupil(self.kind, self.file, teacher, self.settings.depth)
-        )
+        self.pupil = learner(self.kind, self.file, teacher, self.settings.depth, self.settings.seed)
         rule = LOSSES[self.settings.loss or self.kind.loss]
         self.rule: Slopes = torch.compile(rule, dynamic=True) if compiled else rule
 
