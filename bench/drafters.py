@@ -6,8 +6,8 @@
 With --corpus every kind that `unspool train drafter` knows is trained for --seconds, all on the same hidden states,
 which the target computes once (unspool_train.drafter.course): so short a training compares kinds and no more. Then, or
 for folders given with --drafters, texts are written: Spec-Bench's prompts (question.jsonl, --data), the first turn of
-each question, one text at a time, by drafts from the host. Every method writes all prompts twice and the second time
-counts; plain decoding has written them before. `draft ms` is per round, `verify ms` per forward of the target; rates by
+each question, one text at a time, by drafts from the host. Every method has written the prompts of one family before,
+plain decoding all of them. `draft ms` is per round, `verify ms` per forward of the target; rates by
 depth are those of held-out texts, given that all before was right: `best` decides at temperature 0, `overlap` at 1.
 With --json, a Markdown table is written beside it.
 """
@@ -90,16 +90,13 @@ def trained(args: argparse.Namespace, out: Path) -> Iterator[Made]:
 
 def written(lm: LM, prompts: Texts, method: str, settings: Settings) -> Written:
     """The texts of a method, all their traces together, and the seconds that they took."""
-    texts, traces, wall = Texts(), list[Trace](), 0.0
-    for _ in range(2):
-        texts, traces, began = [], [], time.perf_counter()
-        for prompt in prompts:
-            lm.model.forget()
-            output = lm.generate(prompt, settings, method)
-            texts.append(tuple(output.tokens))
-            traces.append(output.trace)
-        wall = time.perf_counter() - began
-    return texts, sum(traces[1:], traces[0]), wall
+    texts, traces, began = Texts(), list[Trace](), time.perf_counter()
+    for prompt in prompts:
+        lm.model.forget()
+        output = lm.generate(prompt, settings, method)
+        texts.append(tuple(output.tokens))
+        traces.append(output.trace)
+    return texts, sum(traces[1:], traces[0]), time.perf_counter() - began
 
 
 def figures(lm: LM, prompts: Texts, method: str, settings: Settings, plain: Written) -> dict[str, Any]:
@@ -161,6 +158,8 @@ class Bench:
         return Settings(max_tokens=self.args.max_tokens, temperature=heat, seed=1)
 
     def plainly(self, lm: LM, heat: float) -> dict[str, Written]:
+        for texts in self.prompts.values():  # which captures what is missing
+            written(lm, texts, PLAIN, self.settings(heat))
         return {family: written(lm, texts, PLAIN, self.settings(heat)) for family, texts in self.prompts.items()}
 
     def drafted(self, name: str, source: Path) -> tuple[LM, dict[float, str]]:
@@ -179,6 +178,7 @@ class Bench:
         found: dict[str, Any] = {}
         for heat, method in methods.items():
             own = self.plain[heat] if lm.model is self.model else self.plainly(lm, heat)
+            written(lm, next(iter(self.prompts.values())), method, self.settings(heat))
             cells = {f: figures(lm, p, method, self.settings(heat), own[f]) for f, p in self.prompts.items()}
             found[str(heat)] = {"method": method, **averaged(cells), "families": cells}
         return found

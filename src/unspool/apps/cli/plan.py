@@ -62,8 +62,8 @@ def plan(
     if draft is not None and api.self_draft.is_shortcut(draft):
         some = whole.shape.part(api.self_draft.layers_of(draft, whole.shape.layers))
         plans.append(replace(planned(some, kind, context, rows, tree, place), weights=0))  # which it shares
-    elif draft is not None and api.trained_draft.is_trained(draft):
-        file = api.trained_draft.opened(model, draft, whole.shape)
+    elif draft is not None and api.trained_draft.is_trained(found := api.trained_draft.shipped(model, draft)):
+        file = api.trained_draft.opened(model, found, whole.shape)
         plans.append(api.memory_plan.drafter_plan(file, plans[0], whole.shape, kind))
     elif draft is not None:  # it is on the first rank alone
         named, _, _ = api.draft_models.in_precision(draft)  # in a smaller precision it needs less than is said here

@@ -61,8 +61,13 @@ ARCHITECTURES = {
 ARCHITECTURE_OF = {"medusa": "MedusaModel", "mlp_speculator": "MLPSpeculatorPreTrainedModel"}  # forms of their own
 
 
-def export(folder: Path, form: str, file: DrafterFile, target: Shape, base: str, depth: int) -> Path:
-    """Write the folder; matrices in bfloat16. A drafter without a head or embeddings of its own uses the target's."""
+def export(
+    folder: Path, form: str, file: DrafterFile, target: Shape, base: str, depth: int, int8: bool = False
+) -> Path:
+    """Write the folder; matrices in bfloat16. A drafter without a head or embeddings of its own uses the target's.
+
+    With `int8` matrices have 8 bits a number and a scale for each row, `NAME.scale`, which unspool alone reads.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     held = dict(file.tensors)
     ids = held.pop("ids", None)
@@ -73,6 +78,8 @@ def export(folder: Path, form: str, file: DrafterFile, target: Shape, base: str,
         stored |= {"d2t": (ids.cpu() - torch.arange(len(ids))).to(torch.int64), "t2d": known}
     if "mask_hidden" in stored:
         stored["mask_hidden"] = stored["mask_hidden"][None, None]
+    if int8:
+        stored = eight_bits({_name(name, form): tensor for name, tensor in held.items()}, stored)
     save_file(stored, folder / f"{WEIGHTS}.part", metadata={"format": "pt"})
     (folder / f"{WEIGHTS}.part").replace(folder / WEIGHTS)
     config = settings(form, file, target, base, depth)
@@ -110,6 +117,18 @@ def _name(ours: str, form: str) -> str:
     if form in ("dflash", "dspark") and ours == "state_norm.weight":
         return "hidden_norm.weight"
     return NAMES.get(ours, ours)
+
+
+def eight_bits(exact: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What is stored, with its matrices as rows of whole numbers from −127 to 127 and a scale each."""
+    found = dict(stored)
+    for name, tensor in stored.items():
+        if tensor.dim() == 2 and tensor.is_floating_point():
+            wide = exact.get(name, tensor).detach().float().cpu()
+            scale = (wide.abs().amax(1) / 127).clamp(min=1e-12)
+            found[name] = (wide / scale[:, None]).round().to(torch.int8).contiguous()
+            found[f"{name}.scale"] = scale
+    return found
 
 
 def _narrow(tensor: Tensor) -> Tensor:

@@ -73,6 +73,7 @@ class Settings:
     device: str = setting("auto", "cpu or cuda; auto takes a GPU if there is one.")
     compile: bool = setting(False, "Compile the target's forward and the losses: slow to start, faster after.")
     resume: bool = setting(False, "Go on from the checkpoint in the folder.")
+    int8: bool = setting(False, "Write matrices in 8 bits: half the size, and other engines cannot read it.")
     json: bool = setting(False, "Print lines of JSON, those of the log, instead of text.")
 
     def check(self) -> None:
@@ -220,7 +221,15 @@ class Run:
             vocabulary = open_checkpoint(source if source.exists() else path(self.settings.model)).vocabulary()
             export_model(self.out, self.pupil.trained(), self.frozen, vocabulary)
             return
-        export(self.out, self.kind.form, self.pupil.trained(), self.frozen.shape, base, self.settings.depth)
+        export(
+            self.out,
+            self.kind.form,
+            self.pupil.trained(),
+            self.frozen.shape,
+            base,
+            self.settings.depth,
+            self.settings.int8,
+        )
 
 
 def drafter(settings: Settings) -> dict[str, Any]:
