@@ -44,7 +44,7 @@ from unspool_train.network import Frozen
 
 PLAIN = "plain"
 CHANGED = {"cllm": "jacobi", "ppd": "masks", "space": "masks"}  # what asks the model itself
-METHODS = {0.0: "likeliest:width=4,depth=4,nodes=16", 1.0: "chain:depth=4"}
+METHODS = {0.0: "chain:depth=4", 1.0: "chain:depth=4"}  # a chain of fixed length compares drafters, not trees
 ROOM = 32_768  # tokens of the target's cache
 HEADS = ("system", "parameters", "trained s", "best by depth", "overlap by depth", "tokens/forward T 0", "T 1")
 HEADS += ("draft ms", "verify ms", "speed T 0", "T 1", "same text")

@@ -76,7 +76,7 @@ AASD, SpecDec++, RSD, RSD-C, RSD-S, GBV, REST, Sequoia, SpecInfer, SuffixDecodin
 AWRS, JSONSchemaBench, AutoTemplate, NeuroLogic A*esque, ASAp, STATIC, Learn2PD, WeDLM, ETE, ParallelBench,
 Window-Diffusion, R²-dLLM, MDGR, APD, POINTER, AR2Diff, GenMol, AS-ARM, ASSD, LRD, Dimple, LocalLeap, S2D2, Prophet,
 dParallel, CreditDecoding, CFG-constrained diffusion, LAVE, AdaBlock, PG-TD, Diverse beam, A*-decoding, CNTP, SED,
-Predictive-Decoding, SMC reward-guided, CARS, EAGLE-2, Medusa, Spec-Bench, LUD, PPD, Clover, Clover-2, FLASH,
+Predictive-Decoding, SMC reward-guided, CARS, EAGLE-2, Medusa, Spec-Bench, LUD, PPD, Chimera, Clover, Clover-2, FLASH,
 LLM-to-SLM, SpecDec, KOALA, Amphista, Jakiro, Hydra, Hydra++, direct alignment, TVD++, Falcon, CLLM,
 Blockwise parallel decoding, Set Block Decoding, RecycleGPT, SpecVLM, SPACE, EAGLE, EAGLE-3, EAGLE-3.1, MTP, P-EAGLE,
 DFlash, DSpark, JetSpec, DDTree

@@ -144,7 +144,7 @@ def formed(name: str, folder: Path) -> Path:
 
 def restated(spec, t: Tensors, embedding: Tensor, states: Tensor, text: list[int], path: list[int]):
     """What the head reads after a text and a path below it."""
-    return {"cells": _cells, "project": _recycled, "add": _added}[spec.join](
+    return {"cells": _cells, "project": _recycled, "add": _added, "trigram": _chimera}[spec.join](
         spec, t, embedding, states, text, path
     ), None
 
@@ -260,3 +260,17 @@ def _added(spec, t, embedding, states, text, path):
         lifted = F.relu(states @ t["lift.up.weight"].T) @ t["lift.down.weight"].T
         x = x + torch.cat((lifted, lifted.new_zeros(len(path), DIM)))
     return normed(_stack(spec, t, x), t["norm.weight"])[-1]
+
+
+def _chimera(spec, t, embedding, states, text, path):
+    """Every token from the text's last one on is asked with the two before it; keys are states, and those before."""
+    tokens, asked = [*text, *path], []
+    for end in range(len(text), len(tokens) + 1):
+        three = tokens[max(0, end - 3) : end]
+        words = torch.cat([embedding[x] for x in [three[0]] * (3 - len(three)) + three])
+        bent = words + F.silu(t["trigram.block.weight"] @ words + t["trigram.block.bias"])
+        asked.append(t["trigram.weight"] @ bent)
+    x, norm = torch.stack(asked), t["layers.0.input_layernorm.weight"]
+    past = len(states)
+    y = layered(t, "layers.0.", x, normed(x, norm), normed(states, norm), lambda i, j: j <= past + i)
+    return t[f"heads.{len(path)}.mix.weight"] @ torch.cat((states[-1], normed(y, t["norm.weight"])[-1]))

@@ -152,6 +152,7 @@ KNOWN_AS = {
     "lenience": "lenient",
     "assistant ensemble": "mixture",
     "Amphista": "likeliest",
+    "Chimera": "likeliest",
     "Clover": "likeliest",
     "Clover-2": "likeliest",
     "Falcon": "likeliest",

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...core.errors import BadModel
 from ..shape import Shape
 
-Join = Literal["attend", "project", "add", "context", "heads", "recurrent", "cells", "alone"]
+Join = Literal["attend", "project", "add", "trigram", "context", "heads", "recurrent", "cells", "alone"]
 Reads = Literal["state", "layers", "token", "met", "lstm"]
 Cell = Literal["perceptron", "concat", "regress", "slots", "encoder"]
 LSTMS = 2  # layers of the recurrence that Falcon has
@@ -37,7 +37,8 @@ class DrafterSpec:
     - "heads": one head for each token ahead reads the last state alone (Medusa)
     - "recurrent": one small step for each token ahead mixes the state so far with a token (MLP speculator)
     - "add": what a matrix makes of the state is added to the embedding, and drafted tokens have none (LLM-to-SLM)
-    - "cells": heads that follow each other over what `reads` says; `cell` says how (see sequential.py)
+    - "trigram": states are keys of a layer, and what stands for a token is made of its last three (Chimera)
+    - "cells": heads that follow each other over what `reads` says; `cell` says how (runtime/drafter/cells.py)
     - "alone": there is no state; such a drafter is a whole model, and is read as one
 
     Without `block` a drafted token is read with the drafter's own output as its state, before or (`recycles_normed`)
@@ -108,6 +109,10 @@ def needed(spec: DrafterSpec) -> dict[str, tuple[int, ...]]:
         found["mask_state"] = (wide,)
     if spec.join == "add":
         found["norm.weight"] = (dim,)
+    if spec.join == "trigram":
+        found |= {"trigram.block.weight": (3 * dim, 3 * dim), "trigram.block.bias": (3 * dim,)}
+        found |= {"trigram.weight": (dim, 3 * dim), "norm.weight": (dim,)}
+        found |= {f"heads.{head}.mix.weight": (dim, 2 * dim) for head in range(spec.depth or 0)}
     if spec.experts:
         found |= expert_tensors(spec)
         for part in ("gate", "up", "down"):

@@ -31,16 +31,21 @@ class Form:
     blocks: int = 0
     experts: int = 0
     masked: bool = False  # whether it guesses a block of masks in one forward
+    most: int = MOST_LAYERS  # layers that it may have
 
     def spec(self, target: Shape, layers: int, depth: int, mask: int) -> DrafterSpec:
         """Its description for a target."""
+        if self.layers and not 1 <= layers <= self.most:
+            raise BadModel(f"a {self.title} drafter of {layers} layers cannot be; expected 1 to {self.most}.")
         shape = bare_shape(MODEL_TYPE, target, target.dim)
         if self.layers:
             shape = replace(target, layers=layers, windows=(None,) * layers, tied=False)
         told = DrafterSpec(self.title, (target.layers,), shape, self.join, target.dim)
         if self.masked:
             told = replace(told, block=depth, mask=mask)
-        elif self.join == "cells" or self.experts:  # the others guess token by token, as far as they are asked
+        elif (
+            self.join in ("cells", "trigram") or self.experts
+        ):  # the others guess token by token, as far as they are asked
             told = replace(told, depth=depth)
         return replace(
             told,
@@ -56,6 +61,7 @@ FORMS: Mapping[str, Form] = {
     "bpd": Form("Blockwise parallel decoding", "cells", "state", "perceptron", 0),
     "hydra": Form("Hydra", "cells", "state", "concat", 0),
     "hydra++": Form("Hydra++", "cells", "layers", "concat", 1, blocks=3),
+    "chimera": Form("Chimera", "trigram", layers=1, most=1),
     "clover": Form("Clover", "cells", "layers", "regress", 1),
     "clover2": Form("Clover-2", "cells", "met", "regress", 2),
     "amphista": Form("Amphista", "cells", "token", "encoder", 2, blocks=1),
@@ -77,8 +83,12 @@ def read_form(stored: StoredDrafter, named: Named, target: Shape) -> DrafterFile
     form, wide = FORMS[name], fields.whole("target_hidden_size", target.dim)
     if wide != target.dim:
         raise BadModel(f"{source}: reads hidden states {wide} wide, and the target's are {target.dim}.")
+    if (known := fields.whole("vocab_size", target.vocab)) != target.vocab:
+        raise BadModel(f"{source}: was trained for a vocabulary of {known} tokens, and the target has {target.vocab}.")
+    if ("lift.up.weight" in named) != ("lift.down.weight" in named):
+        raise BadModel(f"{source}: has one of lift.up.weight and lift.down.weight without the other; it is damaged.")
     depth = _bounded(stored, "depth", 4, min(MOST_DEPTH, MOST_BLOCK))
-    layers = _bounded(stored, "layers", form.layers, MOST_LAYERS) if form.layers else 0
+    layers = _bounded(stored, "layers", form.layers, form.most) if form.layers else 0
     mask = fields.get("mask_token_id") if form.masked else 0
     if not isinstance(mask, int) or isinstance(mask, bool) or not 0 <= mask < target.vocab:
         raise fields.fail("mask_token_id", f"a token of the target, 0 to {target.vocab - 1}")

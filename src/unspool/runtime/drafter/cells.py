@@ -28,7 +28,7 @@ def begun(spec: DrafterSpec, of: Tensors, h: Tensor, word: Tensor) -> tuple[Tens
     h = h if spec.reads == "state" else rms(h, of["norm.weight"], spec.shape.norm_eps)
     if spec.cell == "slots":  # FLASH, Falcon: h + D_k·SiLU(U·h)
         moved = _linear(of, "slots.down", F.silu(_linear(of, "slots.up", h)))
-        return h[..., None, :] + moved.unflatten(-1, (spec.depth or 1, -1)), None
+        return h[..., None, :] + _apart(moved, spec.depth or 1), None
     if spec.cell == "perceptron":  # blockwise parallel decoding: h + B_k·ReLU(A_k·h + a_k) + b_k
         heads = range(spec.depth or 1)
         return torch.stack(
@@ -56,10 +56,15 @@ def followed(spec: DrafterSpec, of: Tensors, carried: Tensor, word: Tensor, dept
 def regressed(spec: DrafterSpec, of: Tensors, name: str, x: Tensor, y: Tensor) -> Tensor:
     """Clover's regressive connection: x + concat_n(cos(q_n(x), k_n(y)) · v_n(y)), by attention head."""
     q, k, v = (
-        F.linear(given, of[f"{name}.{part}.weight"]).unflatten(-1, (spec.shape.heads, -1))
+        _apart(F.linear(given, of[f"{name}.{part}.weight"]), spec.shape.heads)
         for part, given in (("q", x), ("k", y), ("v", y))
     )
     return x + (F.cosine_similarity(q, k, -1)[..., None] * v).flatten(-2)
+
+
+def trigrams(of: Tensors, words: Tensor) -> Tensor:
+    """What Chimera has for the state of a token that is not computed yet, of three embeddings side by side."""
+    return F.linear(words + F.silu(_linear(of, "trigram.block", words)), of["trigram.weight"])
 
 
 def contrasted(of: Tensors, experts: int, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,9 +102,7 @@ def _encoded(spec: DrafterSpec, of: Tensors, x: Tensor) -> Tensor:
     """Amphista's block: heads [..., places, dim] look at each other in both directions."""
     eps = spec.shape.norm_eps
     y = rms(x, of["encoder.before.weight"], eps)
-    q, k, v = (
-        _linear(of, f"encoder.{part}", y).unflatten(-1, (spec.shape.heads, -1)).transpose(-2, -3) for part in "qkv"
-    )
+    q, k, v = (_apart(_linear(of, f"encoder.{part}", y), spec.shape.heads).transpose(-2, -3) for part in "qkv")
     share = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).float().softmax(-1).to(x.dtype)
     x = x + _linear(of, "encoder.o", (share @ v).transpose(-2, -3).flatten(-2))
     y = rms(x, of["encoder.between.weight"], eps)
@@ -114,6 +117,11 @@ def _blocks(spec: DrafterSpec, of: Tensors, head: int, x: Tensor) -> Tensor:
     for block in range(spec.blocks):
         x = x + F.silu(_linear(of, f"heads.{head}.{block}", x))
     return x
+
+
+def _apart(x: Tensor, count: int) -> Tensor:
+    """The last dimension as so many parts side by side."""
+    return x.reshape(*x.shape[:-1], count, -1)
 
 
 def _linear(of: Tensors, name: str, x: Tensor) -> Tensor:

@@ -27,12 +27,14 @@ from .expert_drafter import ExpertDrafter
 from .feature_drafter import FeatureDrafter
 from .guess import DraftedText, Guess, Step, Unread
 from .head_drafters import MedusaDrafter, MLPSpeculator
+from .trigram_drafter import TrigramDrafter
 
 NETWORKS: Mapping[Join, type[DrafterNetwork]] = {
     "attend": FeatureDrafter,
     "project": FeatureDrafter,
     "context": BlockDrafter,
     "add": FeatureDrafter,
+    "trigram": TrigramDrafter,
     "cells": CellDrafter,
     "heads": MedusaDrafter,
     "recurrent": MLPSpeculator,

@@ -52,7 +52,7 @@ class ExpertDrafter(FeatureDrafter):
         return found
 
     def _outputs(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        both = self.normed("norm", y.unflatten(-1, (2, -1)))
+        both = self.normed("norm", y.view(len(y), 2, -1))
         return both, both[:, 0]
 
     def _ahead(self, out: Tensor, row: int, depth: int) -> Tensor:

@@ -24,6 +24,8 @@ class FeatureDrafter(DrafterNetwork):
     learned mask where the drafter guesses a block: then all places are told in the forward that reads the text.
     """
 
+    ahead = -1  # of a drafted token's place less its depth, counted from the end of the pairs
+
     def __init__(self, file: DrafterFile, ends: EmbeddingAndHead, room: int) -> None:
         super().__init__(file, ends, room)
         if self.caches:
@@ -88,6 +90,19 @@ class FeatureDrafter(DrafterNetwork):
         if self.spec.block:
             return [Guess(s.token, s.under.depth + 1, s.under.ahead[1:], above=s.under) for s in steps]
         guesses = [Guess(s.token, s.under.depth + 1, s.under.ahead[:0], above=s.under) for s in steps]
+        order, rows = self._placed(steps, slots, guesses)
+        states = torch.stack([_state_of(steps[number].under) for number in order])
+        y = self._forward([steps[number].token for number in order], states, rows)
+        out, kept = self._outputs(y)
+        for row, number in enumerate(order):
+            guesses[number].ahead = self._ahead(out, row, guesses[number].depth)
+            guesses[number].state = kept[row]
+        return guesses
+
+    def _placed(
+        self, steps: Sequence[Step], slots: Sequence[int], guesses: Sequence[Guess]
+    ) -> tuple[list[int], list[Row]]:
+        """Give drafted tokens their slots; the order of their rows, and what each sees: the text and its own line."""
         order, rows, taken = list[int](), list[Row](), iter(slots)
         for group in by_text(steps):
             text = steps[group[0]].text
@@ -100,16 +115,10 @@ class FeatureDrafter(DrafterNetwork):
             hidden[:, :past] = False
             for n, number in enumerate(group):
                 hidden[n, [past + i for i in line_of(guesses[number])]] = False
-            places = [*range(past), *(past - 1 + depth for depth in text.depths)]
+            places = [*range(past), *(past + self.ahead + depth for depth in text.depths)]
             rows.append(Row(len(order), len(group), [*text.slots, *text.drafts], places, hidden))
             order += group
-        states = torch.stack([_state_of(steps[number].under) for number in order])
-        y = self._forward([steps[number].token for number in order], states, rows)
-        out, kept = self._outputs(y)
-        for row, number in enumerate(order):
-            guesses[number].ahead = self._ahead(out, row, guesses[number].depth)
-            guesses[number].state = kept[row]
-        return guesses
+        return order, rows
 
     def _outputs(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """What the head reads of what leaves the last layer, and what the next token is paired with: 0 if nothing."""

@@ -20,9 +20,12 @@ SMALL = 0.02  # of random numbers to begin with
 RANK = 64  # of what a token tells the place behind it
 NOTHING = re.compile(  # matrices and biases whose product is added to something that passes
     r"heads\.\d+\.(\d+|bend|down)\.(weight|bias)|heads\.\d+\.pass\.bias|(bend|slots\.down|lift\.down)\.(weight|bias)"
-    r"|(regress|meet)\.v\.weight|encoder\.(o|down)\.weight|lstm\.\d\.bias"
+    r"|trigram\.block\.(weight|bias)|(regress|meet)\.v\.weight|encoder\.(o|down)\.weight|lstm\.\d\.bias"
 )
-PASSING = re.compile(r"heads\.\d+\.pass\.weight|(first|later)\.weight")  # whose first columns are the state's
+ADDED = re.compile(r"layers\.\d+\.(self_attn\.o_proj|mlp\.down_proj)\.weight|experts\.\d+\.down\.weight")
+PASSING = re.compile(
+    r"heads\.\d+\.pass\.weight|heads\.\d+\.mix\.weight|(first|later)\.weight"
+)  # whose first columns are the state's
 
 
 def begun(spec: DrafterSpec, frozen: Frozen, ids: Tensor | None, seed: int, blocks: int = 1) -> DrafterFile:
@@ -85,12 +88,15 @@ def _first(name: str, size: Sequence[int], spec: DrafterSpec, frozen: Frozen, di
     made = torch.ones(size) if ones else SMALL * torch.randn(size, generator=dice)
     made = made.to(device)
     if name == "norm.weight":
-        own = frozen.base["norm"]
-        return torch.full_like(own, float(own.square().mean().sqrt())) if spec.join == "cells" else own.clone()
-    if NOTHING.fullmatch(name):
+        norm = frozen.base["norm"]
+        return torch.full_like(norm, float(norm.square().mean().sqrt())) if _behind(spec, frozen) else norm.clone()
+    if NOTHING.fullmatch(name) or (_behind(spec, frozen) and ADDED.fullmatch(name)):
         return torch.zeros_like(made)
     if PASSING.fullmatch(name):
         made.zero_()[:, :dim] += torch.eye(dim, device=device)
+        return made
+    if name == "trigram.weight":  # the last of the three passes
+        made[:, -dim:] += torch.eye(dim, device=device)
         return made
     if name.startswith("experts."):
         return _expert(name, made, frozen)
@@ -106,6 +112,14 @@ def _first(name: str, size: Sequence[int], spec: DrafterSpec, frozen: Frozen, di
     if name in ("fuse.weight", "join.weight"):  # the latest state passes
         made[:, -dim:] += torch.eye(dim, device=device)
     return made
+
+
+def _behind(spec: DrafterSpec, frozen: Frozen) -> bool:
+    """Whether layers read what has left the target's last norm alone, which no layer of its expects.
+
+    Then they begin with adding nothing, and the head reads what it reads of the target.
+    """
+    return spec.join in ("project", "cells") and spec.states == (frozen.shape.layers,)
 
 
 def _expert(name: str, made: Tensor, frozen: Frozen) -> Tensor:

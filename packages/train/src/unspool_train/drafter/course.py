@@ -31,10 +31,10 @@ from .consistency import Consistent
 from .export import DELTA, LLAMA, export, export_model
 from .kinds import Asked, Kind
 from .lessons import Lesson, Pupil, Teaching, draft_vocabulary
-from .training import WARMUP
 from .training import learner as learner_of
 
 DECAY, LR = 0.8, 1e-3
+WARMUP = 20  # steps: there are few
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,7 @@ def settings(form: str, file: DrafterFile, target: Shape, base: str, depth: int)
     if form == MODEL_TYPE:
         (name,) = (name for name, each in FORMS.items() if each.title == spec.kind)
         told = {"model_type": form, "architectures": ["UnspoolDrafter"], "drafter": name, "depth": depth, **cut}
+        told["vocab_size"] = target.vocab
         if spec.shape.layers:
             told |= {"layers": spec.shape.layers, "transformer_layer_config": layer_settings(spec.shape)}
         return told | ({"mask_token_id": spec.mask} if spec.block else {})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from unspool.core.errors import BadRequest
+from unspool.core.errors import BadModel, BadRequest
 from unspool.models.drafters.description import DrafterSpec
 from unspool.models.drafters.forms import FORMS, MODEL_TYPE
 from unspool.models.drafters.reading import bare_shape
@@ -120,7 +120,14 @@ def changed(title: str, target: Shape, asked: Asked) -> DrafterSpec:
 
 def formed(name: str) -> Callable[[Shape, Asked], DrafterSpec]:
     """The description of a system in unspool's own form."""
-    return lambda target, asked: FORMS[name].spec(target, asked.layers, asked.depth, asked.mask)
+
+    def spec(target: Shape, asked: Asked) -> DrafterSpec:
+        try:
+            return FORMS[name].spec(target, asked.layers, asked.depth, asked.mask)
+        except BadModel as error:
+            raise BadRequest(f"--layers: {error}") from error
+
+    return spec
 
 
 def _form(name: str, about: str, feature: float = 0.0) -> Kind:
@@ -166,6 +173,7 @@ KINDS: Mapping[str, Kind] = {
         _form("bpd", "a perceptron for each token ahead (blockwise parallel decoding)"),
         _form("hydra", "heads that know all tokens before them"),
         _form("hydra++", "Hydra with a layer over the states, and deeper heads"),
+        _form("chimera", "a layer over the states, asked by what the last three tokens make"),
         _form("clover", "a layer over the states, and one token a head by regressive attention"),
         _form("clover2", "Clover whose layers have met the next token", 10.0),
         _form("amphista", "heads that see each other, over two layers"),

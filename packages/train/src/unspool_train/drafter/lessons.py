@@ -24,6 +24,7 @@ from .alone import Alone
 from .blocks import Blocks
 from .sequential import Sequential
 from .shifted import ParallelHeads, Recurrence, own_head
+from .trigram import Trigram
 from .unroll import Unroll
 
 
@@ -46,6 +47,7 @@ FORWARDS: Mapping[Join, Callable[[DrafterSpec, Tensor], Forward]] = {
     "heads": ParallelHeads,
     "recurrent": Recurrence,
     "add": Unroll,
+    "trigram": Trigram,
     "cells": Sequential,
     "alone": Alone,
 }
