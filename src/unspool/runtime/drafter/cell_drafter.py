@@ -14,6 +14,8 @@ from .cells import begun, followed, lstm_step, regressed
 from .feature_drafter import FeatureDrafter
 from .guess import Guess, Step, Unread
 
+MOST_CARRIED = 4096  # ends of texts that an LSTM's state is kept of
+
 
 class CellDrafter(FeatureDrafter):
     """Heads over the last state, or over what a few layers make of all states before it.
@@ -80,7 +82,10 @@ class CellDrafter(FeatureDrafter):
                 state = lstm_step(self.tensors, x[row.first + n : row.first + n + 1], state)
                 out[row.first + n] = state[-2][0]
                 if n >= row.count - 2:  # the last pair is read anew where a fork has read it
+                    self._carried.pop(row.slots[start + n], None)
                     self._carried[row.slots[start + n]] = state
+        while len(self._carried) > MOST_CARRIED:  # the oldest; a text that comes back to it drafts a little worse
+            del self._carried[next(iter(self._carried))]
         return out
 
 
