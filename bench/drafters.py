@@ -188,13 +188,15 @@ def line_of(one: dict[str, Any]) -> str:
     """The row of a system."""
     if "failed" in one:
         return f"| {one['system']} | failed: {one['failed']} |" + " |" * (len(HEADS) - 2)
-    held, cold, warm = one.get("held_out", {}), one["0.0"], one.get("1.0")
+    held, cold, warm = one.get("held_out", {}), one.get("0.0"), one.get("1.0")
     rates = (
         " ".join(f"{x:.2f}" for x in held.get(sort, {}).get(key, []))
         for sort, key in (("greedy", "best"), ("drawn", "overlap"))
     )
     hot = (f"{warm['tokens_per_forward']:.2f}", f"{warm['speed_up']:.2f}") if warm else ("", "")
     cells = (one["system"], f"{one['parameters']:,}", str(one.get("seconds", "")), *rates)
+    if cold is None:  # not measured yet
+        return f"| {' | '.join(cells)} |" + " |" * (len(HEADS) - len(cells))
     cells += (f"{cold['tokens_per_forward']:.2f}", hot[0], f"{cold['draft_ms']:.2f}", f"{cold['verify_ms']:.2f}")
     cells += (f"{cold['speed_up']:.2f}", hot[1], f"{cold['same_text']}/{cold['prompts']}")
     return f"| {' | '.join(cells)} |"
@@ -202,21 +204,34 @@ def line_of(one: dict[str, Any]) -> str:
 
 def measure(made: Sequence[Made], args: argparse.Namespace) -> None:
     """Write texts with every drafter, and the table."""
-    bench, result = Bench(made, args), dict[str, Any]()
-    for name, source, told in made:
-        result[name] = one = {"system": KINDS[name].title if name in KINDS else name, "parameters": 0, **told}
+    result: dict[str, Any] = {
+        name: {"system": KINDS[name].title if name in KINDS else name, "parameters": 0, **told}
+        for name, _, told in made
+    }
+    write_down(result, args)
+    bench = Bench(made, args)
+    for name, source, _ in made:
+        one = result[name]
         try:
             one |= bench.measure(name, source)
         except (UnspoolError, RuntimeError, AssertionError, TypeError, ValueError) as error:
             one["failed"] = f"{type(error).__name__}: {str(error)[:200]}"
         print(line_of(one), flush=True)
-        if args.json:
-            names = ("model", "batch_invariant", "skip", "limit", "max_tokens", "dtype", "device", "tokens", "batches")
-            save(args.json, {**{n: getattr(args, n) for n in names}, "drafters": result})
-    lines = [f"| {' | '.join(HEADS)} |", "|" + "---|" * len(HEADS), *map(line_of, result.values())]
-    print("\n".join(lines))
+        write_down(result, args)
+    print("\n".join(table_of(result)))
+
+
+def table_of(result: dict[str, Any]) -> list[str]:
+    """All rows."""
+    return [f"| {' | '.join(HEADS)} |", "|" + "---|" * len(HEADS), *map(line_of, result.values())]
+
+
+def write_down(result: dict[str, Any], args: argparse.Namespace) -> None:
+    """Store what there is, as data and as a table."""
     if args.json:
-        Path(args.json).with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        names = ("model", "batch_invariant", "skip", "limit", "max_tokens", "dtype", "device", "tokens", "batches")
+        save(args.json, {**{n: getattr(args, n) for n in names}, "drafters": result})
+        Path(args.json).with_suffix(".md").write_text("\n".join(table_of(result)) + "\n", encoding="utf-8")
 
 
 def pairs(given: Sequence[str]) -> dict[str, float]:
