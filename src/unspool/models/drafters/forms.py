@@ -98,7 +98,8 @@ def read_form(stored: StoredDrafter, named: Named, target: Shape) -> DrafterFile
         shape = layer_shape(dict(group.values), source, named, target)
         if (shape.layers, shape.dim) != (layers, target.dim):
             raise BadModel(
-                f"{source}: its layers are {shape.layers} of {shape.dim}; expected {layers} of {target.dim}."
+                f"{source}: its layers are {shape.layers} of {shape.dim}; expected {layers} of {target.dim}. "
+                "It was trained for another model, or the file is damaged."
             )
         spec = replace(spec, shape=shape)
     ours = (*needed(spec), *optional(spec, target.vocab, target.vocab))
