@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.support.drafterfiles import DIM, KINDS, LAYERS, VOCAB, dflash, eagle1, eagle3, medusa, mtp_tensors
+from tests.support.drafterfiles import DIM, KINDS, LAYER, LAYERS, VOCAB, dflash, eagle1, eagle3, medusa, mtp_tensors
 from tests.support.littlemodel import little_model
 from unspool import Settings, load
 from unspool.api.trained_draft import trained_for
@@ -161,6 +161,7 @@ def test_every_kind_refuses_another_target(make, tmp_path):
         ("clover2", {"layers": 3}, "its layers are 2 of 32; expected 3 of 32"),
         ("chimera", {"layers": 2}, "layers is 2; expected 1 to 1"),
         ("specdec", {"mask_token_id": -1}, "mask_token_id"),
+        ("clover", {"transformer_layer_config": {**LAYER, "num_attention_heads": 3}}, "does not fit|do not divide"),
         ("jakiro", {"target_hidden_size": 64}, "64 wide, and the target's are 32"),
     ],
 )

@@ -101,6 +101,8 @@ def read_form(stored: StoredDrafter, named: Named, target: Shape) -> DrafterFile
                 f"{source}: its layers are {shape.layers} of {shape.dim}; expected {layers} of {target.dim}. "
                 "It was trained for another model, or the file is damaged."
             )
+        if spec.join == "cells" and target.dim % shape.heads:
+            raise BadModel(f"{source}: {shape.heads} heads do not divide a state of {target.dim}; the file is damaged.")
         spec = replace(spec, shape=shape)
     ours = (*needed(spec), *optional(spec, target.vocab, target.vocab))
     return assembled(spec, named, {**{name: name for name in ours}, "ids": "d2t", "known": "t2d"}, target)

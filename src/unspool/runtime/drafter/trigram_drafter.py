@@ -31,10 +31,9 @@ class TrigramDrafter(FeatureDrafter):
         rows: list[Row] = []
         for text, states in texts:
             self._note(text, states)
-            (own,) = self.slots.take(1)
-            text.drafts.append(own)
-            text.depths.append(0)
-            rows.append(Row(len(rows), 1, [*text.slots, own], range(len(text.slots) + 1)))
+            self.slots.drop(text.drafts)  # of a reading that failed
+            text.drafts, text.depths = self.slots.take(1), [0]
+            rows.append(Row(len(rows), 1, [*text.slots, *text.drafts], range(len(text.slots) + 1)))
         lines = [unread.text.tokens[-3:] for unread in texts]
         last = torch.stack([unread.states[-1] for unread in texts])
         out = self._asked(lines, rows)

@@ -8,7 +8,7 @@ and LUD (arXiv 2405.15208) change the model as well, here by factors of low rank
 they were; both fine-tune all weights on labels.
 
 The file is a delta with `model.mask`, so that `unspool run -m FILE --method masks` drafts with it. Claim: SEED, of the
-model with that change; PPD's is the target itself.
+model with that change; PPD's is the target itself, but for one token that it does not say any more.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from .consistency import FILE, KEPT, RANK, Consistent, Laid, Weights
 from .lessons import Lesson, Teaching
 
 HOLE = -1
+MASK = 16  # the token by which files name masks, as those of block diffusion do: the model with masks never says it
 
 
 class Packed(Consistent):
@@ -110,6 +111,6 @@ class Packed(Consistent):
             if matrix:
                 stored[f"{filed(matrix)}.{side}"] = tensor.detach().to(torch.float16).cpu().contiguous()
                 stored[f"{filed(matrix)}.{side}_scale"] = torch.ones(RANK, dtype=torch.float16)
-        about = {"base": base, "layout": "causal", "reading": "shifted", "mask": "0", "block": str(self.block)}
+        about = {"base": base, "layout": "causal", "reading": "shifted", "mask": str(MASK), "block": str(self.block)}
         save_file(stored, folder / f"{FILE}.part", metadata=about)
         (folder / f"{FILE}.part").replace(folder / FILE)
