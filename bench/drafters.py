@@ -1,68 +1,117 @@
-"""Trained drafters × families of prompts: acceptance per depth, tokens per forward, where the time goes, speed-up.
+"""Trained drafters × families of prompts: what each system costs to train, accepts, and brings, in one table.
 
-    python bench/drafters.py FOLDER [FOLDER ...] [--data FOLDER] [--limit 2] [--max-tokens 128] [--json FILE]
-    python bench/drafters.py drafter/ --device cuda --dtype bf16 --batch-invariant     # texts must be plain decoding's
+    python bench/drafters.py --corpus FOLDER [--seconds 12] [--kinds eagle3 hydra] [--device cuda --dtype bf16]
+    python bench/drafters.py --drafters FOLDER [FOLDER …] [--data FOLDER] [--limit 2] [--json FILE]
 
-Every folder is a drafter for --model. The prompts are Spec-Bench's (question.jsonl, --data), the first turn of each
-question as a user's message, one text at a time. Each method writes all prompts of a family twice, and the second time
-counts, so that nothing is captured or compiled in it; plain decoding goes before every method, so that drifts of the
-machine hit both alike. `draft ms` is per round, `verify ms` per forward of the target. A trace counts as accepted what
-stood of a round's path, so that rates by depth are those of rounds. With --json, a Markdown table is written beside it.
+With --corpus every kind that `unspool train drafter` knows is trained for --seconds, all on the same hidden states,
+which the target computes once (unspool_train.drafter.course): so short a training compares kinds and no more. Then, or
+for folders given with --drafters, texts are written: Spec-Bench's prompts (question.jsonl, --data), the first turn of
+each question, one text at a time, by drafts from the host. Every method has written the prompts of one family before,
+plain decoding all of them. `draft ms` is per round, `verify ms` per forward of the target; rates by
+depth are those of held-out texts, given that all before was right: `best` decides at temperature 0, `overlap` at 1.
+With --json, a Markdown table is written beside it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import torch
 from record import save
 from spec import DATA, questions
 
 from unspool.api.lm import LM
 from unspool.api.loader import load
 from unspool.api.settings import Settings
-from unspool.api.trained_draft import examine
-from unspool.core.errors import BadRequest, UnspoolError
+from unspool.core.errors import UnspoolError
 from unspool.core.trace import Trace
+from unspool.models.drafters.opening import is_drafter, open_drafter
+from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.drafter.drafter_model import TrainedDrafter, network_of
+from unspool.runtime.engine.contracts import LAST, Session
+from unspool.runtime.network.llama import Llama
+from unspool_train.corpus import Corpus
+from unspool_train.drafter.course import Course, compiled
+from unspool_train.drafter.kinds import KINDS, Asked
+from unspool_train.network import Frozen
 
 PLAIN = "plain"
-METHODS = ("chain:depth=3", "chain:depth=5", "likeliest:width=4,depth=4,nodes=16", "likeliest:width=8,depth=6,nodes=60")
-Prompts = Sequence[tuple[int, ...]]
+CHANGED = {"cllm": "jacobi", "ppd": "masks", "space": "masks"}  # what asks the model itself
+METHODS = {0.0: "chain:depth=4", 1.0: "chain:depth=4"}  # a chain of fixed length compares drafters, not trees
+ROOM = 32_768  # tokens of the target's cache
+HEADS = ("system", "parameters", "trained s", "best by depth", "overlap by depth", "tokens/forward T 0", "T 1")
+HEADS += ("draft ms", "verify ms", "speed T 0", "T 1", "same text")
+Texts = list[tuple[int, ...]]
+Written = tuple[Texts, Trace, float]
+Made = tuple[str, Path, dict[str, Any]]
 
 
-def written(lm: LM, prompts: Prompts, method: str, settings: Settings) -> tuple[list[tuple[int, ...]], Trace, float]:
+class Some:
+    """The states that a drafter reads, out of all that the target notes for any of them."""
+
+    def __init__(self, model: CachedModel, noted: Sequence[int], wanted: Sequence[int]) -> None:
+        self.model, self.noted, self.wanted = model, list(noted), list(wanted)
+
+    def states(self, session: Session | None, number: int, text: Sequence[int], first: int) -> torch.Tensor | None:
+        whole = self.model.states(session, number, text, first)
+        if whole is None:
+            return None
+        parts = dict(zip(self.noted, whole.chunk(len(self.noted), -1), strict=True))
+        return torch.cat([parts[n] for n in self.wanted], -1)
+
+
+def trained(args: argparse.Namespace, out: Path) -> Iterator[Made]:
+    """Every kind, trained on the same states: its name, where it was written, and its figures."""
+    device = args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    frozen, corpus = Frozen.open(args.model, device), Corpus.read([Path(args.corpus)])
+    states = KINDS["eagle3"].spec(frozen.shape, Asked(1, (), args.depth, 0)).states
+    course = Course(frozen, corpus, states, args.tokens, args.batches, args.vocabulary, args.exam)
+    print(f"{course.tokens:,} tokens were read in {time.monotonic() - args.began:.1f} s", flush=True)
+    rules, vocabulary = compiled(course), load(args.model, device="cpu").vocabulary
+    for name in args.kinds or KINDS:
+        depth = args.deep.get(name, args.depth)
+        try:
+            taught = course.teach(KINDS[name], args.long.get(name, args.seconds), depth, rules)
+        except RuntimeError as error:  # memory, mostly; the others go on
+            print(f"{name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+            continue
+        told = taught.figures
+        shares = " ".join(f"{x:.3f}" for x in told["held_out"]["greedy"]["best"])
+        print(f"{name}: {told['parameters']:,} parameters, {told['steps']} steps, {shares}", flush=True)
+        yield name, course.write(taught, out / name, args.model, vocabulary), {"depth": depth, **told}
+
+
+def written(lm: LM, prompts: Texts, method: str, settings: Settings) -> Written:
     """The texts of a method, all their traces together, and the seconds that they took."""
-    texts, traces = [], []
-    for _ in range(2):
-        texts, traces, began = [], [], time.perf_counter()
-        for prompt in prompts:
-            lm.model.forget()
-            output = lm.generate(prompt, settings, method)
-            texts.append(tuple(output.tokens))
-            traces.append(output.trace)
-        wall = time.perf_counter() - began
-    return texts, sum(traces[1:], traces[0]), wall
+    texts, traces, began = Texts(), list[Trace](), time.perf_counter()
+    for prompt in prompts:
+        lm.model.forget()
+        output = lm.generate(prompt, settings, method)
+        texts.append(tuple(output.tokens))
+        traces.append(output.trace)
+    return texts, sum(traces[1:], traces[0]), time.perf_counter() - began
 
 
-def figures(lm: LM, prompts: Prompts, method: str, settings: Settings) -> dict[str, Any]:
-    """One method on one family, beside plain decoding."""
-    plain, before, plain_wall = written(lm, prompts, PLAIN, settings)
+def figures(lm: LM, prompts: Texts, method: str, settings: Settings, plain: Written) -> dict[str, Any]:
+    """One method on some prompts, beside plain decoding."""
+    before, told, plain_wall = plain
     texts, trace, wall = written(lm, prompts, method, settings)
     forwards = max(trace.forwards["target"], 1)
     return {
         "acceptance": [round(rate, 4) for rate in trace.per_position_acceptance_rate],
         "tokens_per_forward": round(trace.tokens_per_forward, 3),
-        "tokens_per_round": round(trace.mean_acceptance_length, 3),
         "draft_ms": round(1e3 * trace.seconds_draft / max(trace.rounds, 1), 3),
         "verify_ms": round(1e3 * trace.seconds_forward / forwards, 3),
-        "plain_ms": round(1e3 * plain_wall / max(before.tokens, 1), 3),
-        "speed_up": round((trace.tokens / wall) / (before.tokens / plain_wall), 3),
-        "same_text": sum(a == b for a, b in zip(texts, plain, strict=True)),
+        "plain_ms": round(1e3 * plain_wall / max(told.tokens, 1), 3),
+        "speed_up": round((trace.tokens / wall) / (told.tokens / plain_wall), 3),
+        "same_text": sum(a == b for a, b in zip(texts, before, strict=True)),
         "prompts": len(texts),
     }
 
@@ -72,7 +121,7 @@ def averaged(families: dict[str, dict[str, Any]]) -> dict[str, Any]:
     rows = list(families.values())
     found = {
         name: round(mean(row[name] for row in rows), 3)
-        for name in ("tokens_per_forward", "tokens_per_round", "draft_ms", "verify_ms", "plain_ms", "speed_up")
+        for name in ("tokens_per_forward", "draft_ms", "verify_ms", "plain_ms", "speed_up")
     }
     deepest = max(len(row["acceptance"]) for row in rows)
     rates = [mean((row["acceptance"] + [0.0] * deepest)[depth] for row in rows) for depth in range(deepest)]
@@ -80,96 +129,147 @@ def averaged(families: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {"acceptance": [round(rate, 3) for rate in rates], **found, **told}
 
 
-def about(folder: Path, lm: LM) -> dict[str, Any]:
-    """What a drafter is, how well it fits on a sample text, and what its training says of itself."""
-    assert lm.drafter is not None
-    network = lm.drafter.network
-    report = examine(lm)
-    found: dict[str, Any] = {
-        "drafter": network.spec.title,
-        "parameters": sum(tensor.numel() for name, tensor in network.tensors.items() if name != "ids"),
-        "sample": [round(rate, 3) for rate in report.told.right],
-    }
-    log = folder / "train.jsonl"
-    if log.is_file():
-        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-        ends = [line for line in lines if line["kind"] == "end"]
-        exams = [line for line in lines if line["kind"] == "exam"]
-        found["minutes"] = round(ends[-1]["seconds"] / 60, 1) if ends else None
-        found["held_out"] = {sort: exams[-1][sort] for sort in ("greedy", "drawn") if exams and sort in exams[-1]}
-    return found
+class Bench:
+    """A target that notes all states that any drafter reads, its prompts, and what plain decoding makes of them."""
+
+    def __init__(self, made: Sequence[Made], args: argparse.Namespace) -> None:
+        self.args, self.lm = args, self.loaded(args.model, args)
+        model = self.lm.model
+        assert isinstance(model, CachedModel)
+        assert isinstance(model.network, Llama)
+        self.model, self.network, last = model, model.network, model.network.layers
+        files = [open_drafter(at, self.network.shape) for _, at, _ in made if at.is_dir() and is_drafter(at)]
+        self.noted = sorted({n for file in files for n in file.spec.states}) or [last]
+        numbers = [LAST if n == last else n for n in self.noted]
+        self.network.slots.keep_states(numbers, self.network.ends.embedding)  # before any graph is captured
+        asked = questions(args.data, args.skip, args.limit)
+        self.prompts: dict[str, Texts] = {
+            family: [tuple(self.lm.encode([{"role": "user", "content": text}])) for text in texts]
+            for family, texts in asked.items()
+        }
+        self.plain = {heat: self.plainly(self.lm, heat) for heat in METHODS}
+
+    @staticmethod
+    def loaded(name: str | Path, args: argparse.Namespace, draft: bool = False) -> LM:
+        fixed = args.batch_invariant and not draft
+        return load(name, device=args.device, dtype=args.dtype, batch_invariant=fixed, kv_cache_tokens=ROOM)
+
+    def settings(self, heat: float) -> Settings:
+        return Settings(max_tokens=self.args.max_tokens, temperature=heat, seed=1)
+
+    def plainly(self, lm: LM, heat: float) -> dict[str, Written]:
+        for texts in self.prompts.values():  # which captures what is missing
+            written(lm, texts, PLAIN, self.settings(heat))
+        return {family: written(lm, texts, PLAIN, self.settings(heat)) for family, texts in self.prompts.items()}
+
+    def drafted(self, name: str, source: Path) -> tuple[LM, dict[float, str]]:
+        """The model with a drafter, and what it is measured with by temperature."""
+        if source.suffix == ".safetensors":  # a change of the model itself
+            return self.loaded(source, self.args), {0.0: CHANGED[name]}
+        if not is_drafter(source):
+            return replace(self.lm, draft=self.loaded(source, self.args, draft=True)), METHODS
+        network = network_of(open_drafter(source, self.network.shape), self.network.ends, ROOM + 1024)
+        states = Some(self.model, self.noted, network.spec.states)
+        return replace(self.lm, drafter=TrainedDrafter(network, states)), METHODS
+
+    def measure(self, name: str, source: Path) -> dict[str, Any]:
+        """What a drafter brings at every temperature, and by family."""
+        lm, methods = self.drafted(name, source)
+        found: dict[str, Any] = {}
+        for heat, method in methods.items():
+            own = self.plain[heat] if lm.model is self.model else self.plainly(lm, heat)
+            written(lm, next(iter(self.prompts.values())), method, self.settings(heat))
+            cells = {f: figures(lm, p, method, self.settings(heat), own[f]) for f, p in self.prompts.items()}
+            found[str(heat)] = {"method": method, **averaged(cells), "families": cells}
+        return found
 
 
-def lines_of(result: dict[str, Any]) -> list[str]:
-    """The results as a Markdown table."""
-    heads = (
-        "drafter",
-        "T",
-        "method",
-        "accepted by depth",
-        "tokens/forward",
-        "draft ms",
-        "verify ms",
-        "speed-up",
-        "same",
+def line_of(one: dict[str, Any]) -> str:
+    """The row of a system."""
+    if "failed" in one:
+        return f"| {one['system']} | failed: {one['failed']} |" + " |" * (len(HEADS) - 2)
+    held, cold, warm = one.get("held_out", {}), one.get("0.0"), one.get("1.0")
+    rates = (
+        " ".join(f"{x:.2f}" for x in held.get(sort, {}).get(key, []))
+        for sort, key in (("greedy", "best"), ("drawn", "overlap"))
     )
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    for name, one in result.items():
-        for temperature, methods in one["temperatures"].items():
-            for method, cell in methods.items():
-                if "failed" in cell:
-                    lines.append(f"| {name} | {temperature} | {method} | failed: {cell['failed']} | | | | | |")
-                    continue
-                row = cell["mean"]
-                rates = " ".join(f"{rate:.2f}" for rate in row["acceptance"])
-                same = f"{row['same_text']}/{row['prompts']}"
-                parts = (f"{row[key]:.2f}" for key in ("tokens_per_forward", "draft_ms", "verify_ms", "speed_up"))
-                lines.append(f"| {name} | {temperature} | {method} | {rates} | {' | '.join(parts)} | {same} |")
-    return lines
+    hot = (f"{warm['tokens_per_forward']:.2f}", f"{warm['speed_up']:.2f}") if warm else ("", "")
+    cells = (one["system"], f"{one['parameters']:,}", str(one.get("seconds", "")), *rates)
+    if cold is None:  # not measured yet
+        return f"| {' | '.join(cells)} |" + " |" * (len(HEADS) - len(cells))
+    cells += (f"{cold['tokens_per_forward']:.2f}", hot[0], f"{cold['draft_ms']:.2f}", f"{cold['verify_ms']:.2f}")
+    cells += (f"{cold['speed_up']:.2f}", hot[1], f"{cold['same_text']}/{cold['prompts']}")
+    return f"| {' | '.join(cells)} |"
+
+
+def measure(made: Sequence[Made], args: argparse.Namespace) -> None:
+    """Write texts with every drafter, and the table."""
+    result: dict[str, Any] = {
+        name: {"system": KINDS[name].title if name in KINDS else name, "parameters": 0, **told}
+        for name, _, told in made
+    }
+    write_down(result, args)
+    bench = Bench(made, args)
+    for name, source, _ in made:
+        one = result[name]
+        try:
+            one |= bench.measure(name, source)
+        except (UnspoolError, RuntimeError, AssertionError, TypeError, ValueError) as error:
+            one["failed"] = f"{type(error).__name__}: {str(error)[:200]}"
+        print(line_of(one), flush=True)
+        write_down(result, args)
+    print("\n".join(table_of(result)))
+
+
+def table_of(result: dict[str, Any]) -> list[str]:
+    """All rows."""
+    return [f"| {' | '.join(HEADS)} |", "|" + "---|" * len(HEADS), *map(line_of, result.values())]
+
+
+def write_down(result: dict[str, Any], args: argparse.Namespace) -> None:
+    """Store what there is, as data and as a table."""
+    if args.json:
+        names = ("model", "batch_invariant", "skip", "limit", "max_tokens", "dtype", "device", "tokens", "batches")
+        save(args.json, {**{n: getattr(args, n) for n in names}, "drafters": result})
+        Path(args.json).with_suffix(".md").write_text("\n".join(table_of(result)) + "\n", encoding="utf-8")
+
+
+def pairs(given: Sequence[str]) -> dict[str, float]:
+    """NAME=NUMBER, by name."""
+    return {name: float(number) for name, number in (each.rsplit("=", 1) for each in given)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("drafters", nargs="+", type=Path, help="folders of drafters")
+    parser.add_argument("--drafters", nargs="+", type=Path, default=[], help="folders of drafters that are there")
+    parser.add_argument("--corpus", help="documents in the model's own words; every kind is trained on them")
+    parser.add_argument("--kinds", nargs="+", help="those that are trained; else all")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of training, each")
+    parser.add_argument("--long", nargs="+", default=[], metavar="KIND=SECONDS", help="kinds that are trained longer")
+    parser.add_argument("--deep", nargs="+", default=[], metavar="KIND=DEPTH", help="kinds that guess further")
+    parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--vocabulary", type=int, default=16_384)
+    parser.add_argument("--tokens", type=int, default=16_384, help="of a step, padding included")
+    parser.add_argument("--batches", type=int, default=160, help="that the target reads")
+    parser.add_argument("--exam", type=int, default=48, help="held-out documents of each sort")
+    parser.add_argument("--out", type=Path, help="keep what was trained here")
     parser.add_argument("--data", type=Path, default=DATA, help="the folder that holds question.jsonl")
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--methods", nargs="+", default=METHODS)
-    parser.add_argument("--temperatures", nargs="+", type=float, default=(0.0, 1.0))
     parser.add_argument("--batch-invariant", action="store_true", help="texts equal to plain decoding's bit for bit")
     parser.add_argument("--skip", type=int, default=0, help="leave out the first prompts of each family")
-    parser.add_argument("--limit", type=int, default=2, help="prompts per family")
-    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--limit", type=int, default=1, help="prompts per family")
+    parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--dtype", default="fp32")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
-    asked, result = questions(args.data, args.skip, args.limit), dict[str, Any]()
-    for folder in args.drafters:
-        lm = load(args.model, draft=folder, dtype=args.dtype, device=args.device, batch_invariant=args.batch_invariant)
-        result[folder.name] = one = {**about(folder, lm), "temperatures": {}}
-        print(f"{folder}: {one['drafter']}, {one['parameters']:,} parameters, sample text {one['sample']}", flush=True)
-        for temperature in args.temperatures:
-            settings = Settings(max_tokens=args.max_tokens, temperature=temperature, seed=1)
-            methods = one["temperatures"][str(temperature)] = {}
-            for method in args.methods:
-                cells: dict[str, dict[str, Any]] = {}
-                try:
-                    for family, texts in asked.items():
-                        prompts = [lm.encode([{"role": "user", "content": text}]) for text in texts]
-                        cells[family] = figures(lm, prompts, method, settings)
-                except (UnspoolError, BadRequest, RuntimeError) as error:
-                    methods[method] = {"failed": f"{type(error).__name__}: {str(error)[:200]}"}
-                    print(f"T {temperature} {method}: {methods[method]}", flush=True)
-                    continue
-                methods[method] = {"mean": averaged(cells), "families": cells}
-                print(f"T {temperature} {method}: {methods[method]['mean']}", flush=True)
-                if args.json:
-                    names = ("model", "batch_invariant", "skip", "limit", "max_tokens", "dtype", "device")
-                    save(args.json, {**{name: getattr(args, name) for name in names}, "drafters": result})
-    lines = lines_of(result)
-    print("\n".join(lines))
-    if args.json:
-        Path(args.json).with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    args.began, args.long = time.monotonic(), pairs(args.long)
+    args.deep = {name: int(depth) for name, depth in pairs(args.deep).items()}
+    with tempfile.TemporaryDirectory() as temporary:
+        made: list[Made] = [(folder.name, folder, {}) for folder in args.drafters]
+        if args.corpus:
+            made += trained(args, args.out or Path(temporary))
+        measure(made, args)
 
 
 if __name__ == "__main__":

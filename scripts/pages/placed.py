@@ -18,6 +18,7 @@ class System(NamedTuple):
     test: str
     options: str = ""
     lacks: str = ""  # what the paper has besides
+    train: str = ""  # the kind of `unspool train drafter` that makes it
 
 
 def _read(file: Path) -> tuple[System, ...]:
@@ -26,6 +27,7 @@ def _read(file: Path) -> tuple[System, ...]:
 
 SYSTEMS = _read(FILE)
 CANVASES = _read(FILE.with_name("canvases.toml"))
+TRAINED = _read(FILE.with_name("trained.toml"))
 
 _SELF, _OTHER = "the target itself", "an independent model"
 _MODEL, _DRAFT, _LENGTH = "the model", "the draft: tree", "the draft: length"

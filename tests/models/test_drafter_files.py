@@ -9,14 +9,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.support.drafterfiles import DIM, KINDS, LAYERS, VOCAB, dflash, eagle1, eagle3, medusa, mtp_tensors
+from tests.support.drafterfiles import DIM, KINDS, LAYER, LAYERS, VOCAB, dflash, eagle1, eagle3, medusa, mtp_tensors
 from tests.support.littlemodel import little_model
 from unspool import Settings, load
 from unspool.api.trained_draft import trained_for
 from unspool.core.errors import BadModel, BadRequest, BadScores
+from unspool.models.drafters.forms import FORMS
 from unspool.models.drafters.opening import is_drafter, open_drafter, open_native
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.cache.table_model import Table
+from unspool_train.drafter.export import eight_bits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -136,7 +138,9 @@ def test_wrong_pairs_are_refused_by_name(damage, said, target, tmp_path):
         load(target, draft=damage(eagle3(tmp_path)))
 
 
-@pytest.mark.parametrize("make", [eagle1, dflash, medusa, KINDS["mlp speculator"], KINDS["p-eagle"]])
+@pytest.mark.parametrize(
+    "make", [eagle1, dflash, medusa, KINDS["mlp speculator"], KINDS["p-eagle"], *(KINDS[name] for name in FORMS)]
+)
 def test_every_kind_refuses_another_target(make, tmp_path):
     small = open_checkpoint(little_model(tmp_path / "target", 1)).shape
     folder = make(tmp_path / "drafter")
@@ -145,6 +149,58 @@ def test_every_kind_refuses_another_target(make, tmp_path):
             open_drafter(folder, small)
     with pytest.raises(BadModel, match=r"trained for|does not fit|the target's are"):
         open_drafter(folder, replace(small, dim=64, vocab=VOCAB))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "said"),
+    [
+        ("hydra", {"drafter": "oracle"}, "'oracle', which is not known; these are: bpd, hydra"),
+        ("hydra", {"depth": 10**6}, "depth is 1000000; expected 1 to 16"),
+        ("hydra", {"vocab_size": 99}, "vocabulary of 99 tokens"),
+        ("hydra", {"depth": 5}, "misses .* of .*: heads.3.pass.weight"),
+        ("clover2", {"layers": 3}, "its layers are 2 of 32; expected 3 of 32"),
+        ("chimera", {"layers": 2}, "layers is 2; expected 1 to 1"),
+        ("specdec", {"mask_token_id": -1}, "mask_token_id"),
+        ("clover", {"transformer_layer_config": {**LAYER, "num_attention_heads": 3}}, "does not fit|do not divide"),
+        ("jakiro", {"target_hidden_size": 64}, "64 wide, and the target's are 32"),
+    ],
+)
+def test_a_form_of_our_own_is_refused_by_name(name, damage, said, shape, tmp_path):
+    with pytest.raises(BadModel, match=said):
+        open_drafter(changed(KINDS[name](tmp_path), **damage), shape)
+
+
+def test_half_of_what_adds_states_is_refused(shape, tmp_path):
+    with pytest.raises(BadModel, match="without the other"):
+        open_drafter(changed(KINDS["llm-to-slm"](tmp_path), without=["lift.down.weight"]), shape)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_nan_ends_a_request_of_every_form(name, target, tmp_path):
+    folder = KINDS[name](tmp_path)
+    held = load_file(folder / "model.safetensors")
+    broken = next(n for n in held if n.endswith(("norm.weight", "up.weight", "pass.weight")))
+    lm = load(target, draft=changed(folder, {broken: torch.full_like(held[broken], float("nan"))}))
+    with pytest.raises(BadScores, match=r"the drafter .* returned NaN"):
+        lm.generate("a text", Settings(max_tokens=8), "chain")
+    assert lm.generate("a text", Settings(max_tokens=8)).tokens
+
+
+def test_matrices_in_eight_bits(shape, tmp_path):
+    """What a row was scaled by stands beside it; a matrix without is refused, and so is one of another height."""
+    whole = open_drafter(KINDS["hydra"](tmp_path), shape).tensors
+    held = load_file(tmp_path / "model.safetensors")
+    save_file(eight_bits(held, held), tmp_path / "model.safetensors")
+    found = open_drafter(tmp_path, shape).tensors
+    for name, tensor in whole.items():
+        step = tensor.abs().amax(-1, keepdim=True) / 127
+        assert bool(((found[name] - tensor).abs() <= step / 2 + 1e-6).all()), name
+    narrow = load_file(tmp_path / "model.safetensors")
+    name = "heads.0.pass.weight.scale"
+    for damage in ({"without": [name]}, {"tensors": {name: narrow[name][:-1].clone()}}):
+        save_file(narrow, tmp_path / "model.safetensors")
+        with pytest.raises(BadModel, match="is stored in 8 bits; expected a matrix with"):
+            open_drafter(changed(tmp_path, **damage), shape)
 
 
 def test_a_truncated_file_is_refused(target, tmp_path):

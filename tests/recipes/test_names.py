@@ -13,7 +13,7 @@ from unspool.apps.cli import root
 from unspool.apps.cli.group import known_method
 from unspool.core.errors import BadRequest
 from unspool.proof import prove
-from unspool.recipes.aliases import ELSEWHERE, KNOWN_AS, PAPERS
+from unspool.recipes.aliases import DRAFTER_PAPERS, ELSEWHERE, KNOWN_AS, PAPERS
 from unspool.recipes.methods import entries, method, named, needs, requested
 from unspool.recipes.names import _JOINED, HOMES, NEAR, RENAMED, canonical, known, parts_of, plainly, suggestions
 
@@ -37,6 +37,8 @@ def test_every_paper_of_the_registry_is_known():
     assert papers == {*PAPERS}
     for paper, name in PAPERS.items():
         assert entries()[name].paper == paper
+    assert {*DRAFTER_PAPERS.values()} <= {*entries()}
+    assert not {*DRAFTER_PAPERS} & {*PAPERS}
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,7 @@ def test_every_paper_of_the_registry_is_known():
         ("best-of-N", "several"),
         ("LLaDA2.1", "edit"),
         ("2304.04487", "lookup"),
+        ("2402.05109", "likeliest"),  # Hydra, a trained drafter
         ("arXiv:2304.04487v3", "lookup"),
         ("cached-dual", "cached_dual"),
         ("lookup", "lookup"),
@@ -76,7 +79,10 @@ AASD, SpecDec++, RSD, RSD-C, RSD-S, GBV, REST, Sequoia, SpecInfer, SuffixDecodin
 AWRS, JSONSchemaBench, AutoTemplate, NeuroLogic A*esque, ASAp, STATIC, Learn2PD, WeDLM, ETE, ParallelBench,
 Window-Diffusion, R²-dLLM, MDGR, APD, POINTER, AR2Diff, GenMol, AS-ARM, ASSD, LRD, Dimple, LocalLeap, S2D2, Prophet,
 dParallel, CreditDecoding, CFG-constrained diffusion, LAVE, AdaBlock, PG-TD, Diverse beam, A*-decoding, CNTP, SED,
-Predictive-Decoding, SMC reward-guided, CARS, EAGLE-2, Medusa, Spec-Bench
+Predictive-Decoding, SMC reward-guided, CARS, EAGLE-2, Medusa, Spec-Bench, LUD, PPD, Chimera, Clover, Clover-2, FLASH,
+LLM-to-SLM, SpecDec, KOALA, Amphista, Jakiro, Hydra, Hydra++, direct alignment, TVD++, Falcon, CLLM,
+Blockwise parallel decoding, Set Block Decoding, RecycleGPT, SpecVLM, SPACE, EAGLE, EAGLE-3, EAGLE-3.1, MTP, P-EAGLE,
+DFlash, DSpark, JetSpec, DDTree
 """
 
 

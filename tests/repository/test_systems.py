@@ -11,6 +11,7 @@ import pytest
 from repository import ROOT
 
 from unspool.recipes.methods import entries, method
+from unspool_train.drafter.kinds import KINDS
 
 PLACED = runpy.run_path(str(ROOT / "scripts/pages/placed.py"))
 
@@ -20,12 +21,19 @@ def functions_of(file):
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("system", [*PLACED["SYSTEMS"], *PLACED["CANVASES"]], ids=lambda system: system.name)
+@pytest.mark.parametrize(
+    "system", [*PLACED["SYSTEMS"], *PLACED["CANVASES"], *PLACED["TRAINED"]], ids=lambda system: system.name
+)
 def test_a_system_has_a_method_and_a_test(system):
     file, _, name = system.test.partition("::")
     assert name in functions_of(file)
     if system.spec != "retrieve":  # which needs a file, and the page says so
         assert callable(method(system.spec))
+
+
+def test_every_kind_that_is_trained_is_a_system_and_the_other_way_round():
+    kinds = {system.train for system in PLACED["TRAINED"] if system.train}
+    assert kinds == set(KINDS) - {"small"}, "a small model by itself is no system"
 
 
 def test_what_cannot_run_without_a_file_is_shown_with_one():

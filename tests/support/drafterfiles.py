@@ -5,72 +5,29 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
 from torch import Tensor
 
+from tests.support import drafterforms as forms
+from tests.support.drafterforms import (
+    DIM,
+    HIDDEN,
+    LAYER,
+    LAYERS,
+    VOCAB,
+    Dice,
+    Tensors,
+    written,
+)
+from tests.support.drafterforms import layered as _layer
+from tests.support.drafterforms import normed as _norm
 from unspool.models.drafters.description import DrafterFile
-
-VOCAB, DIM, LAYERS = 258, 32, 6
-HEADS, KV, WIDTH, HIDDEN, EPS, THETA = 4, 2, 8, 48, 1e-5, 500.0
-LAYER = {
-    "model_type": "llama",
-    "hidden_size": DIM,
-    "intermediate_size": HIDDEN,
-    "num_hidden_layers": 1,
-    "num_attention_heads": HEADS,
-    "num_key_value_heads": KV,
-    "head_dim": WIDTH,
-    "vocab_size": VOCAB,
-    "max_position_embeddings": 512,
-    "rms_norm_eps": EPS,
-    "rope_theta": THETA,
-}
-Tensors = dict[str, Tensor]
-
-
-class Dice:
-    """Random tensors, the same for the same seed."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self.generator = torch.Generator().manual_seed(seed)
-
-    def __call__(self, *size: int) -> Tensor:
-        made = torch.randn(size, generator=self.generator)
-        return 1 + 0.2 * made if len(size) == 1 else 0.2 * made
-
-    def layer(
-        self, at: str, reads: int = DIM, norms: bool = False, entry: bool = True, hidden: int = HIDDEN
-    ) -> Tensors:
-        """The tensors of a plain layer whose queries read so many numbers."""
-        sizes: dict[str, tuple[int, ...]] = {
-            f"self_attn.{n}_proj": (r, reads) for n, r in (("q", 32), ("k", 16), ("v", 16))
-        }
-        sizes |= {"self_attn.o_proj": (DIM, 32), "mlp.gate_proj": (hidden, DIM), "mlp.up_proj": (hidden, DIM)}
-        sizes |= {"mlp.down_proj": (DIM, hidden), "post_attention_layernorm": (DIM,)}
-        sizes |= {"input_layernorm": (DIM,)} if entry else {}
-        sizes |= {"self_attn.q_norm": (WIDTH,), "self_attn.k_norm": (WIDTH,)} if norms else {}
-        return {f"{at}{name}.weight": self(*size) for name, size in sizes.items()}
-
-    def table(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """So many tokens of the target: their ids, and the tables d2t and t2d."""
-        ids = torch.randperm(VOCAB, generator=self.generator)[:count].sort().values
-        mask = torch.zeros(VOCAB, dtype=torch.bool)
-        mask[ids] = True
-        return ids, ids - torch.arange(count), mask
-
-
-def written(folder: Path, config: dict, tensors: Tensors) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config))
-    save_file({name: t.contiguous() for name, t in tensors.items()}, folder / "model.safetensors")
-    return folder
 
 
 def eagle1(folder: Path, bias: bool = True) -> Path:
@@ -191,9 +148,9 @@ def expected(
     nothing = embedding.new_full((VOCAB,), -math.inf)
     if len(text) < 2 or len(path) >= (spec.depth or spec.block or 99):
         return nothing
-    out, logits = {"attend": _feature, "project": _feature, "context": _block, "heads": _medusa, "recurrent": _mlp}[
-        spec.join
-    ](spec, t, t.get("embed.weight", embedding), states, list(text), list(path))
+    kinds = {"attend": _feature, "project": _feature, "context": _block, "heads": _medusa, "recurrent": _mlp}
+    restated = forms.restated if spec.kind in forms.TITLES else kinds[spec.join]
+    out, logits = restated(spec, t, t.get("embed.weight", embedding), states, list(text), list(path))
     if logits is None:
         logits = t.get("head.weight", head) @ out
     if spec.markov:
@@ -202,43 +159,6 @@ def expected(
         return logits
     nothing[t["ids"]] = logits
     return nothing
-
-
-def _norm(x: Tensor, weight: Tensor | None, eps: float = EPS) -> Tensor:
-    return x if weight is None else x * (x.pow(2).mean(-1, keepdim=True) + eps).rsqrt() * weight
-
-
-def _turned(x: Tensor, places: Tensor) -> Tensor:
-    angle = places[:, None] * THETA ** (-torch.arange(0, WIDTH, 2) / WIDTH)
-    cos, sin = torch.cat((angle, angle), -1).cos()[:, None], torch.cat((angle, angle), -1).sin()[:, None]
-    half = WIDTH // 2
-    cos, sin = cos.to(x), sin.to(x)
-    return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
-
-
-def _layer(
-    t: Tensors, at: str, x: Tensor, entering: Tensor, context: Tensor | None, seen: Callable[[int, int], bool]
-) -> Tensor:
-    """One layer over x with queries of `entering`; `context` stands before it as further keys."""
-    keyed = entering if context is None else torch.cat((context, entering))
-    places = torch.arange(len(keyed)).float()
-
-    def cut(name: str, y: Tensor, heads: int) -> Tensor:
-        made = (y @ t[f"{at}self_attn.{name}_proj.weight"].T).view(len(y), heads, WIDTH)
-        return _norm(made, t.get(f"{at}self_attn.{name}_norm.weight"))
-
-    q = _turned(cut("q", entering, HEADS), places[len(keyed) - len(entering) :])
-    k = _turned(cut("k", keyed, KV), places).repeat_interleave(HEADS // KV, 1)
-    v = (keyed @ t[f"{at}self_attn.v_proj.weight"].T).view(len(keyed), KV, WIDTH).repeat_interleave(HEADS // KV, 1)
-    scores = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(WIDTH)
-    hidden = torch.tensor([[not seen(i, j) for j in range(len(keyed))] for i in range(len(entering))])
-    mixed = torch.einsum("hqk,khd->qhd", scores.masked_fill(hidden, -math.inf).softmax(-1), v).reshape(
-        len(entering), -1
-    )
-    x = x + mixed @ t[f"{at}self_attn.o_proj.weight"].T
-    y = _norm(x, t[f"{at}post_attention_layernorm.weight"])
-    gated = F.silu(y @ t[f"{at}mlp.gate_proj.weight"].T) * (y @ t[f"{at}mlp.up_proj.weight"].T)
-    return x + gated @ t[f"{at}mlp.down_proj.weight"].T
 
 
 def _fused(spec, t: Tensors, states: Tensor) -> Tensor:
@@ -331,3 +251,4 @@ KINDS: dict[str, Maker] = {
     "mlp speculator": mlp_speculator,
     "mlp speculator, tied": lambda folder: mlp_speculator(folder, scale=False, tied=True),
 }
+KINDS |= {name: partial(forms.formed, name) for name in forms.FORMS}

@@ -26,6 +26,8 @@ def attached(lm: LM, draft: LM | str | Path, small: LM | str | Path | None, open
     `open_model` takes a name, a dtype and a quantization; None for those of the model. layers:N are layers of the model
     itself, but for a small model beside a draft model of its own: then of that one.
     """
+    if isinstance(draft, (str, Path)):
+        draft = api.trained_draft.shipped(lm.name, draft)
     if isinstance(draft, (str, Path)) and api.trained_draft.is_trained(draft):
         if small is not None:
             raise BadRequest(f"small={small!r} drafts for a model of its own; {draft} reads {lm.name}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import BadRequest
 from ..core.tree import NOTHING
-from ..models.address import path
+from ..models.address import drafter_of, path
 from ..models.drafters import opening
 from ..models.drafters.description import DrafterFile
 from ..models.shape import Shape
@@ -46,6 +46,12 @@ def is_trained(name: str | Path) -> bool:
         return True
     here = Path(name).expanduser()
     return here.exists() and opening.is_drafter(here)
+
+
+def shipped(name: str, draft: str | Path) -> str | Path:
+    """What is named as a draft model, or the folder of the drafter of that name that came with the model `name`."""
+    found = drafter_of(name, draft) if isinstance(draft, str) else None
+    return draft if found is None else found
 
 
 def trained_for(model: object, name: str, drafter: str | Path) -> TrainedDrafter:

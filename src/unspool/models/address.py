@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import models
 from ..core.errors import FetchFailed
-from .catalog import CATALOG, DELTAS, HEADS, CatalogEntry, look_up, required, trained
+from .catalog import CATALOG, DELTAS, DRAFTERS, HEADS, CatalogEntry, look_up, required, trained
 
 if TYPE_CHECKING:
     from .fetch import Fetcher
@@ -71,6 +71,17 @@ def heads_for(name: str, given: str | Path | None, purpose: str) -> Path | None:
     if given is None and listing is not None and listing.heads is not None:
         return required(HEADS, listing.heads, purpose)
     return heads_of(name, given)
+
+
+def drafter_of(name: str, said: str) -> Path | None:
+    """The folder of a drafter that comes with a model of the catalog, by its name; None if the model has none of it.
+
+    What lies on this disk under the same name goes before it.
+    """
+    listing = CATALOG.get(name)
+    if listing is None or said not in listing.drafters or _local(said) is not None:
+        return None
+    return required(DRAFTERS, f"{name}-{said}", f"the drafter {said} of {name}")
 
 
 def _kept(listing: CatalogEntry) -> Path | None:

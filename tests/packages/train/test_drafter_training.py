@@ -26,11 +26,13 @@ from unspool.runtime.drafter.drafter_model import TrainedDrafter, network_of  # 
 from unspool.runtime.engine.contracts import ScoreRequest  # noqa: E402
 from unspool_train.corpus import Corpus  # noqa: E402
 from unspool_train.decoder import Decoder, greedy  # noqa: E402
+from unspool_train.drafter.adversary import Adversary  # noqa: E402
+from unspool_train.drafter.beginnings import begun  # noqa: E402
 from unspool_train.drafter.blocks import Blocks  # noqa: E402
 from unspool_train.drafter.confidence import surprise  # noqa: E402
 from unspool_train.drafter.consistency import Consistent, Laid  # noqa: E402
 from unspool_train.drafter.export import DELTA, LLAMA  # noqa: E402
-from unspool_train.drafter.kinds import KINDS, Asked, begun  # noqa: E402
+from unspool_train.drafter.kinds import KINDS, Asked  # noqa: E402
 from unspool_train.drafter.lessons import Lesson, Pupil, Teaching, draft_vocabulary  # noqa: E402
 from unspool_train.drafter.training import Settings, drafter  # noqa: E402
 from unspool_train.foresight import foreseen, overlap_slopes, slopes, tvdpp_slopes  # noqa: E402
@@ -107,7 +109,7 @@ def test_learns_and_is_read(kind, asked, target, tmp_path, capsys):
     best = found["acceptance"]["greedy"]["best"]
     assert len(best) == DEPTH
     lm = load(target, draft=tmp_path / "out")
-    assert lm.drafter.network.spec.kind == KINDS[kind].title
+    assert lm.drafter.network.spec.kind == ("Medusa" if kind == "koala" else KINDS[kind].title)
     plain = lm.generate("a text", Told(max_tokens=12, temperature=0)).tokens
     assert lm.generate("a text", Told(max_tokens=12, temperature=0), "likeliest").tokens == plain
 
@@ -177,6 +179,23 @@ def test_a_logistic_head_learns_which_guesses_stand():
     last.backward()
     assert x.grad is None
     assert float(tensors["confidence.weight"].detach()[0, 0]) < -1  # of which what stands depends
+
+
+def test_an_adversary_tells_guesses_from_laws_and_moves_them():
+    """KOALA's: after some steps what it adds to the loss draws guesses towards the laws, and before that nothing."""
+    dice = torch.Generator().manual_seed(0)
+    x, head = torch.randn(256, 6, generator=dice, requires_grad=True), torch.randn(9, 6, generator=dice)
+    laws = (4 * torch.randn(256, 9, generator=dice)).softmax(1)
+    judge = Adversary(torch.device("cpu"))
+    (slope,) = torch.autograd.grad(judge.surprise(x, head, laws), x)
+    assert not slope.any(), "it is not listened to at first"
+    for _ in range(200):
+        added = judge.surprise(x.detach(), head, laws)
+    assert float(added) > 0.05 * 0.7, "it takes most guesses for what they are"
+    before = x.detach().clone()
+    (slope,) = torch.autograd.grad(judge.surprise(x, head, laws), x)
+    moved = before - 0.3 * slope / slope.norm(dim=1, keepdim=True)
+    assert float(judge.surprise(moved, head, laws)) < float(judge.surprise(before, head, laws))
 
 
 def test_a_consistent_model_is_a_delta(asked, tmp_path):

@@ -18,6 +18,7 @@ from unspool.core.stop import Stop
 from unspool.core.warp import Temperature
 from unspool.loops.speculate import Speculate
 from unspool.models.drafters.description import DrafterFile
+from unspool.models.drafters.forms import FORMS
 from unspool.models.drafters.opening import open_drafter
 from unspool.models.weights import open_checkpoint
 from unspool.rules.draft import Chain, DySpec, Likeliest, SpecInfer
@@ -41,6 +42,10 @@ METHODS = {
 
 PAIRS = [("dspark", named) for named in METHODS if "drawn paths" not in named]
 PAIRS += [("eagle-3", named) for named in METHODS if "slots" in named or "rejection" in named]
+EVERY = ("a drawn chain under rejection", "marginals' likeliest paths under sample matching (DDTree)")
+OTHERS = ("eagle-1", "mtp", "p-eagle", "dflash", "jetspec", "medusa", "mlp speculator", *FORMS)
+PAIRS += [(kind, EVERY[n % 2]) for n, kind in enumerate(OTHERS)]
+PAIRS += [(kind, "likeliest paths under traversal") for kind in ("hydra", "clover2", "jakiro")]
 
 
 def few(file: DrafterFile) -> DrafterFile:

@@ -62,12 +62,12 @@ def plan(
     if draft is not None and api.self_draft.is_shortcut(draft):
         some = whole.shape.part(api.self_draft.layers_of(draft, whole.shape.layers))
         plans.append(replace(planned(some, kind, context, rows, tree, place), weights=0))  # which it shares
-    elif draft is not None and api.trained_draft.is_trained(draft):
-        file = api.trained_draft.opened(model, draft, whole.shape)
+    elif draft is not None and api.trained_draft.is_trained(named := api.trained_draft.shipped(model, draft)):
+        file = api.trained_draft.opened(model, named, whole.shape)
         plans.append(api.memory_plan.drafter_plan(file, plans[0], whole.shape, kind))
     elif draft is not None:  # it is on the first rank alone
-        named, _, _ = api.draft_models.in_precision(draft)  # in a smaller precision it needs less than is said here
-        other = opened(_path(model if named == api.draft_models.SELF else named, pull))
+        other_name, _, _ = api.draft_models.in_precision(draft)  # in a smaller precision it needs less than is said
+        other = opened(_path(model if other_name == api.draft_models.SELF else other_name, pull))
         plans.append(planned(other, kind, context, rows, tree, place, kept(other)))
     if heads is not None:
         more = runtime.network.lookahead_heads.heads_bytes(Path(heads).expanduser(), kind)

@@ -16,7 +16,10 @@ from torch import Tensor
 from ...core.errors import BadModel
 from ..shape import Shape
 
-Join = Literal["attend", "project", "context", "heads", "recurrent", "alone"]
+Join = Literal["attend", "project", "add", "trigram", "context", "heads", "recurrent", "cells", "alone"]
+Reads = Literal["state", "layers", "token", "met", "lstm"]
+Cell = Literal["perceptron", "concat", "regress", "slots", "encoder"]
+LSTMS = 2  # layers of the recurrence that Falcon has
 _LISTED = 6
 
 
@@ -33,6 +36,9 @@ class DrafterSpec:
     - "context": states are keys and values of every layer, and masks behind the last token are the queries (DFlash)
     - "heads": one head for each token ahead reads the last state alone (Medusa)
     - "recurrent": one small step for each token ahead mixes the state so far with a token (MLP speculator)
+    - "add": what a matrix makes of the state is added to the embedding, and drafted tokens have none (LLM-to-SLM)
+    - "trigram": states are keys of a layer, and what stands for a token is made of its last three (Chimera)
+    - "cells": heads that follow each other over what `reads` says; `cell` says how (runtime/drafter/cells.py)
     - "alone": there is no state; such a drafter is a whole model, and is read as one
 
     Without `block` a drafted token is read with the drafter's own output as its state, before or (`recycles_normed`)
@@ -57,6 +63,10 @@ class DrafterSpec:
     depth: int | None = None
     scale_input: bool = False  # of a recurrent one
     entry_norm: bool = True  # whether layer 0 has a norm at its entry
+    experts: int = 0  # of the last layer, in place of its perceptron; their difference guesses one token further
+    reads: Reads = "state"  # of heads that follow each other
+    cell: Cell = "concat"
+    blocks: int = 0  # that each of them has besides
 
     @property
     def title(self) -> str:
@@ -97,6 +107,64 @@ def needed(spec: DrafterSpec) -> dict[str, tuple[int, ...]]:
         found |= {"fuse.weight": (dim, wide), "state_norm.weight": (dim,), "norm.weight": (dim,)}
     if spec.join == "attend" and spec.block:
         found["mask_state"] = (wide,)
+    if spec.join == "add":
+        found["norm.weight"] = (dim,)
+    if spec.join == "trigram":
+        found |= {"trigram.block.weight": (3 * dim, 3 * dim), "trigram.block.bias": (3 * dim,)}
+        found |= {"trigram.weight": (dim, 3 * dim), "norm.weight": (dim,)}
+        found |= {f"heads.{head}.mix.weight": (dim, 2 * dim) for head in range(spec.depth or 0)}
+    if spec.experts:
+        found |= expert_tensors(spec)
+        for part in ("gate", "up", "down"):
+            del found[f"layers.{shape.layers - 1}.mlp.{part}_proj.weight"]
+    if spec.join == "cells":
+        found |= cell_tensors(spec)
+    return found
+
+
+def expert_tensors(spec: DrafterSpec) -> dict[str, tuple[int, ...]]:
+    """Experts as wide as the state, and what weighs them, once for the next token and once for the one behind it."""
+    dim = spec.shape.dim
+    each = {f"experts.{e}.{part}.weight": (dim, dim) for e in range(spec.experts) for part in ("gate", "up", "down")}
+    return {**each, "route.weight": (2 * spec.experts, dim)}
+
+
+def cell_tensors(spec: DrafterSpec) -> dict[str, tuple[int, ...]]:
+    """The tensors of heads that follow each other, and of what brings a state and a token to them."""
+    dim, deep, found = spec.shape.dim, spec.depth or 0, dict[str, tuple[int, ...]]()
+    if spec.reads != "state":
+        found["norm.weight"] = (dim,)
+    if spec.reads == "token":
+        found["join.weight"] = (dim, 2 * dim)
+    if spec.reads == "met":
+        found |= {f"meet.{part}.weight": (dim, dim) for part in "qkv"}
+    if spec.reads == "lstm":
+        for layer in range(LSTMS):
+            found[f"lstm.{layer}.input.weight"] = (4 * dim, dim if layer else 2 * dim)
+            found |= {f"lstm.{layer}.state.weight": (4 * dim, dim), f"lstm.{layer}.bias": (4 * dim,)}
+    if spec.cell == "slots":
+        return {**found, "slots.up.weight": (4 * dim, dim), "slots.down.weight": (deep * dim, 4 * dim)}
+    if spec.cell == "regress":
+        found |= {f"regress.{part}.weight": (dim, dim) for part in "qkv"}
+        if spec.reads == "met":
+            return {**found, "first.weight": (dim, dim), "later.weight": (dim, 2 * dim)}
+        return {**found, "bend.weight": (dim, dim), "bend.bias": (dim,)}
+    for head in range(deep):
+        at = f"heads.{head}"
+        if spec.cell == "concat":
+            for part in ("pass", "bend"):
+                found |= {f"{at}.{part}.weight": (dim, (head + 2) * dim), f"{at}.{part}.bias": (dim,)}
+        elif spec.cell == "perceptron":
+            for part in ("up", "down"):
+                found |= {f"{at}.{part}.weight": (dim, dim), f"{at}.{part}.bias": (dim,)}
+        for block in range(spec.blocks):
+            found |= {f"{at}.{block}.weight": (dim, dim), f"{at}.{block}.bias": (dim,)}
+    if spec.cell == "encoder":
+        wide = spec.shape.hidden
+        found |= {f"encoder.{part}.weight": (dim, dim) for part in "qkvo"}
+        found |= {"encoder.gate.weight": (wide, dim), "encoder.up.weight": (wide, dim)}
+        found |= {"encoder.down.weight": (dim, wide), "encoder.before.weight": (dim,), "encoder.between.weight": (dim,)}
+        found["places"] = (deep, dim)
     return found
 
 
@@ -112,6 +180,8 @@ def optional(spec: DrafterSpec, vocab: int, drafted: int) -> dict[str, tuple[int
         "norm.weight": (dim,),
         "join.bias": (dim,),
         "fuse.bias": (dim,),
+        "lift.up.weight": (dim, wide),
+        "lift.down.weight": (dim, dim),
     }
     return found | {f"fuse_norm.{n}.weight": (spec.wide,) for n in range(len(spec.states))}
 

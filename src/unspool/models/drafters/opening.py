@@ -11,6 +11,7 @@ from ..shape import Shape
 from .description import DrafterFile
 from .dflash import read_dflash
 from .eagle import read_eagle1, read_eagle3
+from .forms import MODEL_TYPE, read_form
 from .heads_files import read_medusa, read_mlp_speculator
 from .mtp import layout_of, read_mtp
 from .reading import Named
@@ -86,6 +87,8 @@ def _reader(stored: StoredDrafter, named: Named) -> Reader | None:
     if strange:
         raise BadModel(f"{stored.source}: has {', '.join(strange)}, parts of a drafter that cannot be read yet.")
     told = " ".join(map(str, _listed(config.get("architectures")))) + f" {config.get('model_type')}"
+    if config.get("model_type") == MODEL_TYPE:
+        return read_form
     if "mlp_speculator" in told.lower() or "MLPSpeculator" in told:
         return read_mlp_speculator
     if "medusa" in told.lower() or "medusa_num_heads" in config:
@@ -108,7 +111,9 @@ def _looks_like_one(path: Path) -> bool:
         text = (path / "config.json").read_text(encoding="utf-8")
     except (OSError, ValueError):
         return False
-    return any(word in text for word in ("speculators_model_type", "Eagle", "dflash", "medusa", "mlp_speculator"))
+    return any(
+        word in text for word in ("speculators_model_type", "Eagle", "dflash", "medusa", "mlp_speculator", MODEL_TYPE)
+    )
 
 
 def _listed(value: object) -> list[object]:

@@ -15,7 +15,8 @@ from ..folder import Shard, read_json
 
 _MOST_FILES = 64
 _MOST_TENSORS = 1 << 16
-_TYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "BOOL", "U8")
+_TYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "BOOL", "U8", "I8")
+_SCALE = ".scale"  # of a matrix in 8 bits: one number a row, beside it
 
 
 class StoredDrafter:
@@ -50,8 +51,11 @@ class StoredDrafter:
         return name in self._shards
 
     def names(self) -> list[str]:
-        """The names of all tensors."""
-        return list(self._shards)
+        """The names of all tensors; those that scale others are no tensors of the drafter."""
+        return [name for name in self._shards if not self._scales(name)]
+
+    def _scales(self, name: str) -> bool:
+        return name.endswith(_SCALE) and name.removesuffix(_SCALE) in self._shards
 
     def size(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor."""
@@ -63,8 +67,19 @@ class StoredDrafter:
         return tuple(part.get_shape())
 
     def tensor(self, name: str) -> Tensor:
-        """A tensor as it is stored."""
-        self.size(name)
+        """A tensor as it is stored; a matrix in 8 bits, rows of which have a scale each, as float32."""
+        size = self.size(name)
+        found = self._read(name)
+        if found.dtype != torch.int8:
+            return found
+        beside = f"{name}{_SCALE}"
+        if beside not in self._shards or len(size) != 2 or self.size(beside) != size[:1]:
+            raise BadModel(
+                f"{self.source}: {name!r} is stored in 8 bits; expected a matrix with {beside!r} for its rows."
+            )
+        return found.float() * self._read(beside).float()[:, None]
+
+    def _read(self, name: str) -> Tensor:
         try:
             return self._shards[name].get_tensor(name)
         except (SafetensorError, OSError, RuntimeError) as error:

@@ -37,7 +37,7 @@ CHUNK = 2048  # tokens of a prompt that are read at a time
 def undraftable(network: DrafterNetwork, target: Fused) -> str | None:
     """Why a drafter cannot draft in a graph, None if it can."""
     spec = network.spec
-    if not isinstance(network, FeatureDrafter) or spec.block:
+    if type(network) is not FeatureDrafter or spec.block or spec.experts or spec.join == "add":
         return f"a {spec.kind} drafter does not draft token by token in feature space"
     if spec.shape.layers != 1:
         return f"it has {spec.shape.layers} layers, and one is expected"

@@ -21,15 +21,21 @@ from ...models.drafters.description import DrafterFile, Join
 from ..engine.contracts import NotesStates, ScoreRequest, Session
 from ..network.linear import EmbeddingAndHead
 from .block_drafter import BlockDrafter
+from .cell_drafter import CellDrafter
 from .drafter_network import DrafterNetwork
+from .expert_drafter import ExpertDrafter
 from .feature_drafter import FeatureDrafter
 from .guess import DraftedText, Guess, Step, Unread
 from .head_drafters import MedusaDrafter, MLPSpeculator
+from .trigram_drafter import TrigramDrafter
 
 NETWORKS: Mapping[Join, type[DrafterNetwork]] = {
     "attend": FeatureDrafter,
     "project": FeatureDrafter,
     "context": BlockDrafter,
+    "add": FeatureDrafter,
+    "trigram": TrigramDrafter,
+    "cells": CellDrafter,
     "heads": MedusaDrafter,
     "recurrent": MLPSpeculator,
 }
@@ -37,7 +43,7 @@ NETWORKS: Mapping[Join, type[DrafterNetwork]] = {
 
 def network_of(file: DrafterFile, ends: EmbeddingAndHead, room: int) -> DrafterNetwork:
     """The network that a drafter's description asks for."""
-    return NETWORKS[file.spec.join](file, ends, room)
+    return (ExpertDrafter if file.spec.experts else NETWORKS[file.spec.join])(file, ends, room)
 
 
 class TrainedDrafter:

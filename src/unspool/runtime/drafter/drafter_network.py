@@ -152,7 +152,9 @@ def _layer(network: DrafterNetwork, number: int) -> Layer:
     if shape.qk_norm:
         queries = tensors[f"{at}self_attn.q_norm.weight"].expand(shape.heads, -1)
         qk_norm = torch.cat((queries, tensors[f"{at}self_attn.k_norm.weight"].expand(shape.kv_heads, -1)))
-    mlp = GatedMLP(matrix("mlp.gate_proj", "mlp.up_proj"), matrix("mlp.down_proj"), gated_by(shape.activation))
+    mlp = None
+    if f"{at}mlp.gate_proj.weight" in tensors:
+        mlp = GatedMLP(matrix("mlp.gate_proj", "mlp.up_proj"), matrix("mlp.down_proj"), gated_by(shape.activation))
     before = tensors.get(f"{at}input_layernorm.weight", network.ends.embedding.new_ones(shape.dim))
     return Layer(
         mixer=Attention(

@@ -1,9 +1,8 @@
-"""Drafters in feature space: EAGLE-1, 2, 3 and 3.1, MTP modules, and P-EAGLE, which guesses a whole block at once."""
+"""Drafters in feature space: EAGLE-1, 2, 3 and 3.1, MTP modules, LLM-to-SLM; P-EAGLE guesses a block at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -25,9 +24,15 @@ class FeatureDrafter(DrafterNetwork):
     learned mask where the drafter guesses a block: then all places are told in the forward that reads the text.
     """
 
+    ahead = -1  # of a drafted token's place less its depth, counted from the end of the pairs
+
     def __init__(self, file: DrafterFile, ends: EmbeddingAndHead, room: int) -> None:
         super().__init__(file, ends, room)
-        self.layers = DrafterLayers(self, self.slots)
+        if self.caches:
+            self.layers = self._layers()
+
+    def _layers(self) -> DrafterLayers:
+        return DrafterLayers(self, self.slots)
 
     def slots_of(self, count: int) -> int:
         return 0 if self.spec.block else count
@@ -63,19 +68,41 @@ class FeatureDrafter(DrafterNetwork):
             if masks:
                 assert self.spec.mask is not None
                 tokens += [self.spec.mask] * masks
-                states.append(self.tensors["mask_state"].expand(masks, -1))
-        y = self._forward(tokens, self.fused(torch.cat(states)), rows)
+                mask = self.tensors.get("mask_state", given.new_zeros(given.shape[1]))
+                states.append(mask.expand(masks, -1))
+        return self._guesses(texts, self._forward(tokens, self.fused(torch.cat(states)), rows), last, masks)
+
+    def _guesses(self, texts: Sequence[Unread], y: Tensor, last: Sequence[int], masks: int) -> list[Guess]:
+        """What follows each text, whose last pair is in this row of what has left the layers."""
         out, kept = self._outputs(y)
-        return [
-            Guess(text.tokens[-1], 0, out[row : row + 1 + masks], None if masks else kept[row])
-            for (text, _), row in zip(texts, last, strict=True)
-        ]
+        found = []
+        for (text, _), row in zip(texts, last, strict=True):
+            ahead = self._ahead(out, row, 0) if not masks else out[row : row + 1 + masks]
+            found.append(Guess(text.tokens[-1], 0, ahead, None if masks else kept[row]))
+        return found
+
+    def _ahead(self, out: Tensor, row: int, depth: int) -> Tensor:
+        """What heads read [places, dim] at this depth and, if more is told, behind it."""
+        return out[row : row + 1]
 
     @torch.no_grad()
     def grow(self, steps: Sequence[Step], slots: Sequence[int]) -> list[Guess]:
         if self.spec.block:
             return [Guess(s.token, s.under.depth + 1, s.under.ahead[1:], above=s.under) for s in steps]
         guesses = [Guess(s.token, s.under.depth + 1, s.under.ahead[:0], above=s.under) for s in steps]
+        order, rows = self._placed(steps, slots, guesses)
+        states = torch.stack([_state_of(steps[number].under) for number in order])
+        y = self._forward([steps[number].token for number in order], states, rows)
+        out, kept = self._outputs(y)
+        for row, number in enumerate(order):
+            guesses[number].ahead = self._ahead(out, row, guesses[number].depth)
+            guesses[number].state = kept[row]
+        return guesses
+
+    def _placed(
+        self, steps: Sequence[Step], slots: Sequence[int], guesses: Sequence[Guess]
+    ) -> tuple[list[int], list[Row]]:
+        """Give drafted tokens their slots; the order of their rows, and what each sees: the text and its own line."""
         order, rows, taken = list[int](), list[Row](), iter(slots)
         for group in by_text(steps):
             text = steps[group[0]].text
@@ -88,19 +115,16 @@ class FeatureDrafter(DrafterNetwork):
             hidden[:, :past] = False
             for n, number in enumerate(group):
                 hidden[n, [past + i for i in line_of(guesses[number])]] = False
-            places = [*range(past), *(past - 1 + depth for depth in text.depths)]
+            places = [*range(past), *(past + self.ahead + depth for depth in text.depths)]
             rows.append(Row(len(order), len(group), [*text.slots, *text.drafts], places, hidden))
             order += group
-        states = torch.stack([_state_of(steps[number].under) for number in order])
-        y = self._forward([steps[number].token for number in order], states, rows)
-        out, kept = self._outputs(y)
-        for row, number in enumerate(order):
-            guesses[number].ahead, guesses[number].state = out[row : row + 1], kept[row]
-        return guesses
+        return order, rows
 
     def _outputs(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """What the head reads of what leaves the last layer, and what the next token is paired with."""
+        """What the head reads of what leaves the last layer, and what the next token is paired with: 0 if nothing."""
         out = self.normed("norm", y)
+        if self.spec.join == "add":
+            return out, torch.zeros_like(out)
         return out, out if self.spec.recycles_normed else y
 
     def _forward(self, tokens: Sequence[int], states: Tensor, rows: Sequence[Row]) -> Tensor:
@@ -109,15 +133,28 @@ class FeatureDrafter(DrafterNetwork):
         places = [place for row in rows for place in row.places[-row.count :]]
         into = self.slots.where([slot for row in rows for slot in row.slots[-row.count :]], words.device)
         plans = {window: self.layers.planner.plan(rows, window) for window in set(spec.shape.windows)}
-        state = self.normed("state_norm", states)
-        attends = spec.join == "attend"
+        x, first, entry_norm = self._entering(words, states, rows)
+        return self.layers.through(
+            x, places, into, lambda i: plans[spec.shape.windows[i]], first=first, entry_norm=entry_norm
+        )
+
+    def _entering(self, words: Tensor, states: Tensor, rows: Sequence[Row]) -> tuple[Tensor, Tensor | None, bool]:
+        """What enters the layers, what the first attends with where that is something else, and if that is normed."""
+        spec = self.spec
+        if spec.join == "add":
+            return words + self._lifted(states), None, True
+        state, attends = self.normed("state_norm", states), spec.join == "attend"
         pair = [self.normed("layers.0.input_layernorm" if attends else "embed_norm", words), state]
         both = torch.cat(pair if spec.embedding_first else pair[::-1], -1)
-        through = partial(self.layers.through, places=places, into=into, plan=lambda i: plans[spec.shape.windows[i]])
         if attends:
-            return through(state if spec.residual_normed else states, first=both)
-        x = F.linear(both, self.tensors["join.weight"], self.tensors.get("join.bias"))
-        return through(x, entry_norm=spec.entry_norm)
+            return state if spec.residual_normed else states, both, True
+        return F.linear(both, self.tensors["join.weight"], self.tensors.get("join.bias")), None, spec.entry_norm
+
+    def _lifted(self, states: Tensor) -> Tensor:
+        """W2·ReLU(W1·h) of states, which is 0 where there is none; 0 for a drafter that reads tokens alone."""
+        if "lift.up.weight" not in self.tensors:
+            return torch.zeros_like(states)
+        return F.linear(F.relu(F.linear(states, self.tensors["lift.up.weight"])), self.tensors["lift.down.weight"])
 
 
 def _state_of(guess: Guess) -> Tensor:

@@ -80,11 +80,15 @@ class Consistent:
                 found[name] = found[name] + self.tensors[f"{name}.a"] @ self.tensors[f"{name}.b"].T
         return found
 
+    def embedded(self, tokens: Tensor) -> Tensor:
+        """What enters the first layer."""
+        return self.teacher.embedding[tokens]
+
     def states(self, weights: Weights, tokens: Tensor, laid: Laid) -> tuple[Tensor, Tensor]:
         """What leaves the last norm on clean and on noisy places, for tokens [rows, 2 · width]."""
         shape, dtype = self.frozen.shape, self.teacher.dtype
         cos, sin = self.frozen.rotation(laid.places[None, None])
-        x = self.teacher.embedding[tokens]
+        x = self.embedded(tokens)
         for index in range(shape.layers):
             own = {name: weights[f"layers.{index}.{name}"].to(dtype) for name in (*MATRICES, *NORMS)}
             qkv, gate_up = (torch.cat([own[n] for n in names]) for names in (("q", "k", "v"), ("gate", "up")))

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unspool.models.drafters.description import DrafterFile
+from unspool.models.drafters.forms import FORMS, MODEL_TYPE
 from unspool.models.json_vocabulary import write_vocabulary
 from unspool.models.shape import Shape
 from unspool.models.vocabulary import Vocabulary
@@ -60,8 +61,13 @@ ARCHITECTURES = {
 ARCHITECTURE_OF = {"medusa": "MedusaModel", "mlp_speculator": "MLPSpeculatorPreTrainedModel"}  # forms of their own
 
 
-def export(folder: Path, form: str, file: DrafterFile, target: Shape, base: str, depth: int) -> Path:
-    """Write the folder; matrices in bfloat16. A drafter without a head or embeddings of its own uses the target's."""
+def export(
+    folder: Path, form: str, file: DrafterFile, target: Shape, base: str, depth: int, int8: bool = False
+) -> Path:
+    """Write the folder; matrices in bfloat16. A drafter without a head or embeddings of its own uses the target's.
+
+    With `int8` matrices have 8 bits a number and a scale for each row, `NAME.scale`, which unspool alone reads.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     held = dict(file.tensors)
     ids = held.pop("ids", None)
@@ -72,6 +78,8 @@ def export(folder: Path, form: str, file: DrafterFile, target: Shape, base: str,
         stored |= {"d2t": (ids.cpu() - torch.arange(len(ids))).to(torch.int64), "t2d": known}
     if "mask_hidden" in stored:
         stored["mask_hidden"] = stored["mask_hidden"][None, None]
+    if int8:
+        stored = eight_bits({_name(name, form): tensor for name, tensor in held.items()}, stored)
     save_file(stored, folder / f"{WEIGHTS}.part", metadata={"format": "pt"})
     (folder / f"{WEIGHTS}.part").replace(folder / WEIGHTS)
     config = settings(form, file, target, base, depth)
@@ -96,6 +104,10 @@ def export_model(folder: Path, file: DrafterFile, frozen: Frozen, vocabulary: Vo
 
 
 def _name(ours: str, form: str) -> str:
+    if form == MODEL_TYPE:
+        return ours
+    if form == "eagle":
+        return ours.replace("join.", "fc.", 1)
     if found := BLOCK.fullmatch(ours):
         return "blocks.{}.layers.{}.{}".format(*found.groups())
     if found := STEP.fullmatch(ours):
@@ -107,6 +119,18 @@ def _name(ours: str, form: str) -> str:
     return NAMES.get(ours, ours)
 
 
+def eight_bits(exact: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What is stored, with its matrices as rows of whole numbers from −127 to 127 and a scale each."""
+    found = dict(stored)
+    for name, tensor in stored.items():
+        if tensor.dim() == 2 and tensor.is_floating_point():
+            wide = exact.get(name, tensor).detach().float().cpu()
+            scale = (wide.abs().amax(1) / 127).clamp(min=1e-12)
+            found[name] = (wide / scale[:, None]).round().to(torch.int8).contiguous()
+            found[f"{name}.scale"] = scale
+    return found
+
+
 def _narrow(tensor: Tensor) -> Tensor:
     return tensor.detach().to(torch.bfloat16).cpu().contiguous()
 
@@ -116,6 +140,15 @@ def settings(form: str, file: DrafterFile, target: Shape, base: str, depth: int)
     told: dict[str, Any]
     spec, ids = file.spec, file.tensors.get("ids")
     cut = {"draft_vocab_size": target.vocab if ids is None else len(ids), "target_hidden_size": spec.wide}
+    if form == MODEL_TYPE:
+        (name,) = (name for name, each in FORMS.items() if each.title == spec.kind)
+        told = {"model_type": form, "architectures": ["UnspoolDrafter"], "drafter": name, "depth": depth, **cut}
+        told["vocab_size"] = target.vocab
+        if spec.shape.layers:
+            told |= {"layers": spec.shape.layers, "transformer_layer_config": layer_settings(spec.shape)}
+        return told | ({"mask_token_id": spec.mask} if spec.block else {})
+    if form == "eagle":
+        return {**layer_settings(spec.shape), "architectures": ["LlamaForCausalLMEagle"]}
     if form in ARCHITECTURE_OF:
         told = {"model_type": form, "architectures": [ARCHITECTURE_OF[form]], "vocab_size": target.vocab}
         if form == "medusa":
@@ -147,6 +180,8 @@ def settings(form: str, file: DrafterFile, target: Shape, base: str, depth: int)
             "block_size": spec.block,
             "sample_from_anchor": spec.anchored,
         }
+        if spec.causal:
+            told["dflash_config"] = {"causal_head": True}
     if spec.markov:
         rank = file.tensors["markov.w1"].shape[1]
         told |= {"markov_rank": rank, "markov_head_type": spec.markov, "enable_confidence_head": True}

@@ -1,27 +1,21 @@
-"""The kinds of drafters that can be trained: each a description of a network and the tensors that it begins with.
-
-They begin near the target: layers are its last one, a reading of states passes on the latest of them, and the head is
-the target's, cut to the tokens that are guessed. What the target has nothing for begins small and random.
-"""
+"""The kinds of drafters that can be trained: each a description of a network, and what its paper's loss has besides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
-import torch
-from torch import Tensor
-
-from unspool.core.errors import BadRequest
-from unspool.models.drafters.description import DrafterFile, DrafterSpec, needed
+from unspool.core.errors import BadModel, BadRequest
+from unspool.models.drafters.description import DrafterSpec
+from unspool.models.drafters.forms import FORMS, MODEL_TYPE
 from unspool.models.drafters.reading import bare_shape
 from unspool.models.shape import Shape
 
-from ..network import MATRICES, NORMS, Frozen
+from ..teacher import Teacher
+from .consistency import Consistent
 from .export import DELTA, LLAMA
-
-SMALL = 0.02  # of random numbers to begin with
-RANK = 64  # of what a token tells the place behind it
+from .packed import Packed
 
 
 @dataclass(frozen=True)
@@ -36,7 +30,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind: its name, what its papers call it, what it is in a line, and its description for a target."""
+    """A kind: its name, what its papers call it, what it is in a line, and its description for a target.
+
+    `layers` are those that it has unless told (of heads, their blocks); `feature` is the weight of the distance of what
+    its head reads from what the target's does, beside that of laws; `judged` has KOALA's adversary listened to.
+    """
 
     name: str
     title: str
@@ -44,6 +42,11 @@ class Kind:
     spec: Callable[[Shape, Asked], DrafterSpec]
     form: str  # what its folder says it is
     cut: bool = True  # whether it may guess fewer tokens than the target has
+    layers: int = 1
+    feature: float = 0.0
+    judged: bool = False
+    loss: str = "kl"  # unless told
+    change: Callable[[Teacher, int, int], Consistent] | None = None  # of the target itself, for blocks, from a seed
 
 
 def eagle3(target: Shape, asked: Asked) -> DrafterSpec:
@@ -64,6 +67,11 @@ def peagle(target: Shape, asked: Asked) -> DrafterSpec:
     return replace(eagle3(target, asked), kind="P-EAGLE", block=asked.depth, mask=asked.mask)
 
 
+def eagle1(target: Shape, asked: Asked) -> DrafterSpec:
+    """EAGLE-1's and EAGLE-2's layer: no norm at its entry and none at its end, features regressed."""
+    return replace(mtp(target, asked), kind="EAGLE-1/2", recycles_normed=False, entry_norm=False)
+
+
 def mtp(target: Shape, asked: Asked) -> DrafterSpec:
     """A matrix joins the last state and the next token for one plain layer (DeepSeek's module)."""
     layers = _layers(target, replace(asked, layers=1))
@@ -76,6 +84,11 @@ def dflash(target: Shape, asked: Asked) -> DrafterSpec:
     shape, block = replace(_layers(target, asked), family="qwen3", qk_norm=True), asked.depth + 1
     context = DrafterSpec("DFlash", states, shape, "context", target.dim, block=block, mask=asked.mask, anchored=False)
     return replace(context, depth=asked.depth, causal_windows=True)
+
+
+def jetspec(target: Shape, asked: Asked) -> DrafterSpec:
+    """DFlash whose places see only those before them, so that a tree of them is one law (JetSpec's causal head)."""
+    return replace(dflash(target, asked), kind="JetSpec", causal=True)
 
 
 def dspark(target: Shape, asked: Asked) -> DrafterSpec:
@@ -100,9 +113,30 @@ def small(target: Shape, asked: Asked) -> DrafterSpec:
     return DrafterSpec("small model", (), replace(_layers(target, asked), tied=target.tied), "alone", target.dim)
 
 
-def consistent(target: Shape, asked: Asked) -> DrafterSpec:
-    """The target itself, changed so that Jacobi steps end sooner; `depth` is how long blocks are."""
-    return DrafterSpec("CLLM", (), target, "alone", target.dim, block=asked.depth)
+def changed(title: str, target: Shape, asked: Asked) -> DrafterSpec:
+    """The target itself, changed; `depth` is how long blocks are, or how many masks stand side by side."""
+    return DrafterSpec(title, (), target, "alone", target.dim, block=asked.depth)
+
+
+def formed(name: str) -> Callable[[Shape, Asked], DrafterSpec]:
+    """The description of a system in unspool's own form."""
+
+    def spec(target: Shape, asked: Asked) -> DrafterSpec:
+        try:
+            return FORMS[name].spec(target, asked.layers, asked.depth, asked.mask)
+        except BadModel as error:
+            raise BadRequest(f"--layers: {error}") from error
+
+    return spec
+
+
+def _form(name: str, about: str, feature: float = 0.0) -> Kind:
+    form = FORMS[name]
+    return Kind(name, form.title, about, formed(name), MODEL_TYPE, cut=False, layers=form.layers or 1, feature=feature)
+
+
+def _change(name: str, title: str, about: str, change: Callable[[Teacher, int, int], Consistent]) -> Kind:
+    return Kind(name, title, about, partial(changed, title), DELTA, cut=False, change=change)
 
 
 KINDS: Mapping[str, Kind] = {
@@ -110,14 +144,67 @@ KINDS: Mapping[str, Kind] = {
     for kind in (
         Kind("eagle3", "EAGLE-3", "three states, one layer, own states recycled", eagle3, "eagle3"),
         Kind("eagle3.1", "EAGLE-3.1", "EAGLE-3 with normed states", eagle31, "eagle3"),
+        Kind(
+            "eagle1",
+            "EAGLE-1/2",
+            "the last state regressed (EAGLE-2: the same, with likeliest)",
+            eagle1,
+            "eagle",
+            cut=False,
+            feature=1.0,
+        ),
         Kind("peagle", "P-EAGLE", "EAGLE-3 with masks: all tokens ahead in one forward", peagle, "peagle"),
         Kind("mtp", "MTP", "the last state and the next token joined, as DeepSeek's", mtp, "mtp", cut=False),
-        Kind("dflash", "DFlash", "a block of masks that sees the states (give it --layers 3)", dflash, "dflash"),
-        Kind("dspark", "DSpark", "DFlash that is told of the token before each place", dspark, "dspark"),
+        Kind("dflash", "DFlash", "a block of masks that sees the states", dflash, "dflash", layers=3),
+        Kind("jetspec", "JetSpec", "DFlash whose places see only those before them", jetspec, "dflash", layers=3),
+        Kind("dspark", "DSpark", "DFlash that is told of the token before each place", dspark, "dspark", layers=3),
         Kind("medusa", "Medusa", "a head for each token ahead, on the last state", medusa, "medusa", cut=False),
+        Kind(
+            "koala",
+            "KOALA",
+            "Medusa's heads with two blocks, judged by an adversary",
+            medusa,
+            "medusa",
+            cut=False,
+            layers=2,
+            judged=True,
+        ),
         Kind("mlp", "MLP speculator", "heads that take in a token a step", mlp_speculator, "mlp_speculator", cut=False),
-        Kind("small", "small model", "few layers between the target's embeddings and head", small, LLAMA, cut=False),
-        Kind("cllm", "CLLM", "the model itself, for Jacobi decoding (blocks of --depth)", consistent, DELTA, cut=False),
+        _form("bpd", "a perceptron for each token ahead (blockwise parallel decoding)"),
+        _form("hydra", "heads that know all tokens before them"),
+        _form("hydra++", "Hydra with a layer over the states, and deeper heads"),
+        _form("chimera", "a layer over the states, asked by what the last three tokens make"),
+        _form("clover", "a layer over the states, and one token a head by regressive attention"),
+        _form("clover2", "Clover whose layers have met the next token", 10.0),
+        _form("amphista", "heads that see each other, over two layers"),
+        _form("flash", "several tokens from one layer (FLASH's head, text only)", 1.0),
+        _form("falcon", "the same behind an LSTM", 1.0),
+        _form("jakiro", "two experts; their difference guesses one token further", 1.0),
+        _form("recyclegpt", "six layers over the last state and the next token"),
+        _form("llm-to-slm", "a small model told of the target's states"),
+        _form("specdec", "a small model that fills a block of masks"),
+        Kind(
+            "small",
+            "small model",
+            "few layers between the target's embeddings and head",
+            small,
+            LLAMA,
+            cut=False,
+            layers=4,
+        ),
+        Kind(
+            "tvd++",
+            "direct alignment",
+            "small, by the share of refused drafts itself",
+            small,
+            LLAMA,
+            cut=False,
+            layers=4,
+            loss="tvd++",
+        ),
+        _change("cllm", "CLLM", "the model itself, for Jacobi decoding (blocks of --depth)", Consistent),
+        _change("ppd", "PPD", "what a mask shows, and nothing else; for masks", partial(Packed, factors=False)),
+        _change("space", "SPACE", "masks, and the model a little (LUD too); for masks", partial(Packed, factors=True)),
     )
 }
 
@@ -135,75 +222,3 @@ def _layers(target: Shape, asked: Asked) -> Shape:
 
 def _bare(family: str, target: Shape) -> Shape:
     return bare_shape(family, target, target.dim)
-
-
-def begun(spec: DrafterSpec, frozen: Frozen, ids: Tensor | None, seed: int, blocks: int = 1) -> DrafterFile:
-    """The drafter before it has learned anything; `ids` are the tokens that it guesses, none for all.
-
-    `blocks` are those of each head, where there are heads.
-    """
-    dice = torch.Generator().manual_seed(seed)
-    if spec.kind == "CLLM":  # a change of the target, and no network of its own
-        return DrafterFile(spec, {}, "the target, changed")
-    if spec.join in ("heads", "recurrent"):
-        tensors = _heads(spec, frozen, blocks) if spec.join == "heads" else _steps(spec, frozen)
-        return DrafterFile(spec, tensors, f"a new {spec.kind} drafter")
-    sizes = needed(spec) | _normed(spec)
-    if spec.markov:
-        known = frozen.shape.vocab if ids is None else len(ids)
-        sizes |= {"markov.w1": (frozen.shape.vocab, RANK), "markov.w2": (known, RANK)}
-        sizes |= {"confidence.weight": (1, spec.shape.dim), "confidence.bias": (1,)}
-    tensors = {name: _first(name, size, spec, frozen, dice) for name, size in sizes.items()}
-    if ids is not None:
-        tensors |= {"head.weight": frozen.head[ids].clone(), "ids": ids}
-    return DrafterFile(spec, tensors, f"a new {spec.kind} drafter")
-
-
-def _heads(spec: DrafterSpec, frozen: Frozen, blocks: int) -> dict[str, Tensor]:
-    """Blocks that do nothing yet, so that every head says what the target's does."""
-    names = [f"heads.{head}.{block}" for head in range(spec.depth or 0) for block in range(blocks)]
-    dim, like = spec.shape.dim, frozen.embedding
-    zeros = {f"{name}.weight": like.new_zeros(dim, dim) for name in names}
-    return zeros | {f"{name}.bias": like.new_zeros(dim) for name in names}
-
-
-def _steps(spec: DrafterSpec, frozen: Frozen) -> dict[str, Tensor]:
-    """Embeddings and the head of the target for all steps, and states that pass."""
-    dim, like = spec.shape.dim, frozen.embedding
-    eye = torch.eye(dim, device=like.device)
-    first = {"embed": like, "out": frozen.head, "proj": eye, "norm": like.new_ones(dim), "shift": like.new_zeros(dim)}
-    named = {f"steps.0.{name}": tensor.clone() for name, tensor in first.items()}
-    return named | ({"steps.1.proj": eye.clone()} if (spec.depth or 0) > 1 else {})
-
-
-def _normed(spec: DrafterSpec) -> dict[str, tuple[int, ...]]:
-    """Norms that a kind has though a file of it could do without."""
-    dim = (spec.shape.dim,)
-    if spec.join == "alone":
-        return {"norm.weight": dim}
-    if spec.kind == "EAGLE-3.1":
-        return {f"fuse_norm.{n}.weight": (spec.wide,) for n in range(len(spec.states))}
-    return {"embed_norm.weight": dim, "state_norm.weight": dim, "norm.weight": dim} if spec.join == "project" else {}
-
-
-def _first(name: str, size: Sequence[int], spec: DrafterSpec, frozen: Frozen, dice: torch.Generator) -> Tensor:
-    device, last, dim = frozen.embedding.device, frozen.shape.layers - 1, spec.shape.dim
-    made = torch.ones(size) if name.endswith("norm.weight") else SMALL * torch.randn(size, generator=dice)
-    made = made.to(device)
-    if name == "norm.weight":
-        return frozen.base["norm"].clone()
-    if name.startswith("layers."):
-        _, number, part = name.split(".", 2)
-        source = round(int(number) * last / max(spec.shape.layers - 1, 1)) if spec.join == "alone" else last
-        own = frozen.base.get(f"layers.{source}.{_OURS.get(part.removesuffix('.weight'), '')}")
-        if own is not None and own.shape == made.shape and int(number) < spec.shape.layers:
-            return own.clone()
-        if own is not None and made.dim() == 2 and made.shape[1] == 2 * own.shape[1]:  # attends with [word; state]
-            made[:, own.shape[1] :] = own
-        return made
-    if name in ("fuse.weight", "join.weight"):  # the latest state passes
-        made[:, -dim:] += torch.eye(dim, device=device)
-    return made
-
-
-_OURS = {theirs: ours for ours, theirs in (*MATRICES.items(), *NORMS.items())}

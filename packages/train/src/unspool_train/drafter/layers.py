@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from unspool.models.drafters.description import DrafterSpec
 from unspool.models.rope_scaling import rope_frequencies
+from unspool.runtime.drafter.cells import contrasted
 
 from ..network import normed, turned
 
@@ -80,5 +81,7 @@ class Layers:
         at = f"layers.{layer}."
         x = x + functional.linear(seen.movedim(1, -2).flatten(-2), of[f"{at}self_attn.o_proj.weight"])
         y = self.normed(of, f"{at}post_attention_layernorm", x)
+        if self.spec.experts and layer == self.spec.shape.layers - 1:
+            return torch.cat([x + each for each in contrasted(of, self.spec.experts, y)], -1)
         gate, up = (functional.linear(y, of[f"{at}mlp.{name}_proj.weight"]) for name in ("gate", "up"))
         return x + functional.linear(functional.silu(gate) * up, of[f"{at}mlp.down_proj.weight"])

@@ -19,9 +19,12 @@ from ..foresight import CHUNK, Slopes, foreseen
 from ..rows import Batch
 from ..teacher import Teacher
 from . import confidence
+from .adversary import Adversary
 from .alone import Alone
 from .blocks import Blocks
+from .sequential import Sequential
 from .shifted import ParallelHeads, Recurrence, own_head
+from .trigram import Trigram
 from .unroll import Unroll
 
 
@@ -43,6 +46,9 @@ FORWARDS: Mapping[Join, Callable[[DrafterSpec, Tensor], Forward]] = {
     "context": Blocks,
     "heads": ParallelHeads,
     "recurrent": Recurrence,
+    "add": Unroll,
+    "trigram": Trigram,
+    "cells": Sequential,
     "alone": Alone,
 }
 
@@ -96,8 +102,11 @@ class Teaching:
 class Pupil:
     """A drafter that learns: its tensors in float32, and its forward."""
 
-    def __init__(self, file: DrafterFile, teacher: Teacher, depth: int) -> None:
+    def __init__(
+        self, file: DrafterFile, teacher: Teacher, depth: int, feature: float = 0.0, adversary: Adversary | None = None
+    ) -> None:
         self.file, self.depth, self.head = file, depth, teacher.head
+        self.feature, self.adversary = feature, adversary
         self.tensors = {
             name: tensor.detach().float().clone().requires_grad_()
             for name, tensor in file.tensors.items()
@@ -133,7 +142,10 @@ class Pupil:
         return self.head if own is None else own.to(self.head.dtype)
 
     def learn(self, lesson: Lesson, decay: float, rule: Slopes) -> list[float]:
-        """Add the slopes of Σ_s decay^s · (mean distance of depth s from the target's laws); return these distances."""
+        """Add the slopes of Σ_s decay^s · (mean distance of depth s from the target's laws); return these distances.
+
+        With `feature` the distance of what the head reads from what it reads of the target (Huber's) is added.
+        """
         loss, found = self.head.new_zeros((), dtype=torch.float32), list[Tensor]()
         taught = 1 if self.file.spec.join == "alone" else self.depth  # to whom all depths are one
         for s, guess in enumerate(self.guesses(lesson, taught)):
@@ -141,6 +153,11 @@ class Pupil:
             own = foreseen(guess.x, guess.head, guess.laws, weight, rule)
             loss = loss + decay**s * own
             found.append(own.detach())
+            if self.feature and len(guess.x):
+                wanted = lesson.last[guess.which]
+                loss = loss + decay**s * self.feature * functional.smooth_l1_loss(guess.x.float(), wanted.float())
+            if self.adversary is not None and len(guess.x):
+                loss = loss + decay**s * self.adversary.surprise(guess.x, guess.head, guess.laws)
             if confidence.has_one(self.tensors) and len(guess.x):
                 loss = loss + confidence.surprise(self.tensors, guess.x, guess.head, guess.laws)
         loss.backward()  # type: ignore[no-untyped-call]

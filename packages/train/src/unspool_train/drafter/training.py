@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 from unspool.core.errors import BadRequest
 from unspool.models.address import path
+from unspool.models.drafters.description import DrafterFile
 from unspool.models.weights import open_checkpoint
 
 from ..adapt import Interrupts, base_name, rate
@@ -33,10 +34,12 @@ from ..network import Frozen
 from ..rows import Batch, batches
 from ..teacher import Teacher
 from .acceptance import acceptance
+from .adversary import Adversary
+from .beginnings import begun
 from .checkpoint import Progress, resume, save
 from .consistency import Consistent
-from .export import DELTA, LLAMA, export, export_model
-from .kinds import KINDS, Asked, begun, kind_of
+from .export import LLAMA, export, export_model
+from .kinds import KINDS, Asked, Kind, kind_of
 from .lessons import Pupil, Teaching, draft_vocabulary
 
 WARMUP = 50  # steps over which the learning rate rises
@@ -52,28 +55,31 @@ class Settings(TrainingSettings):
     minutes: float = setting(20.0, "Wall time for everything; a resumed run goes on counting.")
     depth: int = setting(6, "How many tokens ahead it learns to guess.")
     vocabulary: int = setting(16_384, "Guess only so many tokens, those that answers use most; 0: all of them.")
-    layers: int = setting(1, "Layers of the drafter; of heads, their blocks.")
+    layers: int = setting(0, "Layers of the drafter; of heads, their blocks; 0: the kind's own.")
     states: str = setting("", "Numbers of the target's hidden states to read, separated by commas [the kind's own].")
     mask: int = setting(0, "The token that stands for unknown ones, in kinds that have masks.")
     lr: float = setting(1e-3, "Peak learning rate.")
-    loss: str = setting("kl", "kl, or tvd or tvd++: the share of drafts that are refused, for temperature 1.")
+    loss: str = setting("", "kl, or tvd or tvd++: the share of refused drafts, for temperature 1 [the kind's own].")
     decay: float = setting(0.8, "Weight of each depth's loss over that of the one before.")
     tokens: int = setting(32_768, "Tokens of a step, padding included.")
     exam: int = setting(128, "Held-out documents of each sort on which acceptance is measured.")
     exams: int = setting(10, "How often it is measured.")
     compile: bool = setting(False, "Compile the target's forward and the losses: slow to start, faster after.")
     resume: bool = setting(False, "Go on from the checkpoint in the folder.")
+    int8: bool = setting(False, "Write matrices in 8 bits: half the size, and other engines cannot read it.")
     json: bool = setting(False, "Print lines of JSON, those of the log, instead of text.")
 
     def check(self) -> None:
         """Refuse what makes no sense."""
         if not self.corpus:
             raise BadRequest("no corpus was given; name .npz files or a folder of them with --corpus.")
-        if self.loss not in LOSSES:
+        if self.loss and self.loss not in LOSSES:
             raise BadRequest(f"--loss is {self.loss!r}; expected one of {', '.join(LOSSES)}.")
-        for name in ("depth", "layers", "tokens", "exams"):
+        for name in ("depth", "tokens", "exams"):
             if getattr(self, name) < 1:
                 raise BadRequest(f"--{name} is {getattr(self, name)}; expected at least 1.")
+        if self.layers < 0:
+            raise BadRequest(f"--layers is {self.layers}; expected at least 1, or 0 for the kind's own.")
         if not 0 <= self.held < 1:
             raise BadRequest(f"--held is {self.held}; expected a share of the documents, from 0 to below 1.")
 
@@ -83,7 +89,15 @@ class Settings(TrainingSettings):
             states = tuple(int(part) for part in self.states.split(",") if part.strip())
         except ValueError:
             raise BadRequest(f"--states is {self.states!r}; expected numbers such as 2,15,27.") from None
-        return Asked(self.layers, states, self.depth, self.mask)
+        return Asked(self.layers or kind_of(self.kind).layers, states, self.depth, self.mask)
+
+
+def learner(kind: Kind, file: DrafterFile, teacher: Teacher, depth: int, seed: int) -> Pupil | Consistent:
+    """What learns: a drafter as its paper has it, or the target itself where that is changed."""
+    if kind.change is not None:
+        return kind.change(teacher, depth, seed)
+    adversary = Adversary(teacher.head.device) if kind.judged else None
+    return Pupil(file, teacher, depth, kind.feature, adversary)
 
 
 class Run:
@@ -108,7 +122,7 @@ class Run:
         count = settings.vocabulary if self.kind.cut else 0
         ids = draft_vocabulary(self.corpus, self.among, count, shape.vocab)
         known = None if ids is None else ids.to(self.device)
-        self.file = begun(spec, self.frozen, known, settings.seed, settings.layers)
+        self.file = begun(spec, self.frozen, known, settings.seed, settings.asked().layers)
         self.build(settings.compile)
         self.optimiser = torch.optim.AdamW(
             self.pupil.tensors.values(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.0, fused=self.device != "cpu"
@@ -121,12 +135,8 @@ class Run:
         """Make what computes, compiled or not."""
         teacher = Teacher(self.frozen, compiled)
         self.teaching = Teaching(teacher, self.file.spec.states, self.file.tensors.get("ids"))
-        self.pupil: Pupil | Consistent = (
-            Consistent(teacher, self.settings.depth, self.settings.seed)
-            if self.kind.form == DELTA
-            else Pupil(self.file, teacher, self.settings.depth)
-        )
-        rule = LOSSES[self.settings.loss]
+        self.pupil = learner(self.kind, self.file, teacher, self.settings.depth, self.settings.seed)
+        rule = LOSSES[self.settings.loss or self.kind.loss]
         self.rule: Slopes = torch.compile(rule, dynamic=True) if compiled else rule
 
     @property
@@ -204,7 +214,15 @@ class Run:
             vocabulary = open_checkpoint(source if source.exists() else path(self.settings.model)).vocabulary()
             export_model(self.out, self.pupil.trained(), self.frozen, vocabulary)
             return
-        export(self.out, self.kind.form, self.pupil.trained(), self.frozen.shape, base, self.settings.depth)
+        export(
+            self.out,
+            self.kind.form,
+            self.pupil.trained(),
+            self.frozen.shape,
+            base,
+            self.settings.depth,
+            self.settings.int8,
+        )
 
 
 def drafter(settings: Settings) -> dict[str, Any]:

@@ -50,15 +50,29 @@ class Unroll:
             ahead = functional.pad(tokens[:, 1 + step :], (0, 1 + step))
             if step and self.spec.block:
                 ahead = torch.full_like(tokens, self.spec.mask or 0)
-                state = self.layers.fused(of, of["mask_state"]).expand(*tokens.shape, -1)
+                if "mask_state" in of:
+                    state = self.layers.fused(of, of["mask_state"]).expand(*tokens.shape, -1)
             y = self._through(of, words[ahead], state, memory, step)
+            if self.spec.experts:
+                near, far = (self.layers.normed(of, "norm", each) for each in y.chunk(2, -1))
+                yield near
+                if step == depth - 2:  # whose forward tells the last place too
+                    yield far
+                    return
+                state = near
+                continue
             out = self.layers.normed(of, "norm", y)
             yield out
-            state = out if self.spec.recycles_normed else y
+            if self.spec.join == "add":  # what is drafted has no state
+                state = torch.zeros_like(state)
+            else:
+                state = out if self.spec.recycles_normed else y
 
     def _through(self, of: Tensors, words: Tensor, states: Tensor, memory: list[Keys], step: int) -> Tensor:
         """What leaves the last layer for tokens with their states."""
         spec, normed = self.spec, self.layers.normed
+        if spec.join == "add":
+            return self._layered(of, words + lifted(of, states), None, memory, step)
         state, attends = normed(of, "state_norm", states), spec.join == "attend"
         pair = [normed(of, "layers.0.input_layernorm" if attends else "embed_norm", words), state]
         both = torch.cat(pair if spec.embedding_first else pair[::-1], -1)
@@ -66,9 +80,12 @@ class Unroll:
             x = state if spec.residual_normed else states
         else:
             x = functional.linear(both, of["join.weight"], of.get("join.bias"))
-        for layer in range(spec.shape.layers):
-            plain = normed(of, f"layers.{layer}.input_layernorm", x)
-            seen = self._attended(of, layer, both if attends and layer == 0 else plain, memory, step)
+        return self._layered(of, x, both if attends else None, memory, step)
+
+    def _layered(self, of: Tensors, x: Tensor, first: Tensor | None, memory: list[Keys], step: int) -> Tensor:
+        for layer in range(self.spec.shape.layers):
+            plain = self.layers.normed(of, f"layers.{layer}.input_layernorm", x)
+            seen = self._attended(of, layer, plain if first is None or layer else first, memory, step)
             x = self.layers.finish(of, layer, x, seen)
         return x
 
@@ -85,3 +102,10 @@ class Unroll:
         seen = places[:, None] >= places
         every = torch.ones(1, step, dtype=torch.bool, device=q.device)
         return mixed(q[:, :, :, None], *keys.first, seen, own_keys, own_values, every)[:, :, :, 0]
+
+
+def lifted(of: Tensors, states: Tensor) -> Tensor:
+    """W2·ReLU(W1·h), 0 for a drafter that reads tokens alone."""
+    if "lift.up.weight" not in of:
+        return torch.zeros_like(states)
+    return functional.linear(functional.relu(functional.linear(states, of["lift.up.weight"])), of["lift.down.weight"])

@@ -1,0 +1,162 @@
+"""Many drafters on the same texts: the target reads them once, and what it computed stays on the device for all kinds.
+
+Hidden states take count · dim · 2 bytes a token; laws are made anew from the last of them for every step. So a drafter
+costs its own forwards alone, and short trainings of every kind fit into minutes. What is trained so has seen few texts
+often: its figures compare kinds, they do not say what each can reach.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unspool.models.vocabulary import Vocabulary
+
+from ..adapt import rate
+from ..corpus import Corpus
+from ..foresight import LOSSES, Slopes
+from ..network import Frozen
+from ..rows import batches
+from ..teacher import Teacher
+from .acceptance import acceptance
+from .beginnings import begun
+from .consistency import Consistent
+from .export import DELTA, LLAMA, export, export_model
+from .kinds import Asked, Kind
+from .lessons import Lesson, Pupil, Teaching, draft_vocabulary
+from .training import learner as learner_of
+
+DECAY, LR = 0.8, 1e-3
+WARMUP = 20  # steps: there are few
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A batch as the target has read it: tokens, states by their numbers, and the places whose next one is answered."""
+
+    tokens: Tensor
+    noted: dict[int, Tensor]
+    row: Tensor
+    place: Tensor
+
+
+class Course:
+    """Texts that a target has read, for all kinds; `numbers` are the hidden states that any of them may read."""
+
+    def __init__(
+        self,
+        frozen: Frozen,
+        corpus: Corpus,
+        numbers: Sequence[int],
+        most: int = 16_384,
+        count: int = 160,
+        known: int = 16_384,
+        exam: int = 48,
+        seed: int = 0,
+    ) -> None:
+        device = str(frozen.embedding.device)
+        self.frozen, self.corpus, self.teacher, self.device = frozen, corpus, Teacher(frozen), device
+        self.among, held = corpus.split(0.01, seed)
+        greedy = corpus.greedy[held]
+        self.held = {"greedy": held[greedy][:exam], "drawn": held[~greedy][:exam]}
+        ids = draft_vocabulary(corpus, self.among, known, frozen.shape.vocab)
+        self.ids = None if ids is None else ids.to(device)
+        stream = batches(corpus, self.among, np.random.default_rng(seed), 0.5, most, device)
+        kept = (*numbers, frozen.shape.layers)
+        self.readings: list[Reading] = []
+        for _ in range(count):
+            batch = next(stream)
+            noted = self.teacher.noted(batch.tokens, kept)
+            self.readings.append(Reading(batch.tokens, noted, *batch.answers().unbind(1)))
+        self.tokens = sum(reading.tokens.numel() for reading in self.readings)
+
+    def lesson(self, number: int, states: Sequence[int], ids: Tensor | None) -> Lesson:
+        """What is taught of a batch, from the states that a drafter reads, for the tokens that it guesses."""
+        reading = self.readings[number % len(self.readings)]
+        last = reading.noted[self.frozen.shape.layers][reading.row, reading.place]
+        side = torch.cat([reading.noted[n] for n in states], -1) if states else last[:0]
+        return Lesson(reading.tokens, side, last, reading.row, reading.place, self.teacher.laws(last, ids))
+
+    def teach(self, kind: Kind, seconds: float, depth: int, rules: dict[str, Slopes], layers: int = 0) -> Taught:
+        """Train a drafter of a kind for so many seconds, and measure its acceptance on texts that were held out.
+
+        A drafter that uses the target's whole head learns the tokens that answers use most, and is measured on all.
+        """
+        spec = kind.spec(self.frozen.shape, Asked(layers or kind.layers, (), depth, 0))
+        file = begun(spec, self.frozen, self.ids if kind.cut else None, 0, layers or kind.layers)
+        whole = spec.join == "recurrent" or kind.form == DELTA  # with heads of their own for all tokens
+        ids = None if whole else self.ids
+        learner = learner_of(kind, file, self.teacher, depth, 0)
+        if isinstance(learner, Pupil) and not kind.cut and ids is not None:
+            learner.head = self.teacher.head[ids]
+        tensors = list(learner.tensors.values())
+        optimiser = torch.optim.AdamW(tensors, lr=0.0, betas=(0.9, 0.95), weight_decay=0.0, fused=self.device != "cpu")
+        order = np.random.default_rng(1).permutation(len(self.readings))
+        steps, began, losses = 0, time.monotonic(), list[float]()
+        while (done := (time.monotonic() - began) / seconds) < 1:
+            for group in optimiser.param_groups:
+                group["lr"] = rate(LR, steps, WARMUP, done)
+            lesson = self.lesson(int(order[steps % len(order)]), spec.states, ids)
+            losses = learner.learn(lesson, DECAY, rules[kind.loss])
+            torch.nn.utils.clip_grad_norm_(tensors, 1.0)
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+            steps += 1
+        spent = time.monotonic() - began
+        if isinstance(learner, Pupil):
+            learner.head = self.teacher.head
+        teaching = Teaching(self.teacher, spec.states, self.ids if kind.cut else None)
+        found: dict[str, Any] = {}
+        for sort, documents in self.held.items():
+            asked = teaching, self.corpus, [int(n) for n in documents]
+            told = acceptance(learner, *asked) if isinstance(learner, Pupil) else learner.measure(*asked)
+            found[sort] = told.record()
+        size = sum(tensor.numel() for tensor in tensors)
+        figures = {"parameters": size, "seconds": round(spent, 1), "steps": steps, "loss": losses, "held_out": found}
+        return Taught(kind, learner, depth, figures)
+
+    def write(self, taught: Taught, folder: Path, base: str, vocabulary: Vocabulary) -> Path:
+        """The drafter as a folder, or the file of a change of the target."""
+        folder.mkdir(parents=True, exist_ok=True)
+        learner = taught.learner
+        if isinstance(learner, Consistent):
+            learner.write(folder, base)
+            return folder / "delta.safetensors"
+        if taught.kind.form == LLAMA:
+            return export_model(folder, learner.trained(), self.frozen, vocabulary)
+        return export(folder, taught.kind.form, learner.trained(), self.frozen.shape, base, taught.depth)
+
+
+@dataclass(frozen=True)
+class Taught:
+    """A drafter at the end of a course: what learned, how deep, and its figures."""
+
+    kind: Kind
+    learner: Pupil | Consistent
+    depth: int
+    figures: dict[str, Any]
+
+
+def compiled(course: Course) -> dict[str, Slopes]:
+    """The losses, compiled where that works: they read and write as much as the matrices compute."""
+    rules = dict(LOSSES)
+    if course.device == "cpu":
+        return rules
+    made = {name: torch.compile(rule, dynamic=True) for name, rule in LOSSES.items() if name != "tvd"}
+    lesson = course.lesson(0, (), course.ids)
+    for name, rule in made.items():
+        try:
+            for some in (256, 300):
+                logits = torch.zeros(some, lesson.laws.shape[1], device=course.device, dtype=lesson.laws.dtype)
+                rule(logits, lesson.laws[:some], torch.ones(some, device=course.device))
+            rules[name] = rule
+        except Exception:  # the compiler raises what it likes
+            rules[name] = LOSSES[name]
+    return rules
