@@ -18,7 +18,8 @@ def traversal(scored: Scored, chance: Chance) -> Verdict:
     α(root) = 1, α(child) = min(1, α·P(x)/Q(x)). A leaf stands with its whole path with probability α, and the next
     token is drawn from P there. If it does not, its parent goes on with P ← norm[α·P − Q]₊ and α ← S/(S + 1 − α),
     S = Σ[α·P − Q]₊, for the next sibling, and as a leaf itself when there is none. Each sibling brings its own Q, so
-    they may be drawn with or without replacement. On a chain this is `block`, coin by coin, on one level it is `rejection`.
+    they may be drawn with or without replacement. On a chain this is `block`,
+    coin by coin, on one level it is `rejection`.
 
     Claim: LAW. Cost: at most one residual and one coin per node, one draw.
     """
