@@ -16,7 +16,7 @@ from unspool.loops.speculate import Speculate
 from unspool.proof.case import STANDING
 from unspool.proof.prove import prove, prove_entry
 from unspool.recipes.composition import ORDER, composed, name_of, verifier_of
-from unspool.recipes.draft import LENGTHS
+from unspool.recipes.draft_lengths import LENGTHS
 from unspool.recipes.methods import NotOffered, claim_of, described, entries, method, needs, refuse_files, requested
 from unspool.recipes.names import Part, canonical, parts_of
 from unspool.recipes.verify import USUAL

@@ -6,6 +6,7 @@ import re
 
 from ..core.errors import BadRequest
 from ..runtime.cache.cached_model import CachedModel
+from ..runtime.cache.sorted_exits import EarlyExit, LateExit
 from ..runtime.cuda.fused import Fused
 from ..runtime.cuda.graph_model import graph_model
 from ..runtime.network.llama import Llama
@@ -40,6 +41,28 @@ def shortcut(lm: LM, spec: str) -> LM:
     kept = model.prefix_cache
     made = graph_model(part, kept) if isinstance(part, Fused) else CachedModel(part, kept)
     return LM(f"{lm.name} ({spec})", made, lm.vocabulary, key=None if lm.key is None else f"{lm.key} · {spec}")
+
+
+def sorted_exits(lm: LM, later: str, earlier: str) -> tuple[LM, LM] | None:
+    """Two exits that share their work: the first layers of one go on from those of the other; None if they cannot.
+
+    The later exit starts from what enters the last layer of the earlier one, so that one layer is computed twice and
+    all before it once. Both must be the first layers of a model on the native runtime, outside CUDA graphs.
+    """
+    model = lm.model
+    if not isinstance(model, CachedModel) or not isinstance(model.network, Llama) or isinstance(model.network, Fused):
+        return None
+    network = model.network
+    few, more = layers_of(earlier, network.layers), layers_of(later, network.layers)
+    sorts = few == tuple(range(len(few))) and more == tuple(range(len(more))) and 1 < len(few) < len(more)
+    if not sorts or network.shape.filling or network.shape.recurrent or network.ends.told is not None:
+        return None
+    early = EarlyExit(network.part(few), model.prefix_cache)
+    late = LateExit(early, network, len(more), model.prefix_cache)
+    return tuple(  # type: ignore[return-value]
+        LM(f"{lm.name} ({spec})", made, lm.vocabulary, key=None if lm.key is None else f"{lm.key} · {spec}")
+        for made, spec in ((late, later), (early, earlier))
+    )
 
 
 def layers_of(spec: str, count: int) -> tuple[int, ...]:

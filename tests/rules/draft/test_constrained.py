@@ -1,7 +1,7 @@
-"""Every drafter under every verifier and constraint: what is written is allowed, and exact rules write plain decoding's.
+"""Every drafter under every verifier and constraint: what is written is allowed, and exact rules write plain's text.
 
-Models are tables over a vocabulary of letters and grammars are fitted once, so that a text takes milliseconds: of every pair
-one form, temperature and vocabulary are tried here, in turn, and all of them in the slow set.
+Models are tables over a vocabulary of letters and grammars are fitted once, so that a text takes milliseconds: of every
+pair one form, temperature and vocabulary are tried here, in turn, and all of them in the slow set.
 """
 
 from __future__ import annotations
