@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
+from unspool.core.asks import Scores
 from unspool.core.chance import Philox
+from unspool.core.errors import BadRequest
 from unspool.core.stop import Stop
 from unspool.core.warp import Same
 from unspool.core.warp.warp import Prefix
 from unspool.proof import prove
 from unspool.rules.decode import Speculate
 from unspool.rules.draft import Chain, SpecDecPP
+from unspool.rules.draft.specdecpp import states_of
 from unspool.rules.verify import rejection
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.contracts import ScoreRequest
@@ -61,6 +64,11 @@ def test_the_head_reads_the_state_behind_the_token_that_it_judges():
     tokens, _ = drafted(judge, longest=4)
     text = (0, *tokens)
     assert seen == [pytest.approx(DRAFT.law(text[: i + 2]).p.tolist()) for i in range(3)]
+
+
+def test_a_draft_model_that_tells_no_states_is_refused_in_words():
+    with pytest.raises(BadRequest, match="reads the states of its draft model"):
+        states_of(Scores([], [DRAFT.law((0,))]))
 
 
 def test_whatever_a_head_says_the_law_is_the_targets_and_a_head_that_drops_its_token_is_caught():

@@ -47,10 +47,8 @@ def together(method, price=FREE, prompts=((0,), (1, 0)), most=3):
 
     def program(chance):
         engine = Engine({"target": TARGET, "draft": DRAFT}, price=lambda _: price)
-        account = Account()
         jobs = [
-            engine.submit(method, prompt, Apart(chance, i), Same(), Stop(most=most), account=account)
-            for i, prompt in enumerate(prompts)
+            engine.submit(method, prompt, Apart(chance, i), Same(), Stop(most=most)) for i, prompt in enumerate(prompts)
         ]
         engine.run()
         return tuple(job.result().tokens for job in jobs)
@@ -131,7 +129,7 @@ def test_a_node_is_worth_what_can_be_said_without_its_token():
     assert rule.expected(Tree((chosen(4), chosen(5)), (ROOT, 0), (0.9, 0.5))) == pytest.approx([0.9, 0.45])
 
 
-def test_a_sure_text_takes_the_nodes_of_an_unsure_one_but_not_of_another_account():
+def test_a_sure_text_takes_the_nodes_of_an_unsure_one_but_not_of_another_owner():
     steps = Table(8, lambda text: [float(x == (text[-1] + 1) % 8) + 0.001 for x in range(8)])
     noisy = Table(8, lambda text: [1.0] * 8 if text[0] == 7 else steps.weights(text))
 
@@ -145,8 +143,9 @@ def test_a_sure_text_takes_the_nodes_of_an_unsure_one_but_not_of_another_account
         engine.run()
         return [job.trace.mean_acceptance_length for job in jobs]
 
-    one = Account()
-    sure, unsure = drafted((one, one))
+    sure, unsure = drafted((Account(owner="a"), Account(owner="a")))
     assert sure > 3.5
     assert unsure < 2
-    assert drafted((Account(), Account()))[0] == pytest.approx(3, abs=0.5)  # its own two, and the next token
+    assert drafted((Account(owner="a"), Account(owner="b")))[0] == pytest.approx(
+        3, abs=0.5
+    )  # its own two, and the next token

@@ -27,7 +27,7 @@ from unspool.core.warp.warp import Prefix
 from unspool.loops.drafter import Draft, Proposing, Source, possible
 from unspool.loops.speculate import Speculate
 from unspool.rules.draft.chain import DRAFT
-from unspool.rules.draft.specdecpp import STATE, AcceptanceHead
+from unspool.rules.draft.specdecpp import STATE, AcceptanceHead, states_of
 from unspool.rules.verify.rejection import rejection
 
 from .command import BASE, setting
@@ -124,7 +124,7 @@ class _Observing(Source):
             scores: Scores = yield Score(tree, by=DRAFT, want=(STATE,))
             law = possible(prefix, scores.law(node)) if len(tree) < min(self.by.depth, budget) else None
             if law is None:
-                self.states = scores.hidden[STATE][: len(tree)].float().clone()
+                self.states = states_of(scores)[: len(tree)].float().clone()
                 return tree
             tree, node = tree.grow(law.draw(chance, At(start + len(tree), Role.DRAFT, round=start)), node)
             prefix = prefix.then((tree.drawn[-1].token,))

@@ -114,7 +114,7 @@ class SpecDecPP(Memoryless):
         while len(tree) < prefix.ahead(min(self.longest, budget)):
             scores: Scores = yield Score(tree, by=DRAFT, want=(STATE,))
             if node >= 0:
-                stands *= self._accepted(scores.hidden[STATE][node])
+                stands *= self._accepted(states_of(scores)[node])
                 if len(tree) >= self.least and 1 - stands > self.doubt:
                     break
             law = possible(prefix, scores.law(node))
@@ -128,3 +128,13 @@ class SpecDecPP(Memoryless):
     @torch.no_grad()
     def _accepted(self, state: Tensor) -> float:
         return float(self.judge(state[None].float())[0].sigmoid())
+
+
+def states_of(scores: Scores) -> Tensor:
+    """The states of a draft model's nodes; BadRequest if it tells none."""
+    if STATE not in scores.hidden:
+        raise BadRequest(
+            "specdecpp reads the states of its draft model, and this one tells none; use a draft model on the native "
+            "runtime with the target's tokenizer, or paced:length=confident"
+        )
+    return scores.hidden[STATE]

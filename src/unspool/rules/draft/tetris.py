@@ -40,8 +40,8 @@ class Tetris(CompositeDraft):
     The value of a node is the chance that the path to its parent stands, Π q(x_j), times how sure the draft is of what
     follows, max q. It does not look at the node's own token, and falls along every path; so no drawn token is dropped
     for what it is, whichever other request has the better drafts. A request that is sure gets more nodes than one that
-    is not, and all get fewer where a row more costs more than it brings (the machine's t(n)). Requests of one account
-    share; those of two clients of a server do not.
+    is not, and all get fewer where a row more costs more than it brings (the machine's t(n)). Requests share that may
+    find each other's prompts in the cache; those of two clients of a server do not.
 
     Claim: LAW under rejection, as `draft` alone. Cost: that of `draft` for all of its nodes; the target checks fewer.
     """

@@ -195,12 +195,10 @@ class Engine:
                 self._advance(job)
 
     def _share(self, asking: list[Job]) -> None:
-        """Tell those that have drafted how much of it is checked, by account; then they go on to ask for that."""
-        for account in dict.fromkeys(job.account for job in asking):
-            jobs = [job for job in asking if job.account is account]
-            cost = self._runner.price(TARGET, jobs[0], 1) or FREE
-            counts = engines.sharing.allotted([job.ask for job in jobs if isinstance(job.ask, Share)], cost)
-            for job, count in zip(jobs, counts, strict=True):
+        """Tell those that have drafted how much of it is checked; then they go on to ask for that."""
+        if asking:
+            cost = self._runner.price(TARGET, asking[0], 1) or FREE
+            for job, count in engines.sharing.by_owner(asking, cost):
                 job.reply = count
                 self._advance(job, sharing=False)
 

@@ -1,4 +1,4 @@
-"""One budget of drafted nodes for all requests of an account that are checked together."""
+"""One budget of drafted nodes for all requests of an owner that are checked together."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ from itertools import accumulate
 
 from ...core.asks import Share
 from ...core.cost import Cost
+from .job import Job
+
+
+def by_owner(asking: Sequence[Job], cost: Cost) -> list[tuple[Job, int]]:
+    """How many of its nodes each of these may have checked.
+
+    Requests of one owner share a budget: how much a text drafts tells of the others, as what is in the cache does.
+    """
+    found: list[tuple[Job, int]] = []
+    for owner in dict.fromkeys(job.account.owner for job in asking):
+        jobs = [job for job in asking if job.account.owner == owner]
+        asked = [job.ask for job in jobs if isinstance(job.ask, Share)]
+        found += zip(jobs, allotted(asked, cost), strict=True)
+    return found
 
 
 def allotted(asked: Sequence[Share], cost: Cost) -> list[int]:
