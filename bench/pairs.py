@@ -59,7 +59,8 @@ def answered(lm: LM, prompt: tuple[int, ...], settings: Settings, method: str) -
 
 def measured(lm: LM, prompts: Sequence[str], settings: Settings, method: str) -> dict[str, Any]:
     """The figures of one method on one pair of models."""
-    texts = [lm.encode([{"role": "user", "content": prompt}]) for prompt in prompts]
+    chats = lm.vocabulary.chat_template is not None
+    texts = [lm.encode([{"role": "user", "content": prompt}] if chats else prompt) for prompt in prompts]
     for way in ("plain", method):
         answered(lm, texts[0][-8:], settings, way)  # what is set up at the first use
     runs = [[answered(lm, text, settings, way) for way in ("plain", method)] for text in texts]
