@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 
 from unspool.api.lm import LM
@@ -216,8 +216,8 @@ def _own(entry: Entry, tokens: int) -> tuple[Setup, ...]:
             return tuple(Setup(label, READS, _retrieving, heat, exact=True) for heat in (0.0, WARM))
         case "specdecpp":
             label = "a head trained on 6 other prompts"
-            heats = ((0.0, True), (WARM, False))
-            return tuple(Setup(label, DRAFTED, _foreseeing(tokens), h, exact=e, texts=TEXTS) for h, e in heats)
+            made, heats = cache(_foreseeing(tokens)), ((0.0, True), (WARM, False))  # one head for both
+            return tuple(Setup(label, DRAFTED, made, h, exact=e, texts=TEXTS) for h, e in heats)
         case "filtered":
             return (Setup("a filter trained on 6 other prompts", FILLS, _filtering(tokens)),)
         case "rollback":  # at temperature 0 every token but the best is infinitely surprising
