@@ -13,7 +13,8 @@ A greedy text that differs from plain decoding's where the rule promises the sam
 ways to compute the logits differ by as much as the two tokens do, else unexplained. So is a drawn text of a SEED rule:
 a near tie, if the same random numbers draw both tokens from the laws that these ways give. `nats` is the mean
 log-likelihood per token under smollm2, at temperature 1. What was measured is kept: run the same command again after
-an interrupt, an error or a new rule, and it goes on; `--again` measures the chosen rules anew.
+an interrupt, an error or a new rule, and it goes on; `--again` measures the chosen rules anew. A row says how much text
+it comes from; a rule that was measured on less than is asked now is measured again, one that was on more stays.
 """
 
 from __future__ import annotations
@@ -142,9 +143,9 @@ def _forget(lm: LM) -> None:
         model.forget()
 
 
-def row(bench: Bench, entry: Entry) -> dict[str, Any]:
+def row(bench: Bench, entry: Entry, size: dict[str, Any]) -> dict[str, Any]:
     """All that is to be kept of one rule; what fails is told and ends nothing else."""
-    about = {"family": entry.family, "claim": entry.claim.name, "commit": machine()["commit"]}
+    about = {"family": entry.family, "claim": entry.claim.name, "commit": machine()["commit"], "size": size}
     ways = setups(entry, bench.tokens, bench.timed)
     if isinstance(ways, str):
         return about | {"skipped": ways}
@@ -160,6 +161,12 @@ def row(bench: Bench, entry: Entry) -> dict[str, Any]:
 def failed(known: dict[str, Any]) -> bool:
     """Whether some run of a rule ended in an error, so that it is worth another try."""
     return any("error" in run for run in known.get("runs", ()))
+
+
+def smaller(known: dict[str, Any], size: dict[str, Any]) -> bool:
+    """Whether a rule was measured on fewer prompts, tokens or texts than these."""
+    had = known["size"]
+    return any(had[name] < size[name] for name in ("prompts", "max_tokens", "texts"))
 
 
 def opened(file: Path | None, asked: dict[str, Any]) -> Journal:
@@ -219,12 +226,11 @@ def main() -> None:
     unknown = [name for name in args.rules or () if name not in known]
     if unknown:
         parser.error(f"no rule is called {', '.join(unknown)}; there are: {', '.join(known)}")
+    families = ", ".join(dict.fromkeys(case.family for case in cases))
+    size = {"prompts": len(cases), "families": families, "max_tokens": args.tokens, "texts": args.texts}
     asked = {
         "models": MODELS,
-        "prompts": [case.family for case in cases],
         "source": Spec(args.data, 1, args.tokens).source,
-        "max_tokens": args.tokens,
-        "texts": args.texts,
         "device": args.device,
         "dtype": args.dtype,
         "times": None if args.no_times else machine()["gpu"] or machine()["cpu"],
@@ -232,7 +238,8 @@ def main() -> None:
     }
     journal, began = opened(args.json, asked), perf_counter()
     wanted = [known[name] for name in args.rules] if args.rules else list(known.values())
-    due = [e for e in wanted if args.again or (e.name,) not in journal or failed(journal[(e.name,)])]
+    had = {name: found for (name,), found in journal.items()}
+    due = [e for e in wanted if args.again or e.name not in had or failed(had[e.name]) or smaller(had[e.name], size)]
     stock = Stock(args.device, args.dtype, args.batch_invariant)
     bench = Bench(stock, [c.prompts[0] for c in cases], args.tokens, args.texts, not args.no_times)
     with tqdm(due, unit="rule", disable=not sys.stderr.isatty()) as bar:
@@ -241,7 +248,7 @@ def main() -> None:
                 bar.write(f"{args.seconds:g} seconds are over: run the same command again for the rest")
                 break
             bar.set_description(entry.name)
-            found = row(bench, entry)
+            found = row(bench, entry, size)
             journal.add((entry.name,), found)
             tqdm.write(told(entry.name, found), file=sys.stdout)
             sys.stdout.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 
 from unspool.api.lm import LM
@@ -17,11 +17,13 @@ from unspool.loops.unmasker import FixedBlocks
 from unspool.models.vocabulary import Vocabulary
 from unspool.recipes.verify import USUAL
 from unspool.rules.constrain import Form, ItemSet, Static, choices, regex
-from unspool.rules.draft import RSDC, Chain, Retrieve, SpecInfer, Store
+from unspool.rules.draft import RSDC, Chain, Retrieve, SpecDecPP, SpecInfer, Store
 from unspool.rules.search.rewarded import Rewarded
 from unspool.rules.search.smc import Smc, systematic
 from unspool.rules.unmask.filtered import Filtered
+from unspool.rules.verify import rejection
 from unspool_bench.prompts import BUILT_IN, TOWNS
+from unspool_train import length
 from unspool_train.filter import examples, train
 
 READS, DRAFTED, CASCADE, FILLS = "reads", "drafted", "cascade", "fills"
@@ -212,6 +214,10 @@ def _own(entry: Entry, tokens: int) -> tuple[Setup, ...]:
         case "retrieve":
             label = "a store of the prompts and passages of `unspool bench`"
             return tuple(Setup(label, READS, _retrieving, heat, exact=True) for heat in (0.0, WARM))
+        case "specdecpp":
+            label = "a head trained on 6 other prompts"
+            made, heats = cache(_foreseeing(tokens)), ((0.0, True), (WARM, False))  # one head for both
+            return tuple(Setup(label, DRAFTED, made, h, exact=e, texts=TEXTS) for h, e in heats)
         case "filtered":
             return (Setup("a filter trained on 6 other prompts", FILLS, _filtering(tokens)),)
         case "rollback":  # at temperature 0 every token but the best is infinitely surprising
@@ -269,6 +275,15 @@ def _retrieving(stock: Stock) -> Method:
 
 def _rewarding(stock: Stock) -> Method:
     return Smc(8, potential=Rewarded(varied, 10.0), resample=systematic, block=8)
+
+
+def _foreseeing(tokens: int) -> Callable[[Stock], Method]:
+    def made(stock: Stock) -> Method:
+        settings = length.Settings(tokens=tokens, depth=6)
+        data = length.observed(stock[DRAFTED], [texts[1] for texts in BUILT_IN.values()], settings)
+        return Speculate(SpecDecPP(length.train(data, settings).head), rejection, budget=20)
+
+    return made
 
 
 def _filtering(tokens: int) -> Callable[[Stock], Method]:

@@ -60,6 +60,7 @@ DRAFTERS = {
     "merge": (_SELF, "the draft: selection", f"{_NGRAM}, {_KEPT}", _TREE, _CHOSEN),
     "on_device": (_SELF, "the draft: selection", f"{_NGRAM}, {_KEPT}", _TREE, _CHOSEN),
     "paced": (_OTHER, _LENGTH, _AR, _CHAIN, _DRAWN),
+    "pearl": (_OTHER, _MODEL, _AR, _CHAIN, "drawn with the target's noise"),
     "phrase": (_OTHER, _MODEL, "an autoregressive drafter, n-grams of the target", _TREE, "drawn, then chosen"),
     "prefilled": (_SELF, "the draft: selection", _KEPT, _TREE, _CHOSEN),
     "raced": (_OTHER, _MODEL, _AR, _CHAIN, "drawn with the target's noise"),
@@ -76,7 +77,9 @@ DRAFTERS = {
     "suffix": (_SELF, "the draft: selection", f"{_NGRAM}, {_READ}", _CHAIN, _CHOSEN),
     "suffixtree": (_SELF, "the draft: selection", _NGRAM, _TREE, _CHOSEN),
     "surest": (_OTHER, _MODEL, "autoregressive drafters of several sizes", _CHAIN, _CHOSEN),
+    "specdecpp": (_OTHER, _LENGTH, _AR, _CHAIN, _DRAWN),
     "svip": (_OTHER, _LENGTH, _AR, _CHAIN, _DRAWN),
+    "tetris": (_OTHER, "the draft: budget over a batch", _AR, _CHAIN, _DRAWN),
     "trigram": (_SELF, _DRAFT, f"{_NGRAM}, {_READ}", _TREE, _CHOSEN),
 }
 _SAMPLING, _ONCE = "speculative sampling", "one pass"

@@ -23,7 +23,7 @@ PROMISES = ("SEED", "LAW", "ARGMAX")
 def ruled(file: str, data: dict[str, Any]) -> Iterator[tuple[str, Table]]:
     """bench/rules.py: every rule on the same prompts."""
     for name, row in data.get("rules", {}).items():
-        made = {**data, "machine": {**data["machine"], "commit": row["commit"]}}
+        made = {**data, **row["size"], "machine": {**data["machine"], "commit": row["commit"]}}
         if "skipped" in row:
             reason = [cell(marked(row["skipped"]))]
             yield name, Table("On prompts", file, machine(made), ["why there are no figures"], [reason])
@@ -33,10 +33,10 @@ def ruled(file: str, data: dict[str, Any]) -> Iterator[tuple[str, Table]]:
         done = [run for run in runs if "error" not in run]
         slower = [f"`{name}` ({_head(run)}) on {short(data)}: {1 / run['seconds']:.2f}×" for run in _behind(done)]
         timed = any("seconds" in run for run in done)
-        where = f"{_how(data, done)}. {machine(made)}"
+        where = f"{_how(made, done)}. {machine(made)}"
         yield (
             name,
-            Table(f"On {_count(data)}", file, where, heads, list(_rows(runs, row["claim"])), timed, tuple(slower)),
+            Table(f"On {_count(made)}", file, where, heads, list(_rows(runs, row["claim"])), timed, tuple(slower)),
         )
 
 
@@ -113,7 +113,7 @@ def _head(run: dict[str, Any]) -> str:
 
 
 def _count(data: dict[str, Any]) -> str:
-    count = len(data["prompts"])
+    count = data["prompts"]
     return f"{count} prompt{'s' * (count > 1)}{' on a GPU' if data['machine'].get('gpu') else ''}"
 
 
@@ -121,7 +121,7 @@ def _how(data: dict[str, Any], done: Sequence[dict[str, Any]]) -> str:
     models = "; ".join(data["models"][name] for name in dict.fromkeys(run["models"] for run in done))
     kind = "" if data["dtype"] == "auto" else f", {data['dtype']}"
     batch = "one at a time" if data["times"] else "in one batch, no times taken"
-    prompts = ", ".join(map(word, data["prompts"]))
+    prompts = ", ".join(map(word, data["families"].split(", ")))
     asked = [question for run in done for question in run.get("questions", ())]
     prompts = f"asked: {' '.join(asked)}" if all("questions" in run for run in done) else f"prompts: {prompts}"
     return (

@@ -15,6 +15,7 @@ OPTIONS = {  # where a bare name does little or nothing
     "neurologic": "words=dog/dogs+river",
     "retrieve": "store=FILE",
     "rewarded": "reward=grade.py:short,beta=3",
+    "specdecpp": "head=FILE",
     "template": "words=dog+river",
 }
 FORM = "[A-Z][^0-9]*"

@@ -35,7 +35,7 @@ TOGETHER = {
     "rewarded": {"power": 1.0},
     "smc": {"power": 1.0},
 }
-FILED = ("filtered", "retrieve")  # which cannot do without a file
+FILED = ("filtered", "retrieve", "specdecpp")  # which cannot do without a file
 
 
 def build_of(name):
@@ -83,6 +83,7 @@ def test_what_names_a_file_is_marked():
         "retrieve:store",
         "rewarded:partial",
         "rewarded:reward",
+        "specdecpp:head",
     }
 
 

@@ -31,13 +31,12 @@ RUN = {
 }
 ABOUT = {
     "models": {"reads": "smollm2"},
-    "prompts": ["chat", "qa", "rag"],
     "source": "own",
-    "max_tokens": 10,
     "device": "cpu",
     "dtype": "auto",
     "times": None,
 }
+SIZE = {"prompts": 3, "families": "chat, qa, rag", "max_tokens": 10, "texts": 1}
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def rules(monkeypatch):
 
 def tables(measured, folder, found):
     """The tables that a result of bench/rules.py makes for `lookup`."""
-    row = {"family": "draft", "claim": "SEED", "commit": "def", **found}
+    row = {"family": "draft", "claim": "SEED", "commit": "def", "size": SIZE, **found}
     data = {"machine": MACHINE, **ABOUT, "rules": {"lookup": row}}
     (folder / "rules.json").write_text(json.dumps(data))
     return measured(folder)["lookup"]
@@ -173,5 +172,13 @@ def test_a_run_goes_on_where_it_was_stopped_and_one_error_ends_nothing_else(rule
     rules.main()
     assert len(asked) == 2 + 4 + 3  # nothing is left to do
     monkeypatch.setattr("sys.argv", ["rules", "--rules", "lookup", "--tokens", "9", "--no-times", "--json", str(to)])
-    with pytest.raises(BadRequest, match="max_tokens 64, now it is 9"):
+    rules.main()
+    assert len(asked) == 9  # it was measured on more text than that
+    monkeypatch.setattr("sys.argv", ["rules", "--rules", "lookup", "--tokens", "96", "--no-times", "--json", str(to)])
+    rules.main()
+    assert len(asked) == 11
+    found = json.loads(to.read_text())["rules"]
+    assert [found[name]["size"]["max_tokens"] for name in ("lookup", "suffix")] == [96, 64]
+    monkeypatch.setattr("sys.argv", [*given, str(to), "--dtype", "float32"])
+    with pytest.raises(BadRequest, match="dtype 'auto', now it is 'float32'"):
         rules.main()

@@ -149,7 +149,14 @@ def specs():
     sys.path.insert(0, str(repository.ROOT / "scripts" / "pages"))
     from running import OPTIONS
 
-    without = {"filtered", "retrieve", "rewarded", "heads", "slem"}  # which need a file, or a model of their own
+    without = {
+        "filtered",
+        "retrieve",
+        "rewarded",
+        "heads",
+        "slem",
+        "specdecpp",
+    }  # which need a file, or a model of their own
     options = {**OPTIONS, "insert": "none=4", "template": "words=ab+c", "neurologic": "words=ab", "mcts": "rollouts=99"}
     for entry in runnable():
         if entry.name not in without:

@@ -32,6 +32,9 @@ def attached(lm: LM, draft: LM | str | Path, small: LM | str | Path | None, open
         if small is not None:
             raise BadRequest(f"small={small!r} drafts for a model of its own; {draft} reads {lm.name}")
         return replace(lm, drafter=api.trained_draft.trained_for(lm.model, lm.name, draft))
+    parts = small is not None and _is_part(draft) and _is_part(small)
+    if parts and (exits := api.self_draft.sorted_exits(lm, str(draft), str(small))) is not None:
+        return replace(lm, draft=replace(exits[0], draft=exits[1]))
     second = _opened(lm, draft, open_model)
     if small is not None:
         second = replace(second, draft=_opened(lm if _is_part(draft) else second, small, open_model))

@@ -8,6 +8,7 @@ import re
 from .. import runtime
 from ..core.errors import BadRequest
 from ..runtime.cache.cached_model import CachedModel
+from ..runtime.cache.sorted_exits import EarlyExit, LateExit
 from ..runtime.network.llama import Llama
 from .lm import LM
 
@@ -38,10 +39,36 @@ def shortcut(lm: LM, spec: str) -> LM:
     layers = layers_of(spec, model.network.layers)
     part = model.network.part(layers)
     kept = model.prefix_cache
-    on_gpu = part.ends.device.type == "cuda" and importlib.util.find_spec("triton") is not None
-    fused = on_gpu and isinstance(part, runtime.cuda.fused.Fused)
-    made = runtime.cuda.graph_model.graph_model(part, kept) if fused else CachedModel(part, kept)
+    made = runtime.cuda.graph_model.graph_model(part, kept) if _fused(part) else CachedModel(part, kept)
     return LM(f"{lm.name} ({spec})", made, lm.vocabulary, key=None if lm.key is None else f"{lm.key} · {spec}")
+
+
+def sorted_exits(lm: LM, later: str, earlier: str) -> tuple[LM, LM] | None:
+    """Two exits that share their work: the first layers of one go on from those of the other; None if they cannot.
+
+    The later exit starts from what enters the last layer of the earlier one, so that one layer is computed twice and
+    all before it once. Both must be the first layers of a model on the native runtime, outside CUDA graphs.
+    """
+    model = lm.model
+    if not isinstance(model, CachedModel) or not isinstance(model.network, Llama) or _fused(model.network):
+        return None
+    network = model.network
+    few, more = layers_of(earlier, network.layers), layers_of(later, network.layers)
+    sorts = few == tuple(range(len(few))) and more == tuple(range(len(more))) and 1 < len(few) < len(more)
+    if not sorts or network.shape.filling or network.shape.recurrent or network.ends.told is not None:
+        return None
+    early = EarlyExit(network.part(few), model.prefix_cache)
+    late = LateExit(early, network, len(more), model.prefix_cache)
+    return tuple(  # type: ignore[return-value]
+        LM(f"{lm.name} ({spec})", made, lm.vocabulary, key=None if lm.key is None else f"{lm.key} · {spec}")
+        for made, spec in ((late, later), (early, earlier))
+    )
+
+
+def _fused(network: Llama) -> bool:
+    """Whether a network runs in CUDA graphs; where there is no Triton, that part is not even imported."""
+    on_gpu = network.ends.device.type == "cuda" and importlib.util.find_spec("triton") is not None
+    return on_gpu and isinstance(network, runtime.cuda.fused.Fused)
 
 
 def layers_of(spec: str, count: int) -> tuple[int, ...]:

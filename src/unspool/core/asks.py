@@ -264,6 +264,34 @@ class Price:
 
 
 @dataclass(frozen=True)
+class Share:
+    """Have drafted nodes checked out of a budget shared by all who ask at once → how many of them, the first ones.
+
+    `values` say how likely each is to stand, falling; `most` is what the request brings into the budget. The answer
+    depends on other requests, so no value may depend on the token of its node if that was drawn.
+    """
+
+    values: tuple[float, ...]
+    most: int
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Have a draft model go on drafting while the target checks → None; `Fetch` tells what came of it.
+
+    `proposing` scores trees with the model `by` and gives one. A runner that has nothing to gain by it may leave it.
+    """
+
+    proposing: Generator[Ask, Any, Tree]
+    by: str
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """What was begun last → its `Tree`, or None if it was not done."""
+
+
+@dataclass(frozen=True)
 class Emit:
     """Hand finished tokens to whoever listens → None: their laws before and after warps, and how they came about.
 
@@ -296,5 +324,5 @@ class OutOfTime(Exception):
     """
 
 
-Ask: TypeAlias = Score | Keep | Check | Write | Draw | Look | Price | Emit
+Ask: TypeAlias = Score | Keep | Check | Write | Draw | Look | Price | Share | Begin | Fetch | Emit
 Decoding: TypeAlias = Generator[Ask, Any, Done]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated
 
 from .. import recipes, rules
@@ -27,13 +27,7 @@ from ..core.verifier import sample_match
 from ..loops.speculate import Speculate
 from ..rules import draft
 
-LENGTHS = ("heuristic", "ema", "confident", "threshold", "best", "fixed")
-
-
-def adaedl(first: Share = 0.4, scale: Weight = 0.2, aim: Share = 0.9, by: Share = 0.01, longest: Depth = 20) -> Method:
-    """A chain under rejection that ends at a bound of entropy, whose bar follows what was accepted."""
-    length = draft.AdaEDL(first, scale, aim, by, longest)
-    return Speculate(draft.Paced(length), rules.verify.rejection, budget=longest)
+SHARED = ("chain", "likeliest", "rsd_c", "suffix", "recycle")  # whose nodes a batch can share by name
 
 
 def aligned(
@@ -170,28 +164,9 @@ def on_device(nodes: Annotated[int, Range(3, 63)] = 31) -> Method:
     return Speculate(draft.OnDevice(nodes), budget=nodes)
 
 
-def paced(
-    length: Annotated[str, Choice(LENGTHS)] = "heuristic",
-    longest: Annotated[int, Range(0, 256)] = 0,
-    least: Depth = 2,
-    doubt: Share = 0.3,
-    ratio: Annotated[float, Range(0, 1000)] = 0.0,
-) -> Method:
-    """A chain under rejection whose length one of the rules decides, at most `longest` (0: the rule's own).
-
-    `least` and `doubt` are those of `confident`; `ratio`, for `best`, is a draft step's cost in steps of the target,
-    0 to have it measured.
-    """
-    grow, most = rules.grow, longest or 20
-    kinds: Mapping[str, Callable[[], rules.grow.Length]] = {
-        "heuristic": lambda: grow.Heuristic(min(5, most), most),
-        "ema": lambda: grow.Ema(longest or 16),
-        "confident": lambda: grow.ConfidentLength(doubt, min(least, most), most),
-        "threshold": lambda: grow.Threshold(longest=most),
-        "best": lambda: grow.Best(ratio, longest or 16),
-        "fixed": lambda: grow.FixedLength(longest or 4),
-    }
-    return Speculate(draft.Paced(part("length", length, kinds)()), rules.verify.rejection, budget=most)
+def pearl(depth: Depth = 4) -> Method:
+    """A coupled chain under sample matching, the next one being drafted while it is checked."""
+    return Speculate(draft.Pearl(depth), budget=depth)
 
 
 def phrase(
@@ -305,9 +280,17 @@ def surest(sure: Share = 0.6, depth: Depth = 6) -> Method:
     return Speculate(draft.Surest(sure, depth), budget=depth)
 
 
-def svip(doubt: Weight = 0.3, scale: Weight = 0.15, longest: Depth = 40) -> Method:
-    """A chain under rejection that ends where the entropy of the draft's law says so."""
-    return Speculate(draft.Paced(draft.SVIP(doubt, scale, longest)), rules.verify.rejection, budget=longest)
+def tetris(inner: Annotated[str, Choice(SHARED)] = "chain", depth: Depth = 8, nodes: Nodes = 4) -> Method:
+    """Drafts of `inner`, of which `nodes` on the mean of a batch are checked, by its own usual verifier."""
+    kinds: dict[str, Callable[[], Speculate]] = {
+        "chain": lambda: Speculate(draft.Chain(depth), rules.verify.rejection),
+        "likeliest": lambda: Speculate(draft.Likeliest(4, depth)),
+        "rsd_c": lambda: Speculate(draft.RSDC((2,) * min(depth, 3)), rules.verify.rejection),
+        "suffix": lambda: Speculate(draft.Suffix(depth)),
+        "recycle": lambda: Speculate(draft.Recycle()),
+    }
+    made = part("inner", inner, kinds)()
+    return Speculate(draft.Tetris(made.draft, nodes), made.verify, budget=min(512, max(depth, 4 * nodes)))
 
 
 def trigram(

@@ -27,7 +27,7 @@ FILLING = frozenset({"anyorder", "blended", "deliberate", "denoised", "fragments
 FAMILIES = {
     "constrain": ("constrain",),
     "decode": ("decode",),
-    "draft": ("draft",),
+    "draft": ("draft", "draft_lengths"),
     "search": ("search",),
     "unmask": ("unmask", "unmask_looks"),
     "verify": ("verify",),

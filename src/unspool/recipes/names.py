@@ -35,8 +35,8 @@ RULES = {
     "draft": (
         "adaedl aligned auto bigram_recycling bild blocks cascade chain copy coupled denoised dyspec "
         "dyspec_threshold either escalate forced heads jacobi likeliest lookahead lookup masks merge on_device "
-        "paced phrase prefilled raced recycle retrieve rsd_c rsd_s sequoia slem slrs spechub specinfer stand suffix "
-        "suffixtree surest=escalate svip trigram"
+        "paced pearl phrase prefilled raced recycle retrieve rsd_c rsd_s sequoia slem slrs specdecpp spechub "
+        "specinfer stand suffix suffixtree surest=escalate svip tetris trigram"
     ),
     "search": ("astar beam cautious chaotic diverse foresight mcts neurologic rewarded several smc stochastic"),
     "unmask": (
@@ -86,7 +86,11 @@ def _homes() -> dict[str, Home]:
 
 HOMES = _homes()
 # Drafters that can stand inside others by name: those that ask at most a draft model, need no file and are no cascade.
-_ALONE = {"cascade", "denoised", "escalate", "masks", "on_device", "phrase", "retrieve", "slem", "slrs", "surest"}
+_ALONE = {
+    *("cascade", "denoised", "escalate", "masks", "on_device", "phrase", "retrieve", "slem", "slrs", "specdecpp"),
+    "surest",
+    "tetris",
+}
 INNER = tuple(name for name, home in HOMES.items() if home.family == "draft" and name not in _ALONE)
 ASKED = {"draft": "small"}  # whom an inner drafter asks that asks the draft model
 BY_MODELS = "by_models"  # the small model if there is one, else what was written before

@@ -61,6 +61,7 @@ NAMED = (
     "retrieve:store=%s + block",
     "retrieve:project=%s",
     "filtered:file=%s",
+    "specdecpp:head=%s",
     "mcts:reward=%s:r",
     "rewarded:partial=%s:r",
 )

@@ -14,15 +14,18 @@ from unspool.api.draft_models import in_precision
 from unspool.api.self_draft import layers_of, shortcut
 from unspool.core.chance import Philox
 from unspool.core.errors import BadRequest
+from unspool.core.law import chosen
 from unspool.core.stop import Stop
-from unspool.core.tree import NOTHING
+from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.core.warp import Temperature
 from unspool.recipes.methods import method, needs
 from unspool.recipes.names import INNER
+from unspool.runtime.cache.sorted_exits import LateExit
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.network.linear import rms
+from unspool.runtime.network.llama import Llama
 
 LONG = Settings(max_tokens=24, ignore_eos=True)
 
@@ -179,3 +182,81 @@ def test_precisions_and_third_models_that_make_no_sense_are_refused(folder):
     assert in_precision("a:b/c:int4") == ("a:b/c", None, "int4")
     assert in_precision("name:fp16") == ("name", "fp16", None)
     assert in_precision("C:model") == ("C:model", None, None)
+
+
+# ---- sorted exits
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory):
+    return little_model(tmp_path_factory.mktemp("deep") / "deep", layers=5)
+
+
+def layers_read(monkeypatch):
+    """How many tokens have passed how many layers, in all networks together."""
+    passed = []
+    forward = Llama.forward
+
+    def counting(self, batch):
+        passed.append(len(batch.tokens) * self.layers)
+        return forward(self, batch)
+
+    monkeypatch.setattr(Llama, "forward", counting)
+    return passed
+
+
+def exits(lm):
+    return lm.draft.model, lm.draft.draft.model
+
+
+def test_the_later_exit_goes_on_from_the_states_of_the_earlier_one(deep, monkeypatch):
+    lm = load(deep, dtype="fp32", quantization=None, draft="layers:4", small="layers:3")
+    late, early = exits(lm)
+    alone = shortcut(lm, "layers:4").model
+    tree, text = Tree(tuple(map(chosen, (5, 6, 7, 8))), (ROOT, ROOT, 0, 2)), (1, 2, 3, 4)
+    sessions = [model.open(text) for model in (early, late, alone)]
+    early.score([ScoreRequest(sessions[0], tree)])
+    passed = layers_read(monkeypatch)
+    (found,) = late.score([ScoreRequest(sessions[1], tree)])
+    assert passed == [8 * 2]  # four tokens of the text and four drafted ones, through two of four layers
+    (truth,) = alone.score([ScoreRequest(sessions[2], tree)])
+    for node in (ROOT, *range(4)):
+        assert torch.allclose(found.law(node).p, truth.law(node).p, atol=1e-6)
+    for session in sessions:
+        session.keep(tree, (2,), (9,))
+    one = Tree.chain([chosen(3)])
+    (found,), (truth,) = (m.score([ScoreRequest(s, one)]) for m, s in ((late, sessions[1]), (alone, sessions[2])))
+    assert torch.allclose(found.law(0).p, truth.law(0).p, atol=1e-6)  # the earlier exit was not even asked
+
+
+def test_texts_with_the_same_words_have_sessions_of_their_own(deep):
+    lm = load(deep, dtype="fp32", quantization=None, draft="layers:4", small="layers:3")
+    late, early = exits(lm)
+    alone = shortcut(lm, "layers:4").model
+    both = [(early.open((1, 2)), late.open((1, 2))) for _ in range(2)]
+    trees = [Tree.chain([chosen(x), chosen(x + 1)]) for x in (3, 7)]
+    found = late.score([ScoreRequest(mine, tree) for (_, mine), tree in zip(both, trees, strict=True)])
+    for scores, tree in zip(found, trees, strict=True):
+        (truth,) = alone.score([ScoreRequest(alone.open((1, 2)), tree)])
+        assert torch.allclose(scores.law(1).p, truth.law(1).p, atol=1e-6)
+    strange = late.open((9, 9, 9))  # which the earlier exit has never seen
+    late.score([ScoreRequest(strange, trees[0])])
+    held = len(early.sessions)
+    strange.close()
+    assert len(early.sessions) == held - 1
+
+
+@pytest.mark.parametrize("spec", ["escalate:sure=0.9", "surest:sure=0.5", "cascade:inner=chain", "chain:depth=3"])
+def test_sorted_exits_write_the_models_text_in_a_batch_with_prompts_in_parts(deep, spec):
+    lm = load(deep, dtype="fp32", quantization=None, draft="layers:4", small="layers:2")
+    assert isinstance(lm.draft.model, LateExit)
+    prompts = [(1, 2, 3), (1, 2, 3), tuple(range(1, 40)) * 8]
+    settings = Settings(max_tokens=12, ignore_eos=True)
+    for mine, plain in zip(lm.batch(prompts, settings, spec), lm.batch(prompts, settings, "plain"), strict=True):
+        assert mine.tokens == plain.tokens
+
+
+def test_what_shares_nothing_is_as_before(deep):
+    for draft, small in (("layers:4", "layers:1"), ("layers:2", "layers:3"), ("layers:0-1,3-4", "layers:2")):
+        lm = load(deep, dtype="fp32", quantization=None, draft=draft, small=small)
+        assert not isinstance(lm.draft.model, LateExit)

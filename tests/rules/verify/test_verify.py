@@ -198,6 +198,18 @@ def test_traversal_is_block_on_chains_and_rejection_on_one_level():
             assert total_variation(*laws) < 1e-12
 
 
+def test_traversal_and_block_say_the_same_of_a_chain_with_the_same_random_numbers():
+    said = {traversal: [], block: []}
+    for seed, verify in itertools.product(range(200), said):
+        chance, prefix = Philox(seed), Prefix.of(PROMPT, Same())
+        target, drafter = toy(seed, 5), toy(seed + 1, 5)
+        tree, _ = answered(Chain(4).begin(prefix).propose(prefix, 4, chance), partial(scored, drafter))
+        scores = target.score([ScoreRequest(target.open(PROMPT), tree)])[0]
+        said[verify].append(Check(tree, prefix, verify, chance).answer(scores).verdict)
+    assert said[traversal] == said[block]
+    assert len({node for node, _ in said[block]}) == 5
+
+
 @pytest.mark.parametrize("draft", [RSDC((2, 2)), SpecInfer(2, 2)], ids=str)
 def test_traversal_accepts_more_than_rejection_on_trees(draft):
     pairs = [(toy(seed), toy(seed + 50)) for seed in range(2)]

@@ -14,8 +14,8 @@ from unspool.core.errors import EmptyLaw
 from unspool.core.warp.forbid import Forbid
 from unspool.core.warp.mask import Mask
 from unspool.core.warp.penalise import Frequency, Repetition
-from unspool.core.warp.warp import Temperature
 from unspool.core.warp.truncate import TopK
+from unspool.core.warp.warp import Temperature
 from unspool.recipes.methods import method
 from unspool.rules.constrain.bits import packed
 from unspool.rules.decode import Speculate, plain

@@ -51,6 +51,7 @@ def train() -> None:
     \b
       unspool train speak --like corpus/ --out corpus/fresh.npz
       unspool train heads --corpus corpus/ --out heads/ --minutes 6
+      unspool train length --draft layers:20 --out length.safetensors
       unspool train drafter --kind eagle3 --corpus corpus/ --out drafter/ --minutes 10
       unspool train adapt --corpus corpus/ --out adapted/ --minutes 12
       unspool train evaluate --delta adapted/ --prompts corpus/fresh.npz
@@ -97,6 +98,16 @@ train.add_command(
         "Train heads that look ahead, for the method heads.",
         "Train heads that guess the tokens after the next one from a model's last state, and write them to "
         "OUT/heads.safetensors, with how often their guesses are right. Ctrl-C ends training and writes what there is.",
+    )
+)
+train.add_command(
+    _Command(
+        "length",
+        "length",
+        "length",
+        "Train the head that ends drafts in time, for the method specdecpp.",
+        "Let a pair of models answer prompts, note which drafted tokens the target accepts, and train a small head on "
+        "the draft model's states that foresees it (SpecDec++). Prints what it is worth on texts it has not seen.",
     )
 )
 train.add_command(

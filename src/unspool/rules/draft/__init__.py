@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .ngram_pool import NgramPool as NgramPool
     from .on_device import OnDevice as OnDevice
     from .paced import Paced as Paced
+    from .pearl import Pearl as Pearl
     from .phrase import Phrase as Phrase, PooledChain as PooledChain
     from .prefilled import Prefilled as Prefilled
     from .raced import Raced as Raced
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .sequoia import Sequoia as Sequoia
     from .slem import SLEM as SLEM
     from .slrs import SLRS as SLRS
+    from .specdecpp import AcceptanceHead as AcceptanceHead, SpecDecPP as SpecDecPP
     from .spechub import SpecHub as SpecHub
     from .specinfer import SpecInfer as SpecInfer
     from .stand import NgramLaws as NgramLaws, Stand as Stand
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from .suffix import Corpus as Corpus, Suffix as Suffix
     from .suffixtree import SuffixTree as SuffixTree, SuffixTreeMemory as SuffixTreeMemory
     from .svip import SVIP as SVIP
+    from .tetris import Tetris as Tetris
     from .trigram import Rollout as Rollout, Trigram as Trigram, best_first_rollout as best_first_rollout
     from .trigram import drawn_rollout as drawn_rollout, trigrams as trigrams
 

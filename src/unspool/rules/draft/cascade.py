@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...core.asks import TARGET, Ask, Draw, Look, Price, Score, Scores, Verify
+from ...core.asks import TARGET, Ask, Begin, Draw, Fetch, Look, Price, Score, Scores, Share, Verify
 from ...core.chance import At, Chance
 from ...core.claim import LAW, Method, claims
 from ...core.errors import BadRequest, EmptyLaw
@@ -144,8 +144,11 @@ def _below(trunk: Tree, proposing: Proposing) -> Proposing:
         except StopIteration as end:
             tree: Tree = end.value
             return tree
-        if isinstance(ask, Draw):  # below a trunk a chain is drawn from scores
+        if isinstance(ask, (Draw, Begin, Fetch)):  # below a trunk a chain is drawn from scores, one after the other
             reply = None
+            continue
+        if isinstance(ask, Share):  # what is checked here is the draft model's business alone
+            reply = min(len(ask.values), ask.most)
             continue
         assert isinstance(ask, (Score, Look, Price)), "a drafter scores, looks and asks for prices"
         ask = replace(ask, by={TARGET: DRAFT, DRAFT: SMALL}.get(ask.by, ask.by))

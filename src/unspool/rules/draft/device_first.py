@@ -8,8 +8,8 @@ from ...core.asks import Price
 from ...core.chance import Chance
 from ...core.cost import Cost
 from ...core.tree import NOTHING
-from ...core.warp.warp_plan import plan_of
 from ...core.warp.warp import Prefix
+from ...core.warp.warp_plan import plan_of
 from ...loops.drafter import Draft, Proposing, Source, begun
 from .composite import CompositeDraft, CompositeSource
 

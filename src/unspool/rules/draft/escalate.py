@@ -29,7 +29,7 @@ Write: TypeAlias = Callable[[Law, At], Drawn]
         Speculate(Escalate(0.6, 2), rejection, budget=2),
     ],
     paper="2407.01955",
-    systems=("S2D (sorted depths, as a cascade of models)",),
+    systems=("S2D (sorted exits, or a cascade of models)",),
     needs=(DRAFT, SMALL),
 )
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Escalate(Memoryless):
     q is the law that finally gave the token. Whether to ask the next model is decided by a model's law before anything
     is drawn from it: to draw, dislike the token and draw again elsewhere would bias it. The law that is judged is the
     model's own, before warps, since greedy decoding would make every model sure. In the paper the models are sorted
-    exits of one trained network that share their work; here each is a model with a cache of its own, and its threshold,
-    which we could not find, is ours.
+    exits of one trained network; exits of one network share their work here too (`--draft layers:20 --small
+    layers:12`), other models have caches of their own. The threshold, which we could not find, is ours.
 
     Claim: LAW under rejection. Cost: a forward of the small model per token, and one of each larger model that is
     asked; a model that was passed over catches up with all tokens since in one forward.

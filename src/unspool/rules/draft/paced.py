@@ -33,7 +33,7 @@ TENTH = 0.1  # what a draft step is taken to cost where nobody can tell
     paper="2405.19715",
     systems=(
         "Adaptive draft length (transformers: heuristic and threshold; ExLlamaV3)",
-        "SpecDec++ (without its head)",
+        "SpecDec++ (without its head, which `specdecpp` has)",
     ),
     needs=(DRAFT,),
 )

@@ -18,7 +18,8 @@ def traversal(scored: Scored, chance: Chance) -> Verdict:
     α(root) = 1, α(child) = min(1, α·P(x)/Q(x)). A leaf stands with its whole path with probability α, and the next
     token is drawn from P there. If it does not, its parent goes on with P ← norm[α·P − Q]₊ and α ← S/(S + 1 − α),
     S = Σ[α·P − Q]₊, for the next sibling, and as a leaf itself when there is none. Each sibling brings its own Q, so
-    they may be drawn with or without replacement. On a chain this is `block`, on one level it is `rejection`.
+    they may be drawn with or without replacement. On a chain this is `block`,
+    coin by coin, on one level it is `rejection`.
 
     Claim: LAW. Cost: at most one residual and one coin per node, one draw.
     """
@@ -31,13 +32,17 @@ def traversal(scored: Scored, chance: Chance) -> Verdict:
                 path.append(_Offer(scored, here.kids[-1], alpha))
             else:
                 here.refuse(scored)
-        # cousins share a position, so a coin is told apart by its node
-        elif chance.coin(here.alpha, scored.at(Role.ACCEPT, here.node, max(here.node, 0))):
+        elif chance.coin(here.alpha, scored.at(Role.ACCEPT, here.node, _apart(scored, here.node))):
             law = here.law or scored.law(here.node)
             return Verdict(here.node, law.draw(chance, scored.at(Role.RESIDUAL, here.node)).token)
         else:
             path.pop()  # the root stands with α = 1, so there is one above
             path[-1].refuse(scored)
+
+
+def _apart(scored: Scored, node: int) -> int:
+    """What tells the coin of a node from those of its cousins at the same position; 0 on a chain, as in `block`."""
+    return node + 1 - scored.tree.depth(node)
 
 
 class _Offer:

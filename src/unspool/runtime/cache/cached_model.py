@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
+import torch
 from torch import Tensor
 
 from ...core.asks import Scores
@@ -15,6 +16,7 @@ from ...core.errors import BadRequest, OutOfRoom
 from ...core.tree import Tree
 from .. import network as networks
 from ..engine.contracts import (
+    PlacedModel,
     ScoreRequest,
     Session,
     SupportsDeviceDecoding,
@@ -69,6 +71,11 @@ class CachedModel:
     def heads(self) -> MedusaHeads | None:
         """The model's look-ahead (Medusa) heads, if it has any; loaded when first asked for."""
         return None if self.load_heads is None else self.load_heads()
+
+    @property
+    def place(self) -> torch.device:
+        """Where its network computes; AttributeError if that does not say, so that it is no `PlacedModel`."""
+        return cast("PlacedModel", self.network).place
 
     def open(self, text: Sequence[int], owner: str = "") -> CachedSession:
         tokens = list(text)

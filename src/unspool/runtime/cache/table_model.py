@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
+import torch
+
 from ...core.asks import Look, Scores
 from ...core.canvas import HOLE, Canvas, Field
 from ...core.law import Law
 from ...core.tree import Tree
-from ..engine.contracts import LookRequest, ScoreRequest, Session, guesses_of, tops_of
+from ..engine.contracts import LookRequest, ScoreRequest, Session, guesses_of, hidden_of, tops_of
 
 
 class Table:
-    """A causal model given by a function from context to weights; its joint law also answers looks."""
+    """A causal model given by a function from context to weights; its joint law also answers looks.
+
+    Its hidden state after a text is the law there, whichever layer is asked for.
+    """
 
     context = None
     room = None
@@ -39,7 +44,10 @@ class Table:
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
         self.forwards += 1
-        return [self._score(ask.session, ask.tree, tops_of(ask.want), guesses_of(ask.want)) for ask in asked]
+        return [
+            self._score(ask.session, ask.tree, tops_of(ask.want), guesses_of(ask.want), hidden_of(ask.want))
+            for ask in asked
+        ]
 
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
         self.forwards += 1
@@ -59,7 +67,7 @@ class Table:
             if p > 0:
                 yield from self._texts((*text, token), mass * p, size)
 
-    def _score(self, session: Session, tree: Tree, best: int, guesses: int) -> Scores:
+    def _score(self, session: Session, tree: Tree, best: int, guesses: int, wanted: Sequence[str]) -> Scores:
         assert isinstance(session, TableSession)
         after = [self.law(session.text(tree, node)) for node in range(len(tree))]
         leaf = [self.law(text) for text in session.leaves]
@@ -67,7 +75,9 @@ class Table:
         tops = {i: _best(self.law(text[:i]), best) for i in range(1, len(text))}
         now = TableSession(session.leaves)  # whose leaves stay as they are
         ahead = partial(self._ahead, now, tree, guesses) if guesses else None
-        return Scores(after, leaf, rows=len(after) + len(leaf), tops=tops, ahead=ahead)
+        named = [name for name in wanted if name.startswith("hidden:")]
+        states = {name: torch.stack([law.p for law in (*after, *leaf)]) for name in named}
+        return Scores(after, leaf, states, rows=len(after) + len(leaf), tops=tops, ahead=ahead)
 
     def _ahead(self, session: TableSession, tree: Tree, k: int, node: int, token: int) -> list[list[tuple[int, float]]]:
         text = (*session.text(tree, node), token)

@@ -23,8 +23,8 @@ from typing import Any
 from torch import Tensor
 
 from ...core.warp.mask import Mask
-from ...core.warp.warp_plan import mask_of
 from ...core.warp.warp import Prefix
+from ...core.warp.warp_plan import mask_of
 from .footprint import step_up
 from .graph_bucket import Bucket
 from .warp_stage import Shaping

@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import price as price
+    from . import overlap as overlap, price as price, sharing as sharing
 
 __getattr__, __dir__ = lazily(__name__)

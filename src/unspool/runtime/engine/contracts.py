@@ -11,6 +11,7 @@ from collections.abc import Generator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from ...core.asks import Check, Checked, Draw, Drew, Look, Scores, Write, Written
@@ -198,6 +199,15 @@ class NotesStates(Protocol):
         None if there is no session, or its leaf `number` is another text, or not read so far.
         """
         ...
+
+
+@runtime_checkable
+class PlacedModel(Protocol):
+    """A model that says on which device it computes."""
+
+    @property
+    def place(self) -> torch.device:
+        """That device."""
 
 
 @runtime_checkable

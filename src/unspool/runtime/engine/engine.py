@@ -15,9 +15,24 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...core.asks import TARGET, Check, Checked, Done, Draw, Emit, Keep, Price, Scores, Write, Written
+from ...core.asks import (
+    TARGET,
+    Begin,
+    Check,
+    Checked,
+    Done,
+    Draw,
+    Emit,
+    Fetch,
+    Keep,
+    Price,
+    Scores,
+    Share,
+    Write,
+    Written,
+)
 from ...core.chance import Chance
 from ...core.claim import Method
 from ...core.cost import FREE, Cost
@@ -26,11 +41,15 @@ from ...core.stop import Stop
 from ...core.trace import Trace
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Same, Warp
+from .. import engine as engines
 from .contracts import Model
 from .job import ENDED, TURN, Account, Job, PartialAnswer, forwards_of, refuse_endless, rows_of
 from .model_runner import ModelRunner, refuse_large
 from .scheduler import Scheduler
 from .turns import PAUSE
+
+if TYPE_CHECKING:
+    from .overlap import Overlap
 
 
 class Engine:
@@ -54,6 +73,7 @@ class Engine:
     ) -> None:
         self._runner, self._rows = ModelRunner(models, price), rows
         self._scheduler = Scheduler(self._runner, places, share)
+        self._overlap: Overlap | None = None  # begun by the first who drafts while the target checks
 
     @property
     def models(self) -> dict[str, Model]:
@@ -114,6 +134,7 @@ class Engine:
         if self._scheduler.pauses:
             sleep(PAUSE)
         self._emit(going)
+        self._share([job for job in going if isinstance(job.ask, Share)])
         step = self._scheduler.schedule(going)
         for job, error in step.refused:
             self._end(job, None, error)
@@ -132,12 +153,16 @@ class Engine:
     def admit(self) -> None:
         """Let in what there is room for; every step begins with it."""
         for job in self._scheduler.admit():
+            self._join()
             try:
                 self._runner.open(job)
             except Exception as error:  # its own, as every failure of one request
                 self._end(job, None, error)
 
     def _end(self, job: Job, done: Done | None, error: Exception | None) -> None:
+        if self._overlap is not None:
+            self._overlap.join()
+            self._overlap.drop(job)
         job.state, job.done, job.error = ENDED, done, error
         job.trace.seconds_total = perf_counter() - job.began
         self._scheduler.remove(job)
@@ -147,6 +172,11 @@ class Engine:
         for session in job.sessions.values():
             session.close()
         job.sessions, job.ask, job.reply, job.looking = {}, None, None, None
+
+    def _join(self, name: str | None = None) -> None:
+        """Wait until nobody else uses a model, or any of them."""
+        if self._overlap is not None:
+            self._overlap.join(name)
 
     def _out_of_time(self, job: Job) -> None:
         try:
@@ -163,8 +193,16 @@ class Engine:
             if job.answered and self._scheduler.may_go_on(job):
                 self._advance(job)
 
-    def _advance(self, job: Job) -> None:
-        """Run a decoder until it needs a model, or until others should have their turn."""
+    def _share(self, asking: list[Job]) -> None:
+        """Tell those that have drafted how much of it is checked; then they go on to ask for that."""
+        if asking:
+            cost = self._runner.price(TARGET, asking[0], 1) or FREE
+            for job, count in engines.sharing.by_owner(asking, cost):
+                job.reply = count
+                self._advance(job, sharing=False)
+
+    def _advance(self, job: Job, sharing: bool = True) -> None:
+        """Run a decoder until it needs a model, a share of the drafts, or until others should have their turn."""
         trace, after_check = job.trace, isinstance(job.ask, (Check, Write))
         began = perf_counter()
         job.begin()
@@ -180,7 +218,14 @@ class Engine:
                         job.reply = None
                     case Write():
                         break
+                    case Begin():
+                        self._overlap = self._overlap or engines.overlap.Overlap(self.models)
+                        self._overlap.begin(job, job.ask)
+                        job.reply = None
+                    case Fetch():
+                        job.reply = None if self._overlap is None else self._overlap.fetch(job)
                     case Keep(tree, nodes, extra, by):
+                        self._join()
                         for name, session in job.sessions.items():
                             if by is None or by == name:
                                 session.keep(tree, nodes, extra)
@@ -188,6 +233,8 @@ class Engine:
                         job.reply, after_check = None, False
                     case Price(by):
                         job.reply = self._runner.price(by, job, len(self.live))
+                    case Share(values, most) if not sharing:  # again in one step: it has what it brings
+                        job.reply = min(len(values), most)
                     case Draw() if not self._runner.draws(job.ask):
                         job.reply = None
                     case _:
@@ -217,6 +264,7 @@ class Engine:
 
     def _read(self, name: str, chunks: dict[Job, int]) -> None:
         began = perf_counter()
+        self._join(name)
         try:
             if chunks:
                 self._runner.read(name, chunks)
@@ -236,6 +284,7 @@ class Engine:
     def _run(self, name: str, jobs: list[Job]) -> None:
         """One forward of a model for all these, and what follows from it for each."""
         began = perf_counter()
+        self._join(name)
         try:
             replies = self._runner.answers(name, jobs)
         except Exception as error:

@@ -128,10 +128,13 @@ class Llama:
                 rotaries[rope] = Rotary(*rope_frequencies(rope, device, factors), dtype)
         return cls(shape, ends, stack, rotaries, room or usual_room(shape), planner)
 
-    def part(self: L, layers: Sequence[int]) -> L:
-        """The network with these of its layers alone: the same weights, and a pool of its own with as much room."""
+    def part(self: L, layers: Sequence[int], ends: EmbeddingAndHead | None = None) -> L:
+        """The network with these of its layers alone: the same weights, and a pool of its own with as much room.
+
+        `ends` may stand before and behind them in place of its own.
+        """
         shape, stack = self.shape.part(layers), [self._stack[i] for i in layers]
-        return type(self)(shape, self.ends, stack, self._rotaries, self._slots.room, type(self._planner))
+        return type(self)(shape, ends or self.ends, stack, self._rotaries, self._slots.room, type(self._planner))
 
     @property
     def vocab(self) -> int:
@@ -146,6 +149,11 @@ class Llama:
     @property
     def layers(self) -> int:
         return self.shape.layers
+
+    @property
+    def place(self) -> torch.device:
+        """The device of its weights."""
+        return self.ends.device
 
     @property
     def slots(self) -> KVPool:
