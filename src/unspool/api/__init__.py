@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         comparison as comparison,
         draft_models as draft_models,
         drafting as drafting,
+        healing as healing,
         ignored as ignored,
         infill as infill,
         loader as loader,

@@ -268,7 +268,7 @@ class LM:
         settings.validate()
         decoder, around = fitted(spec, self.vocabulary, self._drafts), None
         warp, stop = settings.warp(self.vocabulary), settings.stop_rule(self.vocabulary)
-        writes, behind = settings.max_tokens, 0
+        writes, behind, skip = settings.max_tokens, 0, 0
         if settings.suffix:
             around = api.infill.infill(settings, decoder, self.vocabulary)
             decoder, warp, stop, writes, behind, *_ = around
@@ -279,9 +279,11 @@ class LM:
         writers: list[Writer] = []
         for prompt in several(prompts):
             tokens = self.encode(prompt) if around is None else around.around(self.encode(prompt))
+            if settings.heal:
+                tokens, warp, skip = api.healing.healed(settings, prompt, tokens, self.vocabulary)
             given = "messages" if isinstance(understood(prompt), Dialogue) else "prompt"
             most, room = self._most(tokens, writes, texts, given, engine.most, behind)
-            limit = replace(stop, most=most, spare=room - len(tokens) - most)
+            limit = replace(stop, most=most, spare=room - len(tokens) - most, skip=skip)
             for stream in range(settings.n):
                 chance, ranked = Philox(settings.seed, stream), ranks and stream > 0
                 if not ranked:
@@ -295,16 +297,14 @@ class LM:
                 if isinstance(decoder, Learning) and stream and not ranked:
                     job.after = writers[-1].job
                 told = found if heard is not decoder else None
-                streamed, eos = self.vocabulary.stream(settings.stop), self.vocabulary.eos
+                streamed, eos = self.vocabulary.stream(settings.stop, skip), self.vocabulary.eos
                 writers.append(Writer(job, streamed, settings.logprobs, told, eos, note, stream if ranked else 0))
         return writers
 
     def _refuse_unknown(self, tokens: tuple[int, ...]) -> None:
         known = self.model.vocab
         if (bad := next((x for x in tokens if not 0 <= x < known), None)) is not None:
-            told = (
-                f"token {bad:d}" if abs(bad) < 10**30 else "a token"
-            )  # Python prints no number of thousands of digits
+            told = f"token {bad:d}" if abs(bad) < 10**30 else "a token"  # longer ones Python does not print
             raise BadRequest(f"{told} of the prompt is none of the model's, which are 0 to {known - 1}", "prompt")
 
     def _refuse_far_too_long(self, text: str, given: str) -> None:

@@ -156,6 +156,9 @@ class SamplingOptions:
     stop_tokens: tuple[int, ...] = option(
         "--stop-token", type=int, multiple=True, metavar="ID", help="End the text after token ID. Repeatable."
     )
+    heal: bool = option(
+        "--heal", is_flag=True, help="The prompt may end inside a word: go on from its letters, not its last tokens."
+    )
     ignore_eos: bool = option("--ignore-eos", is_flag=True, help="Go on after the end-of-text token.")
     seconds: float | None = option(
         "--seconds", type=float, metavar="S", help="Stop after S seconds, with what there is by then."

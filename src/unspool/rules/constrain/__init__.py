@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .asap import Asap as Asap
     from .awrs import AdaptiveRejection as AdaptiveRejection, Awrs as Awrs, FullMask as FullMask, Geometric as Geometric
     from .awrs import Propose as Propose, Recursive as Recursive
+    from .begun import Begun as Begun, taken_back as taken_back
     from .cars import Cars as Cars
     from .combine import AllOf as AllOf, AnyOf as AnyOf, Followed as Followed
     from .constraint import Constrained as Constrained, Constraint as Constraint, State as State

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .hierarchy import Hierarchy as Hierarchy
     from .interval import Interval as Interval
     from .lave import Lave as Lave
+    from .leading import Leading as Leading
     from .local import Local as Local
     from .renoise import Capped as Capped, Even as Even, Looped as Looped, Noise as Noise, Rescaled as Rescaled
     from .one_by_one import one as one
