@@ -222,6 +222,9 @@ def test_a_template_keeps_to_a_constraint_and_copies_where_that_allows_it():
         form = regex(pattern).within(SIZE).fit(words)
         for seed in range(4):
             settings = Settings(constraint=form, max_tokens=SIZE, temperature=1.0, seed=seed)
-            text = words.decode(written("template:words=ab+1,longest=3", words, settings, seed).tokens)
+            done = written("template:words=ab+1,longest=3", words, settings, seed)
+            text = words.decode(done.tokens)
             assert re.fullmatch(pattern, text)
+            assert (done.note is None) == both  # a text that lacks words says so
+            assert both or "words of the template: ab, 1." in str(done.note)
             assert (re.search("ab.*1", text) is not None) == both, text
