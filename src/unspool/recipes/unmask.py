@@ -87,8 +87,8 @@ def filtered(file: FileName = "", threshold: Level = 0.9, size: Holes = 0) -> Me
     """A filter from a file, in blocks of its own size."""
     if not file:
         raise BadRequest(
-            "filtered needs a trained filter: filtered:file=PATH; unspool_train.filter makes one from a model and some "
-            "prompts"
+            "filtered needs a trained filter: filtered:file=PATH; `unspool train filter` makes one from a model and "
+            "some prompts"
         )
     net = unmask.Filter.load(file)
     return Denoise(unmask.Filtered(net, net.size, threshold), size, FixedBlocks(net.size))

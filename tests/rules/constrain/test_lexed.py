@@ -12,7 +12,7 @@ from letters import Letters
 
 from unspool.core.canvas import HOLE
 from unspool.core.errors import BadRequest
-from unspool.rules.constrain import cfg, grammar
+from unspool.rules.constrain import cfg, grammar, read_cfg
 from unspool.rules.constrain.regular import Nfa
 from unspool.rules.constrain.scanner import Scanner
 
@@ -259,3 +259,14 @@ def test_the_mask_of_a_real_vocabulary_is_what_is_allowed(fitted, smollm2):
         assert mask[token]
         assert [bool(mask[t]) for t in chosen] == [state.allows(t) for t in chosen]
         state = state.step(token)
+
+
+def test_a_table_of_rules_is_read_from_a_file(loaded, tmp_path):
+    (tmp_path / "sum.json").write_text('{"rules": {"E": ["N", "N + E"]}, "terminals": {"N": "[1-9]"}, "ignore": " "}')
+    given = ("--cfg", str(tmp_path / "sum.json"), "--max-tokens", "12", "--method", "plain", "--within", "8")
+    status, out, err = loaded("run", "A sum?", *given)
+    assert status == 0, err
+    assert re.fullmatch(r" *[1-9]( *\+ *[1-9])* *", out.strip("\n"))
+    for wrong in ("[", "[]", "{}", '{"rules": {"S": ["a"]}, "more": 1}', '{"rules": {"S": "a"}}', "[" * 100_000):
+        with pytest.raises(BadRequest):
+            read_cfg(wrong)

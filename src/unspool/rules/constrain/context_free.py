@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -80,6 +81,17 @@ def cfg(rules: Mapping[str, Sequence[str]], terminals: Mapping[str, str] | None 
         refuse_half_characters("cfg", text)
     bodies = tuple((name, tuple(bodies)) for name, bodies in rules.items())
     return Cfg(bodies, tuple(named.items()), ignore)
+
+
+def read_cfg(source: str) -> Cfg:
+    """The grammar of a JSON text: {"rules": {…}, "terminals": {…}, "ignore": "…"}, the last two if they are wanted."""
+    try:
+        told = json.loads(source)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the table of rules is no JSON: {error!s:.200}") from None
+    known = isinstance(told, dict) and "rules" in told and told.keys() <= {"rules", "terminals", "ignore"}
+    expect(known, "the table of rules", told, 'an object with "rules", and perhaps "terminals" and "ignore"')
+    return cfg(told["rules"], told.get("terminals"), told.get("ignore", ""))
 
 
 def _table(given: Any, fits: Callable[[Any], bool]) -> bool:
