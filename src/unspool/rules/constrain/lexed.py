@@ -95,7 +95,7 @@ class LexedGrammar:
     def cross(self, heads: Heads, gap: int, left: list[int]) -> Heads:
         """What may stand behind a gap that is not empty."""
         scanner, found = self.scanner, Heads()
-        seeds = []
+        seeds = list[Seed]()
         for (state, column), before in heads.items():
             left[0] -= len(scanner.reach[state])
             for terminal in scanner.live[state] & column.wants:

@@ -194,7 +194,7 @@ class _Rows:
                 continue
             ends = some[3]
             if terminal not in self.scanner.skipped:
-                kinds, which = ends.unique(return_inverse=True)
+                kinds, which = torch.unique(ends, return_inverse=True)
                 grown = torch.tensor([self._number(kind, terminal) for kind in kinds.tolist()])
                 ends = grown[which]
                 some, ends = some[:, ends >= 0], ends[ends >= 0]
@@ -215,15 +215,15 @@ class _Rows:
         self._refuse_over(ways.shape[1])
         size = len(self.scanner.steps)
         key = ((ways[3] * size + ways[1]) * size + ways[2]) * len(self.length) + ways[0]
-        key = key.unique()
+        key = torch.unique(key)
         token, key = key % len(self.length), key // len(self.length)
         return torch.stack([token, key // size % size, key % size, key // size // size])
 
     def _grouped(self, ways: Tensor) -> tuple[Mapping[Ends, Mapping[int, Tensor]], ...]:
         found: list[dict[Ends, dict[int, Tensor]]] = [{} for _ in self.scanner.steps]
         if ways.shape[1]:
-            alike, counts = ways[1:].unique_consecutive(dim=1, return_counts=True)
-            tokens = torch.tensor(self.order)[ways[0]].split(counts.tolist())
+            alike, counts = torch.unique_consecutive(ways[1:], dim=1, return_counts=True)
+            tokens = torch.split(torch.tensor(self.order)[ways[0]], counts.tolist())
             for (begin, state, ends), some in zip(alike.T.tolist(), tokens, strict=True):
                 found[begin].setdefault(self.ends[ends], {})[state] = some
         return tuple(found)
