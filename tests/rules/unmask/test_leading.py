@@ -12,7 +12,7 @@ from unspool.rules.unmask import Confident, FixedBlocks, Leading
 
 def test_it_fills_the_first_hole_and_the_sure_ones_right_behind_it():
     model = Scripted(
-        {1: (1, 0.2), 2: (2, 0.9), 3: (3, 0.7), 4: (4, 0.3), 5: (0, 0.99)},
+        {1: (1, 0.2), 2: (2, 0.9), 3: (3, 0.75), 4: (4, 0.3), 5: (0, 0.99)},
         {4: (4, 0.3), 5: (0, 0.5)},
         {5: (0, 0.4)},
     )

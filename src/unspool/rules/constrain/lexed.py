@@ -177,9 +177,9 @@ class LexedGrammar:
     def _asked(self, text: Sequence[int], shorter: bool) -> tuple[int, ...] | None:
         parts = _parts(text)
         ends = shorter and bool(parts) and parts[-1][0] == HOLE
-        found = self._spelt(parts, ends)
-        if found is None and ends:
-            found = self._spelt(parts[:-1], False)
+        found = self._spelt(parts[:-1], False) if ends else None
+        if found is None:
+            found = self._spelt(parts, ends)
         if found is None and self.possible(text):  # more than the lightest: no hole empty, then the tokens there are
             apart = _apart(parts[:-1]) + parts[-1:] if ends else _apart(parts)
             found = self._spelt(apart, ends) or self._spelt(apart, ends, len(apart) - ends)
