@@ -100,9 +100,15 @@ class ItemSet:
         sizes = f"{self.count:,} items, {len(self.ends):,} nodes, {self.vocab:,} tokens, {self.bytes / 1e6:,.1f} MB"
         return f"ItemSet({sizes} on {self.device})"
 
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """How many tokens items have, the least first."""
+        levels = self.ends.split(list(self.levels))  # type: ignore[no-untyped-call]
+        return tuple(length for length, ends in enumerate(levels) if bool(ends.any()))
+
     def rows(self, length: int) -> Tensor:
         """All items of exactly so many tokens, [items, length]: from their last nodes up to the root."""
-        if not 0 < length < len(self.levels):
+        if length not in self.lengths:
             return torch.zeros(0, length, dtype=torch.long)
         begin = sum(self.levels[:length])
         nodes = begin + self.ends[begin : begin + self.levels[length]].nonzero().flatten()

@@ -113,7 +113,7 @@ class Slots(Watchable):
         items, warp = _bound(warp)
         warp, size = _chanceless(unguarded(warp, "slots")), self.size
         if items is not None:
-            lengths = [length for length in range(1, len(items.levels)) if len(items.rows(length))]
+            lengths = items.lengths
             size = size or (lengths[0] if len(lengths) == 1 else 0)
             if size not in lengths:
                 told = ", ".join(map(str, lengths[:8]))
