@@ -99,7 +99,7 @@ def hierarchy(threshold: Threshold = 0.9, low: Threshold = 0.4, block: Block = M
     return Denoise(unmask.Hierarchy(threshold, low), size, blocks_of(block))
 
 
-def leading(threshold: Level = 0.7, block: Block = MODEL, size: Holes = 0) -> Method:
+def leading(threshold: Level = 0.9, block: Block = MODEL, size: Holes = 0) -> Method:
     """The first hole of a block per look, and the sure ones right behind it."""
     return Denoise(unmask.Leading(threshold), size, blocks_of(block))
 

@@ -24,10 +24,10 @@ class Leading(Rule):
     sure together are not the next ones. Cost: one look per run.
     """
 
-    threshold: float = 0.7
+    threshold: float = 0.9
 
     def __post_init__(self) -> None:
-        expect(level(self.threshold), "leading:threshold", self.threshold, "a number; usual is 0.7")
+        expect(level(self.threshold), "leading:threshold", self.threshold, "a number; usual is 0.9")
 
     def __call__(self, sight: DenoiseState) -> Collection[int]:
         run = sight.holes[:1]
