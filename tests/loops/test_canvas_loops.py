@@ -15,6 +15,7 @@ from unspool.core.stop import Stop
 from unspool.core.warp import Same, Temperature
 from unspool.loops.guard import guarded, unbound
 from unspool.recipes.methods import method
+from unspool.rules.constrain import Constrained, ItemSet, Static
 from unspool.rules.decode import (
     AnyOrder,
     Chunks,
@@ -336,6 +337,27 @@ def test_a_wide_and_serial_beam_finds_the_likeliest(seed):
     assert told(Slots(3, beam=8, warm=0, together=1), model, (0,), warp=Same())[0] == ranked[0]
     second = Slots(3, beam=8, warm=3, valid=lambda tokens: tokens != ranked[0])
     assert told(second, model, (0,), warp=Same())[0] == ranked[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_slots_bound_to_items_rank_them_by_the_models_own_law(seed):
+    """With a beam as wide as the set, the n best are the n likeliest items; whatever the beam, all are items."""
+    model = table(3, seed)
+    items = [(0, 1, 2), (2, 1, 0), (1, 1, 1), (2, 2, 0), (0, 0, 2)]
+    bound = Constrained(Static(ItemSet.of([*items, (0, 1)], 3)))
+    ranked = [text for text in likeliest(model) if text in items]
+    heard = []
+    best = told(Slots(3, beam=8, warm=3, watch=heard.append), model, (0,), warp=bound | Temperature(0.0))[0]
+    assert best == ranked[0]
+    assert [one.tokens for one in heard[0]] == ranked
+    for beam, warm, together in ((1, 1, 2), (2, 0, 3)):
+        rule = Slots(3, beam=beam, warm=warm, together=together, watch=heard.append)
+        assert told(rule, model, (0,), warp=bound)[0] in items
+        assert {one.tokens for one in heard[-1]} <= set(items)
+    with pytest.raises(BadRequest, match="which have 2, 3"):
+        told(Slots(), model, (0,), warp=bound)
+    alike = Constrained(Static(ItemSet.of(items, 3)))
+    assert told(Slots(beam=8, warm=3), model, (0,), warp=alike)[0] == ranked[0]  # the size is that of the items
 
 
 def test_one_beam_and_one_slot_a_step_is_greedy_by_confidence():

@@ -24,7 +24,7 @@ from unspool.core.errors import BadRequest
 from unspool.core.law import Law
 from unspool.loops.unmasker import whole
 from unspool.recipes.methods import fills, fitted, method, runnable
-from unspool.rules.constrain import choices, json_schema, keywords, regex
+from unspool.rules.constrain import cfg, choices, json_schema, keywords, regex
 from unspool.rules.constrain.form import Form
 from unspool.rules.decode import Denoise
 from unspool.rules.unmask import Confident, FixedBlocks
@@ -82,6 +82,10 @@ FORMS: dict[str, tuple[Form, Callable[[str], object]]] = {
     "schema": (json_schema(SCHEMA), is_json),
     "choices": (choices("ab", "a(b)", "1.2"), lambda text: text in ("ab", "a(b)", "1.2")),
     "keywords": (keywords("ab", "1"), lambda text: "ab" in text and "1" in text),
+    "cfg": (
+        cfg({"V": ["{ S : V }", "N"]}, {"S": '"[ab]+"', "N": "[12]+"}, ignore=r"[ \n]+"),
+        lambda text: isinstance(json.loads(text), dict | int),
+    ),
 }
 CANVAS = [entry for entry in runnable() if fills(entry)]
 BLOCKED = [entry for entry in CANVAS if "block" in inspect.signature(entry.build).parameters]
@@ -218,6 +222,9 @@ def test_a_template_keeps_to_a_constraint_and_copies_where_that_allows_it():
         form = regex(pattern).within(SIZE).fit(words)
         for seed in range(4):
             settings = Settings(constraint=form, max_tokens=SIZE, temperature=1.0, seed=seed)
-            text = words.decode(written("template:words=ab+1,longest=3", words, settings, seed).tokens)
+            done = written("template:words=ab+1,longest=3", words, settings, seed)
+            text = words.decode(done.tokens)
             assert re.fullmatch(pattern, text)
+            assert (done.note is None) == both  # a text that lacks words says so
+            assert both or "words of the template: ab, 1." in str(done.note)
             assert (re.search("ab.*1", text) is not None) == both, text

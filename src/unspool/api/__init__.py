@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         figures as figures,
         filling as filling,
         finished as finished,
+        healing as healing,
         ignored as ignored,
         infill as infill,
         loader as loader,

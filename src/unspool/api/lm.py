@@ -268,7 +268,7 @@ class LM:
         settings.validate()
         decoder, around = fitted(spec, self.vocabulary, self._drafts), None
         warp, stop = settings.warp(self.vocabulary), settings.stop_rule(self.vocabulary)
-        writes, behind = settings.max_tokens, 0
+        writes, behind, skip = settings.max_tokens, 0, 0
         if settings.suffix:
             around = api.infill.infill(settings, decoder, self.vocabulary)
             decoder, warp, stop, writes, behind, *_ = around
@@ -281,9 +281,11 @@ class LM:
         writers: list[Writer] = []
         for prompt in several(prompts):
             tokens = self.encode(prompt) if around is None else around.around(self.encode(prompt))
+            if settings.heal:
+                tokens, warp, skip = api.healing.healed(settings, prompt, tokens, self.vocabulary)
             given = "messages" if isinstance(understood(prompt), Dialogue) else "prompt"
             most, room = self._most(tokens, writes, texts, given, engine.most, behind)
-            limit = replace(stop, most=most, spare=room - len(tokens) - most)
+            limit = replace(stop, most=most, spare=room - len(tokens) - most, skip=skip)
             for stream in range(settings.n):
                 chance, ranked = Philox(settings.seed, stream), ranks and stream > 0
                 if not ranked:
@@ -297,7 +299,7 @@ class LM:
                     job.trace.warm = decoder.draft.warm if isinstance(decoder, Speculate) else 0
                 if isinstance(decoder, Learning) and stream and not ranked:
                     job.after = writers[-1].job
-                streamed, eos = self.vocabulary.stream(settings.stop), self.vocabulary.eos
+                streamed, eos = self.vocabulary.stream(settings.stop, skip), self.vocabulary.eos
                 writers.append(Writer(job, streamed, settings.logprobs, found, eos, note, stream if ranked else 0))
         return writers
 

@@ -53,6 +53,7 @@ class Given(TypedDict, total=False):
     bad_words: Sequence[str]
     constraint: Form | Constraint | None
     suffix: str | Sequence[str | int]
+    heal: bool
     min_tokens: int
     max_tokens: int
     stop: str | Sequence[str]
@@ -106,6 +107,7 @@ class Settings:
     constraint: Form | Constraint | None = None  # what json_schema(…), regex(…) and such give, or a pydantic class
 
     suffix: str | tuple[str | int, ...] = ()  # what stands behind the text; numbers are more holes, of so many tokens
+    heal: bool = False  # the prompt may end inside a token: its last tokens are written anew, by the same letters
 
     min_tokens: int = 0  # until then no token can end the text; a stop string still does
     max_tokens: int = 256
@@ -156,6 +158,7 @@ class Settings:
         limit = f"at most max_tokens, which is {self.max_tokens}; raise that, or ask for less"
         expect(self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, limit)
         expect(isinstance(self.ignore_eos, bool), "ignore_eos", self.ignore_eos, "True or False")
+        expect(isinstance(self.heal, bool), "heal", self.heal, "True or False")
         long = self.seconds is None or (real(self.seconds, 0) and self.seconds > 0)
         expect(long, "seconds", self.seconds, "a finite number above 0, or None for no limit")
         expect(whole(self.seed, 0, 2**64 - 1), "seed", self.seed, "a whole number from 0 to 2**64 - 1")

@@ -69,8 +69,8 @@ class Output:
     @property
     def note(self) -> str | None:
         """What of the method was of no effect, or what to know of a text without any words in it."""
-        if self.writer.note is not None:
-            return self.writer.note
+        if self.writer.remark is not None:
+            return self.writer.remark
         if self.text or self.reason not in ("token", "eos") or len(self.tokens) > 1:
             return None
         return (
@@ -92,8 +92,8 @@ class Output:
                 {"token": e.token, "logprob": e.logprob, "raw_logprob": e.raw_logprob, "top": [list(t) for t in e.top]}
                 for e in self.events
             ]
-        if self.writer.note is not None:
-            data["note"] = self.writer.note
+        if self.writer.remark is not None:
+            data["note"] = self.writer.remark
         if self.writer.found is not None and self.writer.found.results and not self.writer.rank:
             data |= self.writer.found.record(self.writer.stream)
         return {**data, "trace": self.trace.record()}
@@ -216,6 +216,11 @@ class Writer:
         tokens = done.tokens if self.rank else (*(event.token for event in self.events), *rest)
         reason = "eos" if done.reason == "token" and tokens and tokens[-1] in self.ends else done.reason
         return Output(self.stream.whole(tokens, done.trim), tokens, reason, self.job.trace, self)
+
+    @property
+    def remark(self) -> str | None:
+        """What is to be known of the text: what of the method was of no effect, or what the method says of it."""
+        return self.note if self.note is not None or self.job.done is None else self.job.done.note
 
     def broken_off(self, engine: Engine) -> Output:
         """End the text now: what was written of it or, if that is nothing, the best that was found."""

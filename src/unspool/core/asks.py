@@ -310,11 +310,15 @@ class Emit:
 
 @dataclass(frozen=True)
 class Done:
-    """How a text ended: all its new tokens, the reason, and how many bytes of text a stop string takes back."""
+    """How a text ended: all its new tokens, the reason, and how many bytes of text a stop string takes back.
+
+    `note` is what the method has to say of the text, for whoever asked for it.
+    """
 
     tokens: tuple[int, ...]
     reason: str
     trim: int = 0
+    note: str | None = None
 
 
 class OutOfTime(Exception):

@@ -12,11 +12,15 @@ from .tree import Tree
 
 
 class Tail(NamedTuple):
-    """What a stop remembers of the text so far: how many tokens, its last bytes, and when it must end."""
+    """What a stop remembers of the text so far: how many tokens, its last bytes, and when it must end.
+
+    `skip` are the bytes to come that are no part of it.
+    """
 
     tokens: int
     bytes: bytes
     deadline: float | None
+    skip: int = 0
 
 
 class Cut(NamedTuple):
@@ -35,7 +39,8 @@ class Stop:
     `tokens`: after any of these ids (they stay in the tokens). `strings`: when the text contains one of these, however
     the tokens split it; the text then ends before it. `most`: after this many tokens; beyond these there is room for
     `spare` drafted ones. `seconds`: with the first tokens that come after this much time, all of them, or, by the
-    engine, before the next forward. `piece` gives the bytes of a token, and is needed for strings.
+    engine, before the next forward. `piece` gives the bytes of a token, and is needed for strings. No string is found
+    in the first `skip` bytes, which are the prompt's own.
     """
 
     tokens: frozenset[int] = frozenset()
@@ -44,6 +49,7 @@ class Stop:
     spare: float = math.inf
     seconds: float | None = None
     piece: Callable[[int], bytes] | None = None
+    skip: int = 0
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -54,7 +60,7 @@ class Stop:
 
     def start(self) -> Tail:
         """Nothing written yet; the clock starts."""
-        return Tail(0, b"", None if self.seconds is None else self.clock() + self.seconds)
+        return Tail(0, b"", None if self.seconds is None else self.clock() + self.seconds, self.skip)
 
     def left(self, tail: Tail) -> float:
         """How many tokens may still follow."""
@@ -67,14 +73,15 @@ class Stop:
         needles = [s.encode() for s in self.strings]
         reach = max((len(n) for n in needles), default=1) - 1  # bytes that may begin a stop string
         for i, token in enumerate(new, 1):
-            count, text, trim = tail.tokens + 1, tail.bytes, 0
+            count, text, trim, skip = tail.tokens + 1, tail.bytes, 0, tail.skip
             if needles and self.piece is not None:
-                text += self.piece(token)
+                piece = self.piece(token)
+                text, skip = text + piece[skip:], max(0, skip - len(piece))
                 # the first to be complete wins, then the longest: so the text does not depend on how tokens split it
                 found = [(at + len(n), at) for n in needles if (at := text.find(n)) >= 0]
                 trim = len(text) - min(found)[1] if found else 0
                 text = text[len(text) - reach :] if len(text) > reach else text
-            tail = Tail(count, text, tail.deadline)
+            tail = Tail(count, text, tail.deadline, skip)
             reason = self._reason(token, trim, tail)
             if reason:
                 return Cut(tuple(new[:i]), reason, tail, trim)

@@ -72,6 +72,7 @@ class Denoise:
         blank = Canvas.framed(text, self.frame) if self.frame else None
         canvas = Canvas.blank(text, self.size or room(stop.left(tail))) if blank is None else blank
         unmask, blocks, view, remask = begun(self.unmask), begun(self.blocks), begun(self.view), begun(self.remask)
+        check = begun(self.check)
         warp, guard = guarded(warp, canvas, stop)
         status = Status.FIXED if remask is None else Status.DRAFT
         looks: Counter[int] = Counter()  # at windows that something may be taken back in, by their first places
@@ -102,8 +103,8 @@ class Denoise:
                     raise RuntimeError(f"{unmask} chose none of {len(sight.holes)} holes; expected at least one")
                 if not chosen and second is None:
                     chosen = sight.holes
-                if self.check is not None and sight.holes:
-                    chosen = yield from self.check(sight, chosen)
+                if check is not None and sight.holes:
+                    chosen = yield from check(sight, chosen)
                 canvas = guard(sight, canvas, chosen, status)
                 canvas = canvas if second is None else guard.mend(sight, canvas, second(sight, canvas))
                 laws |= {i: (sight.raw[i], sight.law(i)) for i in sight.raw if canvas.tokens[i] != sheet.tokens[i]}

@@ -107,9 +107,9 @@ class Vocabulary:
             raise BadRequest(f"Token {token} does not exist: this vocabulary has the tokens 0 to {self.size - 1}.")
         return self._pieces[token]
 
-    def stream(self, stops: Sequence[str] = ()) -> TextStream:
-        """Start a text that arrives token by token and may end before one of `stops`."""
-        return TextStream(self.piece, stops)
+    def stream(self, stops: Sequence[str] = (), skip: int = 0) -> TextStream:
+        """Start a text that arrives token by token and may end before one of `stops`; its first bytes are left out."""
+        return TextStream(self.piece, stops, skip)
 
     def token(self, text: str) -> int | None:
         """Return the one token that is this text or bears this name, or None."""
@@ -218,18 +218,21 @@ class TextStream:
 
     A token may end in the middle of a character; its bytes wait for the next token. Bytes that can no longer become a
     character turn into U+FFFD, so that the joined output is the UTF-8 decoding of the joined pieces. Bytes that may
-    turn out to begin one of `stops` wait too, because a stop string takes itself back.
+    turn out to begin one of `stops` wait too, because a stop string takes itself back. The first `skip` bytes are no
+    part of the text.
     """
 
-    def __init__(self, piece: Callable[[int], bytes], stops: Sequence[str] = ()) -> None:
+    def __init__(self, piece: Callable[[int], bytes], stops: Sequence[str] = (), skip: int = 0) -> None:
         self._piece = piece
+        self._skip = self._left = skip
         self._stops = [stop.encode() for stop in stops]
         self._held = b""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:
         """Take one token and return the text that is now certain (perhaps none)."""
-        text = self._held + self._piece(token)
+        piece = self._piece(token)
+        text, self._left = self._held + piece[self._left :], max(0, self._left - len(piece))
         sure = min((_first_sign(text, stop) for stop in self._stops), default=len(text))
         self._held = text[sure:]
         return self._decoder.decode(text[:sure])
@@ -237,7 +240,7 @@ class TextStream:
     def whole(self, tokens: Iterable[int], trim: int = 0) -> str:
         """The text of all these tokens without its last `trim` bytes: what pushing them and ending would have given."""
         text = b"".join(map(self._piece, tokens))
-        return text[: len(text) - trim].decode("utf-8", "replace")
+        return text[self._skip : len(text) - trim].decode("utf-8", "replace")
 
     def end(self, trim: int = 0) -> str:
         """Finish the text without its last `trim` bytes and return what was still held back."""

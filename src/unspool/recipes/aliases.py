@@ -296,7 +296,7 @@ ELSEWHERE = {
     "γ*": "`paced:length=best` drafts the best length for what stood so far and for what a draft step costs here",
     "gamma*": "`paced:length=best` drafts the best length for what stood so far and for what a draft step costs here",
     "optimal draft length": "`paced:length=best` drafts it, for what stood so far and for what a draft step costs",
-    "CFG-constrained diffusion": "unspool.rules.constrain.cfg holds canvases to a grammar, of small vocabularies",
+    "CFG-constrained diffusion": "--cfg FILE, or unspool.rules.constrain.cfg, holds canvases to a grammar",
     "DDGviz": "`unspool trace --svg FILE` draws its picture for any drafter, `jacobi` to begin with",
     "Draft&Verify": "a draft that leaves layers out is `--draft layers:0-4,7-29` with `--method chain`",
     "JSONSchemaBench": "`unspool bench json` runs it",

@@ -42,7 +42,7 @@ RULES = {
     "unmask": (
         "adaptive ancestral annealed cached_dual cached_prefix checked clocked confident context cooling "
         "credited cycle delayed dynamic early edit entropy_bound explore factor filtered foreseen guided "
-        "hierarchy interval local one=one_by_one peaked quota redundant renoise resample sliding softened "
+        "hierarchy interval leading local one=one_by_one peaked quota redundant renoise resample sliding softened "
         "stable timed windowed"
     ),
     "verify": (

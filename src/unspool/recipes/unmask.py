@@ -87,8 +87,8 @@ def filtered(file: FileName = "", threshold: Level = 0.9, size: Holes = 0) -> Me
     """A filter from a file, in blocks of its own size."""
     if not file:
         raise BadRequest(
-            "filtered needs a trained filter: filtered:file=PATH; unspool_train.filter makes one from a model and some "
-            "prompts"
+            "filtered needs a trained filter: filtered:file=PATH; `unspool train filter` makes one from a model and "
+            "some prompts"
         )
     net = unmask.Filter.load(file)
     return Denoise(unmask.Filtered(net, net.size, threshold), size, FixedBlocks(net.size))
@@ -97,6 +97,11 @@ def filtered(file: FileName = "", threshold: Level = 0.9, size: Holes = 0) -> Me
 def hierarchy(threshold: Threshold = 0.9, low: Threshold = 0.4, block: Block = MODEL, size: Holes = 0) -> Method:
     """All holes of a block above the threshold per look, and the surest of each run above the low one."""
     return Denoise(unmask.Hierarchy(threshold, low), size, blocks_of(block))
+
+
+def leading(threshold: Level = 0.9, block: Block = MODEL, size: Holes = 0) -> Method:
+    """The first hole of a block per look, and the sure ones right behind it."""
+    return Denoise(unmask.Leading(threshold), size, blocks_of(block))
 
 
 def local(

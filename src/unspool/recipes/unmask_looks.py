@@ -31,12 +31,15 @@ def cached_prefix(threshold: Level = 0.9, block: Block = MODEL, size: Holes = 0)
 def checked(
     cost: Annotated[float, Range(-math.inf, 1000)] = 1.0,
     least: Span = 1,
+    route: Annotated[str, Choice(tuple(unmask.ROUTES))] = "static",
     threshold: Level = 0.9,
     block: Block = MODEL,
     size: Holes = 0,
 ) -> Method:
     """Blocks whose holes are filled by threshold, or checked by reading where that is worth its forward."""
-    return Denoise(unmask.Confident(threshold), size, blocks_of(block, 16), check=unmask.CheckedUnmask(cost, least))
+    kind = part("route", route, unmask.ROUTES)
+    check = unmask.CheckedUnmask(kind() if route == "bandit" else kind(cost), least)
+    return Denoise(unmask.Confident(threshold), size, blocks_of(block, 16), check=check)
 
 
 def context(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from canvases import Scripted, same, table, told
+from click.testing import CliRunner
+from letters import Letters
 
 from unspool.core.canvas import HOLE, Field
 from unspool.core.errors import BadRequest
@@ -12,7 +14,9 @@ from unspool.core.law import Law
 from unspool.recipes.methods import method
 from unspool.rules.decode import Denoise
 from unspool.rules.unmask import Confident, Filter, Filtered, FixedBlocks
-from unspool_train.filter import Oracle, examples, train
+from unspool_train.cli import train as commands
+from unspool_train.filter import Oracle, examples, learn, train
+from unspool_train.filter import Settings as FilterSettings
 
 
 def test_a_filter_that_lets_nothing_pass_fills_one_at_a_time():
@@ -99,3 +103,26 @@ def test_a_file_that_is_no_filter_is_refused(tmp_path):
         method("filtered")
     with pytest.raises(BadRequest, match="is no filter"):
         method(f"filtered:file={tmp_path / 'none.safetensors'}")
+
+
+def test_a_filter_is_trained_by_a_command(tmp_path, monkeypatch):
+    """On a model that is a table: the file that is written is one that `filtered` takes."""
+    words = Letters(tuple("abcd"), controls=0, ends=1)
+
+    class Stand:
+        model, asked = table(words.size), staticmethod(lambda line: line)
+        encode = staticmethod(words.encode)
+
+    monkeypatch.setattr("unspool_train.filter.load", lambda name, **options: Stand())
+    (tmp_path / "prompts.txt").write_text("ab\n\ncd\nba\n")
+    out = tmp_path / "made" / "filter.safetensors"
+    given = ["--prompts", tmp_path / "prompts.txt", "--answer", 6, "--block", 3, "--steps", 20, "--out", out]
+    done = CliRunner().invoke(commands, ["filter", *map(str, given), "--count", "2", "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    assert "looks" in done.output
+    assert Filter.load(out).size == 3
+    method(f"filtered:file={out}")
+    with pytest.raises(BadRequest, match="--prompts"):
+        learn(FilterSettings())
+    with pytest.raises(BadRequest, match="--block is 0"):
+        learn(FilterSettings(prompts=str(tmp_path / "prompts.txt"), block=0))

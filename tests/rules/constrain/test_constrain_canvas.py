@@ -275,11 +275,9 @@ def test_left_to_right_it_is_the_grammar_that_llguidance_reads():
     compare(ours, theirs, 3)
 
 
-def test_rules_that_derive_nothing_and_large_vocabularies_are_refused(smollm2):
+def test_rules_that_derive_nothing_are_refused():
     with pytest.raises(BadRequest, match="no text at all"):
         cfg({"S": ["a S"]}).fit(Letters(("a",)))
-    with pytest.raises(BadRequest, match="Use grammar"):
-        RULES.fit(smollm2.vocabulary)
     with pytest.raises(BadRequest, match="rules"):
         cfg({})
 

@@ -4,6 +4,7 @@ import json
 
 import interpreted  # noqa: F401  (Triton, before anything imports kernels)
 import pytest
+from letters import Letters
 from standin import standin
 
 from unspool.core.asks import Price
@@ -15,6 +16,7 @@ from unspool.core.tree import Tree
 from unspool.core.warp import Temperature
 from unspool.proof import prove
 from unspool.recipes.methods import method
+from unspool.rules.constrain import Constrained, regex
 from unspool.rules.decode import Speculate
 from unspool.rules.draft import Draft, Source, auto
 from unspool.rules.draft.merge import Merged
@@ -49,6 +51,26 @@ def test_auto_drafts_where_rows_are_free_and_is_plain_where_they_are_not(heat):
     assert drafting.tokens_per_forward > 2
     assert idle.drafted == 0
     assert idle.forwards["target"] == idle.rows["target"] == len(plain)  # one row each
+
+
+@pytest.mark.parametrize("heat", [0.0, 1.0])
+def test_auto_drafts_what_a_constraint_forces(heat):
+    """Every other token is free: with the forced ones drafted, a forward brings two."""
+    pytest.importorskip("llguidance")
+    words = Letters(tuple("abcd"), controls=0, ends=1)
+    warp = Constrained(regex("([ab]cd[ab]dc){8}").fit(words)) | Temperature(heat)
+
+    def written(spec):
+        model = Table(words.size, lambda text: [1.0 + (x + len(text) * len(text)) % 3 for x in range(words.size)])
+        engine = Engine({"target": model}, lambda _: FREE)
+        job = engine.submit(method(spec), (0,), Philox(5, 0), warp, Stop(tokens=words.eos, most=60))
+        engine.run()
+        return job.result().tokens, job.trace
+
+    plain, _ = written("plain")
+    tokens, trace = written("auto")
+    assert tokens == plain
+    assert trace.forwards["target"] <= 1 + 16  # two forced ones follow each of the sixteen that are free
 
 
 def test_auto_asks_a_draft_model_only_if_its_time_is_worth_it(monkeypatch):

@@ -54,6 +54,7 @@ def train() -> None:
       unspool train length --draft layers:20 --out length.safetensors
       unspool train drafter --kind eagle3 --corpus corpus/ --out drafter/ --minutes 10
       unspool train adapt --corpus corpus/ --out adapted/ --minutes 12
+      unspool train filter --prompts prompts.txt --out filter.safetensors
       unspool train evaluate --delta adapted/ --prompts corpus/fresh.npz
     """
 
@@ -88,6 +89,17 @@ train.add_command(
         "Measure adapted weights by decoding prompts.",
         "Decode prompts one token per forward and by threshold, and print tokens per forward, the likelihood per "
         "token under the model before adaptation, exact matches with one per forward, and repetition.",
+    )
+)
+train.add_command(
+    _Command(
+        "filter",
+        "filter",
+        "learn",
+        "Train the filter of the method filtered.",
+        "Have a model that fills holes answer prompts one token per look, let an oracle note which guesses were right, "
+        "and train a small net to tell them by how sure the model is (Learn2PD). It is written to OUT, for "
+        "--method filtered:file=OUT.",
     )
 )
 train.add_command(

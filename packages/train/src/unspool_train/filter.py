@@ -8,13 +8,16 @@ model was of every hole and which were right.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from unspool.api.loader import load
 from unspool.core.asks import Decoding, Done, Emit, Look
 from unspool.core.canvas import Canvas, Field
 from unspool.core.chance import Chance, Philox
@@ -28,6 +31,26 @@ from unspool.rules.unmask.confident import Confident
 from unspool.rules.unmask.filtered import Filter, certainties
 from unspool.runtime.engine.contracts import Infill
 from unspool.runtime.engine.engine import Engine
+
+from .command import command, device_of, setting
+
+BATCH = 32  # prompts whose texts are written together
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to learn from, and where to write it."""
+
+    model: str = setting("smollm2-diffusion", "A model that fills holes.")
+    prompts: str = setting("", "A file of prompts, one a line.")
+    count: int = setting(64, "How many of them to take.")
+    answer: int = setting(64, "Tokens of each answer.")
+    block: int = setting(16, "Places of a block, which is all that the filter knows.")
+    width: int = setting(32, "Units between its two layers.")
+    steps: int = setting(2000, "Steps of training.")
+    out: str = setting("filter.safetensors", "The file to write.")
+    seed: int = setting(0, "The seed of its first weights, and of which looks are held out.")
+    device: str = setting("auto", "cpu or cuda; auto takes a GPU if there is one.")
 
 
 class Examples(NamedTuple):
@@ -122,3 +145,32 @@ def train(
 def _loss(net: Filter, data: Examples) -> Tensor:
     each = torch.nn.functional.binary_cross_entropy_with_logits(net(data.sure), data.right, reduction="none")
     return (each * data.open).sum() / data.open.sum()
+
+
+def learn(settings: Settings) -> Trained:
+    """Write texts slowly, let the oracle tell what was right, train a filter on that, and save it."""
+    if not settings.prompts:
+        raise BadRequest("a filter learns from prompts; name a file of them, one a line, with --prompts.")
+    for name, low in (("count", 1), ("answer", 1), ("block", 1), ("width", 1), ("steps", 1)):
+        if getattr(settings, name) < low:
+            raise BadRequest(f"--{name} is {getattr(settings, name)}; expected a whole number from {low} on.")
+    lines = [line for line in Path(settings.prompts).read_text(encoding="utf-8").splitlines() if line.strip()]
+    device = device_of(settings.device)
+    lm = load(settings.model, device=device, dtype="bf16" if device.startswith("cuda") else "fp32")
+    if not isinstance(lm.model, Infill):
+        raise BadRequest(f"{settings.model} reads left to right; a filter is for a model that fills holes.")
+    prompts = [lm.encode(lm.asked(line)) for line in lines[: settings.count]]
+    told = list[Examples]()
+    for first in range(0, len(prompts) or 1, BATCH):
+        told.append(examples(lm.model, prompts[first : first + BATCH], settings.answer, settings.block))
+        print(f"# {sum(len(each.sure) for each in told):,} looks", flush=True)
+    joined = Examples(*(torch.cat(parts) for parts in zip(*told, strict=True)))
+    found = train(joined, settings.width, settings.steps, seed=settings.seed)
+    Path(settings.out).parent.mkdir(parents=True, exist_ok=True)
+    found.filter.save(settings.out)
+    print(f"# loss on looks held out {found.loss:.4f}; of what passes there {found.wrong:.2%} is wrong", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(command(Settings, "Train the filter of the method filtered.", learn))

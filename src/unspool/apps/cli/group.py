@@ -163,6 +163,9 @@ class SamplingOptions:
     stop_tokens: tuple[int, ...] = option(
         "--stop-token", type=int, multiple=True, metavar="ID", help="End the text after token ID. Repeatable."
     )
+    heal: bool = option(
+        "--heal", is_flag=True, help="The prompt may end inside a word: go on from its letters, not its last tokens."
+    )
     ignore_eos: bool = option("--ignore-eos", is_flag=True, help="Go on after the end-of-text token.")
     seconds: float | None = option(
         "--seconds", type=float, metavar="S", help="Stop after S seconds, with what there is by then."
@@ -196,6 +199,11 @@ class Constraining:
     grammar: str | None = option(
         "--grammar", metavar="FILE", help="The text is derived from this grammar (Lark or GBNF); - is stdin."
     )
+    cfg: str | None = option(
+        "--cfg",
+        metavar="FILE",
+        help='The same by a table, {"rules": …, "terminals": …, "ignore": …}; on a canvas it is asked about holes.',
+    )
     items: str | None = option(
         "--items", metavar="FILE", help="The text is one of the lines of this file, of which there may be millions."
     )
@@ -210,7 +218,7 @@ class Constraining:
         if self.within is None:
             return found
         if found is None:
-            raise click.UsageError("--within goes with --json-schema, --regex, --grammar, --items or --choices")
+            raise click.UsageError("--within goes with --json-schema, --regex, --grammar, --cfg, --items or --choices")
         if self.within > most:
             raise click.UsageError(
                 f"--within {self.within} is more than --max-tokens {most}; raise that, or ask for less"
@@ -218,9 +226,8 @@ class Constraining:
         return found.within(self.within)
 
     def _form(self) -> Form | None:
-        given = [
-            name for name in ("json_schema", "regex", "grammar", "items", "choices") if getattr(self, name) is not None
-        ]
+        named = ("json_schema", "regex", "grammar", "cfg", "items", "choices")
+        given = [name for name in named if getattr(self, name) is not None]
         if len(given) > 1:
             flags = ", ".join("--" + name.replace("_", "-") for name in given)
             raise click.UsageError(f"{flags}: give one of these")
@@ -234,13 +241,15 @@ class Constraining:
             return constrain.regex(self.regex)
         if self.grammar is not None:
             return constrain.grammar(_source(self.grammar))
+        if self.cfg is not None:
+            return constrain.read_cfg(_source(self.cfg))
         if self.items is not None:
             return constrain.items(self.items)
         return None if self.choices is None else constrain.choices(*self.choices.split(","))
 
     def reads_stdin(self) -> bool:
         """True if stdin is taken."""
-        return STDIN in (self.json_schema, self.grammar)
+        return STDIN in (self.json_schema, self.grammar, self.cfg)
 
 
 def _source(path: str) -> str:

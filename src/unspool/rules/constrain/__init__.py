@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from .asap import Asap as Asap
     from .awrs import AdaptiveRejection as AdaptiveRejection, Awrs as Awrs, FullMask as FullMask, Geometric as Geometric
     from .awrs import Propose as Propose, Recursive as Recursive
+    from .begun import Begun as Begun, taken_back as taken_back
     from .cars import Cars as Cars
     from .combine import AllOf as AllOf, AnyOf as AnyOf, Followed as Followed
     from .constraint import Constrained as Constrained, Constraint as Constraint, State as State
-    from .context_free import Cfg as Cfg, cfg as cfg
+    from .context_free import Cfg as Cfg, cfg as cfg, read_cfg as read_cfg
     from .form import Form as Form
     from .futures import Futures as Futures
     from .grammars import Grammar as Grammar, Regex as Regex, grammar as grammar, regex as regex

@@ -101,10 +101,16 @@ class Constraint(Protocol):
 
 @runtime_checkable
 class CanvasConstraint(Protocol):
-    """A constraint that can tell of any text with holes, of one token each, whether it can be completed."""
+    """A constraint that can be asked whether a text with holes, of one token each, can be completed."""
 
     def filled(self, text: Sequence[int]) -> tuple[int, ...] | None:
-        """The text with its holes filled so that it meets the constraint; None if there is no way."""
+        """The text with its holes filled so that it meets the constraint; None if no way was found."""
+
+    def possible(self, text: Sequence[int]) -> bool:
+        """False if there is surely no way."""
+
+    def finished(self, text: Sequence[int]) -> tuple[int, ...] | None:
+        """The same, without those of the holes at its end that are not needed."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -102,6 +102,24 @@ class ItemSet:
         sizes = f"{self.count:,} items, {len(self.ends):,} nodes, {self.vocab:,} tokens, {self.bytes / 1e6:,.1f} MB"
         return f"ItemSet({sizes} on {self.device})"
 
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """How many tokens items have, the least first."""
+        levels = self.ends.split(list(self.levels))  # type: ignore[no-untyped-call]
+        return tuple(length for length, ends in enumerate(levels) if bool(ends.any()))
+
+    def rows(self, length: int) -> Tensor:
+        """All items of exactly so many tokens, [items, length]: from their last nodes up to the root."""
+        if length not in self.lengths:
+            return torch.zeros(0, length, dtype=torch.long)
+        begin = sum(self.levels[:length])
+        nodes = begin + self.ends[begin : begin + self.levels[length]].nonzero().flatten()
+        columns = list[Tensor]()
+        for _ in range(length):
+            columns.append(self.tokens[nodes - 1].long())
+            nodes = torch.searchsorted(self.first, (nodes - 1).to(self.first.dtype), right=True) - 1
+        return torch.stack(columns[::-1], 1)
+
     # ---- one text
 
     def edges(self, node: int) -> tuple[int, int]:

@@ -6,12 +6,16 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
 
 from ...core.asks import Ask, Decoding, Done, Emit, Look, OutOfTime
 from ...core.canvas import Canvas, Field
 from ...core.chance import Chance
-from ...core.claim import HEURISTIC, claims
+from ...core.claim import HEURISTIC, Watchable, claims
+from ...core.errors import BadRequest, EmptyLaw
 from ...core.law import Law
 from ...core.option import expect, whole
 from ...core.stop import Stop
@@ -19,6 +23,9 @@ from ...core.warp.warp import Same, Temperature, Warp
 from ...loops.denoise import room
 from ...loops.denoise_state import DenoiseState
 from ...loops.guard import parts, unguarded
+from ..constrain.constraint import Constrained
+from ..constrain.itemset import ItemSet
+from ..constrain.static import Static
 
 
 def anything(tokens: tuple[int, ...]) -> bool:
@@ -27,26 +34,66 @@ def anything(tokens: tuple[int, ...]) -> bool:
 
 
 class SlotBeam(NamedTuple):
-    """A canvas, the log-probability of what was filled, and the laws of that, before and after warps."""
+    """A canvas, the log-probability of what was filled, and the laws of that, before and after warps.
+
+    `left` are the items, as numbers of rows, that have all that was filled; None where there is no set of them.
+    """
 
     canvas: Canvas
     score: float
     laws: dict[int, tuple[Law, Law]]
+    left: Tensor | None = None
+
+
+class Shaped(NamedTuple):
+    """A law after warps, for whoever asks what the one before them became."""
+
+    law: Law
+
+    def shape(self, raw: Law) -> Law:
+        """The law after warps."""
+        return self.law
+
+
+class ItemLink(NamedTuple):
+    """The law that a token was chosen from, before warps and after."""
+
+    raw: Law
+    prefix: Shaped
+
+
+class Filled(NamedTuple):
+    """One of the final beams as a text of a search."""
+
+    tokens: tuple[int, ...]
+    score: float
+    reason: str
+    trim: int
+    laws: Sequence[tuple[Law, Law]]
+
+    def links(self) -> list[ItemLink]:
+        """How its tokens came about."""
+        return [ItemLink(raw, Shaped(law)) for raw, law in self.laws]
 
 
 @claims(HEURISTIC, shaped=False, trials=lambda rule: [rule(3, beam=2)], paper="2601.19501", systems=("MDGR",))
 @dataclass(frozen=True)
-class Slots:
+class Slots(Watchable):
     """Keep the `beam` likeliest fillings; `warm` steps fill the surest slot, every later one the `together` surest.
 
     A step fills the same slots on all beams, those with the highest mean of max p, since scores of different orders
     cannot be compared; slots filled together are scored as if they were independent. Of the final beams the likeliest
-    that is `valid` is written, or the likeliest if none is. Reconstructed from the abstract.
+    that is `valid` is written, or the likeliest if none is; n texts are the n likeliest. Bound to a set of items
+    (`--items FILE`), a slot only takes tokens that some item has there beside all that was filled, so that every beam
+    is an item; with a beam as wide as the set it ranks them all. Reconstructed from the abstract.
 
     Claim: HEURISTIC. Serial and with a beam as wide as all texts together it finds the likeliest of them. It loses as
     every beam does, where the likeliest begins unlikely, and where slots filled together belong together. Cost: one
     look per beam and step.
     """
+
+    RANKS: ClassVar[bool] = True
+    SCORES: ClassVar[str] = "logp"
 
     size: int = 0
     beam: int = 8
@@ -61,20 +108,34 @@ class Slots:
         expect(whole(self.together, 1), "slots:together", self.together, "a whole number of slots from 1 on")
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        tail, warp = stop.start(), _chanceless(unguarded(warp, "slots"))
-        blank = Canvas.blank(text, self.size or room(stop.left(tail)))
-        beams = yield from self.ranked(blank, chance, warp)
-        best = next((b for b in beams if self.valid(b.canvas.tokens[len(text) :])), beams[0])
-        settled = best.canvas.settled  # all of it, or as much as there was time for
-        kept, reason, _, trim = stop.cut(tail, best.canvas.tokens[len(text) : settled])
-        shown = [best.laws[i] for i in range(len(text), len(text) + len(kept))]
+        tail = stop.start()
+        items, warp = _bound(warp)
+        warp, size = _chanceless(unguarded(warp, "slots")), self.size
+        if items is not None:
+            lengths = items.lengths
+            size = size or (lengths[0] if len(lengths) == 1 else 0)
+            if size not in lengths:
+                told = ", ".join(map(str, lengths[:8]))
+                raise BadRequest(f"slots:size is {size}; expected the tokens of an item, which have {told}")
+        blank = Canvas.blank(text, size or room(stop.left(tail)))
+        rows = None if items is None else items.rows(size)
+        beams = yield from self.ranked(blank, chance, warp, rows)
+        fits = [b for b in beams if self.valid(b.canvas.tokens[len(text) :])]
+        found = [_filled(beam, len(text), stop) for beam in fits or beams]
+        self.watch(found)
+        tokens, _, reason, trim, shown = found[0]
         before, after = [law for law, _ in shown], [law for _, law in shown]
-        yield Emit(kept, before, after, rounds=0, canvas=best.canvas)
-        return Done(kept, reason or ("length" if settled == len(best.canvas) else "time"), trim)
+        yield Emit(tokens, before, after, rounds=0, canvas=(fits or beams)[0].canvas)
+        return Done(tokens, reason, trim)
 
-    def ranked(self, canvas: Canvas, chance: Chance, warp: Warp) -> Generator[Ask, Any, Sequence[SlotBeam]]:
-        """All beams with no slot left, the likeliest first; if the time is over before, as they are then."""
-        beams, step = [SlotBeam(canvas, 0.0, {})], 0
+    def ranked(
+        self, canvas: Canvas, chance: Chance, warp: Warp, items: Tensor | None = None
+    ) -> Generator[Ask, Any, Sequence[SlotBeam]]:
+        """All beams with no slot left, the likeliest first; if the time is over before, as they are then.
+
+        `items` are the texts that there may be, a row each.
+        """
+        beams, step = [SlotBeam(canvas, 0.0, {}, None if items is None else torch.arange(len(items)))], 0
         while holes := beams[0].canvas.holes:
             sights = []
             try:
@@ -87,21 +148,53 @@ class Slots:
             count = 1 if step < self.warm else self.together
             wider = list(zip(beams, sights, strict=True))
             for slot in sorted(holes, key=lambda i: -sure[i])[:count]:
-                wider = sorted(self._with(slot, wider), key=lambda pair: -pair[0].score)[: self.beam]
+                wider = sorted(self._with(slot, wider, items), key=lambda pair: -pair[0].score)[: self.beam]
             beams, step = [beam for beam, _ in wider], step + 1
             yield Emit((), (), (), canvas=beams[0].canvas)
         return beams
 
-    def _with(self, slot: int, beams: Sequence[tuple[SlotBeam, DenoiseState]]) -> list[tuple[SlotBeam, DenoiseState]]:
-        """Every beam with each of its best tokens in a slot."""
+    def _with(
+        self, slot: int, beams: Sequence[tuple[SlotBeam, DenoiseState]], items: Tensor | None
+    ) -> list[tuple[SlotBeam, DenoiseState]]:
+        """Every beam with each of its best tokens in a slot, among those that some item has there."""
         wider = []
         for beam, sight in beams:
-            law = sight.law(slot)
+            law, left, column = sight.law(slot), beam.left, None
+            own = law  # items are ranked by what the model thinks of them, not of them among each other
+            if items is not None and left is not None:
+                column = items[left, slot - beam.canvas.prompt]
+                mask = torch.zeros(law.size, dtype=torch.bool)
+                mask[column] = True
+                law = law.only(mask.to(law.scores.device))
+                if law.is_empty():
+                    continue  # the request's own warps forbid all of them
             laws = {**beam.laws, slot: (sight.raw[slot], law)}
             for token in _likeliest(law, self.beam):
                 filled = replace(beam.canvas.fill({slot: token}), step=sight.canvas.step + 1)
-                wider.append((SlotBeam(filled, beam.score + law.logprob(token), laws), sight))
+                rest = None if column is None or left is None else left[column == token]
+                wider.append((SlotBeam(filled, beam.score + own.logprob(token), laws, rest), sight))
+        if not wider:
+            raise EmptyLaw("no item is left that the request's prohibitions allow; loosen them")
         return wider
+
+
+def _bound(warp: Warp) -> tuple[ItemSet | None, Warp]:
+    """The set of items that the text has to be of, if there is one, and the other warps."""
+    listed = parts(warp)
+    sets = [part for part in listed if isinstance(part, Constrained) and isinstance(part.constraint, Static)]
+    if len(sets) != 1:
+        return None, warp
+    (one,) = sets
+    assert isinstance(one.constraint, Static)
+    return one.constraint.items, reduce(or_, [part for part in listed if part is not one], Same())
+
+
+def _filled(beam: SlotBeam, prompt: int, stop: Stop) -> Filled:
+    """What a beam writes, up to where the stop cuts it."""
+    settled = beam.canvas.settled  # all of it, or as much as there was time for
+    kept, reason, _, trim = stop.cut(stop.start(), beam.canvas.tokens[prompt:settled])
+    shown = [beam.laws[i] for i in range(prompt, prompt + len(kept))]
+    return Filled(kept, beam.score, reason or ("length" if settled == len(beam.canvas) else "time"), trim, shown)
 
 
 def _chanceless(warp: Warp) -> Warp:

@@ -51,7 +51,7 @@ class Template:
 
     A word also comes as soon as the model gives its first token at least `weave`: so it stands where it fits. Under a
     constraint it is copied where the constraint allows all of it, and waits until then; a text that the constraint
-    ends before that lacks it.
+    ends before that lacks it, and a note says so.
 
     Claim: HEURISTIC: the law of a text with given words is not the model's. Without words it is plain decoding, seed
     for seed, as the tests enumerate.
@@ -93,7 +93,7 @@ class Template:
             yield Emit(kept, [raw], [law])
             prefix, state = prefix.then(kept), bound.step(state, token)
             if reason:
-                return Done(prefix.text[len(text) :], reason, trim)
+                return Done(prefix.text[len(text) :], reason, trim, _lacking(missing, copied))
             yield Keep(NOTHING, (ROOT,), (token,))
             if drawn is None:
                 continue
@@ -113,6 +113,15 @@ class Template:
     def _is_due(self, missing: list[Word], filler: list[int], prefix: Prefix) -> bool:
         """Whether the next word has to come now: the piece is long enough, or there is only room for the words."""
         return len(filler) >= self.longest or sum(len(word.later) for word in missing) >= prefix.left
+
+
+def _lacking(missing: list[Word], copied: list[int]) -> str | None:
+    """What to say of a text that ended before all words stood in it."""
+    listed = [word.data.decode() for word in missing]
+    if not listed and not copied:
+        return None
+    said = ", ".join(listed[:8]) + (" …" if len(listed) > 8 else "") if listed else "the end of the last"
+    return f"the text ended without these words of the template: {said}. Raise max_tokens, or loosen the form."
 
 
 def _allows(bound: Warp, state: Any, word: tuple[int, ...], size: int) -> bool:

@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from ...core.asks import Price, Score, Scores, Tops
+from ...core.canvas import Binding
 from ...core.chance import Chance
 from ...core.claim import SEED, claims
 from ...core.cost import FREE, Cost
@@ -15,7 +16,9 @@ from ...core.tree import NOTHING, Tree
 from ...core.warp.warp import Prefix
 from ...core.warp.warp_plan import plan_of
 from ...loops.drafter import Draft, Memory, Proposing, Source, begun, possible
+from ...loops.guard import parts
 from ...loops.speculate import Speculate
+from .. import draft
 from ..grow.best_first import planted, worth
 from .bigram_recycling import BigramRecycling
 from .chain import DRAFT
@@ -38,13 +41,13 @@ LOSS = 1.05  # how much longer a token may take with the draft model than withou
 class Auto(Draft):
     """The tree with the most expected tokens per time: (1 + Σ p̂(path)) / t(1 + nodes), by this machine's own t.
 
-    Copies and remembered laws are always at hand, and what they propose is marked on the text whether it was drafted or
-    not; so a round in which nothing pays is a plain one, and finding that out costs no forward. If there is a draft
-    model, it is asked for one token more as long as that token is expected to bring more than its draft forward and
-    its row take at the rate so far. Rounds with it and without are timed, seconds per token; where it loses it is left
-    out for 16 rounds, twice as many each time. It is not asked at all if reading the text so far would take it longer
-    than half of what may still be written takes plainly. t is measured once per model and device, for as many requests
-    as share a forward.
+    Copies and remembered laws are always at hand, under a constraint also what it forces; what they propose is marked
+    on the text whether it was drafted or not; so a round in which nothing pays is a plain one, and finding that out
+    costs no forward. If there is a draft model, it is asked for one token more as long as that token is expected to
+    bring more than its draft forward and its row take at the rate so far. Rounds with it and without are timed, seconds
+    per token; where it loses it is left out for 16 rounds, twice as many each time. It is not asked at all if reading
+    the text so far would take it longer than half of what may still be written takes plainly. t is measured once per
+    model and device, for as many requests as share a forward.
 
     On a fast device the host's own time counts too: h, what drafting and learning have taken lately, times the requests
     that wait for each other. Where (1 + Σ p̂) / (t(1 + nodes) + h) is below plain decoding's 1 / t(1), the source rests
@@ -72,7 +75,9 @@ class Auto(Draft):
         return replace(self, recalled=self.recalled.sharing(memory))
 
     def begin(self, prefix: Prefix) -> Source:
-        return Paying(Merged([begun(draft, prefix) for draft in (Suffix(), self.recalled)], FREE))
+        bound = any(isinstance(part, Binding) for part in parts(prefix.warp))
+        sources: tuple[Draft, ...] = (draft.Forced(),) if bound else ()
+        return Paying(Merged([begun(each, prefix) for each in (*sources, Suffix(), self.recalled)], FREE))
 
 
 class Pace:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .hierarchy import Hierarchy as Hierarchy
     from .interval import Interval as Interval
     from .lave import Lave as Lave
+    from .leading import Leading as Leading
     from .local import Local as Local
     from .renoise import Capped as Capped, Even as Even, Looped as Looped, Noise as Noise, Rescaled as Rescaled
     from .one_by_one import one as one
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from .renoise import Doubtful as Doubtful, Renoise as Renoise, Reverse as Reverse, Unchanged as Unchanged
     from .resample import Resample as Resample
     from .sliding import Near as Near, Sliding as Sliding
+    from .routes import ROUTES as ROUTES, AboveCost as AboveCost, AboveSure as AboveSure, Bandit as Bandit
+    from .routes import Hysteresis as Hysteresis
     from .softened import Settled as Settled, Softened as Softened
     from .stable import Stable as Stable
     from .timed import Timed as Timed

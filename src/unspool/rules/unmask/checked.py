@@ -10,47 +10,56 @@ from ...core.asks import Look
 from ...core.canvas import Field
 from ...core.chance import At, Role
 from ...core.claim import HEURISTIC, Method, claims
-from ...core.errors import BadRequest
+from ...core.option import expect, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import Checking, FixedBlocks
+from ...loops.unmasker import Checking, FixedBlocks, Rule
 from .confident import Confident
 from .hierarchy import runs
+from .routes import AboveCost, Route, RunSeen
 
 
 def _trials() -> Iterator[Method]:
     yield Denoise(Confident(0.6), 3, FixedBlocks(16), check=CheckedUnmask())
-    yield Denoise(Confident(0.6), 3, FixedBlocks(16), check=CheckedUnmask(-math.inf))
+    yield Denoise(Confident(0.6), 3, FixedBlocks(16), check=CheckedUnmask(AboveCost(-math.inf)))
 
 
 @claims(
-    HEURISTIC, name="checked", shaped=False, trials=lambda _: _trials(), paper="2603.25702", systems=("S2D2 (routed)",)
+    HEURISTIC,
+    name="checked",
+    shaped=False,
+    trials=lambda _: _trials(),
+    paper="2603.25702",
+    systems=("S2D2 (routed)",),
 )
 @dataclass(frozen=True)
-class CheckedUnmask:
+class CheckedUnmask(Rule):
     """Draw the first run of holes and let the model read it: accept x ~ p with min(1, q/p), else draw norm[q − p]₊.
 
     q is the law of each place given what stands outside of the run and the drafts before it, told by one look more.
-    That is done if Ê ≥ `cost` and the run has at least `least` holes, where Ê = Σₖ Πᵢ≤ₖ exp(−Hᵢ / ln V) is how many
-    drafts are expected to stand; else the rule's choice stands unchecked. The paper's hysteresis and its bandit are
-    not offered.
+    That is done if the run has at least `least` holes and the `route` says so: by how many drafts are expected to stand
+    against a cost (static), against what is sure without a check (dynamic), with hysteresis, or by a bandit that learns
+    which brings more; else the rule's choice stands unchecked.
 
-    Claim: HEURISTIC; with cost −∞ every run is checked, and what comes out is the law of reading left to right. At
-    temperature 0 a draft stands if it is what reading would have written. Cost: two looks where it checks.
+    Claim: HEURISTIC; with a static cost of −∞ every run is checked, and what comes out is the law of reading left to
+    right. At temperature 0 a draft stands if it is what reading would have written. Cost: two looks where it checks.
     """
 
-    cost: float = 1.0
+    route: Route = AboveCost()  # noqa: RUF009  (frozen)
     least: int = 1
 
     def __post_init__(self) -> None:
-        if self.least < 1 or math.isnan(self.cost):
-            raise BadRequest(
-                f"checked:cost={self.cost},least={self.least} cannot be used; expected numbers, least from 1"
-            )
+        expect(whole(self.least, 1), "checked:least", self.least, "a number of holes from 1 on")
+
+    def begin(self) -> CheckedUnmask:
+        return CheckedUnmask(self.route.begin(), self.least)
 
     def __call__(self, sight: DenoiseState, chosen: Collection[int]) -> Checking:
         run = runs(sight.holes)[0]
-        if len(run) < self.least or self._expected(sight, run) < self.cost:
+        if len(run) < self.least:
+            return chosen
+        if not self.route(self._seen(sight, run, chosen)):
+            self.route.learn(len(chosen))
             return chosen
         drafts = {i: sight.preview(i) for i in run}
         filled = sight.canvas.fill({i: drawn.token for i, drawn in drafts.items()})
@@ -65,12 +74,14 @@ class CheckedUnmask:
                 continue
             sight.settle(i, law.minus(p).draw(sight.chance, At(i, Role.RESIDUAL, round=step)))
             break
+        self.route.learn(len(stood))
         return stood
 
-    def _expected(self, sight: DenoiseState, run: list[int]) -> float:
-        """How many drafts of a run are expected to stand."""
-        total, reach = 0.0, 1.0
+    def _seen(self, sight: DenoiseState, run: list[int], chosen: Collection[int]) -> RunSeen:
+        expected, reach = 0.0, 1.0
         for i in run:
             reach *= math.exp(-sight.peak(i).entropy / math.log(max(2, sight.raw[i].size)))
-            total += reach
-        return total
+            expected += reach
+        low, high = sight.canvas.window
+        entropy = sum(sight.peak(i).entropy for i in run) / len(run)
+        return RunSeen(expected, len(chosen), len(run), 1 - len(sight.holes) / max(1, high - low), entropy)

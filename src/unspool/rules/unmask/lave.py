@@ -37,8 +37,9 @@ class Lave:
     others are. If none of the chosen holes could be filled, the first open one is filled left to right: from its masked
     law, in the end with the witness's own token.
 
-    Every text that comes out meets the constraint. Good tokens may be rejected, as only `beams` ways are followed; a
-    constraint that can be asked about texts with holes (2508.10111) is asked then, and its answer is exact.
+    Every text that comes out meets the constraint. Good tokens may be rejected, as only `beams` ways are followed. A
+    constraint that can be asked about texts with holes itself (2508.10111) is asked first: what it fills in is the
+    witness, what it calls impossible is rejected, and only in between is there a search.
 
     LAVE; its arXiv id is not known to us. There, a block is pasted over with the last witness after `patience`
     rejections; here single tokens of it are, so that the model has more of a say. Scores are sums of log-probabilities.
@@ -66,8 +67,8 @@ class Lave:
         closing = Closing(first.mask().shape[0], stop.tokens, stop.piece)
         exact = constraint if isinstance(constraint, CanvasConstraint) else None
         lave = Lave(first, stop, closing, begins, room, (), exact=exact)
-        found = lave._closed(first, 0)
-        found = lave._filled([HOLE] * room) if found is None else found
+        found = lave._filled([HOLE] * room)
+        found = lave._closed(first, 0) if found is None else found
         if found is None:
             raise BadRequest(
                 f"no text of up to {room} tokens was found that meets the constraint. Raise max_tokens, or the "
@@ -184,8 +185,9 @@ class Lave:
         if self._as_foreseen(at, token):
             return True
         tried = [*text[:at], token, *text[at + 1 :]]
-        found = self._completed(outlook, tried)
-        found = self._filled(tried) if found is None else found
+        found = self._filled(tried)
+        if found is None and (self.exact is None or self.exact.possible(tried[: self._end(tried)])):
+            found = self._completed(outlook, tried)
         self.witness = self.witness if found is None else found
         return found is not None
 
@@ -207,20 +209,17 @@ class Lave:
         return None
 
     def _filled(self, text: list[int]) -> tuple[int, ...] | None:
-        """A whole text that has these tokens, by a constraint that overlooks none; None if there is no such."""
+        """A whole text with these tokens, by a constraint that can be asked about holes; None if it knows of none."""
         if self.exact is None:
             return None
         end = self._end(text)
         if end < len(text):
             found = self.exact.filled(text[:end])
             return None if found is None else (*found, text[end])
-        last = max((at + 1 for at, token in enumerate(text) if token != HOLE), default=0)
-        ends = sorted(self.stop.tokens)[:1]
-        for length in range(last if ends else len(text), len(text) + 1):
-            found = self.exact.filled(text[:length])
-            if found is not None:
-                return (*found, *ends)[: len(text)]
-        return None
+        if not self.stop.tokens:
+            return self.exact.filled(text)
+        found = self.exact.finished(text)
+        return None if found is None else (*found, min(self.stop.tokens))[: len(text)]
 
     def _grown(self, outlook: Outlook, beams: list[HoleBeam], known: int, i: int) -> list[HoleBeam]:
         """All beams one place further, the best of them first."""
