@@ -20,6 +20,7 @@ from unspool.models.shape import Shape
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.cpu.packed_llama import unpacked
 from unspool.runtime.cuda.fusible import unfused
+from unspool.runtime.network.llama import Llama
 
 pytest.importorskip("transformers", reason="the reference needs transformers: pip install 'unspool[hf]'")
 
@@ -122,8 +123,8 @@ def test_kernels_of_the_plain_family_refuse_what_they_do_not_know(made: Made) ->
         shape = open_checkpoint(made(family)[1]).shape
         assert (shape.oddity() is None) == (family.kind in known), family.kind
         if family.kind not in known:
-            assert shape.oddity() in str(unfused(shape))
             assert unpacked(shape) is not None
+        assert (unfused(shape) is None) == (not shape.recurrent)
 
 
 @pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
@@ -158,3 +159,18 @@ def test_the_page_of_models_lists_what_is_tested() -> None:
     script_globals = runpy.run_path(str(script))
     told = script_globals["table"]({family.title: ["yes"] * (1 + len(CHECKS)) for family in FAMILIES})
     assert told in script_globals["PAGE"].read_text(), "run scripts/models"
+
+
+def test_factors_of_a_file_stretch_the_turns_of_layers_that_see_all_alone(made: Made) -> None:
+    """Where windowed layers turn by another base, `rope_freqs` of a GGUF file are not theirs."""
+    checkpoint = open_checkpoint(made(BY_KIND["gemma3_text"])[1])
+
+    class Stretched:
+        shape, rope_factors = checkpoint.shape, torch.full((checkpoint.shape.head_dim // 2,), 4.0)
+        tensor = staticmethod(checkpoint.tensor)
+
+    plain, found = Llama.load(checkpoint), Llama.load(Stretched())  # type: ignore[arg-type]
+    for rope, rotary in found._rotaries.items():
+        same = torch.equal(rotary.table(9)[0], plain._rotaries[rope].table(9)[0])
+        assert same == (rope != checkpoint.shape.rope)
+    assert len(found._rotaries) == 2
