@@ -6,6 +6,7 @@ import json
 import runpy
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -164,13 +165,17 @@ def test_the_page_of_models_lists_what_is_tested() -> None:
 def test_factors_of_a_file_stretch_the_turns_of_layers_that_see_all_alone(made: Made) -> None:
     """Where windowed layers turn by another base, `rope_freqs` of a GGUF file are not theirs."""
     checkpoint = open_checkpoint(made(BY_KIND["gemma3_text"])[1])
+    two = replace(checkpoint.shape, local_rope_theta=100.0, windows=(7, None, 7, None))
 
     class Stretched:
-        shape, rope_factors = checkpoint.shape, torch.full((checkpoint.shape.head_dim // 2,), 4.0)
-        tensor = staticmethod(checkpoint.tensor)
+        shape, tensor = two, staticmethod(checkpoint.tensor)
 
-    plain, found = Llama.load(checkpoint), Llama.load(Stretched())  # type: ignore[arg-type]
+        def __init__(self, factors: torch.Tensor | None) -> None:
+            self.rope_factors = factors
+
+    plain = Llama.load(Stretched(None))  # type: ignore[arg-type]
+    found = Llama.load(Stretched(torch.full((two.head_dim // 2,), 4.0)))  # type: ignore[arg-type]
+    assert len(found._rotaries) == 2
     for rope, rotary in found._rotaries.items():
         same = torch.equal(rotary.table(9)[0], plain._rotaries[rope].table(9)[0])
-        assert same == (rope != checkpoint.shape.rope)
-    assert len(found._rotaries) == 2
+        assert same == (rope != two.rope)
