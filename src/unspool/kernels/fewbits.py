@@ -53,19 +53,30 @@ def _lanes(
     y, w, source, scale, least, first, left, inside,
     block: tl.constexpr, pairs: tl.constexpr, words: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
-    """Pairs of groups times one token, summed lane by lane."""
+    """Pairs of groups times one token, summed lane by lane. All is asked for before any of it is needed."""
     here = (tl.arange(0, pairs) < left)[:, None]
-    for half in tl.static_range(2):
-        own = w >> (16 * half)
-        found = tl.zeros([block, pairs, words], tl.float32)
-        sums = tl.zeros([pairs, words], tl.float32)
-        for k in tl.static_range(4):
-            x = tl.load(source + (4 * half + k) * words, mask=here, other=0.0).to(tl.float32)
-            sums += x
-            found += _four(own, k, chained) * x[None, :, :]
-        y += found * _shared(scale, first + half, left, inside, pairs)
-        y += _shared(least, first + half, left, inside, pairs) * sums[None, :, :]
-    return y
+    a = tl.load(source, mask=here, other=0.0)
+    b = tl.load(source + words, mask=here, other=0.0)
+    c = tl.load(source + 2 * words, mask=here, other=0.0)
+    d = tl.load(source + 3 * words, mask=here, other=0.0)
+    e = tl.load(source + 4 * words, mask=here, other=0.0)
+    f = tl.load(source + 5 * words, mask=here, other=0.0)
+    g = tl.load(source + 6 * words, mask=here, other=0.0)
+    h = tl.load(source + 7 * words, mask=here, other=0.0)
+    size, base = _shared(scale, first, left, inside, pairs), _shared(least, first, left, inside, pairs)
+    y += _times(w, a, b, c, d, size, base, chained)
+    size, base = _shared(scale, first + 1, left, inside, pairs), _shared(least, first + 1, left, inside, pairs)
+    return y + _times(w >> 16, e, f, g, h, size, base, chained)
+
+
+@triton.jit
+def _times(w, a, b, c, d, size, base, chained: tl.constexpr):
+    """The first four weights of each word, of one group, times four numbers of a token."""
+    a, b, c, d = a.to(tl.float32), b.to(tl.float32), c.to(tl.float32), d.to(tl.float32)
+    found = _four(w, 0, chained) * a[None, :, :] + _four(w, 1, chained) * b[None, :, :]
+    found += _four(w, 2, chained) * c[None, :, :]
+    found += _four(w, 3, chained) * d[None, :, :]
+    return found * size + base * (a + b + c + d)[None, :, :]
 
 
 @triton.jit

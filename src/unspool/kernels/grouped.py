@@ -154,6 +154,7 @@ def grouped(
     puts: bool = False,
     activation: str | None = None,
     factors: Tensor | None = None,
+    steady: bool = False,
     cut: Cut | None = None,
 ) -> Tensor:
     """The product of each pair with the matrix of its expert: weight [experts, out, in], bias [experts, out].
@@ -162,7 +163,7 @@ def grouped(
     `ends` are the experts of all pairs themselves, and each is computed alone. Pair p reads row p // share of x, or
     without a share the row where it stands in the order. The result stands there too, or if it `puts`, in row p.
     `activation`: the weight is [gate, up] stacked (but for relu2), and the result is what it makes of both.
-    `factors` [pairs] multiply the products before their bias.
+    `factors` [pairs] multiply the products before their bias. If `steady`, any number of pairs is cut alike.
     Cost: the matrices of experts that have pairs, once for each tile of them; one launch.
     """
     (experts, full, depth), listed = weight.shape, order is None
@@ -171,7 +172,7 @@ def grouped(
     width = full // 2 if gates else full
     out = torch.empty(pairs, width, dtype=x.dtype, device=x.device)
     exact = x.dtype == torch.float32
-    cut = cut or (CUTS[0] if listed or pairs < MANY * experts else Cut(64, 64, 64))
+    cut = cut or (CUTS[0] if listed or steady or pairs < MANY * experts else Cut(64, 64, 64))
     if exact:
         cut = Cut(cut.rows, 32, 32, stages=2)
     tiles = pairs if listed else min(pairs, experts) + pairs // cut.rows

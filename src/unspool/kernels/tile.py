@@ -96,7 +96,7 @@ def cut_for(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) -> 
     if rows == 64 and not gated:
         return Tile(64, 128, 64, warps=8) if width >= 16384 else Tile(64, 64, 128, stages=5)
     splits = 4 if width < 6144 and depth >= 4096 else 1
-    return Tile(rows, 64 if width * splits >= 64 * PROGRAMS else 32, 128, splits, turned=True)
+    return Tile(rows, 64, 128, splits, turned=True)
 
 
 def steady_cut(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) -> Tile:

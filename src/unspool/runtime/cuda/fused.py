@@ -244,10 +244,10 @@ class Fused(Llama):
             return self._product(mlp.down, bent, residual=residual)
         normed = self._normed(x, norm)
         if isinstance(mlp, ExpertsBeside):
-            y = beside(mlp, normed, self._normed, self._thought(mlp.mlp, x, mlp.before_mlp, None))
+            y = beside(mlp, normed, self._normed, self._thought(mlp.mlp, x, mlp.before_mlp, None), self.steady)
             return y if residual is None else residual + y
         assert isinstance(mlp, Experts)
-        return mixed(mlp, normed, self._shared(mlp, normed), residual, route(mlp, normed))
+        return mixed(mlp, normed, self._shared(mlp, normed), residual, route(mlp, normed), self.steady)
 
     def _shared(self, mlp: Experts, normed: Tensor) -> Tensor | None:
         """What the expert says that every token uses."""

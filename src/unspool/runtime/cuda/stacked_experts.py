@@ -42,7 +42,7 @@ class StackedExperts:
         bent = grouped(sent, self.first, self.first_bias, ends, order, activation=self.activation)
         return grouped(bent, self.down, self.down_bias, ends, order)
 
-    def answers(self, x: Tensor, chosen: Tensor, factors: Tensor | None) -> Tensor:
+    def answers(self, x: Tensor, chosen: Tensor, factors: Tensor | None, steady: bool) -> Tensor:
         """What the chosen experts [n, active] say of each token [n, dim], pair by pair [n · active, dim]."""
         active, pairs = chosen.shape[1], chosen.numel()
         if pairs <= ALONE:
@@ -50,8 +50,8 @@ class StackedExperts:
         else:
             order, ends = arrange(chosen, len(self.first))
         entering = self.first, self.first_bias, ends, order
-        bent = grouped(x, *entering, share=active, activation=self.activation, factors=factors)
-        return grouped(bent, self.down, self.down_bias, ends, order, puts=True)
+        bent = grouped(x, *entering, share=active, activation=self.activation, factors=factors, steady=steady)
+        return grouped(bent, self.down, self.down_bias, ends, order, puts=True, steady=steady)
 
 
 class StackingLoader(Loader):
@@ -62,16 +62,22 @@ class StackingLoader(Loader):
 
 
 def mixed(
-    experts: Experts, x: Tensor, beside: Tensor | None, residual: Tensor | None, routed: tuple[Tensor, Tensor]
+    experts: Experts,
+    x: Tensor,
+    beside: Tensor | None,
+    residual: Tensor | None,
+    routed: tuple[Tensor, Tensor],
+    steady: bool,
 ) -> Tensor:
     """What the chosen experts say of normed tokens, weighed and summed; then what stands beside it, and the residual.
 
-    `routed` are the experts of each token and their weights.
+    `routed` are the experts of each token and their weights. If it is to be `steady`, a token's bits are the same in
+    whatever number of tokens.
     """
     crowd, weigh_inputs = experts.crowd, experts.mixture.weigh_inputs
     assert isinstance(crowd, StackedExperts)
     chosen, weight = routed
-    said = crowd.answers(x, chosen.int(), weight if weigh_inputs else None)
+    said = crowd.answers(x, chosen.int(), weight if weigh_inputs else None, steady)
     return combine(said, weight, beside, residual, weighs=not weigh_inputs)
 
 
@@ -86,14 +92,17 @@ def route(experts: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
     return choose(found, mixture.active, experts.bias, mixture.scores == "softmax", normed, mixture.scale)
 
 
-def beside(mlp: ExpertsBeside, x: Tensor, normed: Callable[[Tensor, Tensor | None], Tensor], dense: Tensor) -> Tensor:
+def beside(
+    mlp: ExpertsBeside, x: Tensor, normed: Callable[[Tensor, Tensor | None], Tensor], dense: Tensor, steady: bool
+) -> Tensor:
     """Experts beside a perceptron that says `dense` of the tokens x."""
     dim, experts = x.shape[1], mlp.experts
     read = F.rms_norm(x.to(mlp.scale.dtype), (dim,), None, mlp.eps) * mlp.scale * dim**-0.5
     chosen, weight = route(experts, read)
     after_mlp, before, after = mlp.norms
     weight = weight * mlp.expert_scale[chosen.long()]
-    return normed(dense, after_mlp) + normed(mixed(experts, normed(x, before), None, None, (chosen, weight)), after)
+    said = mixed(experts, normed(x, before), None, None, (chosen, weight), steady)
+    return normed(dense, after_mlp) + normed(said, after)
 
 
 def _whole(matrix: Linear) -> tuple[Tensor, Tensor | None]:

@@ -64,8 +64,8 @@ def crowd_of(experts: Sequence[GatedMLP | SquaredMLP]) -> ExpertSet:
 
 
 def _grouped(matrix: Linear) -> bool:
-    if not isinstance(matrix, DenseLinear) or matrix.bias is not None:
-        return False
+    if not isinstance(matrix, DenseLinear) or matrix.bias is not None or matrix.weight.shape[1] % 8:
+        return False  # the kernel reads rows of whole 16 bytes
     return matrix.weight.is_cuda and matrix.weight.dtype == torch.bfloat16
 
 
