@@ -2,7 +2,7 @@
 
     python bench/spec.py [--data FOLDER] [--limit 5] [--max-tokens 128] [--methods lookup merge auto] [--json FILE]
     python bench/spec.py --batch-invariant --methods merge suffix --no-peers     # texts must be plain decoding's
-    python bench/spec.py --model qwen2.5-coder-1.5b --draft smollm2 --methods chain auto    # a second model
+    python bench/spec.py --model qwen2.5-coder-1.5b.gguf --draft smollm2 --methods chain auto    # a second model
 
 The prompts (question.jsonl of hemingkx/Spec-Bench) are not part of this repository; --data says where they are. Greedy
 unless --temperature, one text at a time, the first turn of each question, from a cold cache; every method reads a

@@ -64,7 +64,7 @@ def commands(entry: Entry) -> str:
             [
                 *([f"--model {_target(entry)}"] if _target(entry) != "smollm2" else []),
                 *(["--draft smollm2"] if entry.needs == ("draft",) else []),
-                *(["--draft gemma-3-270m --small smollm2"] if "small" in entry.needs else []),
+                *(["--draft ./medium.gguf --small smollm2"] if "small" in entry.needs else []),
             ]
         )
         how = " ".join(filter(None, [f"--method {spec(entry)}", SETTINGS.get(entry.name, ""), models]))
@@ -80,7 +80,7 @@ def python(entry: Entry) -> str:
     if entry.build is None:
         return _part(entry)
     draft = {(): "", ("heads",): "", ("draft",): ', draft=unspool.load("smollm2")'}.get(
-        entry.needs, ', draft=unspool.load("gemma-3-270m", draft=unspool.load("smollm2"))'
+        entry.needs, ', draft=unspool.load("./medium.gguf", draft=unspool.load("smollm2"))'
     )
     _, drawn, heat = SETTINGS.get(entry.name, "").partition("--temperature ")
     heat = f", temperature={heat}" if drawn else ""
@@ -97,7 +97,7 @@ def _target(entry: Entry) -> str:
     """A model that the method can run; MODEL where the catalogue has none."""
     if entry.name == "insert":
         return "MODEL"
-    return "smollm2-diffusion" if fills(entry) else "qwen2.5-coder-1.5b" if "draft" in entry.needs else "smollm2"
+    return "smollm2-diffusion" if fills(entry) else "./large.gguf" if "draft" in entry.needs else "smollm2"
 
 
 def _part(entry: Entry) -> str:
@@ -111,7 +111,7 @@ def _part(entry: Entry) -> str:
     return (
         "import unspool\n"
         f"from unspool.rules.draft import {drafter}\n{given}\n\n"
-        'lm = unspool.load("qwen2.5-coder-1.5b", draft=unspool.load("smollm2"))\n'
+        'lm = unspool.load("./large.gguf", draft=unspool.load("smollm2"))\n'
         f"method = unspool.Speculate({made}, {rule})\n"
         f'print(lm.generate("{PROMPT}", unspool.Settings(temperature=0.8, seed=7), method).text)'
     )

@@ -10,7 +10,7 @@ from repository import ROOT
 pytest.importorskip("triton")
 
 
-def test_the_kernels_of_warps_and_of_a_trained_drafter_compile():
+def test_the_kernels_of_warps_drafters_and_families_compile():
     clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     ran = subprocess.run(
         [sys.executable, ROOT / "tests/support/compiled.py"], env=clean, capture_output=True, text=True
@@ -18,4 +18,5 @@ def test_the_kernels_of_warps_and_of_a_trained_drafter_compile():
     assert ran.returncode == 0, ran.stderr[-3000:]
     drafting = {"_look_back", "_pair", "_lay", "_blend", "_grow", "_select", "_merge"}
     warps = {"_truncate", "_weigh", "_pick", "_edit", "_report", "_follow", "_advance", "_rank", "_amend"}
-    assert set(ran.stdout.split()) == drafting | warps
+    families = {"_attend", "_join", "_join_in_order", "_rope", "_score", "_choose", "_arrange", "_grouped", "_combine"}
+    assert set(ran.stdout.split()) == drafting | warps | families | {"_one", "_few"}

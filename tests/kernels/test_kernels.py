@@ -147,6 +147,20 @@ def test_attention(sight, window, tokens, group, splits):
     check_attention(rows, slots, 2 if group < 7 else 1, group, 16, window=window, cut=Tiling(16, 16, splits))
 
 
+@pytest.mark.parametrize("odd", ["softcap", "sinks", "chunked"])
+@pytest.mark.parametrize(("splits", "share"), [(1, 0), (3, 0), (4, 16)])
+def test_attention_with_capped_scores_sinks_and_chunks(odd, splits, share):
+    rows, slots = rows_of(Visibility.BITS, [37, 0, 12], [1, 3, 0], 3, 40)
+    rows = paths_.in_order(rows) if share else rows
+    keys, values = pools(rows, slots, 2, 8, torch.float32)
+    queries, window = 4 * tensor(9, 6, 8), 7 if odd == "chunked" else None
+    told = {"softcap": 1.5, "sinks": tensor(6), "chunked": True}
+    given = queries, keys, values, rows, 0.5, window
+    ours = attention_.attention(*given, Tiling(16, 16, splits, share=share), **{odd: told[odd]})
+    close(ours, attention_.reference(*given, **{odd: told[odd]}))
+    assert not torch.allclose(ours, attention_.reference(*given), atol=1e-2)
+
+
 @pytest.mark.parametrize("width", [64, 80, 96, 128, 256])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_attention_of_every_width_in_its_own_tiling(width, dtype):
@@ -275,6 +289,18 @@ def test_rope(dtype, wide, width):
     if norm is not None:
         heads_of = rms(heads_of, norm[:heads], 1e-6)
     close(queries, turn(heads_of, *rotary.at(places, 63)), dtype)
+
+
+@pytest.mark.parametrize("pairs", [0, 3, 8])
+def test_what_does_not_turn_is_left_as_it_is(pairs):
+    qkv, where = tensor(3, 4 * 16), ints([0, 1, 2])
+    angles = torch.rand(64, pairs, device=DEVICE)
+    ours, theirs = ([torch.zeros(1, 4, 16, device=DEVICE) for _ in "kv"] for _ in "ot")
+    given = qkv, None, 1e-6, angles.cos(), angles.sin(), ints([0, 63, 7]), where
+    queries = rope_.rope(*given, *ours)
+    close(queries, rope_.reference(*given, *theirs))
+    close(ours[0], theirs[0])
+    assert torch.equal(queries[..., 2 * pairs :], qkv.view(3, 4, 16)[:, :2, 2 * pairs :])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from huggingface_hub import constants
 from littlemodel import chatting_model
+from tinygguf import tiny_gguf
 
 import unspool
 from unspool.api.settings import Settings
@@ -102,10 +103,14 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def hub(folder, tmp_path, monkeypatch):
-    files = {file.name: file.read_bytes() for file in folder.iterdir()}
+    files, gguf = {file.name: file.read_bytes() for file in folder.iterdir()}, tiny_gguf(tmp_path / "a").read_bytes()
     others = {"modeling.py": b"x", "onnx/model.onnx": b"x", "consolidated.safetensors": b"x", "a.bin": b"x"}
     first, old = files | {"note.txt": b"the first"}, {"config.json": b"{}", "w.bin": b""}
-    made = Hub({"main": files | others, "v1": first, "old": old})
+    bits = {f"Little-{tag}.gguf": tag.encode() for tag in ("Q4_K_M", "Q4_K_S", "Q8_0")}
+    bits |= {"mmproj-Q8_0.gguf": b"eyes", "../Q2_K.gguf": b"outside", "README.md": b""}
+    bits |= {f"Little-BF16-0000{part}-of-00002.gguf": b"x" for part in (1, 2)}
+    bits |= {"iq4_xs/little.gguf": b"in a folder"}
+    made = Hub({"main": files | others, "v1": first, "old": old, "bits": bits, "real": {"a.F32.gguf": gguf}})
     template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, made.url)  # as HF_ENDPOINT would
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setattr(constants, "ENDPOINT", made.url)
@@ -173,9 +178,46 @@ def test_a_download_that_breaks_off_is_said_to(hub, monkeypatch):
         snapshot(NAME)
 
 
+@pytest.mark.parametrize(("tag", "expected"), [("Q4_K_M", b"Q4_K_M"), ("q8_0", b"Q8_0"), ("IQ4_XS", b"in a folder")])
+def test_a_tag_names_a_file_by_a_part_of_its_name(tag, expected, hub, monkeypatch):
+    found = path(f"{NAME}:{tag}@bits")
+    assert found.read_bytes() == expected
+    assert not any("Q4_K_S" in where for where in hub.asked)  # nothing else is brought
+    monkeypatch.setenv("UNSPOOL_OFFLINE", "1")
+    assert path(f"{NAME}:{tag}@bits") == found
+    with pytest.raises(BadModel, match=r"no .gguf file has 'Q4_K_S' in its name"):
+        path(f"{NAME}:Q4_K_S@bits")
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        (f"{NAME}@bits", r"no safetensors.*Name one.*Q4_K_M.gguf"),
+        (f"{NAME}:Q4@bits", "no .gguf file has 'Q4' in its name"),
+        (f"{NAME}:Little@bits", "6 .gguf files have 'Little'"),
+        (f"{NAME}:BF16@bits", "in 2 pieces"),
+        (f"{NAME}:Q2_K@bits", "no .gguf file has 'Q2_K'"),
+        (f"{NAME}:Q4_K_M", "There are: none"),
+    ],
+)
+def test_a_tag_that_names_no_one_file_is_answered_with_those_there_are(address, words, hub):
+    with pytest.raises(BadModel, match=words):
+        snapshot(address)
+
+
+def test_a_tagged_file_runs_natively(hub):
+    lm = unspool.load(f"{NAME}:F32@real", device="cpu")
+    assert "transformers" not in lm.key
+    assert lm.generate("ab", Settings(max_tokens=3), raw=True).text is not None
+
+
+def test_a_hub_model_is_native_unless_it_cannot_be(hub):
+    assert "native" in unspool.load(NAME, device="cpu", dtype="fp32").key
+
+
 def test_transformers_opens_the_same_files(hub, folder):
     pytest.importorskip("transformers")
-    model = unspool.load(NAME, device="cpu", dtype="fp32")
+    model = unspool.load(NAME, runtime="transformers", device="cpu", dtype="fp32")
     here = unspool.load(folder, runtime="transformers", device="cpu", dtype="fp32")
     settings = Settings(max_tokens=8)
     assert model.generate("Once", settings).text == here.generate("Once", settings).text

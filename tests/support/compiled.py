@@ -1,12 +1,31 @@
 """Compiles kernels for an H100 or H200 without having one: what Triton's interpreter lets pass shows here.
 
-Run as a program, without TRITON_INTERPRET: the kernels of warps and of a trained drafter, as steps launch them.
+Run as a program, without TRITON_INTERPRET: the kernels of warps, of a trained drafter and of families, as launched.
 """
 
+import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
-from unspool.kernels import advance, amend, draft_states, edit, grow, pick, report, spine, top, truncate, verify
+from unspool.kernels import (
+    advance,
+    amend,
+    attention,
+    attention_join,
+    draft_states,
+    edit,
+    fewbits,
+    grouped,
+    grow,
+    pick,
+    report,
+    rope,
+    route,
+    spine,
+    top,
+    truncate,
+    verify,
+)
 
 HOPPER = GPUTarget("cuda", 90, 32)
 REAL, WHOLE, LONG, DOUBLE, HALF, BYTE = "*fp32", "*i32", "*i64", "*fp64", "*bf16", "*u8"
@@ -56,6 +75,7 @@ def main():
     for remembers in (False, True):
         made(amend._amend, moved, step | {"remembers": remembers, "block": 32}, 1)
     drafting(step)
+    families(step)
 
 
 def drafting(step):
@@ -84,6 +104,54 @@ def drafting(step):
     found = {"scores": HALF, "found": LONG, "sums": REAL, "values": REAL, "tokens": WHOLE}
     made(top._select, found, step | {"k": 8, "block": top.CHUNK, "weighed": True}, 8)
     made(top._merge, found, step | {"k": 8, "lanes": 32, "parts": 4, "weighed": True}, 1)
+
+
+def families(step):
+    """What layers have beside a plain Llama's: partial turns, capped scores, sinks, chunks, experts, few bits."""
+    pools = dict.fromkeys(("queries", "keys", "values", "sinks", "out"), HALF) | {"parts": REAL, "stats": REAL}
+    rows = "table past_of count_of clear_of slots places sees key_places paths"
+    seen = pools | dict.fromkeys(rows.split(), WHOLE) | {"scale": "fp32", "cap": "fp32"}
+    for width, group, fixed in ((64, 4, True), (128, 8, False), (576, 16, True)):
+        padded = 1 << (width - 1).bit_length()
+        shape = {"words": 1, "group": group, "lines": group, "width": width, "padded": padded, "rows": 16, "step": 32}
+        shape |= {"whole": False, "share": 128 if fixed else 0, "early": 16 if fixed else 0, "small": 1}
+        shape |= {"sight": 0, "windowed": True, "listed": False, "joins": False, "late": 2}
+        odd = {"capped": True, "chunked": width == 128, "sinking": True}
+        made(attention._attend, seen, step | shape | odd, 4, num_stages=2)
+        joined = {"width": width, "padded": padded, "sinking": True}
+        made(attention_join._join, seen, step | joined | {"lanes": 16}, 4)
+        made(attention_join._join_in_order, seen, step | joined | {"at_once": 8}, 2)
+    turning = dict.fromkeys(("qkv", "norm", "queries", "keys", "values"), HALF) | {"eps": "fp32"}
+    turning |= {"cos": REAL, "sin": REAL, "places": WHOLE, "slots": WHOLE}
+    for pairs in (0, 32):
+        shape = {"heads": 8, "kv_heads": 2, "width": 128, "half": 64, "pairs": pairs, "block": 4, "normed": True}
+        made(rope._rope, turning, step | shape, 1)
+    judged = {"x": HALF, "weight": REAL, "bias": REAL, "out": REAL}
+    made(route._score, judged, step | {"together": 16, "block": 4, "step": 1024, "has_bias": True}, 4)
+    told = {"scores": REAL, "bias": REAL, "chosen": WHOLE, "weights": REAL, "scale": "fp32"}
+    best = {"active": 8, "slots": 8, "lanes": 128, "normed": True, "biased": True}
+    for softmax in (False, True):
+        made(route._choose, told, step | best | {"softmax": softmax}, 1)
+    sorted_ = {"chosen": WHOLE, "order": WHOLE, "ends": WHOLE}
+    made(route._arrange, sorted_, step | {"piece": 64, "lanes": 128}, 4)
+    product = dict.fromkeys(("x", "weight", "bias", "out"), HALF) | {"ends": WHOLE, "order": WHOLE, "factors": REAL}
+    for rows, activation in ((16, grouped.SILU), (64, grouped.CLAMPED), (16, grouped.SQUARED)):
+        shape = {"rows": rows, "block": 32, "step": 128, "lanes": 128, "listed": rows == 16, "takes": True}
+        shape |= {"puts": False, "gates": activation != grouped.SQUARED, "activation": activation, "has_bias": True}
+        made(grouped._grouped, product, step | shape | {"weighs": True, "turned": rows == 16}, 4, num_stages=3)
+    sums = dict.fromkeys(("answers", "beside", "residual", "out"), HALF) | {"weights": REAL}
+    made(grouped._combine, sums, step | {"active": 8, "block": 512, "adds": True, "more": True, "weighs": True}, 4)
+    bits = dict.fromkeys(("x", "bias", "residual", "out"), HALF) | {"scale": "*fp16", "least": "*fp16"}
+    shape = {"group": 32, "silu": True, "has_bias": False, "adds": True}
+    for gates in (False, True):
+        made(
+            fewbits._one,
+            bits | {"weight": WHOLE},
+            step | shape | {"block": 8, "pairs": 16, "gates": gates, "kind": tl.bfloat16},
+            4,
+        )
+        few = {"rows": 16, "block": 32, "pairs": 8, "gates": gates}
+        made(fewbits._few, bits | {"weight": WHOLE}, step | shape | few, 2, num_stages=4)
 
 
 if __name__ == "__main__":

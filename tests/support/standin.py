@@ -17,7 +17,7 @@ class Blank:
 
     def __init__(self, vocab: int, room: int, context: int) -> None:
         self.vocab, self.context, self.device = vocab, context, torch.device("cpu")
-        self.slots = GatherPool(room, 0, 1, 1, torch.float32, self.device)
+        self.slots = GatherPool(room, [], torch.float32, self.device)
 
     def shown(self, tokens):
         """Holes stand behind the last token."""

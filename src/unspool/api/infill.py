@@ -69,7 +69,7 @@ def infill(settings: Settings, method: Method, vocabulary: Vocabulary) -> Infill
         raise BadRequest(
             "the method reads left to right and cannot see what stands behind the text; leave suffix out, use one that "
             "fills holes, such as confident or anyorder with smollm2-diffusion, or, for one hole, a model that was "
-            "trained to fill in the middle, such as qwen2.5-coder-1.5b",
+            "trained to fill in the middle, such as Qwen2.5-Coder",
             param="suffix",
         )
     return InfillPlan(method, warp, stop, settings.max_tokens, 0, signs, frame[1])

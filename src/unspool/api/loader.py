@@ -16,10 +16,10 @@ from .. import runtime as runtimes
 from ..core.errors import BadRequest, NotNative
 from ..core.option import expect, whole
 from ..core.version import VERSION
-from ..models.address import heads_of, is_hub_id, path
+from ..models.address import heads_of, path
 from ..models.weights import open_checkpoint
 from ..runtime.cache.cached_model import CachedModel
-from ..runtime.network.linear import DenseLinear, EmbeddingAndHead, dense, fastest
+from ..runtime.network.linear import EmbeddingAndHead, dense, fastest
 from ..runtime.network.llama import Llama, usual_room
 from ..runtime.network.quantised import AUTO, PACKED, WHOLE, rounded
 from .lm import LM
@@ -60,13 +60,16 @@ def load(
     heads: str | Path | None = None,
     adapter: str | Path | None = None,
 ) -> LM:
-    """A language model from the catalogue, a .gguf file, a folder of safetensors, or the Hub (org/name@revision).
+    """A language model from the catalogue, a .gguf file, a folder of safetensors, or the Hub.
+
+    A model of the Hub is org/name, with @revision behind it for another than the newest; org/name:Q4_K_M is the .gguf
+    file of it that has this part in its name.
 
     A causal model that transformers has loaded can be given itself, with its `tokenizer`; it keeps its dtype and device
     unless they are named.
     `dtype` is fp32, bf16 or fp16; auto is fp32 on the CPU and bf16 on a GPU; fast is what this CPU is faster in.
-    `runtime` is native, transformers or llama.cpp; auto is transformers for Hub ids and for what native does not know,
-    and native for the rest. llama.cpp opens .gguf files alone, whose weights stay as they are; there `dtype` is that of
+    `runtime` is native, transformers or llama.cpp; auto is native, and transformers for what native does not know.
+    llama.cpp opens .gguf files alone, whose weights stay as they are; there `dtype` is that of
     the cache, auto is fp16.
     `kv_cache_tokens` is how many tokens the cache holds for all texts; unless told, as many as `longest` texts of the
     model's context have, of which 8,192 tokens each count at most.
@@ -131,8 +134,7 @@ def _alone(
     if runtime not in known:
         raise BadRequest(f"the runtime {runtime!r} is not known; choose one of: {', '.join(sorted(known))}")
     rows = _rows(batch_invariant)
-    by_others = runtime in (TRANSFORMERS, LLAMACPP) or (runtime == "auto" and is_hub_id(str(name)))
-    if adapter is not None and (by_others or ranks != 1):
+    if adapter is not None and (runtime in (TRANSFORMERS, LLAMACPP) or ranks != 1):
         raise BadRequest(
             f"adapter={str(adapter)!r} needs the native runtime and one rank; give a catalogue name, a .gguf file or a "
             "folder, or merge it into the weights first, with PEFT's merge_and_unload."
@@ -144,7 +146,7 @@ def _alone(
     if runtime == LLAMACPP:
         cache = torch.float16 if dtype in ("auto", "fast") else kind
         return _by_llamacpp(name, cache, device, quantization, rows, room, longest)
-    if runtime == TRANSFORMERS or (runtime == "auto" and is_hub_id(str(name))):
+    if runtime == TRANSFORMERS:
         if rows is not None:
             raise BadRequest("batch_invariant needs the native runtime; transformers chooses its kernels by itself.")
         if quantization not in (AUTO, WHOLE):
@@ -185,7 +187,7 @@ def _alone(
     if steady is not None:
         model = steady
     elif rows is None:
-        model = on_graphs(checkpoint, kind, where, room, rounded(quantization, DenseLinear, vocab)) or cached(
+        model = on_graphs(checkpoint, kind, where, room, quantization) or cached(
             Llama.load(checkpoint, kind, where, room, make)
         )
     else:
@@ -248,8 +250,8 @@ def _on_ranks(
     ranks: int,
 ) -> LM:
     """The model on several ranks, without graphs and fused kernels."""
-    if runtime in (TRANSFORMERS, LLAMACPP) or (runtime == "auto" and is_hub_id(str(name))):
-        raise BadRequest(f"ranks={ranks} needs the native runtime; give a catalogue name, a .gguf file or a folder.")
+    if runtime in (TRANSFORMERS, LLAMACPP):
+        raise BadRequest(f"ranks={ranks} needs the native runtime; leave runtime={runtime!r} away, or use one rank.")
     rounding = WHOLE if quantization == AUTO else quantization
     for option, given, only in (("quantization", rounding, WHOLE), ("batch_invariant", batch_invariant, False)):
         if given not in (only, None):

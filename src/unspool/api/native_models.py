@@ -14,7 +14,7 @@ from ..models.weights import Checkpoint
 from ..runtime.cache.cached_model import CachedModel
 from ..runtime.network.linear import DenseLinear, MakeLinear, dense
 from ..runtime.network.llama import Llama
-from ..runtime.network.quantised import WHOLE
+from ..runtime.network.quantised import WHOLE, rounded
 
 if TYPE_CHECKING:
     from ..runtime.diffusion.full_diffusion import FullDiffusionModel
@@ -67,12 +67,13 @@ def cached(made: Llama | ParallelNetwork) -> CachedModel | FullDiffusionModel:
 
 
 def on_graphs(
-    checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None, make: MakeLinear
+    checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None, quantization: str
 ) -> CachedModel | None:
     """The model on fused kernels, where there is a GPU and Triton for them and they can run its shape."""
     filling = checkpoint.shape.filling
-    if not _fuses(checkpoint, dtype, device):
+    if not _fuses(checkpoint, dtype, device, quantization):
         return None
+    make = rounded(quantization, DenseLinear, checkpoint.shape.vocab)
     network = runtimes.cuda.fused.Fused.load(checkpoint, dtype, device, room, make)
     if filling is None:
         return runtimes.cuda.graph_model.graph_model(network, PREFIX_CACHE)
@@ -83,17 +84,21 @@ def on_invariant_graphs(
     checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None, quantization: str
 ) -> CachedModel | None:
     """The same with fixed shapes, for whole weights of a model that reads."""
-    if not _fuses(checkpoint, dtype, device) or quantization != WHOLE or checkpoint.shape.filling is not None:
+    if quantization != WHOLE or checkpoint.shape.filling is not None:
         return None
-    network = runtimes.cuda.batch_invariant_fused.BatchInvariantFused.load(checkpoint, dtype, device, room, DenseLinear)
+    if not _fuses(checkpoint, dtype, device, quantization, steady=True):
+        return None
+    network = runtimes.cuda.batch_invariant_fused.BatchInvariantFused.load(checkpoint, dtype, device, room)
     return runtimes.cuda.graph_model.graph_model(network, PREFIX_CACHE)
 
 
-def _fuses(checkpoint: Checkpoint, dtype: torch.dtype, device: str) -> bool:
+def _fuses(checkpoint: Checkpoint, dtype: torch.dtype, device: str, quantization: str, steady: bool = False) -> bool:
     if not device.startswith("cuda") or dtype not in FUSED or importlib.util.find_spec("triton") is None:
         return False
-    why = runtimes.cuda.fusible.unfused(checkpoint.shape)
-    if why is not None and checkpoint.shape.filling is None:
+    unfused = runtimes.cuda.fusible.unfused
+    why = unfused(checkpoint.shape, quantization != WHOLE, steady)
+    if unfused(checkpoint.shape, quantization != WHOLE) is not None and checkpoint.shape.filling is None:
+        assert why is not None
         _note_unfused(why)
     return why is None
 

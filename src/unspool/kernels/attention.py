@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .attention_join import LOG2E, join, merge
 from .draft_chain import chained, start, wait
 from .fit import fitted
 from .kernel_rows import Rows, Visibility
@@ -21,9 +22,10 @@ CAUSAL = tl.constexpr(int(Visibility.CAUSAL))
 @triton.jit
 def _step(
     total, top, gathered, query, keys, values, table, slots, places, sees, key_places,
-    at, past, count, clear, place, token, real, window, block, slot_stride, scale,
+    at, past, count, clear, place, token, real, window, block, slot_stride, scale, cap,
     words: tl.constexpr, width: tl.constexpr, padded: tl.constexpr, step: tl.constexpr,
     sight: tl.constexpr, windowed: tl.constexpr, listed: tl.constexpr, masked: tl.constexpr, steady: tl.constexpr,
+    capped: tl.constexpr, chunked: tl.constexpr,
 ):  # fmt: skip
     """Take one block of keys into the running softmax; `masked` where some token may not see some key."""
     key = at + tl.arange(0, step)
@@ -36,6 +38,8 @@ def _step(
     k = tl.load(keys + where, mask=inside, other=0.0)
     v = tl.load(values + where, mask=inside, other=0.0)
     score = tl.dot(query, tl.trans(k), input_precision="ieee") * scale
+    if capped:  # cap·tanh(score / cap); scores are in units of log 2 from here on
+        score = cap * LOG2E * (1.0 - 2.0 / (tl.exp(2.0 * score / cap) + 1.0))
     if masked:
         seen = exists[None, :] & real[:, None]
         if sight == CAUSAL:
@@ -62,7 +66,11 @@ def _step(
         else:
             later = tl.load(places + (key - past), mask=(key >= past) & exists, other=0)
             key_place = tl.where(key < past, key, later)
-        score = tl.where(place[:, None] - key_place[None, :] < window, score, float("-inf"))
+        if chunked:
+            near = key_place[None, :] >= (place - place % window)[:, None]
+        else:
+            near = place[:, None] - key_place[None, :] < window
+        score = tl.where(near, score, float("-inf"))
     highest = tl.maximum(top, tl.max(score, 1))
     base = tl.where(highest == float("-inf"), 0.0, highest)
     weight = tl.exp2(score - base[:, None])
@@ -77,16 +85,6 @@ def _step(
 
 
 @triton.jit
-def _merge(total, top, gathered, more, other, part):
-    """Two shares of a softmax as one; `part` is [n, width], the others [n]. An empty share has −∞ on top."""
-    highest = tl.maximum(top, other)
-    base = tl.where(highest == float("-inf"), 0.0, highest)
-    fade, weight = tl.exp2(top - base), tl.exp2(other - base)
-    gathered = tl.fma(gathered, fade[:, None] + tl.zeros_like(gathered), part * weight[:, None])
-    return tl.fma(total, fade, more * weight), highest, gathered
-
-
-@triton.jit
 def _share(split, early: tl.constexpr, small: tl.constexpr, big: tl.constexpr):
     """The first step of a share of fixed size, and how many it has: of the first keys, few each."""
     begin = tl.where(split < early, split * small, early * small + (split - early) * big)
@@ -95,14 +93,15 @@ def _share(split, early: tl.constexpr, small: tl.constexpr, big: tl.constexpr):
 
 @triton.jit
 def _attend(
-    queries, keys, values, out, parts, stats,
+    queries, keys, values, sinks, out, parts, stats,
     table, past_of, count_of, clear_of, slots, places, sees, key_places, paths,
-    tokens, room, window, block, token_stride, head_stride, kv_stride, slot_stride, row_path, token_path, scale,
+    tokens, room, window, block, token_stride, head_stride, kv_stride, slot_stride, row_path, token_path,
+    scale, cap,
     words: tl.constexpr, group: tl.constexpr, lines: tl.constexpr, width: tl.constexpr, padded: tl.constexpr,
     rows: tl.constexpr, step: tl.constexpr, whole: tl.constexpr,
     share: tl.constexpr, early: tl.constexpr, small: tl.constexpr,
     sight: tl.constexpr, windowed: tl.constexpr, listed: tl.constexpr, joins: tl.constexpr, late: tl.constexpr,
-    chained: tl.constexpr,
+    capped: tl.constexpr, chunked: tl.constexpr, sinking: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     wait(chained)
     tiles = tl.cdiv(tokens * lines, rows)
@@ -169,11 +168,11 @@ def _attend(
             own, highest, part = _step(
                 own, highest, part, query, keys, values, table, slots, places, sees, key_places,
                 index * step, past, count, clear, place, token, real, window, block, slot_stride, scale,
-                words, width, padded, step, sight, windowed, listed, True, True,
+                cap, words, width, padded, step, sight, windowed, listed, True, True, capped, chunked,
             )  # fmt: skip
             later = index + 1 - early * small
             if tl.where(later <= 0, (index + 1) % small == 0, later % (share // step) == 0) | (index + 1 == high):
-                total, top, gathered = _merge(total, top, gathered, own, highest, part)
+                total, top, gathered = merge(total, top, gathered, own, highest, part)
                 own, highest = tl.zeros([rows], tl.float32), tl.full([rows], float("-inf"), tl.float32)
                 part = tl.zeros([rows, padded], tl.float32)
     else:
@@ -181,18 +180,21 @@ def _attend(
             total, top, gathered = _step(
                 total, top, gathered, query, keys, values, table, slots, places, sees, key_places,
                 index * step, past, count, clear, place, token, real, window, block, slot_stride, scale,
-                words, width, padded, step, sight, windowed, listed, False, share > 0,
+                cap, words, width, padded, step, sight, windowed, listed, False, share > 0, capped, chunked,
             )  # fmt: skip
         for index in tl.range(middle, end, num_stages=late):
             total, top, gathered = _step(
                 total, top, gathered, query, keys, values, table, slots, places, sees, key_places,
                 index * step, past, count, clear, place, token, real, window, block, slot_stride, scale,
-                words, width, padded, step, sight, windowed, listed, True, share > 0,
+                cap, words, width, padded, step, sight, windowed, listed, True, share > 0, capped, chunked,
             )  # fmt: skip
 
     found = (row * tokens + token).to(tl.int64) * (kv_heads * group) + head
     start(chained)
     if whole:
+        if sinking:
+            sink = tl.load(sinks + head, mask=ours, other=float("-inf")).to(tl.float32) * LOG2E
+            total, top, gathered = merge(total, top, gathered, 1.0, sink, tl.zeros_like(gathered))
         result = gathered / tl.where(total == 0.0, 1.0, total)[:, None]
         result = tl.where(real[:, None], result, 0.0)
         tl.store(out + found[:, None] * width + column[None, :], result.to(out.dtype.element_ty), mask=exists)
@@ -207,58 +209,6 @@ def _attend(
         )
 
 
-@triton.jit
-def _join(
-    parts, stats, out, number, splits,
-    width: tl.constexpr, padded: tl.constexpr, lanes: tl.constexpr, chained: tl.constexpr,
-):  # fmt: skip
-    start(chained)
-    wait(chained)
-    at = tl.program_id(0).to(tl.int64)
-    split, column = tl.arange(0, lanes), tl.arange(0, padded)
-    there = split < splits
-    found = split.to(tl.int64) * number + at
-    top = tl.load(stats + 2 * found, mask=there, other=float("-inf"))
-    total = tl.load(stats + 2 * found + 1, mask=there, other=0.0)
-    # Read before it is known which shares are empty: one wait for the memory instead of two.
-    inside = there[:, None] & (column < width)[None, :]
-    part = tl.load(parts + found[:, None] * width + column[None, :], mask=inside, other=0.0)
-    highest = tl.max(top, 0)
-    weight = tl.where(top == float("-inf"), 0.0, tl.exp2(top - tl.where(highest == float("-inf"), 0.0, highest)))
-    total = tl.sum(tl.where(weight > 0.0, total * weight, 0.0), 0)
-    result = tl.sum(tl.where((weight > 0.0)[:, None], part * weight[:, None], 0.0), 0)
-    result /= tl.where(total == 0.0, 1.0, total)
-    tl.store(out + at * width + column, result.to(out.dtype.element_ty), mask=column < width)
-
-
-@triton.jit
-def _join_in_order(
-    parts, stats, out, number, splits,
-    width: tl.constexpr, padded: tl.constexpr, at_once: tl.constexpr, chained: tl.constexpr,
-):  # fmt: skip
-    """The same, share after share, as one program would that has them all."""
-    start(chained)
-    wait(chained)
-    at = tl.program_id(0).to(tl.int64) + tl.zeros([1], tl.int64)
-    column = tl.arange(0, padded)
-    total, top = tl.zeros([1], tl.float32), tl.full([1], float("-inf"), tl.float32)
-    gathered = tl.zeros([1, padded], tl.float32)
-    for first in range(0, splits, at_once):
-        for i in tl.static_range(at_once):  # whose reads do not wait for each other
-            there = first + i < splits
-            found = (first + i) * number.to(tl.int64) + at
-            other = tl.load(stats + 2 * found, mask=there, other=float("-inf"))
-            more = tl.load(stats + 2 * found + 1, mask=there, other=0.0)
-            inside = (column < width)[None, :] & there
-            part = tl.load(parts + found[:, None] * width + column[None, :], mask=inside, other=0.0)
-            empty = other == float("-inf")
-            more, part = tl.where(empty, 0.0, more), tl.where(empty[:, None], 0.0, part)
-            total, top, gathered = _merge(total, top, gathered, more, other, part)
-    result = gathered / tl.where(total == 0.0, 1.0, total)[:, None]
-    where = out + at[:, None] * width + column[None, :]
-    tl.store(where, result.to(out.dtype.element_ty), mask=(column < width)[None, :])
-
-
 def attention(
     queries: Tensor,
     keys: Tensor,
@@ -267,9 +217,15 @@ def attention(
     scale: float,
     window: int | None = None,
     cut: Tiling | None = None,
+    *,
+    chunked: bool = False,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """softmax(scale·q·Kᵀ + mask)·V of queries [n, heads, width] and pools [kv_heads, slots, width]: [n, heads·width].
 
+    If `chunked`, a token sees its own stretch of `window` places, counted from the first. Scores x become
+    softcap·tanh(x/softcap); `sinks` [heads] are scores of nothing, which take their part of the softmax.
     The heads of a group are folded into one tile, so that each key is read once for all of them. Padding gets zeros.
     Cost: each key and value once per tile of tokens; one launch, or two where the keys are split.
     """
@@ -284,41 +240,41 @@ def attention(
     if cut.splits > 1:
         parts = torch.empty(cut.splits, n, heads, width, dtype=torch.float32, device=queries.device)
         stats = torch.empty(cut.splits, n, heads, 2, dtype=torch.float32, device=queries.device)
-    chain = chained()
+    chain, padded = chained(), max(16, triton.next_power_of_2(width))
     fitted(
         lambda stages: _attend[(number * triton.cdiv(tokens * lines, cut.heads), kv_heads, cut.splits)](
-            queries, keys, values, out, parts, stats,
+            queries, keys, values, out if sinks is None else sinks, out, parts, stats,
             rows.table, rows.past, rows.count, rows.past if rows.clear is None else rows.clear,
             rows.slots, rows.places, rows.slots if rows.sees is None else rows.sees,
             rows.slots if rows.key_places is None else rows.key_places, paths,
             tokens, room, window or 0, rows.block, queries.stride(0), queries.stride(1), keys.stride(0), keys.stride(1),
-            paths.stride(0), paths.stride(1), scale * math.log2(math.e),
+            paths.stride(0), paths.stride(1), scale if softcap else scale * math.log2(math.e), softcap or 0.0,
             words=1 if rows.sees is None else rows.sees.shape[1], group=group, lines=lines,
-            width=width, padded=triton.next_power_of_2(width), rows=cut.heads, step=cut.keys, whole=cut.splits == 1,
+            width=width, padded=padded, rows=cut.heads, step=cut.keys, whole=cut.splits == 1,
             share=cut.share, early=cut.early, small=cut.small, sight=int(Visibility.FULL if listed else rows.sight),
             windowed=window is not None, listed=listed, joins=cut.joins, late=stages if cut.share else 1,
+            capped=softcap is not None, chunked=chunked, sinking=sinks is not None,
             num_warps=cut.warps, num_stages=stages, chained=chain, launch_pdl=chain,
         ),
         cut.stages,
         ("attention", cut, width, queries.dtype),
     )  # fmt: skip
-    padded = triton.next_power_of_2(width)
-    if cut.splits > 1 and cut.share:
-        _join_in_order[(n * heads,)](
-            parts, stats, out, n * heads, cut.splits,
-            width=width, padded=padded, at_once=8, num_warps=max(1, padded // 64), chained=chain, launch_pdl=chain,
-        )  # fmt: skip
-    elif cut.splits > 1:
-        _join[(n * heads,)](
-            parts, stats, out, n * heads, cut.splits,
-            width=width, padded=padded, lanes=triton.next_power_of_2(cut.splits),
-            num_warps=4, chained=chain, launch_pdl=chain,
-        )  # fmt: skip
+    if cut.splits > 1:
+        join(parts, stats, out, sinks, in_order=cut.share > 0)
     return out
 
 
 def reference(
-    queries: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float, window: int | None = None
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: Rows,
+    scale: float,
+    window: int | None = None,
+    *,
+    chunked: bool = False,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """The same, row by row, in float32."""
     n, heads, width = queries.shape
@@ -327,9 +283,14 @@ def reference(
         count, first = int(rows.count[row]), row * rows.tokens
         if count == 0:
             continue
-        slots, seen = rows.seen(row, window)
+        slots, seen = rows.seen(row, window, chunked)
         k, v = (pool[:, slots].float().repeat_interleave(heads // pool.shape[0], 0) for pool in (keys, values))
         scores = torch.einsum("ihd,hjd->hij", queries[first : first + count].float(), k) * scale
-        weights = scores.masked_fill(~seen, float("-inf")).softmax(-1)
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        scores = scores.masked_fill(~seen, float("-inf"))
+        if sinks is not None:
+            scores = torch.cat((scores, sinks.float()[:, None, None].expand(-1, count, 1)), -1)
+        weights = scores.softmax(-1)[..., : len(slots)]
         out[first : first + count] = torch.einsum("hij,hjd->ihd", weights, v).to(out.dtype)
     return out.flatten(1)

@@ -60,7 +60,7 @@ class Rows:
         given = {name: (getattr(self, name), self.tokens if name in of_tokens else 1) for name in names}
         return replace(self, **{name: x[begin * n : end * n] for name, (x, n) in given.items() if x is not None})
 
-    def seen(self, row: int, window: int | None) -> tuple[Tensor, Tensor]:
+    def seen(self, row: int, window: int | None, chunked: bool = False) -> tuple[Tensor, Tensor]:
         """The slots of a row's keys [K], and which of them its real tokens see [count, K]: what all kernels mean."""
         past, count, device = int(self.past[row]), int(self.count[row]), self.slots.device
         own = slice(row * self.tokens, row * self.tokens + count)
@@ -86,6 +86,8 @@ class Rows:
             seen = (index < past) | (key_places // self.block <= asking[:, None] // self.block)
         else:
             seen = index <= past + token
-        if window is not None:
+        if window is not None and chunked:
+            seen &= key_places >= (asking - asking % window)[:, None]
+        elif window is not None:
             seen &= asking[:, None] - key_places < window
         return slots, seen

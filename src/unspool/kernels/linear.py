@@ -37,6 +37,14 @@ def gated(g, u, bias, column, width, inside, kind: tl.constexpr, has_bias: tl.co
 
 
 @triton.jit
+def widened(w):
+    """Weights as float32; those of a byte without a conversion, of which a processor does few at a time."""
+    if w.dtype == tl.int8:
+        return (((w.to(tl.int32) & 255) ^ 128) | 0x4B000000).to(tl.float32, bitcast=True) - 8388736.0
+    return w.to(tl.float32)
+
+
+@triton.jit
 def _one(
     x, weight, scale, bias, norm, residual, out, parts, width, depth, eps,
     block: tl.constexpr, step: tl.constexpr, splits: tl.constexpr, normed: tl.constexpr, gates: tl.constexpr,
@@ -84,9 +92,9 @@ def _one(
         if normed:
             factor = tl.load(norm + at + lane, mask=at + lane < end, other=0.0).to(tl.float32)
             part = (part * size * factor).to(kind).to(tl.float32)
-        y += w.to(tl.float32) * part[None, :]
+        y += widened(w) * part[None, :]
         if gates:
-            z += v.to(tl.float32) * part[None, :]
+            z += widened(v) * part[None, :]
         w, v = next_w, next_v
     if late:
         start(chained)
@@ -110,7 +118,7 @@ def _one(
 
 
 @triton.jit
-def _summed(
+def summed(
     source, line, other, norm, size, begin, end, lane, real, inside, kind: tl.constexpr,
     rows: tl.constexpr, block: tl.constexpr, step: tl.constexpr, normed: tl.constexpr, gates: tl.constexpr,
     turned: tl.constexpr,
@@ -124,13 +132,17 @@ def _summed(
             factor = tl.load(norm + at + lane, mask=at + lane < end, other=0.0).to(tl.float32)
             part = (part.to(tl.float32) * size[:, None] * factor[None, :]).to(kind)
         here = (at + lane < end)[:, None] & inside[None, :]
-        w = tl.load(line + at, mask=here, other=0.0, eviction_policy="evict_first").to(kind)
+        w = tl.load(line + at, mask=here, other=0.0, eviction_policy="evict_first")
+        if w.dtype != kind:
+            w = widened(w).to(kind)
         if turned:
             y = tl.dot(tl.trans(w), tl.trans(part), y, input_precision="ieee")
         else:
             y = tl.dot(part, w, y, input_precision="ieee")
         if gates:
-            v = tl.load(other + at, mask=here, other=0.0, eviction_policy="evict_first").to(kind)
+            v = tl.load(other + at, mask=here, other=0.0, eviction_policy="evict_first")
+            if v.dtype != kind:
+                v = widened(v).to(kind)
             if turned:
                 z = tl.dot(tl.trans(v), tl.trans(part), z, input_precision="ieee")
             else:
@@ -178,13 +190,13 @@ def _few(
             wide = tl.load(source + at, mask=real[:, None] & (at + lane < depth)[None, :], other=0.0).to(tl.float32)
             square += wide * wide
         size = tl.rsqrt(tl.sum(square, 1) / depth + eps)
-    y, z = _summed(
+    y, z = summed(
         source, line, other, norm, size, begin, end, lane, real, inside, kind,
         rows, block, step, normed, gates, turned,
     )  # fmt: skip
     for chunk in tl.static_range(1, chunks):  # in order, as if each had been a split
         begin, end = chunk * each, tl.minimum((chunk + 1) * each, depth)
-        more_y, more_z = _summed(
+        more_y, more_z = summed(
             source, line, other, norm, size, begin, end, lane, real, inside, kind,
             rows, block, step, normed, gates, turned,
         )  # fmt: skip

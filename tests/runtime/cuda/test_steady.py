@@ -16,6 +16,7 @@ from unspool.core.tree import NOTHING, ROOT
 from unspool.core.warp import Prefix, Temperature
 from unspool.kernels.linear import linear
 from unspool.kernels.tile import Tile
+from unspool.models.layer_shape import ExpertSpec
 from unspool.recipes.methods import method
 from unspool.rules.verify import sample_match
 from unspool.runtime.cuda.batch_invariant_fused import BatchInvariantFused
@@ -107,7 +108,7 @@ def test_some_layers_are_cut_as_all_of_them_are():
     assert isinstance(network.part((0,)), BatchInvariantFused)
 
 
-def test_heads_that_kernels_cannot_multiply_stay_with_pytorch():
-    shape = Noise().shape
+def test_narrow_heads_are_filled_up_to_what_kernels_multiply():
+    shape = replace(Noise().shape, head_dim=8, rotary=8)
     assert unfused(shape) is None
-    assert "fewer than 16" in unfused(replace(shape, head_dim=8, rotary=8))
+    assert "few bits" in unfused(replace(shape, mixture=ExpertSpec(4, 2, 16)), rounded=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from unspool.api.memory_plan import plan, weight_bytes
 from unspool.core.asks import Look
 from unspool.core.canvas import HOLE, Canvas
 from unspool.core.chance import Philox
-from unspool.core.errors import BadModel, BadRequest
+from unspool.core.errors import BadModel
 from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING
 from unspool.core.warp import Temperature
@@ -480,16 +481,13 @@ def test_fixed_shapes_give_the_same_bits_alone_and_in_a_batch(tmp_path, monkeypa
         assert torch.equal(model.look([look])[0].scores, field.scores)
 
 
-def test_the_kernels_are_not_asked_and_say_why(tmp_path):
+def test_the_kernels_take_experts_but_not_those_of_few_bits(tmp_path):
     Reference(tmp_path, LING)
     shape = open_checkpoint(tmp_path).shape
-    assert "experts" in unfused(shape)
-    assert native_models.on_graphs(open_checkpoint(tmp_path), torch.bfloat16, "cuda", None, dense) is None
-    pytest.importorskip("triton")
-    from unspool.runtime.cuda.fused import Fused
-
-    with pytest.raises(BadRequest, match="cannot run on the fused kernels: it has experts"):
-        Fused.load(open_checkpoint(tmp_path), torch.float32, "cpu", 100)
+    assert unfused(shape) is None
+    assert "few bits" in unfused(shape, rounded=True)
+    assert "fills holes" in unfused(replace(shape, filling=DiffusionSpec("blocks", "aligned", 3, block=4)))
+    assert native_models.on_graphs(open_checkpoint(tmp_path), torch.bfloat16, "cuda", None, "int4") is None
 
 
 # ---- what is refused

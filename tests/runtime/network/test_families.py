@@ -6,6 +6,7 @@ import json
 import runpy
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from unspool.models.shape import Shape
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.cpu.packed_llama import unpacked
 from unspool.runtime.cuda.fusible import unfused
+from unspool.runtime.network.llama import Llama
 
 pytest.importorskip("transformers", reason="the reference needs transformers: pip install 'unspool[hf]'")
 
@@ -122,8 +124,8 @@ def test_kernels_of_the_plain_family_refuse_what_they_do_not_know(made: Made) ->
         shape = open_checkpoint(made(family)[1]).shape
         assert (shape.oddity() is None) == (family.kind in known), family.kind
         if family.kind not in known:
-            assert shape.oddity() in str(unfused(shape))
             assert unpacked(shape) is not None
+        assert (unfused(shape) is None) == (not shape.recurrent)
 
 
 @pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
@@ -158,3 +160,22 @@ def test_the_page_of_models_lists_what_is_tested() -> None:
     script_globals = runpy.run_path(str(script))
     told = script_globals["table"]({family.title: ["yes"] * (1 + len(CHECKS)) for family in FAMILIES})
     assert told in script_globals["PAGE"].read_text(), "run scripts/models"
+
+
+def test_factors_of_a_file_stretch_the_turns_of_layers_that_see_all_alone(made: Made) -> None:
+    """Where windowed layers turn by another base, `rope_freqs` of a GGUF file are not theirs."""
+    checkpoint = open_checkpoint(made(BY_KIND["gemma3_text"])[1])
+    two = replace(checkpoint.shape, local_rope_theta=100.0, windows=(7, None, 7, None))
+
+    class Stretched:
+        shape, tensor = two, staticmethod(checkpoint.tensor)
+
+        def __init__(self, factors: torch.Tensor | None) -> None:
+            self.rope_factors = factors
+
+    plain = Llama.load(Stretched(None))  # type: ignore[arg-type]
+    found = Llama.load(Stretched(torch.full((two.head_dim // 2,), 4.0)))  # type: ignore[arg-type]
+    assert len(found._rotaries) == 2
+    for rope, rotary in found._rotaries.items():
+        same = torch.equal(rotary.table(9)[0], plain._rotaries[rope].table(9)[0])
+        assert same == (rope != two.rope)

@@ -159,19 +159,19 @@ class KVPool:
 class GatherPool(KVPool):
     """A pool whose free slots lie on a stack; one slot more than `room` takes what padding writes.
 
-    Keys and values of layer i are keys[i] and values[i], each [heads, room + 1, width]. Kernels read them through a
-    table of slots, so nothing is ever moved.
+    Keys and values of layer i are keys[i] and values[i], [heads, room + 1, width]; sizes[i] are their heads and both
+    widths. Kernels read them through a table of slots, so nothing is ever moved.
     """
 
     gathers = True
 
     def __init__(
-        self, room: int, layers: int, heads: int, width: int, dtype: torch.dtype, device: torch.device
+        self, room: int, sizes: Sequence[tuple[int, int, int]], dtype: torch.dtype, device: torch.device
     ) -> None:
         super().__init__(room)
         self.trash = room
-        self.keys = [self._storage(heads, width, dtype, device) for _ in range(layers)]
-        self.values = [self._storage(heads, width, dtype, device) for _ in range(layers)]
+        self.keys = [self._storage(heads, width, dtype, device) for heads, width, _ in sizes]
+        self.values = [self._storage(heads, width, dtype, device) for heads, _, width in sizes]
         self._stack = list(range(room - 1, -1, -1))
         self._users = [1] * room  # a free slot waits with its first user counted, so that taking it is taking it off
 

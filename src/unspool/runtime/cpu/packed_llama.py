@@ -73,7 +73,8 @@ class PackedLlama(Llama):
             raise BadRequest(f"this {shape.family} model cannot run on the packed kernels: {why}. Use `Llama`.")
         assert native is not None
         self._native = native
-        return UntouchedPool(room, shape.layers, shape.kv_heads, shape.head_dim, torch.float32, torch.device("cpu"))
+        sizes = [(shape.kv_heads, shape.head_dim, shape.head_dim)] * shape.layers
+        return UntouchedPool(room, sizes, torch.float32, torch.device("cpu"))
 
     def stages(self, batch: Batch) -> Stages[NetworkOutputs]:
         """The forward in one piece: it is one call, and short."""

@@ -12,17 +12,26 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...kernels.attention import attention
 from ...kernels.kernel_rows import Rows
+from ...kernels.linear import linear
 from ...kernels.paths import in_order
-from ...kernels.tiling import steady
+from ...kernels.tiling import Tiling, steady
+from ..network.linear import DenseLinear
 from .fused import Fused
+
+
+class SteadyLinear(DenseLinear):
+    """A matrix whose product gives a token the same bits in whatever number of them."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return linear(x.contiguous(), self.weight, self.bias, steady=True)
 
 
 class BatchInvariantFused(Fused):
     """The fused kernels, each cut so that no sum depends on what else is computed."""
 
     steady = True
+    matrix = SteadyLinear
     heads_at_once = 4
     placed = True
 
@@ -31,10 +40,8 @@ class BatchInvariantFused(Fused):
         """The same, of rows whose tokens each have their keys in order."""
         return super().run(tokens, in_order(rows), want)
 
-    def _attended(self, queries: Tensor, keys: Tensor, values: Tensor, rows: Rows, window: int | None) -> Tensor:
-        """What each token gathers, from the same shares in every batch."""
-        shape = self.shape
-        group, tiles = shape.heads // shape.kv_heads, rows.number * rows.tokens * shape.kv_heads
+    def _tiling(self, group: int, keys: Tensor, rows: Rows) -> Tiling:
+        """The same shares in every batch."""
+        tiles = rows.number * rows.tokens * keys.shape[0]
         folds = rows.tokens > 1 and rows.paths is None
-        tiling = steady(rows.table.shape[1], self.context, group, shape.head_dim, tiles, folds)
-        return attention(queries, keys, values, rows, shape.query_scale, window, tiling)
+        return steady(rows.table.shape[1], self.context, group, keys.shape[2], tiles, folds)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from ...models.layer_shape import AttentionSpec
 from ...models.shape import Shape
+
+if TYPE_CHECKING:
+    from ...models.mixer_shape import LatentSpec
 
 WIDEST = 64  # tokens of a row in one step; more of a prompt are read before, without logits
 FEW = 4  # rows up to which short prompts go with the step that gives logits for all tokens
@@ -42,6 +46,16 @@ def step_up(number: int, least: int) -> int:
     return max(least, 1 << (number - 1).bit_length())
 
 
+def _attending(shape: Shape) -> list[AttentionSpec | LatentSpec]:
+    mixers = (layer.mixer for layer in shape.stack)
+    return [mixer for mixer in mixers if mixer is not None and mixer.kind != "recurrent"]
+
+
+def _width(mixer: AttentionSpec | LatentSpec) -> int:
+    """How many numbers a head of it gathers."""
+    return mixer.cached if mixer.kind == "latent" else mixer.head_dim
+
+
 def footprint(shape: Shape, dtype: torch.dtype, room: int, context: int, rows: int, tree: int) -> Footprint:
     """What `rows` texts of `context` tokens with trees of `tree` nodes take on a GPU with a cache of `room` tokens.
 
@@ -54,14 +68,17 @@ def footprint(shape: Shape, dtype: torch.dtype, room: int, context: int, rows: i
     step = step_up(rows, 1) * step_up(tree + 1, 1)
     fill = min(FLOCK, step_up(rows, 1) * step_up(min(context, PORTION), WIDEST))
     widest = max(step, fill)
-    inner = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
-    layer = max(2 * shape.dim + 3 * shape.hidden, shape.dim + inner + 2 * shape.heads * shape.head_dim)
+    widths = [(x.heads, 2 * x.kv_heads if isinstance(x, AttentionSpec) else 1, _width(x)) for x in _attending(shape)]
+    mixers = [shape.dim + (3 * heads + shared) * width for heads, shared, width in widths]
+    thinks = [2 * shape.dim + 3 * layer.hidden for layer in shape.stack]
+    thinks += [2 * shape.dim + layer.mixture.width(shape.dim) for layer in shape.stack if layer.mixture is not None]
+    layer, head = max(*mixers, *thinks), max(width for _, _, width in widths)
     length = step_up(shape.context, SHORTEST)
     picked = step_up(rows, 1) * min(step_up(context + tree + 1, SHORTEST), length) * 4
-    turns = 2 * shape.context * shape.head_dim * 4
+    turns = 2 * shape.context * head * 4
     library = STREAMS * WORKSPACE if widest > STREAMED else 0
     return Footprint(
         logits=3 * step * shape.vocab * size,
-        activations=2 * (widest * layer * size + SPLIT * shape.head_dim),
+        activations=2 * (widest * layer * size + SPLIT * head),
         tables=(lanes_for(room) + 1 + LINES + 1) * length * 4 + LAWS * LAW + 2 * picked + turns + library,
     )

@@ -27,7 +27,6 @@ from ..drafter.feature_drafter import FeatureDrafter
 from ..network.linear import Bfloat16Linear, DenseLinear, Float32Linear, GatedMLP, Linear
 from .block_table import BlockTable
 from .fused import Fused
-from .fusible import unfused
 
 DEEPEST, MOST_ROWS = 8, 16  # tokens of a chain, and rows that draft together
 BEST = int(WIDTH.value)  # tokens that are told of a law
@@ -41,8 +40,8 @@ def undraftable(network: DrafterNetwork, target: Fused) -> str | None:
         return f"a {spec.kind} drafter does not draft token by token in feature space"
     if spec.shape.layers != 1:
         return f"it has {spec.shape.layers} layers, and one is expected"
-    if (lacking := unfused(spec.shape)) is not None:
-        return lacking
+    if (odd := spec.shape.oddity()) is not None:
+        return f"it has {odd}, which its kernels do not know"
     if not isinstance(network.head, (DenseLinear, Float32Linear, Bfloat16Linear)):
         return "its head is quantised"
     if network.head.weight.shape[0] < BEST:

@@ -251,8 +251,13 @@ class Projected(NamedTuple):
 
 def projected(mixer: Attention, x: Tensor, turns: Turns | None, places: Tensor | None, eps: float) -> Projected:
     """Project tokens that have been normed [n, dim]; `places` are asked for where queries grow with theirs."""
+    return parted(mixer, mixer.qkv(x), turns, places, eps)
+
+
+def parted(mixer: Attention, qkv: Tensor, turns: Turns | None, places: Tensor | None, eps: float) -> Projected:
+    """The same of tokens that have been projected [n, (heads + 2 · kv_heads) · head_dim]."""
     spec, heads, gate = mixer.spec, mixer.spec.heads, None
-    qkv = mixer.qkv(x).reshape(x.shape[0], -1, spec.head_dim)
+    qkv = qkv.reshape(qkv.shape[0], -1, spec.head_dim)
     if spec.gated:
         both = qkv[:, : 2 * heads].reshape(len(qkv), heads, 2, -1)
         qkv, gate = torch.cat((both[:, :, 0], qkv[:, 2 * heads :]), 1), both[:, :, 1].flatten(1)

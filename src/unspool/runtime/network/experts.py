@@ -63,8 +63,8 @@ def crowd_of(experts: Sequence[GatedMLP | SquaredMLP]) -> ExpertSet:
 
 
 def _grouped(matrix: Linear) -> bool:
-    if not isinstance(matrix, DenseLinear) or matrix.bias is not None:
-        return False
+    if not isinstance(matrix, DenseLinear) or matrix.bias is not None or matrix.weight.shape[1] % 8:
+        return False  # the kernel reads rows of whole 16 bytes
     return matrix.weight.is_cuda and matrix.weight.dtype == torch.bfloat16
 
 
@@ -111,15 +111,19 @@ class Experts:
 
     def route(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The experts of each token and their weights, both [n, active]."""
-        mixture, wide = self.mixture, torch.promote_types(x.dtype, torch.float32)
+        return self.choose(self.router(x.to(torch.promote_types(x.dtype, torch.float32))))
+
+    def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, of what the router says of each token [n, count]."""
+        mixture = self.mixture
         # In float64 until the end, since the last bit of a sigmoid or a sum may depend on what stands beside it.
-        s = self.router(x.to(wide)).double()
+        s = scores.double()
         s = s.sigmoid() if mixture.scores == "sigmoid" else s.softmax(1)
         chosen = _best(self._open(s if self.bias is None else s + self.bias), mixture.active)
         weight = s.gather(1, chosen)
         if mixture.normed and mixture.active > 1:
             weight = weight / weight.sum(1, keepdim=True)
-        return chosen, (weight * mixture.scale).to(wide)
+        return chosen, (weight * mixture.scale).to(scores.dtype)
 
     def _open(self, scores: Tensor) -> Tensor:
         """The scores, with those of groups that a token may not use at −∞."""

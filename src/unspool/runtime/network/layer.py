@@ -18,7 +18,7 @@ from .linear import EmbeddingAndHead, GatedMLP, Linear, MakeLinear, SquaredMLP, 
 
 if TYPE_CHECKING:
     from ...models.mixer_shape import LatentSpec, RecurrentSpec
-    from .experts import Experts, ExpertsBeside  # of a few models alone
+    from .experts import Experts, ExpertsBeside, ExpertSet  # of a few models alone
     from .latent_attention import LatentAttention
     from .recurrent import RecurrentMixer
 
@@ -193,10 +193,14 @@ class Loader:
             mixture,
             router,
             read("gate.expert_bias") if mixture.biased else None,
-            networks.experts.crowd_of(experts),
+            self.crowd(experts),
             self._perceptron(f"{at}.shared_experts", False) if mixture.shared else None,
             self.router(read("shared_gate.weight"), None) if mixture.shared_gate else None,
         )
+
+    def crowd(self, experts: Sequence[GatedMLP | SquaredMLP]) -> ExpertSet:
+        """All experts of a layer, as they are applied."""
+        return networks.experts.crowd_of(experts)
 
     @cached_property
     def _sizes(self) -> dict[str, tuple[int, ...]]:

@@ -52,12 +52,12 @@ class Int8Linear:
 class Int4Linear:
     """w = least + scale·q with q in 0…15, both per group of `group` neighbours in a row.
 
-    Of every two groups, byte i of `weight` holds weight i of the first in its lower half and that of the second above.
+    Of the 2·group weights of two groups, word j of `weight` holds those of number j + k·group/4, the lowest bits k = 0.
     Cost: half a byte per weight and 4 bytes per group. Where no kernel of its own reads them, they are widened for
     every product.
     """
 
-    weight: Tensor  # uint8 [out, in / 2]
+    weight: Tensor  # int32 [out, in / 8]
     scale: Tensor  # [out, in / group]
     least: Tensor  # [out, in / group]
     group: int
@@ -72,9 +72,7 @@ class Int4Linear:
         scale = ((groups.amax(2) - least.float()) / 15).to(SHARED)
         step = torch.where(scale > 0, scale.float(), 1.0)[:, :, None]
         q = ((groups - least.float()[:, :, None]) / step).round().clamp(0, 15).to(torch.uint8)
-        pairs = q.view(rows, depth // (2 * group), 2, group)
-        packed = (pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(rows, depth // 2)
-        return cls(packed.contiguous(), scale.contiguous(), least.contiguous(), group, bias)
+        return cls(packed(q.view(rows, depth), group), scale.contiguous(), least.contiguous(), group, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.whole(x.dtype), self.bias)
@@ -82,10 +80,20 @@ class Int4Linear:
     def whole(self, dtype: torch.dtype) -> Tensor:
         """The matrix that it stands for."""
         rows = self.weight.shape[0]
-        packed = self.weight.view(rows, -1, 1, self.group)
-        q = torch.cat((packed & 15, packed >> 4), 2).view(rows, -1, self.group)
+        words = self.weight.view(rows, -1, 1, self.group // 4)
+        q = torch.cat([words >> 4 * k & 15 for k in range(8)], 2).view(rows, -1, self.group)
         wide = q.float().mul_(self.scale.float()[:, :, None]).add_(self.least.float()[:, :, None])
         return wide.view(rows, -1).to(dtype)
+
+
+def packed(q: Tensor, group: int) -> Tensor:
+    """Numbers from 0 to 15 [rows, depth] in words, as `Int4Linear` has them; depth is a multiple of two groups."""
+    rows, depth = q.shape
+    parts = q.view(rows, depth // (2 * group), 8, group // 4)
+    words = parts[:, :, 0].int()
+    for k in range(1, 8):
+        words |= parts[:, :, k].int() << 4 * k
+    return words.view(rows, depth // 8)
 
 
 def rounded(kind: str, make: MakeLinear, head: int) -> MakeLinear:
