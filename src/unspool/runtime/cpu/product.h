@@ -8,7 +8,15 @@
 enum { Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14 }; /* as GGUF numbers them */
 
 #define BLOCK 32
+#ifdef __AVX2__
+#define IN_REGISTERS 1
 #define EVERY_ROW _Pragma("GCC unroll 8") /* so that the sums of all rows stay in registers */
+#define ONE_BY_ONE _Pragma("GCC unroll 1") /* so that no more weights are unpacked than there are registers */
+#else
+#define IN_REGISTERS 0
+#define EVERY_ROW
+#define ONE_BY_ONE
+#endif
 
 INLINE int in_bytes(int kind) { return kind == Q5_0 || kind == Q5_1 || kind == Q8_0 || kind == Q5_K; }
 INLINE int is_super(int kind) { return kind >= Q4_K; }
@@ -136,47 +144,95 @@ INLINE int32_t four(const int8_t *q) {
     return x;
 }
 
+/* What the inputs of one group, four of a block, add to the sums of n rows. */
+INLINE void group_product(const int n, W w, const int8_t *const *q, int group, A *sums) {
+    EVERY_ROW
+    for (int r = 0; r < n; r++) sums[r] = a_dot(sums[r], w, four(q[r] + 4 * group));
+}
+
+/* What a block adds to the whole numbers of n rows, where its weights have 4 bits: 16 bits hold 8 · 2 · 15 · 127. */
+INLINE void nibbles_product(const int n, const uint8_t *p, const int8_t *const *q, I *sums) {
+    A few[AT_ONCE];
+    EVERY_ROW
+    for (int r = 0; r < n; r++) few[r] = a_begin(sums[r]);
+    ONE_BY_ONE
+    for (int g = 0; g < 4; g++) {
+        W c = w_load(p + 64 * g);
+        group_product(n, w_low(c), q, g, few);
+        group_product(n, w_high(c), q, g + 4, few);
+    }
+    EVERY_ROW
+    for (int r = 0; r < n; r++) sums[r] = a_end(sums[r], few[r]);
+}
+
+/* The same for weights in bytes, of 5 bits: 16 bits hold 4 · 2 · 31 · 127. */
+INLINE void bytes_product(const int n, const uint8_t *p, const int8_t *const *q, I *sums) {
+    ONE_BY_ONE
+    for (int half = 0; half < 8; half += 4) {
+        A few[AT_ONCE];
+        EVERY_ROW
+        for (int r = 0; r < n; r++) few[r] = a_begin(sums[r]);
+        ONE_BY_ONE
+        for (int g = half; g < half + 4; g++) group_product(n, w_load(p + 64 * g), q, g, few);
+        EVERY_ROW
+        for (int r = 0; r < n; r++) sums[r] = a_end(sums[r], few[r]);
+    }
+}
+
+/* The same for half a block of 6 bits, the first or the second: 16 bits hold 2 · 2 · 63 · 127. */
+INLINE void six_bits_product(const int n, const int second, const uint8_t *p, const int8_t *const *q, I *sums) {
+    EVERY_ROW
+    for (int pair = 0; pair < 2; pair++) {
+        A few[AT_ONCE];
+        EVERY_ROW
+        for (int r = 0; r < n; r++) few[r] = a_begin(sums[r]);
+        ONE_BY_ONE
+        for (int i = 0; i < 2; i++) {
+            W c = w_load(p + 64 * (2 * pair + i)), bits = w_load(p + 256 + 64 * i);
+            group_product(n, w_pair(second ? w_high(c) : w_low(c), bits, 4 * second + 2 * pair), q, 4 * second + 2 * pair + i, few);
+        }
+        EVERY_ROW
+        for (int r = 0; r < n; r++) sums[r] = a_end(sums[r], few[r]);
+    }
+}
+
+/* The same for 8 bits, which fit 16 bits one at a time. */
+INLINE void wide_product(const int n, const uint8_t *p, const int8_t *const *q, I *sums) {
+    ONE_BY_ONE
+    for (int g = 0; g < 8; g++) {
+        W w = w_load(p + 64 * g);
+        EVERY_ROW
+        for (int r = 0; r < n; r++) sums[r] = i_dot_wide(sums[r], w, four(q[r] + 4 * g));
+    }
+}
+
 /* One block of 16 outputs times n rows: scale d, least m; of Q6_K d and m are the scales of its halves. */
 INLINE void block_product(const int kind, const int n, const uint8_t *p, F d, F m, const Rounded *x, int row, int b, F *sums) {
-    const int wide = kind == Q8_0;
-#ifdef __AVX512F__
-    const int offset = offset_of(kind);
-#elif defined(__AVX2__)
-    const int offset = wide ? 0 : offset_of(kind); /* the sign is put back before the product */
-#else
-    const int offset = offset_of(kind);
-#endif
-    W w[8];
-    for (int g = 0; g < (in_bytes(kind) ? 8 : 4); g++) {
-        W c = w_load(p + 64 * g);
-        if (in_bytes(kind)) w[g] = c;
-        else w[g] = w_low(c), w[g + 4] = w_high(c);
-    }
-    if (kind == Q6_K) {
-        W bits[2] = {w_load(p + 256), w_load(p + 320)};
-        for (int g = 0; g < 8; g++) w[g] = w_pair(w[g], bits[g % 2], 2 * (g / 2));
-    }
-    int blocks = x->in / BLOCK;
+    const int wide = kind == Q8_0, offset = wide && SIGNED_BYTES ? 0 : offset_of(kind);
+    const int8_t *q[AT_ONCE];
+    I whole[AT_ONCE], second[AT_ONCE];
+    long long at = (long long)row * (x->in / BLOCK) + b, blocks = x->in / BLOCK;
     EVERY_ROW
     for (int r = 0; r < n; r++) {
-        const int8_t *q = x->q + (long long)(row + r) * x->in + b * BLOCK;
-        long long at = (long long)(row + r) * blocks + b;
-        const int32_t *h = x->halves + 2 * at;
-        F by = f_splat(x->scale[at]);
+        const int32_t *h = x->halves + 2 * (at + r * blocks);
+        q[r] = x->q + (at + r * blocks) * BLOCK;
+        whole[r] = i_splat(offset ? -offset * (kind == Q6_K ? h[0] : h[0] + h[1]) : 0);
+        if (kind == Q6_K) second[r] = i_splat(-offset * h[1]);
+    }
+    if (kind == Q6_K) six_bits_product(n, 0, p, q, whole), six_bits_product(n, 1, p, q, second);
+    else if (wide) wide_product(n, p, q, whole);
+    else if (in_bytes(kind)) bytes_product(n, p, q, whole);
+    else nibbles_product(n, p, q, whole);
+    EVERY_ROW
+    for (int r = 0; r < n; r++) {
+        F by = f_splat(x->scale[at + r * blocks]);
         if (kind == Q6_K) {
-            I first = i_splat(-offset * h[0]), second = i_splat(-offset * h[1]);
-            for (int g = 0; g < 4; g++) {
-                first = i_dot(first, w[g], four(q + 4 * g), 0);
-                second = i_dot(second, w[g + 4], four(q + 16 + 4 * g), 0);
-            }
-            F both = f_fma(d, f_of(first), f_mul(m, f_of(second)));
+            F both = f_fma(d, f_of(whole[r]), f_mul(m, f_of(second[r])));
             sums[r] = f_fma(both, by, sums[r]);
             continue;
         }
-        I a = i_splat(offset ? -offset * (h[0] + h[1]) : 0);
-        for (int g = 0; g < 8; g++) a = i_dot(a, w[g], four(q + 4 * g), wide);
-        sums[r] = f_fma(f_mul(d, by), f_of(a), sums[r]);
-        if (has_least(kind)) sums[r] = f_fma(m, f_splat(x->sum[at]), sums[r]);
+        sums[r] = f_fma(f_mul(d, by), f_of(whole[r]), sums[r]);
+        if (has_least(kind)) sums[r] = f_fma(m, f_splat(x->sum[at + r * blocks]), sums[r]);
     }
 }
 
@@ -241,7 +297,8 @@ INLINE void tile_rows(const int kind, const Matrix *w, int number, const Rounded
         int left = rows - row;
 #define ROWS(n) few_rows(kind, n, p, w->bias, w->out, first, x, row, left, y, stride, add), row += n
         if (left == 1) ROWS(1);
-        else if (left == 2 && AT_ONCE > 4) ROWS(2);
+        else if (left == 2 && IN_REGISTERS) ROWS(2);
+        else if (left == 3 && IN_REGISTERS && AT_ONCE == 4) ROWS(3);
         else if (left <= 4 || AT_ONCE == 4) ROWS(4);
         else ROWS(AT_ONCE);
 #undef ROWS
