@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...core.asks import Scores, best_of, unpacked
 from ...core.tree import Tree
+from .. import cpu
 from ..engine.contracts import ScoreRequest, hidden_of, layer_of
 from .forward_request import ForwardRequest
 from .sequence import CachedSequence, DraftNode
@@ -125,4 +126,4 @@ class LogitsBlock(Scores):
     def best(self, k: int) -> list[list[tuple[int, float]]]:
         if self.ready is not None and self.ready.shape[1] == 2 * k:
             return unpacked(self.ready.tolist())
-        return best_of(self.logits, k)
+        return cpu.best_tokens.best_of(self.logits, k) if self.logits.is_cpu else best_of(self.logits, k)

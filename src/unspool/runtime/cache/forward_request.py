@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ...core.law import Law
 from ...core.tree import Tree
+from .. import cpu
 from ..network.network import Batch, Network, Row
 from .sequence import CachedSequence, DraftNode
 
@@ -206,7 +207,7 @@ def attach_rows(
     at = 0
     for request in requests:
         request.logits = logits[at : at + 1 + len(request.added)]
-        at = attach_outputs(request, lambda row: Law(logits[row]), hidden, at)
+        at = attach_outputs(request, lambda row: cpu.best_tokens.row_law(logits, row), hidden, at)
     if told:
         tell(told, logits[at:])
 

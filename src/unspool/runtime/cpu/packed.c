@@ -68,3 +68,4 @@ int multiply(const Matrix *w, int count, const float *x, float *y, int rows, int
 }
 
 #include "forward.h"
+#include "best.h"
