@@ -130,8 +130,13 @@ def test_laws_and_their_best_tokens_are_those_of_pytorch(size):
     for found, want in zip(best_tokens.best_of(logits, 8), asks.best_of(logits, 8), strict=True):
         assert [token for token, _ in found] == [token for token, _ in want]
         assert [p for _, p in found] == pytest.approx([p for _, p in want], abs=1e-6)
+    for found, row in zip(best_tokens.likeliest(logits, 8), logits, strict=True):
+        law = Law(row)
+        assert [token for token, _ in found] == law.top(8)
+        assert [p for _, p in found] == pytest.approx([law[token] for token, _ in found], rel=1e-5)
     for bad in (float("nan"), float("inf")):
         logits[2, size // 2] = bad
+        assert best_tokens.likeliest(logits, 8) is None
         with pytest.raises(BadScores):
             best_tokens.row_law(logits, 2).best  # noqa: B018  (it is worked out when it is asked for)
     forbidden = torch.full((1, size), -float("inf"))
@@ -160,6 +165,8 @@ for name in PACKED:
             values, tokens = torch.empty(9, 20), torch.empty(9, 20, dtype=torch.int32)
             for k in (1, 8, 20):
                 native.best(y.data_ptr(), 9, 20, k, values.data_ptr(), tokens.data_ptr())
+            most, totals = y.amax(1).contiguous(), torch.empty(9, dtype=torch.float64)
+            native.sums(y.data_ptr(), 9, 20, most.data_ptr(), totals.data_ptr())
 """
 
 

@@ -129,10 +129,13 @@ def prompt_top_tokens(request: ForwardRequest, first: int) -> list[tuple[int, in
 def tell(requests: Sequence[tuple[ForwardRequest, int]], logits: Tensor) -> None:
     """Give requests the likeliest tokens at these places, one row of logits each."""
     most = min(logits.shape[1], max(request.best for request, _ in requests))
-    values, tokens = logits.topk(most)
-    p = (values.double() - logits.logsumexp(1, keepdim=True)).exp()
-    for (request, place), row, masses in zip(requests, tokens.tolist(), p.tolist(), strict=True):
-        request.tops[place] = list(zip(row, masses, strict=True))[: request.best]
+    found = cpu.best_tokens.likeliest(logits, most) if logits.is_cpu else None
+    if found is None:
+        values, tokens = logits.topk(most)
+        p = (values.double() - logits.logsumexp(1, keepdim=True)).exp()
+        found = [list(zip(*row, strict=True)) for row in zip(tokens.tolist(), p.tolist(), strict=True)]
+    for (request, place), best in zip(requests, found, strict=True):
+        request.tops[place] = best[: request.best]
 
 
 def _one_path(request: ForwardRequest) -> bool:

@@ -31,3 +31,14 @@ void best(const float *x, int rows, int size, int k, float *values, int32_t *tok
             for (int j = 0; j < k; j++) tokens[j] = -1;
     }
 }
+
+/* to[r] = Σ exp(x − most[r]) over each row of x [rows, size], whose largest number is most[r]. */
+void sums(const float *x, int rows, int size, const float *most, double *to) {
+    for (int r = 0; r < rows; r++, x += size) {
+        F top = f_splat(-most[r]), sum = f_splat(0);
+        int i = 0;
+        for (; i + LANES <= size; i += LANES) sum = f_add(sum, f_exp(f_add(f_load(x + i), top)));
+        to[r] = f_sum(sum);
+        for (; i < size; i++) to[r] += expf(x[i] - most[r]);
+    }
+}

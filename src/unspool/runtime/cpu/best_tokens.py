@@ -32,6 +32,22 @@ def best_of(scores: Tensor, k: int) -> list[Best]:
     ]
 
 
+def likeliest(scores: Tensor, k: int) -> list[Best] | None:
+    """The k best tokens of every row with their probabilities, best first; None if the kernels cannot tell."""
+    native, rows, k = _native(scores), len(scores), min(k, scores.shape[1])
+    if native is None:
+        return None
+    tokens, values = _best(native, scores, k)
+    if -1 in tokens:
+        return None
+    most, totals = values[::k], array("d", bytes(8 * rows))
+    native.sums(scores.data_ptr(), rows, scores.shape[1], most.buffer_info()[0], totals.buffer_info()[0])
+    return [
+        [(tokens[at + i], math.exp(values[at + i] - values[at]) / totals[at // k]) for i in range(k)]
+        for at in range(0, rows * k, k)
+    ]
+
+
 def row_law(logits: Tensor, number: int) -> Law:
     """The law of one row of logits."""
     row = logits[number]

@@ -22,7 +22,7 @@ from pathlib import Path
 from ...core.errors import UnspoolError
 from ...models.address import home
 
-SOURCES = ("simd.h", "threads.h", "product.h", "forward.h", "best.h", "packed.c")
+SOURCES = ("simd.h", "threads.h", "tiles.h", "product.h", "forward.h", "best.h", "packed.c")
 COMPILERS = ("cc", "gcc", "clang")
 SECONDS = 120  # that a compiler may take; it takes three
 OFF = "UNSPOOL_KERNELS"  # set to 0, no kernels are compiled or loaded
@@ -93,6 +93,8 @@ class Kernels:
             *(number, pointer, pointer, pointer, number),
         )
         self.best.argtypes, self.best.restype = (pointer, number, number, number, pointer, pointer), None
+        self.sums = library.sums
+        self.sums.argtypes, self.sums.restype = (pointer, number, number, pointer, pointer), None
         library.level.restype = ctypes.c_char_p
         self.level: str = library.level().decode()
 

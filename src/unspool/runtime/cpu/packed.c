@@ -5,6 +5,7 @@
 #include "simd.h"
 #include "threads.h"
 
+#include "tiles.h"
 #include "product.h"
 
 const char *level(void) { return LEVEL; }

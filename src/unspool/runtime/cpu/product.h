@@ -1,13 +1,9 @@
-/* Products of packed weights: 16 outputs of a matrix lie together, block by block, and are multiplied by whole numbers.
+/* Products of packed weights: the 16 outputs of a tile at once, by whole numbers.
  *
- * A GGUF matrix [out, in] becomes tiles of 16 outputs × 32 inputs (256 for the K formats): the scales of all 16, then
- * four inputs of each output at a time. No bit is lost or added. Inputs are rounded to int8, 32 with one scale; the
- * products of a block are summed as whole numbers, and blocks in their order as floats. So what a row gives depends on
- * that row alone, not on how many are computed beside it or by how many threads.
+ * Inputs are rounded to int8, 32 with one scale; the products of a block are summed as whole numbers, and blocks in
+ * their order as floats. So what a row gives depends on that row alone, not on how many are computed beside it or by
+ * how many threads.
  */
-enum { Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14 }; /* as GGUF numbers them */
-
-#define BLOCK 32
 #ifdef __AVX2__
 #define IN_REGISTERS 1
 #define EVERY_ROW _Pragma("GCC unroll 8") /* so that the sums of all rows stay in registers */
@@ -17,98 +13,6 @@ enum { Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q
 #define EVERY_ROW
 #define ONE_BY_ONE
 #endif
-
-INLINE int in_bytes(int kind) { return kind == Q5_0 || kind == Q5_1 || kind == Q8_0 || kind == Q5_K; }
-INLINE int is_super(int kind) { return kind >= Q4_K; }
-INLINE int has_least(int kind) { return kind == Q4_1 || kind == Q5_1 || kind == Q4_K || kind == Q5_K; }
-INLINE int offset_of(int kind) {
-    return kind == Q4_0 ? 8 : kind == Q5_0 ? 16 : kind == Q8_0 ? 128 : kind == Q6_K ? 32 : 0;
-}
-/* Bytes before the blocks of a tile of the K formats, and of each block of 32 inputs. */
-INLINE int head_bytes(int kind) { return kind == Q6_K ? 32 : is_super(kind) ? 64 : 0; }
-INLINE int scale_bytes(int kind) { return is_super(kind) || !has_least(kind) ? 32 : 64; }
-INLINE int block_bytes(int kind) { return scale_bytes(kind) + (in_bytes(kind) ? 512 : kind == Q6_K ? 384 : 256); }
-
-/* How many bytes a matrix takes in tiles; 0 if the kind is not known or the inputs do not fill its blocks. */
-long long tiled_bytes(int kind, long long out, long long in) {
-    int known = kind == Q4_0 || kind == Q4_1 || (kind >= Q5_0 && kind <= Q8_0) || (kind >= Q4_K && kind <= Q6_K);
-    if (!known || out < 1 || in < 1 || in % (is_super(kind) ? 256 : BLOCK)) return 0;
-    long long tile = is_super(kind) ? head_bytes(kind) + 8 * block_bytes(kind) : block_bytes(kind);
-    return (out + LANES - 1) / LANES * (in / (is_super(kind) ? 256 : BLOCK)) * tile;
-}
-
-/* One number of a block of 32, as the formats store it, without scale and offset. */
-INLINE int quant(int kind, const uint8_t *block, int part, int i) {
-    const uint8_t *q = block;
-    switch (kind) {
-    case Q4_0: case Q4_1: q += kind == Q4_0 ? 2 : 4; return i < 16 ? q[i] & 15 : q[i - 16] >> 4;
-    case Q5_0: case Q5_1: {
-        uint32_t fifth;
-        q += kind == Q5_0 ? 2 : 4;
-        memcpy(&fifth, q, 4);
-        return (i < 16 ? q[4 + i] & 15 : q[4 + i - 16] >> 4) | (int)((fifth >> i & 1) << 4);
-    }
-    case Q8_0: return q[2 + i] ^ 128;
-    case Q4_K: case Q5_K: {
-        const uint8_t *low = q + (kind == Q4_K ? 16 : 48) + part / 2 * 32;
-        int four = part % 2 ? low[i] >> 4 : low[i] & 15;
-        return kind == Q4_K ? four : four | (q[16 + i] >> part & 1) << 4;
-    }
-    default: { /* Q6_K: two halves of 128 numbers, each of four parts */
-        int half = part / 4, quarter = part % 4;
-        int low = q[half * 64 + quarter % 2 * 32 + i], high = q[128 + half * 32 + i];
-        return (quarter < 2 ? low & 15 : low >> 4) | (high >> 2 * quarter & 3) << 4;
-    }
-    }
-}
-
-/* Lay a matrix out in tiles. */
-void tile(int kind, const uint8_t *from, int out, int in, uint8_t *to) {
-    int super = is_super(kind), size = super ? 256 : BLOCK, parts = super ? 8 : 1, count = in / size;
-    int width = kind == Q4_0 ? 18 : kind == Q4_1 ? 20 : kind == Q5_0 ? 22 : kind == Q5_1 ? 24 : kind == Q8_0 ? 34
-              : kind == Q4_K ? 144 : kind == Q5_K ? 176 : 210;
-    static const uint8_t none[256] = {0};
-    for (int first = 0; first < out; first += LANES)
-        for (int b = 0; b < count; b++) {
-            const uint8_t *blocks[LANES];
-            for (int o = 0; o < LANES; o++) /* outputs that fill up the last tile have scales of zero */
-                blocks[o] = first + o < out ? from + ((long long)(first + o) * count + b) * width : none;
-            for (int o = 0; super && o < LANES; o++) {
-                memcpy(to + 2 * o, blocks[o] + (kind == Q6_K ? 208 : 0), 2);
-                if (kind != Q6_K) memcpy(to + 32 + 2 * o, blocks[o] + 2, 2);
-            }
-            to += head_bytes(kind);
-            for (int part = 0; part < parts; part++) {
-                for (int o = 0; o < LANES; o++) {
-                    const uint8_t *block = blocks[o], *s = block + 4;
-                    if (!super) {
-                        memcpy(to + 2 * o, block, 2);
-                        if (has_least(kind)) memcpy(to + 32 + 2 * o, block + 2, 2);
-                    } else if (kind == Q6_K) {
-                        to[o] = block[192 + 2 * part], to[LANES + o] = block[192 + 2 * part + 1];
-                    } else {
-                        to[o] = part < 4 ? s[part] & 63 : (s[part + 4] & 15) | (s[part - 4] >> 6) << 4;
-                        to[LANES + o] = part < 4 ? s[part + 4] & 63 : s[part + 4] >> 4 | (s[part] >> 6) << 4;
-                    }
-                }
-                to += scale_bytes(kind);
-                for (int o = 0; o < LANES; o++) {
-                    uint8_t *high = to + 256;
-                    for (int i = 0; i < BLOCK; i++) {
-                        int q = quant(kind, blocks[o], part, i), at = i / 4, j = 4 * o + i % 4;
-                        if (in_bytes(kind)) to[64 * at + j] = (uint8_t)q;
-                        else if (at < 4) to[64 * at + j] = q & 15;
-                        else to[64 * (at - 4) + j] |= (uint8_t)((q & 15) << 4);
-                        if (kind == Q6_K) {
-                            if (at < 2) high[64 * at + j] = 0;
-                            high[64 * (at % 2) + j] |= (uint8_t)(q >> 4 << 2 * (at / 2));
-                        }
-                    }
-                }
-                to += block_bytes(kind) - scale_bytes(kind);
-            }
-        }
-}
 
 /* Rows of inputs in whole numbers: x = scale·q, 32 with one scale; sums of q over halves of a block, and scale·sum. */
 typedef struct {
