@@ -176,7 +176,8 @@ def _alone(
     model: CachedModel | FullDiffusionModel
     if quantization == PACKED:
         model = packed_model(checkpoint, room, rows)
-        key = key_of(file, kind, where, f"{NATIVE}, packed weights")
+        native = runtimes.cpu.compiled.kernels()  # other kernels, other times
+        key = key_of(file, kind, where, f"{NATIVE}, packed weights, {native.name if native else 'no kernels'}")
         beside = runtimes.cpu.packed_llama.unpacked(checkpoint.shape)
         note = f"{note}; PyTorch does the rest: {beside}" if beside else note
         return LM(str(name), model, checkpoint.vocabulary(), key=key, note=note)

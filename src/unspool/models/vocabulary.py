@@ -266,13 +266,15 @@ def _byte_letters() -> dict[str, int]:
 
 
 BYTE_LETTERS = _byte_letters()
+_OTHER = 0xFFFF  # what no byte is
+_SPELT = dict.fromkeys(range(256), _OTHER) | {ord(letter): byte for letter, byte in BYTE_LETTERS.items()}
 
 
 def byte_level(name: str) -> bytes:
     """Spell a byte-level name: one byte a letter; a name with other letters is plain text."""
     try:
-        return bytes(BYTE_LETTERS[letter] for letter in name)
-    except KeyError:
+        return name.translate(_SPELT).encode("latin-1")
+    except UnicodeEncodeError:
         return name.encode("utf-8")
 
 

@@ -247,5 +247,5 @@ def _layer_of(name: str) -> int:
 
 def _split_halves(stored: Tensor, heads: int) -> Tensor:
     """Undo llama.cpp's order of rotary rows: pairs (2i, 2i+1) go back to (i, i + head_dim/2)."""
-    rest = stored.shape[1:]
-    return stored.reshape(heads, -1, 2, *rest).transpose(1, 2).reshape(stored.shape)
+    order = torch.arange(len(stored)).view(heads, -1, 2).transpose(1, 2).reshape(-1)
+    return stored.index_select(0, order.to(stored.device))  # whole rows: a transposed copy goes number by number

@@ -18,6 +18,10 @@ from hypothesis import strategies as st
 from packing import PACKED, random_blocks
 from patience import until
 
+from unspool.core import asks
+from unspool.core.errors import BadScores
+from unspool.core.law import Law
+from unspool.runtime.cpu import best_tokens
 from unspool.runtime.cpu import compiled as build
 from unspool.runtime.cpu.compiled import Kernels, NoKernels
 from unspool.runtime.cpu.packed import DecodedLinear, PackedLinear
@@ -98,6 +102,49 @@ def test_what_is_not_a_number_is_told_on(native):
         assert torch.equal(y[[0, 2]], linear(x)[[0, 2]])
 
 
+@given(st.integers(1, 90), st.integers(1, 5), st.integers(1, 9), st.integers(0, 2**16))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_best_tokens_are_the_largest_logits_and_of_equals_the_first(native, size, rows, k, seed):
+    made = torch.Generator().manual_seed(seed)
+    logits, k = torch.randint(-4, 5, (rows, size), generator=made).float(), min(k, size)  # many are equal
+    values, tokens = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int32)
+    native.best(logits.data_ptr(), rows, size, k, values.data_ptr(), tokens.data_ptr())
+    order = sorted(range(size), key=lambda token: -logits[0, token])  # which leaves equals in their order
+    assert tokens[0].tolist() == order[:k]
+    assert torch.equal(values, logits.sort(1, descending=True).values[:, :k])
+    for bad in (float("nan"), float("inf"), -float("inf")):
+        spoilt = logits.clone()
+        spoilt[-1, seed % size] = bad
+        native.best(spoilt.data_ptr(), rows, size, k, values.data_ptr(), tokens.data_ptr())
+        assert set(tokens[-1].tolist()) == {-1}
+        assert rows == 1 or tokens[0].tolist() == order[:k]
+
+
+@pytest.mark.parametrize("size", [5, 16, 1000, 49152])
+def test_laws_and_their_best_tokens_are_those_of_pytorch(size):
+    if build.kernels() is None:
+        pytest.skip(f"no kernels: {build.missing()}")
+    logits = torch.randn(4, size, generator=torch.Generator().manual_seed(size))
+    laws = [best_tokens.row_law(logits, row) for row in range(4)]
+    assert [law.best for law in laws] == [Law(row).best for row in logits]
+    for found, want in zip(best_tokens.best_of(logits, 8), asks.best_of(logits, 8), strict=True):
+        assert [token for token, _ in found] == [token for token, _ in want]
+        assert [p for _, p in found] == pytest.approx([p for _, p in want], abs=1e-6)
+    for found, row in zip(best_tokens.likeliest(logits, 8), logits, strict=True):
+        law = Law(row)
+        assert [token for token, _ in found] == law.top(8)
+        assert [p for _, p in found] == pytest.approx([law[token] for token, _ in found], rel=1e-5)
+    for bad in (float("nan"), float("inf")):
+        logits[2, size // 2] = bad
+        assert best_tokens.likeliest(logits, 8) is None
+        with pytest.raises(BadScores):
+            best_tokens.row_law(logits, 2).best  # noqa: B018  (it is worked out when it is asked for)
+    forbidden = torch.full((1, size), -float("inf"))
+    forbidden[0, 3] = 1.5
+    assert best_tokens.row_law(forbidden, 0).best == 3
+    assert best_tokens.best_of(forbidden, 2)[0][0] == (3, 1.0)
+
+
 SANITISED = """
 import sys, torch
 from pathlib import Path
@@ -114,7 +161,12 @@ for name in PACKED:
         for bad in (0.0, 1.0, 1e-40, 3e38, float("inf"), float("nan")):
             x = torch.randn(9, 256)
             x[3, 5], x[4] = bad, bad
-            linear(x)
+            y = linear(x).contiguous()
+            values, tokens = torch.empty(9, 20), torch.empty(9, 20, dtype=torch.int32)
+            for k in (1, 8, 20):
+                native.best(y.data_ptr(), 9, 20, k, values.data_ptr(), tokens.data_ptr())
+            most, totals = y.amax(1).contiguous(), torch.empty(9, dtype=torch.float64)
+            native.sums(y.data_ptr(), 9, 20, most.data_ptr(), totals.data_ptr())
 """
 
 

@@ -67,6 +67,37 @@ def test_the_same_function_as_the_llama_network_over_these_matrices(saved, famil
         assert (mine - right).norm() <= 0.03 * right.norm()
 
 
+class RoundingLinear(DecodedLinear):
+    """A product by PyTorch of the decoded matrix and inputs in eight bits, 32 with one scale."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        blocks = x.double().view(len(x), -1, 32)
+        most = blocks.abs().amax(2, keepdim=True)
+        rounded = (blocks * torch.where(most > 0, 127 / most, 0.0)).round() * (most / 127)
+        weight = torch.cat([part.whole().double() for part in self._parts])
+        return torch.nn.functional.linear(rounded.view(x.shape), weight, self.bias).float()
+
+
+class RoundingLoader(PackedLoader):
+    def _linear(self, parts, bias):
+        return RoundingLinear(parts, bias)
+
+
+@needs_kernels
+@pytest.mark.parametrize("formats", [("Q4_K",), ("Q6_K",), ("Q4_K", "Q6_K")])
+def test_logits_of_the_k_formats_are_as_far_from_whole_weights_as_rounded_inputs_are(saved, formats):
+    checkpoint = saved("llama", formats, tied=False)
+    packed = load_packed(checkpoint, CONTEXT)
+    assert type(packed) is PackedLlama
+    explained = Llama.load(checkpoint, room=CONTEXT, loader=RoundingLoader)
+    whole = Llama.load(checkpoint, room=CONTEXT)
+    ours, theirs, exact = (read(net, text(4, 40)).logits for net in (packed, explained, whole))
+    far = (theirs - exact).abs().max()
+    assert 0 < far < 0.1 * exact.abs().max()
+    assert (ours - exact).abs().max() <= 1.5 * far
+    assert (ours - theirs).norm() <= 0.3 * (theirs - exact).norm()  # numbers between two int8 values go either way
+
+
 @needs_kernels
 @pytest.mark.parametrize("family", FAMILIES)
 @given(data=st.data())

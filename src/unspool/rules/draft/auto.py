@@ -29,9 +29,11 @@ from .prefilled import WIDTH
 from .suffix import Suffix
 
 WIDE = 64
+TOLD = 512  # tokens of a prompt, the last, that tell their laws at most
 LITTLE = 0.02  # of the time: what looking may take before anybody counts it
 HOST = 2e-4  # seconds that a round takes on the host, before it was measured
 SHORT, LONG = 16, 128  # tokens to rest
+VAIN = 0.5  # of a token's time: what looks that bring nothing may take before the source rests
 PROBE, RARELY = 16, 256  # rounds after which a draft model that did not seem to pay is asked again, at most
 LOSS = 1.05  # how much longer a token may take with the draft model than without before it counts as lost
 
@@ -109,6 +111,7 @@ class Paying(CompositeSource):
         self.looked = self.untold = False  # whether it has looked in this round, and waits for the prompt's laws
         self.spent, self.host = 0.0, HOST  # seconds of this round so far, and lately per round
         self.pause, self.until = 0, 0
+        self.rested, self.vain = 0, 0.0  # tokens of the last rest; looks since then, in tokens' time
         self.alone, self.helped = Pace(), Pace()  # rounds without the draft model, and with it
         self.began, self.step, self.read = 0.0, 0.0, False  # of this round; of a drafted token; whether it has read
         self.doubt, self.idle = 0, 0  # rounds that it is left out for, and until which one
@@ -142,8 +145,8 @@ class Paying(CompositeSource):
         rate = (1 + sum(twig.p for twig in twigs)) / (cost(1 + len(twigs)) + ahead)
         self._pace(rate * cost(1), (ahead + cost.aside * cost.requests) / cost(1))
         self.spent = perf_counter() - began
-        if self.rounds == 0 and cost(WIDE) < 2 * cost(1):  # rows are cheap here, so the prompt may tell its laws
-            self.untold = True
+        if self.rounds == 0:
+            self.untold = _may_tell(prefix, cost)
         self.looked = True
         self.rounds, self.chain = self.rounds + 1, NOTHING
         if other is not None and self._asks(prefix, cost, other):
@@ -155,11 +158,20 @@ class Paying(CompositeSource):
         return planted(twigs)
 
     def _pace(self, gain: float, share: float) -> None:
-        """Rest after this round if it brings less than plain decoding and looking is not for nothing."""
+        """Rest after this round if it brings less than plain decoding and looking is not for nothing.
+
+        While it rests nothing is remembered, so it looks in vain a few times first, where a look costs little.
+        """
         if gain >= 1 or share < LITTLE:
+            self.rested = self.pause = 0
+            self.vain = 0.0
+            return
+        self.vain += share
+        if self.vain < VAIN:
             self.pause = 0
         else:
-            self.pause = max(min(2 * self.pause or SHORT, LONG), int(share / LITTLE))
+            self.rested = self.pause = max(min(2 * self.rested or SHORT, LONG), int(share / LITTLE))
+            self.vain = VAIN / 2
 
     def _asks(self, prefix: Prefix, cost: Cost, other: Cost) -> bool:
         """Whether the draft model may be asked: now and then not, to know what rounds take without it."""
@@ -224,3 +236,12 @@ class Paying(CompositeSource):
         self.spent += perf_counter() - began
         self.host += (self.spent - self.host) / 4
         self.until, self.looked = len(prefix) + self.pause, False
+
+
+def _may_tell(prefix: Prefix, cost: Cost) -> bool:
+    """Whether the prompt is to tell its laws, which takes a part of a row, the output layer, for each of its tokens.
+
+    It is where rows cost next to nothing, and where as many whole rows take no longer than what may be written.
+    """
+    row = (cost(WIDE) - cost(1)) / (WIDE - 1)
+    return cost(WIDE) < 2 * cost(1) or min(len(prefix), TOLD) * row <= cost(1) * min(prefix.left, LONG)

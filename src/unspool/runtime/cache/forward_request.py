@@ -15,6 +15,7 @@ from torch import Tensor
 from ...core.asks import Scores, best_of, unpacked
 from ...core.law import Law
 from ...core.tree import Tree
+from .. import cpu
 from ..engine.contracts import ScoreRequest, hidden_of, layer_of
 from ..network.network import Batch, Network, Row
 from .sequence import CachedSequence, DraftNode
@@ -130,10 +131,13 @@ def prompt_top_tokens(request: ForwardRequest, first: int) -> list[tuple[int, in
 def tell(requests: Sequence[tuple[ForwardRequest, int]], logits: Tensor) -> None:
     """Store the top tokens at these places of prompts with their requests, from one row of logits each."""
     most = min(logits.shape[1], max(request.best for request, _ in requests))
-    values, tokens = logits.topk(most)
-    p = (values.double() - logits.logsumexp(1, keepdim=True)).exp()
-    for (request, place), row, masses in zip(requests, tokens.tolist(), p.tolist(), strict=True):
-        request.tops[place] = list(zip(row, masses, strict=True))[: request.best]
+    found = cpu.best_tokens.likeliest(logits, most) if logits.is_cpu else None
+    if found is None:
+        values, tokens = logits.topk(most)
+        p = (values.double() - logits.logsumexp(1, keepdim=True)).exp()
+        found = [list(zip(*row, strict=True)) for row in zip(tokens.tolist(), p.tolist(), strict=True)]
+    for (request, place), best in zip(requests, found, strict=True):
+        request.tops[place] = best[: request.best]
 
 
 def _one_path(request: ForwardRequest) -> bool:
@@ -208,7 +212,7 @@ def attach_rows(
     at = 0
     for request in requests:
         request.logits = logits[at : at + 1 + len(request.added)]
-        at = attach_outputs(request, lambda row: Law(logits[row]), hidden, at)
+        at = attach_outputs(request, lambda row: cpu.best_tokens.row_law(logits, row), hidden, at)
     if told:
         tell(told, logits[at:])
 
@@ -249,7 +253,7 @@ class LogitsBlock(Scores):
     def best(self, k: int) -> list[list[tuple[int, float]]]:
         if self.ready is not None and self.ready.shape[1] == 2 * k:
             return unpacked(self.ready.tolist())
-        return best_of(self.logits, k)
+        return cpu.best_tokens.best_of(self.logits, k) if self.logits.is_cpu else best_of(self.logits, k)
 
 
 class Executor(Protocol):

@@ -22,7 +22,7 @@ from pathlib import Path
 from ...core.errors import UnspoolError
 from ...models.address import home
 
-SOURCES = ("simd.h", "threads.h", "product.h", "forward.h", "packed.c")
+SOURCES = ("simd.h", "threads.h", "tiles.h", "product.h", "forward.h", "best.h", "packed.c")
 COMPILERS = ("cc", "gcc", "clang")
 SECONDS = 120  # that a compiler may take; it takes three
 OFF = "UNSPOOL_KERNELS"  # set to 0, no kernels are compiled or loaded
@@ -80,10 +80,10 @@ class Kernels:
     """The functions of the library, by their names in packed.c."""
 
     def __init__(self, file: Path) -> None:
-        library = ctypes.CDLL(str(file))
+        self.name, library = file.stem, ctypes.CDLL(str(file))
         number, pointer = ctypes.c_int, ctypes.c_void_p
         self.tiled_bytes, self.tile = library.tiled_bytes, library.tile
-        self.multiply, self.forward = library.multiply, library.forward
+        self.multiply, self.forward, self.best = library.multiply, library.forward, library.best
         self.tiled_bytes.argtypes = (number, ctypes.c_longlong, ctypes.c_longlong)
         self.tiled_bytes.restype = ctypes.c_longlong
         self.tile.argtypes, self.tile.restype = (number, pointer, number, number, pointer), None
@@ -92,6 +92,9 @@ class Kernels:
             *(pointer, number, pointer, pointer, pointer, pointer, number),
             *(number, pointer, pointer, pointer, number),
         )
+        self.best.argtypes, self.best.restype = (pointer, number, number, number, pointer, pointer), None
+        self.sums = library.sums
+        self.sums.argtypes, self.sums.restype = (pointer, number, number, pointer, pointer), None
         library.level.restype = ctypes.c_char_p
         self.level: str = library.level().decode()
 
@@ -100,6 +103,11 @@ def kernels() -> Kernels | None:
     """The kernels for this machine, or None; `missing` says why."""
     found = _native()
     return found if isinstance(found, Kernels) else None
+
+
+def loaded() -> Kernels | None:
+    """The kernels if somebody has had them loaded already: for what they speed up and nobody would compile them for."""
+    return kernels() if _native.cache_info().currsize else None
 
 
 def missing() -> str | None:
@@ -129,7 +137,7 @@ def compiled(options: tuple[str, ...], folder: Path | None = None) -> Path:
     It is found by a hash of its sources, the options and the processor, written beside its place and moved there at
     once; a folder that others may write to is not used, since whatever lies there is run.
     """
-    flags = ["-std=gnu11", "-O3" if options else "-O2", "-ffp-contract=off", "-fPIC", "-shared", *options]
+    flags = ["-std=gnu11", "-O2", "-ffp-contract=off", "-fPIC", "-shared", *options]
     here = Path(__file__).parent
     texts = [(here / name).read_bytes() for name in SOURCES]
     mark = hashlib.sha256(b"\0".join((*texts, " ".join(flags).encode(), _processor()))).hexdigest()[:24]

@@ -5,6 +5,7 @@
 #include "simd.h"
 #include "threads.h"
 
+#include "tiles.h"
 #include "product.h"
 
 const char *level(void) { return LEVEL; }
@@ -68,3 +69,4 @@ int multiply(const Matrix *w, int count, const float *x, float *y, int rows, int
 }
 
 #include "forward.h"
+#include "best.h"

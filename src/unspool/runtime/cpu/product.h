@@ -1,106 +1,18 @@
-/* Products of packed weights: 16 outputs of a matrix lie together, block by block, and are multiplied by whole numbers.
+/* Products of packed weights: the 16 outputs of a tile at once, by whole numbers.
  *
- * A GGUF matrix [out, in] becomes tiles of 16 outputs × 32 inputs (256 for the K formats): the scales of all 16, then
- * four inputs of each output at a time. No bit is lost or added. Inputs are rounded to int8, 32 with one scale; the
- * products of a block are summed as whole numbers, and blocks in their order as floats. So what a row gives depends on
- * that row alone, not on how many are computed beside it or by how many threads.
+ * Inputs are rounded to int8, 32 with one scale; the products of a block are summed as whole numbers, and blocks in
+ * their order as floats. So what a row gives depends on that row alone, not on how many are computed beside it or by
+ * how many threads.
  */
-enum { Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14 }; /* as GGUF numbers them */
-
-#define BLOCK 32
+#ifdef __AVX2__
+#define IN_REGISTERS 1
 #define EVERY_ROW _Pragma("GCC unroll 8") /* so that the sums of all rows stay in registers */
-
-INLINE int in_bytes(int kind) { return kind == Q5_0 || kind == Q5_1 || kind == Q8_0 || kind == Q5_K; }
-INLINE int is_super(int kind) { return kind >= Q4_K; }
-INLINE int has_least(int kind) { return kind == Q4_1 || kind == Q5_1 || kind == Q4_K || kind == Q5_K; }
-INLINE int offset_of(int kind) {
-    return kind == Q4_0 ? 8 : kind == Q5_0 ? 16 : kind == Q8_0 ? 128 : kind == Q6_K ? 32 : 0;
-}
-/* Bytes before the blocks of a tile of the K formats, and of each block of 32 inputs. */
-INLINE int head_bytes(int kind) { return kind == Q6_K ? 32 : is_super(kind) ? 64 : 0; }
-INLINE int scale_bytes(int kind) { return is_super(kind) || !has_least(kind) ? 32 : 64; }
-INLINE int block_bytes(int kind) { return scale_bytes(kind) + (in_bytes(kind) ? 512 : kind == Q6_K ? 384 : 256); }
-
-/* How many bytes a matrix takes in tiles; 0 if the kind is not known or the inputs do not fill its blocks. */
-long long tiled_bytes(int kind, long long out, long long in) {
-    int known = kind == Q4_0 || kind == Q4_1 || (kind >= Q5_0 && kind <= Q8_0) || (kind >= Q4_K && kind <= Q6_K);
-    if (!known || out < 1 || in < 1 || in % (is_super(kind) ? 256 : BLOCK)) return 0;
-    long long tile = is_super(kind) ? head_bytes(kind) + 8 * block_bytes(kind) : block_bytes(kind);
-    return (out + LANES - 1) / LANES * (in / (is_super(kind) ? 256 : BLOCK)) * tile;
-}
-
-/* One number of a block of 32, as the formats store it, without scale and offset. */
-INLINE int quant(int kind, const uint8_t *block, int part, int i) {
-    const uint8_t *q = block;
-    switch (kind) {
-    case Q4_0: case Q4_1: q += kind == Q4_0 ? 2 : 4; return i < 16 ? q[i] & 15 : q[i - 16] >> 4;
-    case Q5_0: case Q5_1: {
-        uint32_t fifth;
-        q += kind == Q5_0 ? 2 : 4;
-        memcpy(&fifth, q, 4);
-        return (i < 16 ? q[4 + i] & 15 : q[4 + i - 16] >> 4) | (int)((fifth >> i & 1) << 4);
-    }
-    case Q8_0: return q[2 + i] ^ 128;
-    case Q4_K: case Q5_K: {
-        const uint8_t *low = q + (kind == Q4_K ? 16 : 48) + part / 2 * 32;
-        int four = part % 2 ? low[i] >> 4 : low[i] & 15;
-        return kind == Q4_K ? four : four | (q[16 + i] >> part & 1) << 4;
-    }
-    default: { /* Q6_K: two halves of 128 numbers, each of four parts */
-        int half = part / 4, quarter = part % 4;
-        int low = q[half * 64 + quarter % 2 * 32 + i], high = q[128 + half * 32 + i];
-        return (quarter < 2 ? low & 15 : low >> 4) | (high >> 2 * quarter & 3) << 4;
-    }
-    }
-}
-
-/* Lay a matrix out in tiles. */
-void tile(int kind, const uint8_t *from, int out, int in, uint8_t *to) {
-    int super = is_super(kind), size = super ? 256 : BLOCK, parts = super ? 8 : 1, count = in / size;
-    int width = kind == Q4_0 ? 18 : kind == Q4_1 ? 20 : kind == Q5_0 ? 22 : kind == Q5_1 ? 24 : kind == Q8_0 ? 34
-              : kind == Q4_K ? 144 : kind == Q5_K ? 176 : 210;
-    static const uint8_t none[256] = {0};
-    for (int first = 0; first < out; first += LANES)
-        for (int b = 0; b < count; b++) {
-            const uint8_t *blocks[LANES];
-            for (int o = 0; o < LANES; o++) /* outputs that fill up the last tile have scales of zero */
-                blocks[o] = first + o < out ? from + ((long long)(first + o) * count + b) * width : none;
-            for (int o = 0; super && o < LANES; o++) {
-                memcpy(to + 2 * o, blocks[o] + (kind == Q6_K ? 208 : 0), 2);
-                if (kind != Q6_K) memcpy(to + 32 + 2 * o, blocks[o] + 2, 2);
-            }
-            to += head_bytes(kind);
-            for (int part = 0; part < parts; part++) {
-                for (int o = 0; o < LANES; o++) {
-                    const uint8_t *block = blocks[o], *s = block + 4;
-                    if (!super) {
-                        memcpy(to + 2 * o, block, 2);
-                        if (has_least(kind)) memcpy(to + 32 + 2 * o, block + 2, 2);
-                    } else if (kind == Q6_K) {
-                        to[o] = block[192 + 2 * part], to[LANES + o] = block[192 + 2 * part + 1];
-                    } else {
-                        to[o] = part < 4 ? s[part] & 63 : (s[part + 4] & 15) | (s[part - 4] >> 6) << 4;
-                        to[LANES + o] = part < 4 ? s[part + 4] & 63 : s[part + 4] >> 4 | (s[part] >> 6) << 4;
-                    }
-                }
-                to += scale_bytes(kind);
-                for (int o = 0; o < LANES; o++) {
-                    uint8_t *high = to + 256;
-                    for (int i = 0; i < BLOCK; i++) {
-                        int q = quant(kind, blocks[o], part, i), at = i / 4, j = 4 * o + i % 4;
-                        if (in_bytes(kind)) to[64 * at + j] = (uint8_t)q;
-                        else if (at < 4) to[64 * at + j] = q & 15;
-                        else to[64 * (at - 4) + j] |= (uint8_t)((q & 15) << 4);
-                        if (kind == Q6_K) {
-                            if (at < 2) high[64 * at + j] = 0;
-                            high[64 * (at % 2) + j] |= (uint8_t)(q >> 4 << 2 * (at / 2));
-                        }
-                    }
-                }
-                to += block_bytes(kind) - scale_bytes(kind);
-            }
-        }
-}
+#define ONE_BY_ONE _Pragma("GCC unroll 1") /* so that no more weights are unpacked than there are registers */
+#else
+#define IN_REGISTERS 0
+#define EVERY_ROW
+#define ONE_BY_ONE
+#endif
 
 /* Rows of inputs in whole numbers: x = scale·q, 32 with one scale; sums of q over halves of a block, and scale·sum. */
 typedef struct {
@@ -136,47 +48,95 @@ INLINE int32_t four(const int8_t *q) {
     return x;
 }
 
+/* What the inputs of one group, four of a block, add to the sums of n rows. */
+INLINE void group_product(const int n, W w, const int8_t *const *q, int group, A *sums) {
+    EVERY_ROW
+    for (int r = 0; r < n; r++) sums[r] = a_dot(sums[r], w, four(q[r] + 4 * group));
+}
+
+/* What a block adds to the whole numbers of n rows, where its weights have 4 bits: 16 bits hold 8 · 2 · 15 · 127. */
+INLINE void nibbles_product(const int n, const uint8_t *p, const int8_t *const *q, I *sums) {
+    A few[AT_ONCE];
+    EVERY_ROW
+    for (int r = 0; r < n; r++) few[r] = a_begin(sums[r]);
+    ONE_BY_ONE
+    for (int g = 0; g < 4; g++) {
+        W c = w_load(p + 64 * g);
+        group_product(n, w_low(c), q, g, few);
+        group_product(n, w_high(c), q, g + 4, few);
+    }
+    EVERY_ROW
+    for (int r = 0; r < n; r++) sums[r] = a_end(sums[r], few[r]);
+}
+
+/* The same for weights in bytes, of 5 bits: 16 bits hold 4 · 2 · 31 · 127. */
+INLINE void bytes_product(const int n, const uint8_t *p, const int8_t *const *q, I *sums) {
+    ONE_BY_ONE
+    for (int half = 0; half < 8; half += 4) {
+        A few[AT_ONCE];
+        EVERY_ROW
+        for (int r = 0; r < n; r++) few[r] = a_begin(sums[r]);
+        ONE_BY_ONE
+        for (int g = half; g < half + 4; g++) group_product(n, w_load(p + 64 * g), q, g, few);
+        EVERY_ROW
+        for (int r = 0; r < n; r++) sums[r] = a_end(sums[r], few[r]);
+    }
+}
+
+/* The same for half a block of 6 bits, the first or the second: 16 bits hold 2 · 2 · 63 · 127. */
+INLINE void six_bits_product(const int n, const int second, const uint8_t *p, const int8_t *const *q, I *sums) {
+    EVERY_ROW
+    for (int pair = 0; pair < 2; pair++) {
+        A few[AT_ONCE];
+        EVERY_ROW
+        for (int r = 0; r < n; r++) few[r] = a_begin(sums[r]);
+        ONE_BY_ONE
+        for (int i = 0; i < 2; i++) {
+            W c = w_load(p + 64 * (2 * pair + i)), bits = w_load(p + 256 + 64 * i);
+            group_product(n, w_pair(second ? w_high(c) : w_low(c), bits, 4 * second + 2 * pair), q, 4 * second + 2 * pair + i, few);
+        }
+        EVERY_ROW
+        for (int r = 0; r < n; r++) sums[r] = a_end(sums[r], few[r]);
+    }
+}
+
+/* The same for 8 bits, which fit 16 bits one at a time. */
+INLINE void wide_product(const int n, const uint8_t *p, const int8_t *const *q, I *sums) {
+    ONE_BY_ONE
+    for (int g = 0; g < 8; g++) {
+        W w = w_load(p + 64 * g);
+        EVERY_ROW
+        for (int r = 0; r < n; r++) sums[r] = i_dot_wide(sums[r], w, four(q[r] + 4 * g));
+    }
+}
+
 /* One block of 16 outputs times n rows: scale d, least m; of Q6_K d and m are the scales of its halves. */
 INLINE void block_product(const int kind, const int n, const uint8_t *p, F d, F m, const Rounded *x, int row, int b, F *sums) {
-    const int wide = kind == Q8_0;
-#ifdef __AVX512F__
-    const int offset = offset_of(kind);
-#elif defined(__AVX2__)
-    const int offset = wide ? 0 : offset_of(kind); /* the sign is put back before the product */
-#else
-    const int offset = offset_of(kind);
-#endif
-    W w[8];
-    for (int g = 0; g < (in_bytes(kind) ? 8 : 4); g++) {
-        W c = w_load(p + 64 * g);
-        if (in_bytes(kind)) w[g] = c;
-        else w[g] = w_low(c), w[g + 4] = w_high(c);
-    }
-    if (kind == Q6_K) {
-        W bits[2] = {w_load(p + 256), w_load(p + 320)};
-        for (int g = 0; g < 8; g++) w[g] = w_pair(w[g], bits[g % 2], 2 * (g / 2));
-    }
-    int blocks = x->in / BLOCK;
+    const int wide = kind == Q8_0, offset = wide && SIGNED_BYTES ? 0 : offset_of(kind);
+    const int8_t *q[AT_ONCE];
+    I whole[AT_ONCE], second[AT_ONCE];
+    long long at = (long long)row * (x->in / BLOCK) + b, blocks = x->in / BLOCK;
     EVERY_ROW
     for (int r = 0; r < n; r++) {
-        const int8_t *q = x->q + (long long)(row + r) * x->in + b * BLOCK;
-        long long at = (long long)(row + r) * blocks + b;
-        const int32_t *h = x->halves + 2 * at;
-        F by = f_splat(x->scale[at]);
+        const int32_t *h = x->halves + 2 * (at + r * blocks);
+        q[r] = x->q + (at + r * blocks) * BLOCK;
+        whole[r] = i_splat(offset ? -offset * (kind == Q6_K ? h[0] : h[0] + h[1]) : 0);
+        if (kind == Q6_K) second[r] = i_splat(-offset * h[1]);
+    }
+    if (kind == Q6_K) six_bits_product(n, 0, p, q, whole), six_bits_product(n, 1, p, q, second);
+    else if (wide) wide_product(n, p, q, whole);
+    else if (in_bytes(kind)) bytes_product(n, p, q, whole);
+    else nibbles_product(n, p, q, whole);
+    EVERY_ROW
+    for (int r = 0; r < n; r++) {
+        F by = f_splat(x->scale[at + r * blocks]);
         if (kind == Q6_K) {
-            I first = i_splat(-offset * h[0]), second = i_splat(-offset * h[1]);
-            for (int g = 0; g < 4; g++) {
-                first = i_dot(first, w[g], four(q + 4 * g), 0);
-                second = i_dot(second, w[g + 4], four(q + 16 + 4 * g), 0);
-            }
-            F both = f_fma(d, f_of(first), f_mul(m, f_of(second)));
+            F both = f_fma(d, f_of(whole[r]), f_mul(m, f_of(second[r])));
             sums[r] = f_fma(both, by, sums[r]);
             continue;
         }
-        I a = i_splat(offset ? -offset * (h[0] + h[1]) : 0);
-        for (int g = 0; g < 8; g++) a = i_dot(a, w[g], four(q + 4 * g), wide);
-        sums[r] = f_fma(f_mul(d, by), f_of(a), sums[r]);
-        if (has_least(kind)) sums[r] = f_fma(m, f_splat(x->sum[at]), sums[r]);
+        sums[r] = f_fma(f_mul(d, by), f_of(whole[r]), sums[r]);
+        if (has_least(kind)) sums[r] = f_fma(m, f_splat(x->sum[at + r * blocks]), sums[r]);
     }
 }
 
@@ -241,7 +201,8 @@ INLINE void tile_rows(const int kind, const Matrix *w, int number, const Rounded
         int left = rows - row;
 #define ROWS(n) few_rows(kind, n, p, w->bias, w->out, first, x, row, left, y, stride, add), row += n
         if (left == 1) ROWS(1);
-        else if (left == 2 && AT_ONCE > 4) ROWS(2);
+        else if (left == 2 && IN_REGISTERS) ROWS(2);
+        else if (left == 3 && IN_REGISTERS && AT_ONCE == 4) ROWS(3);
         else if (left <= 4 || AT_ONCE == 4) ROWS(4);
         else ROWS(AT_ONCE);
 #undef ROWS

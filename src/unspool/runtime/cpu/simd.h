@@ -23,7 +23,12 @@ INLINE W w_pair(W low, W bits, int shift) { /* low | ((bits >> shift) & 3) << 4 
     return _mm512_or_si512(low, _mm512_slli_epi16(_mm512_and_si512(_mm512_srli_epi16(bits, shift), _mm512_set1_epi8(3)), 4));
 }
 INLINE I i_splat(int32_t x) { return _mm512_set1_epi32(x); }
-INLINE I i_dot(I a, W w, int32_t x4, int wide) { (void)wide; return _mm512_dpbusd_epi32(a, w, _mm512_set1_epi32(x4)); }
+typedef I A;
+#define SIGNED_BYTES 0
+INLINE A a_begin(I sum) { return sum; }
+INLINE A a_dot(A a, W w, int32_t x4) { return _mm512_dpbusd_epi32(a, w, _mm512_set1_epi32(x4)); }
+INLINE I a_end(I sum, A a) { (void)sum; return a; }
+INLINE I i_dot_wide(I sum, W w, int32_t x4) { return a_dot(sum, w, x4); }
 INLINE F f_of(I a) { return _mm512_cvtepi32_ps(a); }
 INLINE F f_splat(float x) { return _mm512_set1_ps(x); }
 INLINE F f_load(const float *p) { return _mm512_loadu_ps(p); }
@@ -45,6 +50,7 @@ INLINE int32_t f_round(F x, int8_t *to) { /* to int8, ties to even; their sum */
     _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(q));
     return _mm512_reduce_add_epi32(q);
 }
+INLINE int f_above(F x, F bar) { return (int)_mm512_cmp_ps_mask(x, bar, _CMP_GT_OQ); } /* a bit for each lane */
 INLINE F f_floor(F x) { return _mm512_roundscale_ps(x, 1); }
 INLINE F f_scaled(F x, F n) { return _mm512_scalef_ps(x, n); }
 
@@ -71,17 +77,26 @@ INLINE W w_pair(W low, W bits, int shift) {
     return (W){w_pair_half(low.a, bits.a, shift), w_pair_half(low.b, bits.b, shift)};
 }
 INLINE I i_splat(int32_t x) { return (I){_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
-INLINE __m256i i_dot_half(__m256i a, __m256i w, __m256i x, int wide) {
-    if (wide) { /* 8-bit weights stand for w − 128; sums of two products of unsigned ones would not fit 16 bits */
-        w = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
-        x = _mm256_sign_epi8(x, w);
-        w = _mm256_abs_epi8(w);
-    }
-    return _mm256_add_epi32(a, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
-}
-INLINE I i_dot(I a, W w, int32_t x4, int wide) {
+typedef W A; /* 32 sums of 16 bits: those of two products each, for as long as they fit */
+#define SIGNED_BYTES 1
+INLINE A a_begin(I sum) { (void)sum; return (A){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+INLINE A a_dot(A a, W w, int32_t x4) {
     __m256i x = _mm256_set1_epi32(x4);
-    return (I){i_dot_half(a.a, w.a, x, wide), i_dot_half(a.b, w.b, x, wide)};
+    return (A){_mm256_add_epi16(a.a, _mm256_maddubs_epi16(w.a, x)), _mm256_add_epi16(a.b, _mm256_maddubs_epi16(w.b, x))};
+}
+INLINE I a_end(I sum, A a) {
+    __m256i one = _mm256_set1_epi16(1);
+    return (I){_mm256_add_epi32(sum.a, _mm256_madd_epi16(a.a, one)), _mm256_add_epi32(sum.b, _mm256_madd_epi16(a.b, one))};
+}
+/* 8-bit weights stand for w − 128: sums of two products of unsigned ones would not fit 16 bits. */
+INLINE __m256i i_dot_half(__m256i sum, __m256i w, __m256i x) {
+    w = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
+    __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+INLINE I i_dot_wide(I sum, W w, int32_t x4) {
+    __m256i x = _mm256_set1_epi32(x4);
+    return (I){i_dot_half(sum.a, w.a, x), i_dot_half(sum.b, w.b, x)};
 }
 INLINE F f_of(I a) { return (F){_mm256_cvtepi32_ps(a.a), _mm256_cvtepi32_ps(a.b)}; }
 INLINE F f_splat(float x) { return (F){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -125,6 +140,10 @@ INLINE int32_t f_round(F x, int8_t *to) {
     for (int i = 0; i < 16; i++) to[i] = (int8_t)q[i], sum += q[i];
     return sum;
 }
+INLINE int f_above(F x, F bar) {
+    int low = _mm256_movemask_ps(_mm256_cmp_ps(x.a, bar.a, _CMP_GT_OQ));
+    return low | _mm256_movemask_ps(_mm256_cmp_ps(x.b, bar.b, _CMP_GT_OQ)) << 8;
+}
 INLINE F f_floor(F x) { return (F){_mm256_floor_ps(x.a), _mm256_floor_ps(x.b)}; }
 INLINE __m256 f_scaled_half(__m256 x, __m256 n) { /* x·2ⁿ for n in −126…126 */
     return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)));
@@ -146,13 +165,17 @@ INLINE W w_pair(W low, W bits, int shift) {
     return low;
 }
 INLINE I i_splat(int32_t x) { I r; EACH r.v[i] = x; return r; }
-INLINE I i_dot(I a, W w, int32_t x4, int wide) {
+typedef I A;
+#define SIGNED_BYTES 0
+INLINE A a_begin(I sum) { return sum; }
+INLINE A a_dot(A a, W w, int32_t x4) {
     int8_t x[4];
-    (void)wide;
     memcpy(x, &x4, 4);
     EACH a.v[i] += w.v[4 * i] * x[0] + w.v[4 * i + 1] * x[1] + w.v[4 * i + 2] * x[2] + w.v[4 * i + 3] * x[3];
     return a;
 }
+INLINE I a_end(I sum, A a) { (void)sum; return a; }
+INLINE I i_dot_wide(I sum, W w, int32_t x4) { return a_dot(sum, w, x4); }
 INLINE F f_of(I a) { F r; EACH r.v[i] = (float)a.v[i]; return r; }
 INLINE F f_splat(float x) { F r; EACH r.v[i] = x; return r; }
 INLINE F f_load(const float *p) { F r; memcpy(r.v, p, 64); return r; }
@@ -192,6 +215,7 @@ INLINE int32_t f_round(F x, int8_t *to) {
     EACH { to[i] = (int8_t)lrintf(x.v[i]); sum += to[i]; }
     return sum;
 }
+INLINE int f_above(F x, F bar) { int found = 0; EACH found |= (x.v[i] > bar.v[i]) << i; return found; }
 INLINE F f_floor(F x) { EACH x.v[i] = floorf(x.v[i]); return x; }
 INLINE F f_scaled(F x, F n) { EACH x.v[i] = ldexpf(x.v[i], (int)n.v[i]); return x; }
 #endif

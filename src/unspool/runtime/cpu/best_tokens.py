@@ -1,0 +1,85 @@
+"""The likeliest tokens of logits on a CPU, by one pass of the kernels where those are loaded.
+
+PyTorch's `max` and `topk` over a vocabulary wake its threads, which then wait where the next forward runs.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ...core import asks
+from ...core.law import Law
+from .compiled import Kernels, loaded
+
+Best = list[tuple[int, float]]
+
+
+def best_of(scores: Tensor, k: int) -> list[Best]:
+    """The k best tokens of every row of scores, each with its weight among them, best first."""
+    native, k = _native(scores), min(k, scores.shape[1])
+    if native is None:  # one by one: all at once would wake the threads
+        return [asks.best_of(row[None], k)[0] for row in scores]
+    tokens, values = _best(native, scores, k)
+    rows = [(tokens[at : at + k], values[at : at + k]) for at in range(0, len(tokens), k)]
+    return [
+        _weighed(ids, found) if ids[0] >= 0 else asks.best_of(row[None], k)[0]
+        for row, (ids, found) in zip(scores, rows, strict=True)
+    ]
+
+
+def likeliest(scores: Tensor, k: int) -> list[Best] | None:
+    """The k best tokens of every row with their probabilities, best first; None if the kernels cannot tell."""
+    native, rows, k = _native(scores), len(scores), min(k, scores.shape[1])
+    if native is None:
+        return None
+    tokens, values = _best(native, scores, k)
+    if -1 in tokens:
+        return None
+    most, totals = values[::k], array("d", bytes(8 * rows))
+    native.sums(scores.data_ptr(), rows, scores.shape[1], most.buffer_info()[0], totals.buffer_info()[0])
+    return [
+        [(tokens[at + i], math.exp(values[at + i] - values[at]) / totals[at // k]) for i in range(k)]
+        for at in range(0, rows * k, k)
+    ]
+
+
+def row_law(logits: Tensor, number: int) -> Law:
+    """The law of one row of logits."""
+    row = logits[number]
+    return Law(row) if _native(logits) is None else KernelLaw(row)
+
+
+class KernelLaw(Law):
+    """A law whose greedy token the kernels find."""
+
+    @cached_property
+    def best(self) -> int:
+        native, scores = loaded(), self.scores
+        if native is not None:
+            tokens, _ = _best(native, scores[None], 1)
+            if tokens[0] >= 0:
+                return tokens[0]
+        return Law(scores).best  # which says what is wrong with them
+
+
+def _native(scores: Tensor) -> Kernels | None:
+    fits = scores.is_cpu and scores.dtype == torch.float32 and scores.is_contiguous() and scores.shape[1] > 0
+    return loaded() if fits else None
+
+
+def _best(native: Kernels, scores: Tensor, k: int) -> tuple[array[int], array[float]]:
+    rows, size = scores.shape
+    tokens, values = array("i", bytes(4 * rows * k)), array("f", bytes(4 * rows * k))
+    native.best(scores.data_ptr(), rows, size, k, values.buffer_info()[0], tokens.buffer_info()[0])
+    return tokens, values
+
+
+def _weighed(tokens: array[int], values: array[float]) -> Best:
+    weights = [math.exp(value - values[0]) for value in values]
+    total = sum(weights)
+    return [(token, weight / total) for token, weight in zip(tokens, weights, strict=True)]
