@@ -1,11 +1,15 @@
 """Time decoding on a CPU: packed weights against whole ones and against llama.cpp with the same file, turn by turn.
 
     python bench/cpu.py [--model FILE] [--whole fp32 bf16] [--repeats 15] [--threads N] [--json FILE]
+    python bench/cpu.py --families 1 --diverge 24 [--data FOLDER] [--tokens 48] [--json FILE]
 
 Every number is milliseconds, the median and the least of all turns. `rows` reads so many new tokens behind a cached
 text and gives the logits of all of them, which is what verifying a draft costs; `token` is greedy decoding, per token:
 `LM.generate` with all its machinery, the prompt not counted. llama.cpp runs through the wheel `xllamacpp` where the
 llama.cpp runtime and it are installed, by calls of `llama_decode`; its tokens are the likeliest ones, found by torch.
+With `--families N` methods without a draft model, llama.cpp's runtime, its bare loop and its prompt lookup write the
+first N prompts of every family of Spec-Bench in turns (bench/cpu_families.py), and the start of a process is timed;
+`--diverge N` compares N greedy texts of the native runtime with those of llama.cpp's.
 """
 
 from __future__ import annotations
@@ -21,12 +25,16 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Protocol
 
+import cpu_families
+import llamacpp
 import torch
 from record import save
+from spec import DATA
 
 import unspool
 from unspool.api.lm import LM
 from unspool.api.settings import Settings
+from unspool.core.errors import MissingExtra
 from unspool.models.address import path
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.network.network import Batch, Row
@@ -183,12 +191,38 @@ def measure(
     return results, least
 
 
+def more(args: argparse.Namespace) -> dict[str, Any]:
+    """What drafts bring by family, how long a start takes, and where texts part, as far as that is asked for."""
+    found: dict[str, Any] = {}
+    if args.families:
+        native = unspool.load(args.model, device="cpu", kv_cache_tokens=llamacpp.ROOM)
+        theirs, bare = None, None
+        try:
+            bare = llamacpp.Bare(str(path(args.model)), torch.get_num_threads())
+            theirs = unspool.load(args.model, runtime=LLAMA_CPP, device="cpu", kv_cache_tokens=llamacpp.ROOM)
+        except (ModuleNotFoundError, MissingExtra) as missing:
+            print(f"without llama.cpp: {missing}")
+        prompts = llamacpp.prompts_of(native, args.data, args.families)
+        found |= cpu_families.families(native, theirs, bare, prompts, args.tokens, max(1, args.repeats // 5))
+        found["start"] = cpu_families.started(args.model)
+    if args.diverge:
+        lm = unspool.load(args.model, device="cpu", kv_cache_tokens=llamacpp.ROOM)
+        prompts = llamacpp.prompts_of(lm, args.data, -(-args.diverge // 6))
+        some = dict(list(prompts.items())[: args.diverge])
+        found["diverge"] = llamacpp.parted(args.model, some, args.tokens, packed=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2", help="a .gguf file with blocks, or a name of the catalogue")
     parser.add_argument("--whole", nargs="*", default=["fp32", "bf16"], help="precisions of whole weights beside it")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, help="one per free core: a busy core stalls all sides")
+    parser.add_argument("--families", type=int, default=0, metavar="N", help="prompts of each, for what drafts bring")
+    parser.add_argument("--diverge", type=int, default=0, metavar="N", help="texts to compare with llama.cpp's runtime")
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     if args.threads:
@@ -205,12 +239,22 @@ def main() -> None:
             summary[f"{kind}: tokens per second, times llama.cpp's"] = round(faster, 2)
     for line in summary.items():
         print(*line)
+    beside = more(args)
+    print(beside)
     if args.json:
         wheel = metadata.version("xllamacpp") if LLAMA_CPP in results else None
         about = {"model": file.name, "bytes": file.stat().st_size, "threads": torch.get_num_threads()}
         save(
             args.json,
-            {**about, **needed, "xllamacpp": wheel, "median_ms": results, "least_ms": least, "summary": summary},
+            {
+                **about,
+                **needed,
+                "xllamacpp": wheel,
+                "median_ms": results,
+                "least_ms": least,
+                "summary": summary,
+                **beside,
+            },
         )
 
 

@@ -155,9 +155,14 @@ def scored_rows(lm: LM, bare: Bare) -> dict[str, Any]:
     return {"bare": {str(n): round(1000 * bare.rows(n), 3) for n in ROWS}, "ours": ours}
 
 
-def parted(name: str, prompts: dict[str, tuple[int, ...]], count: int) -> dict[str, Any]:
-    """Greedy texts of the native runtime in float32 and of llama.cpp's: how many are the same, where others part."""
-    native, llama = (load(name, runtime=kind, dtype="fp32", device="cpu") for kind in ("native", "llama.cpp"))
+def parted(name: str, prompts: dict[str, tuple[int, ...]], count: int, packed: bool = False) -> dict[str, Any]:
+    """Greedy texts of the native runtime and of llama.cpp's: how many are the same, where others part.
+
+    Native weights are whole ones in float32, or `packed`, as a CPU has them by default.
+    """
+    weights = "packed" if packed else "none"
+    native = load(name, runtime="native", dtype="fp32", quantization=weights, device="cpu")
+    llama = load(name, runtime="llama.cpp", dtype="fp32", device="cpu")
     passes = [*passes_of(native.model), *passes_of(llama.model)]
     same, found = 0, []
     for family, prompt in prompts.items():

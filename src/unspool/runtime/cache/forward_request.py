@@ -212,7 +212,7 @@ def attach_rows(
     at = 0
     for request in requests:
         request.logits = logits[at : at + 1 + len(request.added)]
-        at = attach_outputs(request, lambda row: cpu.best_tokens.row_law(logits, row), hidden, at)
+        at = attach_outputs(request, lambda row: Law(logits[row]), hidden, at)
     if told:
         tell(told, logits[at:])
 

@@ -1,19 +1,17 @@
 """The likeliest tokens of logits on a CPU, by one pass of the kernels where those are loaded.
 
-PyTorch's `max` and `topk` over a vocabulary wake its threads, which then wait where the next forward runs.
+PyTorch's `topk` over a vocabulary wakes its threads, which then wait where the next forward runs.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ...core import asks
-from ...core.law import Law
 from .compiled import Kernels, loaded
 
 Best = list[tuple[int, float]]
@@ -46,25 +44,6 @@ def likeliest(scores: Tensor, k: int) -> list[Best] | None:
         [(tokens[at + i], math.exp(values[at + i] - values[at]) / totals[at // k]) for i in range(k)]
         for at in range(0, rows * k, k)
     ]
-
-
-def row_law(logits: Tensor, number: int) -> Law:
-    """The law of one row of logits."""
-    row = logits[number]
-    return Law(row) if _native(logits) is None else KernelLaw(row)
-
-
-class KernelLaw(Law):
-    """A law whose greedy token the kernels find."""
-
-    @cached_property
-    def best(self) -> int:
-        native, scores = loaded(), self.scores
-        if native is not None:
-            tokens, _ = _best(native, scores[None], 1)
-            if tokens[0] >= 0:
-                return tokens[0]
-        return Law(scores).best  # which says what is wrong with them
 
 
 def _native(scores: Tensor) -> Kernels | None:
