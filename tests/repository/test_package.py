@@ -116,4 +116,5 @@ def test_what_is_built_runs_elsewhere_and_holds_what_it_should(tmp_path):
     assert {m.name.split("/")[1] for m in members} <= TOP
     large = {m.name.partition("/")[2]: m.size for m in members if m.size > 1 << 20}
     trained = "packages/weights/src/unspool_weights"
-    assert sorted(large) == [f"{trained}/deltas/smollm2-diffusion.safetensors", f"{trained}/heads/smollm2.safetensors"]
+    files = ("deltas/smollm2-diffusion.safetensors", "drafters/smollm2-eagle3/model.safetensors")
+    assert sorted(large) == [f"{trained}/{file}" for file in (*files, "heads/smollm2.safetensors")]

