@@ -47,6 +47,7 @@ from unspool.rules.draft import (
     Source,
     SpecInfer,
     Stand,
+    Tetris,
 )
 from unspool.rules.draft.composite import CompositeDraft
 from unspool.rules.verify import block, kseq, race, rejection, sample_match, traversal, zeroing
@@ -86,6 +87,7 @@ COMBINATORS = {
     "prefilled": Prefilled,
     "masks": lambda draft: Masks(1, (draft,)),
     "phrase": lambda draft: Phrase(draft, phrases=1, length=2),
+    "tetris": lambda draft: Tetris(draft, 3),
     "cascade": lambda draft: Cascade(draft, sample_match, 2),
     "nested": lambda draft: Either(
         Merge(Watched(Phrase(draft, 1, 1), lambda prefix, tree: None), BigramRecycling()), BESIDE
@@ -95,7 +97,7 @@ WARPS = ("none", "temperature 0.6", "no bigram twice", DEAD_END)
 
 
 def test_no_combinator_is_left_out():
-    assert {Either, Merge, Watched, Prefilled, Masks, Phrase} >= {
+    assert {Either, Merge, Watched, Prefilled, Masks, Phrase, Tetris} >= {
         made for made in CompositeDraft.__subclasses__() if made.__module__.startswith("unspool.")
     }
 
@@ -236,7 +238,7 @@ class Doing(Source):
         self.able.heard.append(("told", sorted(tops)))
 
 
-ALONE = ("either", "merge", "watched", "prefilled")  # nothing else drafts in these
+ALONE = ("either", "merge", "watched", "prefilled", "tetris")  # nothing else drafts in these
 
 
 @pytest.mark.parametrize("combinator", [name for name in COMBINATORS if name != "cascade"])

@@ -156,6 +156,17 @@ def test_many_requests_never_meet_in_the_draft_model_and_may_be_cancelled():
         assert job.result().tokens == tuple((i + 1 + k) % 5 for k in range(20 + i))
 
 
+def test_whose_time_is_over_drafts_no_more_beside():
+    clock = iter(range(10**6))
+    target, draft = Placed(5, COUNTS.weights, "cpu"), Placed(5, COUNTS.weights, "meta")
+    engine = Engine({"target": target, "draft": draft})
+    stop = Stop(most=200, seconds=20, clock=lambda: float(next(clock)))
+    job = engine.submit(Speculate(Pearl(64), budget=64), (0,), Philox(1), Same(), stop)
+    engine.run()
+    assert job.done.reason != "length"
+    assert draft.forwards < 64 + 65
+
+
 def test_an_error_of_the_draft_model_is_the_requests_own():
     class Failing(Placed):
         def score(self, asked):

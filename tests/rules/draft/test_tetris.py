@@ -143,7 +143,7 @@ def test_a_sure_text_takes_the_nodes_of_an_unsure_one_but_not_of_another_owner()
         engine.run()
         return [job.trace.mean_acceptance_length for job in jobs]
 
-    sure, unsure = drafted((Account(owner="a"), Account(owner="a")))
+    sure, unsure = drafted([Account(owner="a")] * 2)
     assert sure > 3.5
     assert unsure < 2
     assert drafted((Account(owner="a"), Account(owner="b")))[0] == pytest.approx(

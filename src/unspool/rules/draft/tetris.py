@@ -90,9 +90,8 @@ def expected(tree: Tree) -> list[float]:
     for node, (parent, (token, law)) in enumerate(zip(tree.parent, tree.drawn, strict=True)):
         above = reach.get(parent, 1.0)
         refused, least = left.get(parent, (1.0, above))
-        own = law[token]
-        sure = law[law.best]
-        if own == 1:  # it was chosen, not drawn
+        own, sure = (law[token], law[law.best]) if token >= 0 else (1.0, 1.0)
+        if own == 1:  # it was chosen, not drawn, or is a hole
             own = sure = tree.sure[node] if tree.sure else GUESS
         values.append(min(least, above * refused * sure))
         reach[node] = min(values[-1], above * refused * own)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ...core.asks import TARGET, Begin, Score
-from ...core.tree import Tree
+from ...core.tree import NOTHING, Tree
 from .contracts import Causal, Model, PlacedModel, ScoreRequest
 from .job import Job
 
@@ -90,13 +90,14 @@ class Overlap:
         try:
             if place is not None and place.type == "cuda":
                 torch.cuda.set_device(place)
-            while True:
+            while not job.late:
                 asked: Any = ask.proposing.send(reply)
                 if not isinstance(asked, Score) or asked.by != ask.by:
                     reply = None
                     continue
                 (reply,) = model.score([ScoreRequest(job.sessions[ask.by], asked.tree, asked.want)])
                 work.forwards, work.rows = work.forwards + 1, work.rows + reply.rows
+            work.result.set_result(NOTHING)  # whose time is over gets no more
         except StopIteration as end:
             work.result.set_result(end.value)
         except BaseException as error:
