@@ -194,6 +194,16 @@ def test_it_is_the_grammar_that_llguidance_reads():
     compare([ours, lexed, theirs], 3)
 
 
+def test_what_takes_too_long_is_a_no_on_a_canvas_and_an_error_left_to_right(monkeypatch):
+    form, words = TOYS["brackets"]
+    fitted = form.fit(words)
+    state = fitted.start()
+    monkeypatch.setattr("unspool.rules.constrain.lexed.WORK", 3)
+    assert fitted.filled((HOLE, HOLE)) is None
+    with pytest.raises(BadRequest, match="too much work"):
+        state.step(0)
+
+
 # ---- on a real vocabulary
 
 

@@ -10,13 +10,16 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple, TypeAlias
 
+from ...core.errors import BadRequest
+
 WORK = 100_000  # items of one question; beyond it is not told
+FEW = 20_000  # of the question that goes from hole to hole
 
 Symbol: TypeAlias = str | int  # a rule's name, or a terminal's number
 Rule: TypeAlias = tuple[str, tuple[Symbol, ...]]
 
 
-class Unsettled(Exception):
+class Unsettled(BadRequest):
     """A question that would take too long."""
 
 
@@ -149,7 +152,7 @@ class Column:
                 continue
             left[0] -= 1
             if left[0] < 0:
-                raise Unsettled
+                raise Unsettled("the text takes this grammar too much work to parse; make one of them smaller")
             self.why[item], self.weight[item] = why, weight
             head, body = syntax.rules[item.rule]
             if item.dot == len(body):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...core.canvas import HOLE
 from .constraint import State, dead, over
-from .earley import WORK, Column, Crossing, Seed, Syntax, Unsettled
+from .earley import FEW, WORK, Column, Crossing, Seed, Syntax, Unsettled
 from .form import FormVocabulary
 from .scanner import BETWEEN, Effects, Scanner
 
@@ -28,7 +28,7 @@ class LexedGrammar:
     tokens: Earley's parser reads it from left to right, and in the column of a gap every terminal leads back to that
     column. A no is final. Then the lightest derivation is spelt with exactly as many tokens in each gap as there are
     holes; if that cannot be, the lightest in which every hole has a part; then the parser goes hole by hole by what
-    tokens there are, which overlooks none but takes more than `WORK` where there are many holes.
+    tokens there are, which overlooks none but is given up after `FEW` items, where there are many holes.
 
     Paper: 2508.10111. Cost: a few milliseconds per question, at most `WORK` items; a question that would take more
     counts as a no, as there a time-out does. A mask tries each kind of token, hundreds of them, not each token.
@@ -157,7 +157,7 @@ class LexedGrammar:
 
     def _parsed(self, parts: Sequence[tuple[int, ...]], counted: int = 0) -> tuple[Heads, Column] | None:
         """What stands behind all parts, and where the text ends; in the first `counted` parts a hole is one token."""
-        left = [WORK]
+        left = [FEW if counted else WORK]
         try:
             heads = self.opened(left)
             for gap, part in enumerate(parts):
