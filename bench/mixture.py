@@ -70,8 +70,7 @@ def bytes_of(model: CachedModel, shape: Shape, rows: int) -> int:
 
     stacked_experts.choose = noted
     try:
-        model.executor.buckets.clear()  # type: ignore[attr-defined]
-        step(model, CONTEXT, rows, 1)
+        step(model, CONTEXT, rows, 1)  # a step of so many texts is tried once before it is captured
     finally:
         stacked_experts.choose = route
     one, own = 3 * mixture.hidden * shape.dim, sum(chosen[-shape.layers :])

@@ -111,47 +111,40 @@ def families(step):
     pools = dict.fromkeys(("queries", "keys", "values", "sinks", "out"), HALF) | {"parts": REAL, "stats": REAL}
     rows = "table past_of count_of clear_of slots places sees key_places paths"
     seen = pools | dict.fromkeys(rows.split(), WHOLE) | {"scale": "fp32", "cap": "fp32"}
-    for width, group, fixed in ((64, 4, True), (128, 8, False), (576, 16, True)):
+    for width, group, fixed in ((64, 4, True), (576, 16, False)):
         padded = 1 << (width - 1).bit_length()
         shape = {"words": 1, "group": group, "lines": group, "width": width, "padded": padded, "rows": 16, "step": 32}
         shape |= {"whole": False, "share": 128 if fixed else 0, "early": 16 if fixed else 0, "small": 1}
         shape |= {"sight": 0, "windowed": True, "listed": False, "joins": False, "late": 2}
-        odd = {"capped": True, "chunked": width == 128, "sinking": True}
+        odd = {"capped": True, "chunked": width == 64, "sinking": True}
         made(attention._attend, seen, step | shape | odd, 4, num_stages=2)
         joined = {"width": width, "padded": padded, "sinking": True}
         made(attention_join._join, seen, step | joined | {"lanes": 16}, 4)
         made(attention_join._join_in_order, seen, step | joined | {"at_once": 8}, 2)
     turning = dict.fromkeys(("qkv", "norm", "queries", "keys", "values"), HALF) | {"eps": "fp32"}
     turning |= {"cos": REAL, "sin": REAL, "places": WHOLE, "slots": WHOLE}
-    for pairs in (0, 32):
-        shape = {"heads": 8, "kv_heads": 2, "width": 128, "half": 64, "pairs": pairs, "block": 4, "normed": True}
-        made(rope._rope, turning, step | shape, 1)
+    shape = {"heads": 8, "kv_heads": 2, "width": 128, "half": 64, "pairs": 32, "block": 4, "normed": True}
+    made(rope._rope, turning, step | shape, 1)
     judged = {"x": HALF, "weight": REAL, "bias": REAL, "out": REAL}
     made(route._score, judged, step | {"together": 16, "block": 4, "step": 1024, "has_bias": True}, 4)
     told = {"scores": REAL, "bias": REAL, "chosen": WHOLE, "weights": REAL, "scale": "fp32"}
     best = {"active": 8, "slots": 8, "lanes": 128, "normed": True, "biased": True}
-    for softmax in (False, True):
-        made(route._choose, told, step | best | {"softmax": softmax}, 1)
+    made(route._choose, told, step | best | {"softmax": True}, 1)
     sorted_ = {"chosen": WHOLE, "order": WHOLE, "ends": WHOLE}
     made(route._arrange, sorted_, step | {"piece": 64, "lanes": 128}, 4)
     product = dict.fromkeys(("x", "weight", "bias", "out"), HALF) | {"ends": WHOLE, "order": WHOLE, "factors": REAL}
-    for rows, activation in ((16, grouped.SILU), (64, grouped.CLAMPED), (16, grouped.SQUARED)):
+    for rows, activation in ((16, grouped.SILU), (64, grouped.CLAMPED)):
         shape = {"rows": rows, "block": 32, "step": 128, "lanes": 128, "listed": rows == 16, "takes": True}
-        shape |= {"puts": False, "gates": activation != grouped.SQUARED, "activation": activation, "has_bias": True}
+        shape |= {"puts": False, "gates": True, "activation": activation, "has_bias": True}
         made(grouped._grouped, product, step | shape | {"weighs": True, "turned": rows == 16}, 4, num_stages=3)
     sums = dict.fromkeys(("answers", "beside", "residual", "out"), HALF) | {"weights": REAL}
     made(grouped._combine, sums, step | {"active": 8, "block": 512, "adds": True, "more": True, "weighs": True}, 4)
     bits = dict.fromkeys(("x", "bias", "residual", "out"), HALF) | {"scale": "*fp16", "least": "*fp16"}
     shape = {"group": 32, "silu": True, "has_bias": False, "adds": True}
-    for gates in (False, True):
-        made(
-            fewbits._one,
-            bits | {"weight": WHOLE},
-            step | shape | {"block": 8, "pairs": 16, "gates": gates, "kind": tl.bfloat16},
-            4,
-        )
-        few = {"rows": 16, "block": 32, "pairs": 8, "gates": gates}
-        made(fewbits._few, bits | {"weight": WHOLE}, step | shape | few, 2, num_stages=4)
+    one = {"block": 8, "pairs": 16, "gates": True, "kind": tl.bfloat16}
+    made(fewbits._one, bits | {"weight": WHOLE}, step | shape | one, 4)
+    few = {"rows": 16, "block": 32, "pairs": 8, "gates": True}
+    made(fewbits._few, bits | {"weight": WHOLE}, step | shape | few, 2, num_stages=4)
 
 
 if __name__ == "__main__":
