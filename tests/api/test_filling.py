@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
 from canvases import Scripted, told
 
 from unspool.api.canvas_picture import LEGEND, canvas_picture, kind_of
+from unspool.api.display import output_html
 from unspool.api.filling import CanvasWatcher
+from unspool.api.writer import Event
+from unspool.core.canvas import Canvas
 from unspool.loops.unmasker import FixedBlocks
 from unspool.rules.decode import Denoise
 from unspool.rules.unmask import Confident, Edit
@@ -90,3 +94,14 @@ def test_the_command_shows_looks_of_a_canvas(here, tmp_path):
     assert {"look", "p", "sure", "taken_back"} <= tokens[0].keys()
     assert f"{len(tokens)} tokens in" in err
     assert "filled at p ≥ 0.9" in (tmp_path / "canvas.svg").read_text()
+
+
+def test_notebooks_show_looks_of_a_canvas_and_drafts_of_a_text():
+    canvas = Canvas.blank((0,), 2)
+    events = [Event(1, "a<", 2, False, canvas=canvas), Event(2, "b", 1, False, canvas=canvas), Event(3, "c", 2, True)]
+    output = SimpleNamespace(events=events, reason="length", trace="3 tokens")
+    shown = output_html(output)
+    assert 'title="look 2" style="background:rgba(124, 77, 255, 0.50)' in shown
+    assert 'title="look 1" style="background:rgba(124, 77, 255, 0.30)' in shown
+    assert 'title="round 2" style="background:rgba(46, 160, 67' in shown
+    assert "a&lt;" in shown

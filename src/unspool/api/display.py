@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .comparison import Comparison
-    from .writer import Output
+    from .writer import Event, Output
 
 _PLAIN, _DRAFTED = "rgba(128, 128, 128, .16)", "rgba(46, 160, 67, .30)"  # readable on light and dark pages
 
@@ -25,10 +25,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def output_html(output: Output) -> str:
-    """The text with every token on a ground of its own: green if it had been drafted, grey if the model added it."""
+    """The text with every token on a ground of its own: green if it had been drafted, grey if the model added it.
+
+    On a canvas it is violet, the darker the later its place was filled.
+    """
+    last = max((event.round for event in output.events), default=1)
     cells = "".join(
-        f'<span title="round {event.round}{_odds(event.logprob)}" style="background:'
-        f'{_DRAFTED if event.drafted else _PLAIN};margin-right:1px;border-radius:2px">{escape(event.text)}</span>'
+        f'<span title="{"round" if event.canvas is None else "look"} {event.round}{_odds(event.logprob)}" style='
+        f'"background:{_ground(event, last)};margin-right:1px;border-radius:2px">{escape(event.text)}</span>'
         for event in output.events
         if event.text
     )
@@ -50,6 +54,12 @@ def comparison_rows(found: Comparison) -> list[tuple[str, ...]]:
         more = (f"{total.tokens_per_forward:.2f}", "-" if rate is None else f"{rate:.0%}")
         rows.append((*cells, *more, f"{row.same} of {len(row.outputs)}", "-" if nats is None else f"{nats:.3f}"))
     return rows
+
+
+def _ground(event: Event, last: int) -> str:
+    if event.canvas is None:
+        return _DRAFTED if event.drafted else _PLAIN
+    return f"rgba(124, 77, 255, {0.1 + 0.4 * event.round / max(1, last):.2f})"
 
 
 def _odds(logprob: float | None) -> str:

@@ -36,6 +36,7 @@ class Profile:
     quantization: str = "auto"
     device: str = "auto"
     heads: str | None = None
+    adapter: str | None = None
     notes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
     @staticmethod
@@ -75,7 +76,7 @@ class Profile:
         part.replace(path)
 
     def load(self) -> LM:
-        """The model, with its draft model and heads if there are any; decode it with `method`."""
+        """The model, with its draft model, heads and adapter if there are any; decode it with `method`."""
         return load(
             self.model,
             dtype=self.dtype,
@@ -84,6 +85,7 @@ class Profile:
             draft=self.draft,
             small=self.small,
             heads=self.heads,
+            adapter=self.adapter,
         )
 
 

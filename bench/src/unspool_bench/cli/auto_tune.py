@@ -100,6 +100,7 @@ def _profile(found: Tuned, loading: Loading, measured: dict[str, Any]) -> Profil
         method=found.best.name,
         draft=loading.draft,
         heads=loading.heads,
+        adapter=loading.adapter,
         dtype=loading.dtype,
         quantization=loading.quantization,
         device=loading.device,
