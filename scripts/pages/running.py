@@ -30,10 +30,14 @@ REPEATING = (
     "Repeat word for word: the museum opens at nine, the museum closes at six."  # gives a drafter something to copy
 )
 
+COUNTING = "Write the numbers from 1 to 20, separated by commas."  # many holes of which one is sure
+
 
 def asked(entry: Entry) -> str:
     """A prompt on which the method has something to do."""
-    return REPEATING if entry.family == "draft" and not entry.needs and not fills(entry) else PROMPT
+    if fills(entry):
+        return COUNTING
+    return REPEATING if entry.family == "draft" and not entry.needs else PROMPT
 
 
 def spec(entry: Entry) -> str:

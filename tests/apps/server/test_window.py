@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from contextlib import contextmanager
+from importlib import resources
 
 import pytest
 from hostile import HOSTILE, hostile_model
@@ -297,3 +298,9 @@ def test_the_default_model_tells_its_rounds(smollm2):
         len(list(group)) for _, group in itertools.groupby(output.events, key=lambda event: event.round)
     ]
     assert ended["forwards"] == dict(output.trace.forwards)
+
+
+def test_the_page_has_words_for_every_reason_why_a_text_ended():
+    page = resources.files("unspool.apps.server.window") / "page" / "pane.js"
+    told = set(re.findall(r"(\w+): \"", re.search(r"const REASONS = \{(.*?)\};", page.read_text("utf-8"), re.S)[1]))
+    assert {"eos", "token", "string", "length", "time", "rows"} <= told

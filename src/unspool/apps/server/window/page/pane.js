@@ -7,7 +7,7 @@ import { Meter } from "./meter.js";
 import { TreeView } from "./tree.js";
 
 const REASONS = {
-  token: "the model ended it", string: "a stop string came", length: "it is as long as it may be", time: "its time was up",
+  eos: "the model ended it", token: "a stop token came", rows: "its budget was spent", string: "a stop string came", length: "it is as long as it may be", time: "its time was up",
 };
 
 export class Pane {
