@@ -5,6 +5,7 @@ Names are loaded when they are first used, so that `import unspool` and `unspool
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from .core.lazy import lazily
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from .rules.constrain.until_form import until as until
     from .runtime.cache.table_model import Joint as Joint, Table as Table
     from .runtime.engine.engine import Engine as Engine
+
+# torch says so when numpy is not there, which nothing here needs.
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
 
 __getattr__, __dir__ = lazily(__name__)
 __all__ = ["__version__", *__dir__()]

@@ -13,7 +13,6 @@ import shutil
 import sys
 import traceback
 import unicodedata
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,8 +44,6 @@ def prepare() -> None:
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    # torch says so when numpy is not there, which nothing here needs.
-    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     if not sys.stderr.isatty():  # bars of the packages below us would fill a log
         os.environ.setdefault("TQDM_DISABLE", "1")
     for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace"), (sys.stdin, "surrogateescape")):

@@ -95,10 +95,10 @@ class MaskCache:
     def read(self, write: Callable[[Tensor], None]) -> Bits:
         """The mask that `write` puts into 32-bit words."""
         if not hasattr(self._sheet, "words"):  # of each thread its own
-            self._sheet.words = torch.empty((self.size + 31) // 32, dtype=torch.int32)
-            self._sheet.array = self._sheet.words.numpy()
+            self._sheet.buffer = bytearray((self.size + 31) // 32 * 4)
+            self._sheet.words = torch.frombuffer(self._sheet.buffer, dtype=torch.int32)  # the same memory
         write(self._sheet.words)
-        key = self._sheet.array.tobytes()
+        key = bytes(self._sheet.buffer)
         with self._lock:
             kept = self._kept.get(key)
             if kept is None:

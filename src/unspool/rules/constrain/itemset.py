@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ... import kernels
 from ...core.errors import BadRequest
 from ...core.law import NEVER
 from ...core.warp.warp_limits import expect, whole
-from ...kernels import follow
 from .bits import packed
 from .listing import Grown, Listing, grown
 
@@ -122,7 +122,7 @@ class ItemSet:
         """
         self._expect(nodes, scores)
         if scores.is_cuda and _triton():
-            return follow.masked(self, nodes, scores)
+            return kernels.follow.masked(self, nodes, scores)
         return self.gathered(nodes, scores)
 
     def gathered(self, nodes: Tensor, scores: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ class ItemSet:
         """
         expect(nodes.shape == tokens.shape and nodes.dim() == 1, "tokens", tuple(tokens.shape), "one for every node")
         if nodes.is_cuda and _triton():
-            return follow.step(self, nodes, tokens)
+            return kernels.follow.step(self, nodes, tokens)
         return self.searched(nodes, tokens)
 
     def searched(self, nodes: Tensor, tokens: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ class ItemSet:
             width = most if width is None else width
             expect(width >= most, "width", width, f"at least {most}: so many tokens may follow one of the nodes")
         if nodes.is_cuda and _triton():
-            return Candidates(*follow.candidates(self, nodes, scores, width))
+            return Candidates(*kernels.follow.candidates(self, nodes, scores, width))
         return self.listed(nodes, scores, width)
 
     def listed(self, nodes: Tensor, scores: Tensor, width: int) -> Candidates:
