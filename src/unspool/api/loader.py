@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,7 +162,9 @@ def _alone(
         lm = api.by_transformers.named(name, kind, where, room, longest)
         _LOG.warning(
             "note: transformers runs this model. %s%s",
-            str(why).partition(" Use the tr")[0],
+            re.sub(
+                r" \(known: [^)]*\)", "", str(why).partition(" Use the tr")[0]
+            ),  # the list is for who asks for native
             api.by_transformers.cost(lm.model),
         )
         return lm
