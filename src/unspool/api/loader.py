@@ -160,13 +160,8 @@ def _alone(
         if runtime == NATIVE or only_native or file.suffix == ".safetensors":
             raise
         lm = api.by_transformers.named(name, kind, where, room, longest)
-        _LOG.warning(
-            "note: transformers runs this model. %s%s",
-            re.sub(
-                r" \(known: [^)]*\)", "", str(why).partition(" Use the tr")[0]
-            ),  # the list is for who asks for native
-            api.by_transformers.cost(lm.model),
-        )
+        told = re.sub(r" \(known: [^)]*\)", "", str(why).partition(" Use the tr")[0])  # for who asks for native
+        _LOG.warning("note: transformers runs this model. %s%s", told, api.by_transformers.cost(lm.model))
         return lm
     added = ""
     if adapter is not None:
