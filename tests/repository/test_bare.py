@@ -28,6 +28,16 @@ def test_every_rule_can_be_imported():
     )
 
 
+def test_a_model_drafts_for_itself(tmp_path):
+    folder = little_model(tmp_path / "little")
+    out = run(
+        "import unspool\n"
+        f"lm = unspool.load({str(folder)!r}, draft='layers:1')\n"
+        "print(lm.generate('x', max_tokens=4, method='chain', raw=True).trace.forwards['draft'] > 0)\n"
+    )
+    assert out == "True\n"
+
+
 def test_texts_are_written_and_keep_to_their_forms(tmp_path):
     pytest.importorskip("llguidance")
     folder = little_model(tmp_path / "little")

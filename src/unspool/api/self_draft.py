@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 
+from .. import runtime
 from ..core.errors import BadRequest
 from ..runtime.cache.cached_model import CachedModel
-from ..runtime.cuda.fused import Fused
-from ..runtime.cuda.graph_model import graph_model
 from ..runtime.network.llama import Llama
 from .lm import LM
 
@@ -38,7 +38,9 @@ def shortcut(lm: LM, spec: str) -> LM:
     layers = layers_of(spec, model.network.layers)
     part = model.network.part(layers)
     kept = model.prefix_cache
-    made = graph_model(part, kept) if isinstance(part, Fused) else CachedModel(part, kept)
+    on_gpu = part.ends.device.type == "cuda" and importlib.util.find_spec("triton") is not None
+    fused = on_gpu and isinstance(part, runtime.cuda.fused.Fused)
+    made = runtime.cuda.graph_model.graph_model(part, kept) if fused else CachedModel(part, kept)
     return LM(f"{lm.name} ({spec})", made, lm.vocabulary, key=None if lm.key is None else f"{lm.key} · {spec}")
 
 
