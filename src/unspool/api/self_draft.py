@@ -39,8 +39,10 @@ def shortcut(lm: LM, spec: str) -> LM:
     part = model.network.part(layers)
     kept = model.prefix_cache
     on_gpu = part.ends.device.type == "cuda" and importlib.util.find_spec("triton") is not None
-    fused = on_gpu and isinstance(part, runtime.cuda.fused.Fused)
-    made = runtime.cuda.graph_model.graph_model(part, kept) if fused else CachedModel(part, kept)
+    if on_gpu and isinstance(part, runtime.cuda.fused.Fused):
+        made = runtime.cuda.graph_model.graph_model(part, kept)
+    else:
+        made = CachedModel(part, kept)
     return LM(f"{lm.name} ({spec})", made, lm.vocabulary, key=None if lm.key is None else f"{lm.key} · {spec}")
 
 
