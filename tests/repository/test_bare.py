@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 from littlemodel import little_model
+from repository import ROOT
 
 ABSENT = ("numpy", "triton", "transformers", "fastapi", "playwright", "cairosvg", "xgrammar")
 ALONE = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT}))\n"
@@ -50,3 +52,15 @@ def test_texts_are_written_and_keep_to_their_forms(tmp_path):
     first, second, third = out.split()
     assert len(first) == 3
     assert (second, third) == ('"aba"', "aba")
+
+
+def test_extras_are_spelt_as_every_pip_knows_them():
+    told = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = re.search(r"\[project.optional-dependencies\]\n(.*?)\n\[", told, re.DOTALL)[1]
+    names = re.findall(r"^([A-Za-z0-9_.-]+) =", extras, re.MULTILINE)
+    assert "grammar" in names
+    assert [name for name in names if name != re.sub(r"[-_.]+", "-", name).lower()] == []
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    said = {extra for page in pages for found in re.findall(r"(?:unspool|'\.)\[([a-z_,-]+)\]", page.read_text("utf-8"))
+            for extra in found.split(",")}  # fmt: skip
+    assert said <= set(names)

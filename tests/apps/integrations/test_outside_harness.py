@@ -94,7 +94,7 @@ QUESTIONS = [
 
 @pytest.fixture(scope="module")
 def harness():
-    pytest.importorskip("lm_eval", reason="pip install 'unspool[lm_eval]'")
+    pytest.importorskip("lm_eval", reason="pip install 'unspool[lm-eval]'")
     from unspool.apps.integrations import harness
 
     return harness

@@ -10,7 +10,7 @@ def main() -> None:
     try:
         from lm_eval.__main__ import cli_evaluate
     except ImportError as error:
-        raise SystemExit(str(MissingExtra("lm_eval", "lm_eval", "The harness"))) from error
+        raise SystemExit(str(MissingExtra("lm_eval", "lm-eval", "The harness"))) from error
     from . import harness  # noqa: F401  (registers itself with lm_eval, which is known to be there by now)
 
     try:
