@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from typing import TYPE_CHECKING
 
 from .. import runtime
 from ..core.errors import BadRequest
@@ -11,6 +12,9 @@ from ..runtime.cache.cached_model import CachedModel
 from ..runtime.cache.sorted_exits import EarlyExit, LateExit
 from ..runtime.network.llama import Llama
 from .lm import LM
+
+if TYPE_CHECKING:
+    from ..runtime.cuda.fused import Fused
 
 LAYERS = "layers:"
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -39,7 +43,8 @@ def shortcut(lm: LM, spec: str) -> LM:
     layers = layers_of(spec, model.network.layers)
     part = model.network.part(layers)
     kept = model.prefix_cache
-    made = runtime.cuda.graph_model.graph_model(part, kept) if _fused(part) else CachedModel(part, kept)
+    fused = _fused(part)
+    made = CachedModel(part, kept) if fused is None else runtime.cuda.graph_model.graph_model(fused, kept)
     return LM(f"{lm.name} ({spec})", made, lm.vocabulary, key=None if lm.key is None else f"{lm.key} · {spec}")
 
 
@@ -50,7 +55,7 @@ def sorted_exits(lm: LM, later: str, earlier: str) -> tuple[LM, LM] | None:
     all before it once. Both must be the first layers of a model on the native runtime, outside CUDA graphs.
     """
     model = lm.model
-    if not isinstance(model, CachedModel) or not isinstance(model.network, Llama) or _fused(model.network):
+    if not isinstance(model, CachedModel) or not isinstance(model.network, Llama) or _fused(model.network) is not None:
         return None
     network = model.network
     few, more = layers_of(earlier, network.layers), layers_of(later, network.layers)
@@ -65,10 +70,10 @@ def sorted_exits(lm: LM, later: str, earlier: str) -> tuple[LM, LM] | None:
     )
 
 
-def _fused(network: Llama) -> bool:
-    """Whether a network runs in CUDA graphs; where there is no Triton, that part is not even imported."""
+def _fused(network: Llama) -> Fused | None:
+    """The network itself if it runs in CUDA graphs; where there is no Triton, that part is not even imported."""
     on_gpu = network.ends.device.type == "cuda" and importlib.util.find_spec("triton") is not None
-    return on_gpu and isinstance(network, runtime.cuda.fused.Fused)
+    return network if on_gpu and isinstance(network, runtime.cuda.fused.Fused) else None
 
 
 def layers_of(spec: str, count: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from ...core.errors import BadModel
 from ..shape import Shape
 from .description import Cell, DrafterFile, DrafterSpec, Join, Reads, needed, optional
 from .reading import MOST_BLOCK, Named, assembled, bare_shape, fields_of, layer_shape
-from .stored import StoredDrafter
+from .stored_drafter import StoredDrafter
 
 MODEL_TYPE = "unspool_drafter"
 MOST_DEPTH, MOST_LAYERS = 16, 16
