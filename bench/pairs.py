@@ -1,11 +1,11 @@
 """Draft models for larger targets: tokens per forward, acceptance and time beside plain decoding, with intervals.
 
-    python bench/pairs.py [--limit 4] [--tokens 24] [--temperature 0] [--only qwen2.5-coder-1.5b] [--json FILE]
+    python bench/pairs.py --models FOLDER [--limit 4] [--tokens 24] [--temperature 0] [--only TARGET] [--json FILE]
 
 Every pair of PAIRS answers the prompts of `unspool bench`, one at a time and from cold caches, by plain decoding and by
 the method in turn, so that what else the machine does hits both. `speed` is plain's seconds per token over the
 method's; its interval is twice the standard error of that ratio over prompts. What was measured is kept: run the same
-command again and it goes on.
+command again and it goes on. FOLDER has the targets as TARGET.gguf; one that is not there is left out, which is said.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def told(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=Path, required=True, metavar="FOLDER", help="with TARGET.gguf of each target")
     parser.add_argument("--limit", type=int, default=4, help="prompts, each of another family")
     parser.add_argument("--tokens", type=int, default=24, help="the most that an answer may have")
     parser.add_argument("--temperature", type=float, default=0.0)
@@ -109,7 +110,11 @@ def main() -> None:
     for target, draft, method in PAIRS:
         if args.only not in ("", target) or (target, draft, method) in journal:
             continue
-        found = measured(load(target, draft=draft), [case.prompts[0] for case in cases], settings, method)
+        file = args.models / f"{target}.gguf"
+        if not file.exists():
+            print(f"{target} ← {draft}, {method}: left out, as there is no {file}", flush=True)
+            continue
+        found = measured(load(file, draft=draft), [case.prompts[0] for case in cases], settings, method)
         journal.add((target, draft, method), found)
         print(f"{target} ← {draft}, {method}: {told(found)}", flush=True)
     if args.json:
