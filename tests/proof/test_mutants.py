@@ -24,12 +24,13 @@ def mutate():
 
 
 def test_every_bug_can_still_be_planted(mutate):
-    """What it replaces stands once in its file, and the file with the bug is Python."""
+    """What it replaces stands once in its file, and a Python file with the bug is Python still."""
     mutants, wrong = mutate.listed(), []
     for mutant in mutants:
         try:
             text = (ROOT / mutant.file).read_text()
-            ast.parse(mutant.planted(text))
+            if mutant.file.endswith(".py"):  # others are C
+                ast.parse(mutant.planted(text))
             assert mutant.planted(text) != text
         except (OSError, ValueError, SyntaxError, AssertionError) as error:
             wrong.append(f"{mutant.id}: {error}")

@@ -45,7 +45,8 @@ def forwards(lm, spec, settings=LOOP, prompt="abc"):
 
 
 def test_drafters_say_whether_they_have_anything_to_remember():
-    drafters = [entry.name for entry in entries().values() if entry.family == "draft" and entry.name != "retrieve"]
+    needs = {"retrieve", "specdecpp"}  # a file
+    drafters = [entry.name for entry in entries().values() if entry.family == "draft" and entry.name not in needs]
     assert tuple(name for name in drafters if method(name).draft.memory(4) is not None) == REMEMBER
 
 

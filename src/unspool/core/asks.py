@@ -312,13 +312,13 @@ class Emit:
 class Done:
     """How a text ended: all its new tokens, the reason, and how many bytes of text a stop string takes back.
 
-    `note` is what the method has to say of the text, for whoever asked for it.
+    `note` is what the method has to say of the text, for whoever asked for it; it is no part of the outcome.
     """
 
     tokens: tuple[int, ...]
     reason: str
     trim: int = 0
-    note: str | None = None
+    note: str | None = field(default=None, compare=False)
 
 
 class OutOfTime(Exception):

@@ -485,7 +485,7 @@ def test_an_interrupt_leaves_what_was_measured(here, monkeypatch):
         (("--k", "0,2"), "'0,2' is not a list of numbers from 1 to 16"),
         (("--k", "two"), "'two' is not a list of numbers"),
         (("--n", "9"), "9 is not in the range"),
-        (("--json", "--csv"), "--json and --csv exclude each other"),
+        (("--json", "--csv"), "--json, --csv and --format exclude each other"),
         (("--svg", "nowhere/at/all.svg"), "does not exist"),
         (("--weights", "nothing.safetensors"), "does not hold a pupil's weights"),
         (("plain", "--task", "copy", "--model", "oracle", "--k", "1"), "plain on copy, n = 6, with the oracle: "),

@@ -453,14 +453,14 @@ def test_the_command_line_takes_one_form(tmp_path):
 
     path = tmp_path / "schema.json"
     path.write_text(json.dumps(PERSON))
-    assert Constraining(str(path), True, None, None, None, None, None).form(64) == json_schema(PERSON, check=True)
-    assert Constraining(None, False, None, None, None, "yes,no", None).form(64) == choices("yes", "no")
-    assert Constraining(None, False, "a+", None, None, None, None).form(64) == regex("a+")
-    assert Constraining(None, False, None, None, None, None, None).form(64) is None
+    assert Constraining(str(path), True, None, None, None, None, None, None).form(64) == json_schema(PERSON, check=True)
+    assert Constraining(None, False, None, None, None, None, "yes,no", None).form(64) == choices("yes", "no")
+    assert Constraining(None, False, "a+", None, None, None, None, None).form(64) == regex("a+")
+    assert Constraining(None, False, None, None, None, None, None, None).form(64) is None
     with pytest.raises(UsageError, match="give one"):
-        Constraining(str(path), False, "a", None, None, None, None).form(64)
+        Constraining(str(path), False, "a", None, None, None, None, None).form(64)
     with pytest.raises(UsageError, match="goes with"):
-        Constraining(None, True, None, None, None, None, None).form(64)
+        Constraining(None, True, None, None, None, None, None, None).form(64)
 
 
 def test_the_example_of_the_docs_runs(smollm2, capsys, monkeypatch):
@@ -573,6 +573,9 @@ def test_a_state_that_binds_is_not_asked_for_its_mask():
 
         def follows(self, tokens):
             return 0
+
+        def forced(self):
+            return ()
 
     warp = Constrained(Quick())
     assert warp(warp.start(()), Law.of([1.0, 1.0])).p.tolist() == [1, 0]

@@ -474,7 +474,8 @@ def test_few_bits_round_the_experts_and_leave_the_choice_whole(tmp_path, kind, o
 
 def test_fixed_shapes_give_the_same_bits_alone_and_in_a_batch(tmp_path, monkeypatch, one_thread):
     Reference(tmp_path, LLADA2)
-    monkeypatch.setattr("unspool.models.folder.SafetensorsCheckpoint.vocabulary", lambda self: SimpleNamespace())
+    words = SimpleNamespace(in_blocks=lambda size: words)
+    monkeypatch.setattr("unspool.models.folder.SafetensorsCheckpoint.vocabulary", lambda self: words)
     model = unspool.load(str(tmp_path), dtype="fp32", device="cpu", batch_invariant=True).model
     looks = [LookRequest(None, Look(Canvas.blank(tuple(range(n, 3 * n)), 3 + n))) for n in (1, 2, 4, 5, 8, 11)]
     for look, field in zip(looks, model.look(looks), strict=True):
