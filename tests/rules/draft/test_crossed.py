@@ -14,7 +14,7 @@ from unspool.api.origin import Watched
 from unspool.core.asks import Check, Price, Write
 from unspool.core.chance import Philox
 from unspool.core.claim import LAW, SEED
-from unspool.core.cost import Cost
+from unspool.core.cost import FREE, Cost
 from unspool.core.errors import BadRequest, EmptyLaw
 from unspool.core.law import chosen
 from unspool.core.stop import Stop
