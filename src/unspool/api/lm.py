@@ -268,11 +268,10 @@ class LM:
         settings.validate()
         decoder, around = fitted(spec, self.vocabulary, self._drafts), None
         warp, stop = settings.warp(self.vocabulary), settings.stop_rule(self.vocabulary)
-        writes, behind, skip = settings.max_tokens, 0, 0
+        writes, logprobs, behind, skip = settings.max_tokens, settings.logprobs, 0, 0
         if settings.suffix:
             around = api.infill.infill(settings, decoder, self.vocabulary)
             decoder, warp, stop, writes, behind, *_ = around
-        logprobs = settings.logprobs
         looks = logprobs is not None and logprobs > MOST  # more than is reported: then it is the laws that are kept
         texts = decoder.texts if isinstance(decoder, Branching) else 1
         search = decoder if isinstance(decoder, Watchable) else None
@@ -300,7 +299,7 @@ class LM:
                 if isinstance(decoder, Learning) and stream and not ranked:
                     job.after = writers[-1].job
                 streamed, eos = self.vocabulary.stream(settings.stop, skip), self.vocabulary.eos
-                writers.append(Writer(job, streamed, settings.logprobs, found, eos, note, stream if ranked else 0))
+                writers.append(Writer(job, streamed, logprobs, found, eos, note, stream if ranked else 0))
         return writers
 
     def _refuse_unknown(self, tokens: tuple[int, ...]) -> None:
@@ -331,12 +330,11 @@ class LM:
         `given` is what the prompt is called in a request, `held` how much of the cache one request may hold. With
         tokens `behind` the text all of it has to fit.
         """
-        longest = self._longest
-        if len(tokens) + behind + (most if behind else 1) > min(longest, held):
-            why = _overlong(self.model.context, longest, held, len(tokens), most + behind, given)
-            raise ContextExceeded(why, given)
-        most = int(min(most, longest - len(tokens), held - len(tokens)))
-        slots = len(tokens) + behind + most * texts + SCRATCH
+        longest, size = self._longest, len(tokens)
+        if size + behind + (most if behind else 1) > min(longest, held):
+            raise ContextExceeded(_overlong(self.model.context, longest, held, size, most + behind, given), given)
+        most = int(min(most, longest - size, held - size))
+        slots = size + behind + most * texts + SCRATCH
         return most, int(min(slots, self.model.room or math.inf, held))
 
 
