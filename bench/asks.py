@@ -48,6 +48,13 @@ class Idle(TableSession):
         pass
 
 
+METHODS = {
+    "plain": plain(),
+    "lookup under sample matching": Speculate(Lookup(2, 1, 4)),
+    "chain of 4 under rejection": Speculate(Chain(4), rejection),
+}
+
+
 def micro(method, tokens: int = 3000) -> float:
     """Microseconds per ask of one decoder; the best of five runs, since noise only adds."""
     times = []
@@ -64,12 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
-    methods = {
-        "plain": plain(),
-        "lookup under sample matching": Speculate(Lookup(2, 1, 4)),
-        "chain of 4 under rejection": Speculate(Chain(4), rejection),
-    }
-    rows = {name: micro(method) for name, method in methods.items()}
+    rows = {name: micro(method) for name, method in METHODS.items()}
     for name, cost in rows.items():
         print(f"{name:28} {cost:6.1f} µs per ask  (bar {BAR:.0f})")
     if args.json:

@@ -13,15 +13,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from asks import Instant
+from asks import METHODS, Instant
 from record import save
 
 import unspool
 from unspool.core.chance import Philox
 from unspool.core.stop import Stop
-from unspool.rules.decode import Speculate, plain
-from unspool.rules.draft import Chain, Lookup
-from unspool.rules.verify import rejection
 from unspool.runtime.engine.engine import Engine
 
 ASKED = 200  # tokens per decoder
@@ -69,13 +66,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
-    methods = {
-        "plain": plain(),
-        "lookup under sample matching": Speculate(Lookup(2, 1, 4)),
-        "chain of 4 under rejection": Speculate(Chain(4), rejection),
-    }
     lm = unspool.load("smollm2", device="cpu")
-    rows = {f"ask: {name}": per_ask(method) for name, method in methods.items()}
+    rows = {f"ask: {name}": per_ask(method) for name, method in METHODS.items()}
     rows |= {f"token: {name}": per_token(lm, name, args.tokens) for name in ("plain", "lookup")}
     for name, count in rows.items():
         print(f"{name:36}{count:10.1f}")
