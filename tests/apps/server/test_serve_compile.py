@@ -115,13 +115,17 @@ def test_a_function_whose_parameters_compile_for_hours_is_given_up(served):
     assert "processor time to compile" in answer.json()["error"]["message"]
 
 
-def test_what_a_client_left_behind_is_ended(lm):  # noqa: F811
-    """The limit is an hour, so only leaving ends it."""
+def test_what_a_client_left_behind_is_ended(lm, monkeypatch):  # noqa: F811
+    """The limit is an hour, and what ends it is that the client left, not the memory that it may take."""
     with serving(lm, replace(LIMITS, compile_seconds=3600.0)) as served:
+        begun, fit = [], served.worker.fit
+        monkeypatch.setattr(served.worker, "fit", lambda request: begun.append(fit(request)) or begun[-1])
         body = {"prompt": "a", "response_format": schema_format(SLOW), "max_tokens": 1}
         with pytest.raises(httpx.ReadTimeout):
             served.http.post("/v1/completions", json=body, timeout=0.5)
         served.until(lambda: len(served.worker.fitting) == 0)
+        with pytest.raises((AskerLeft, CancelledError)):
+            begun[0].result(timeout=60)
         assert served.text(prompt="a", response_format={"type": "regex", "regex": "yes"}, max_tokens=4) == "yes"
 
 

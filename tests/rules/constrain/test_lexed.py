@@ -76,6 +76,8 @@ def test_a_range_of_characters_is_spelt_in_utf_8(low, high):
         low,
         high,
         (low + high) // 2,
+        max(low - 1, 0),
+        min(high + 1, 0x10FFFF),
     }:
         state = 0
         for byte in chr(code).encode("utf-8", "replace"):
@@ -124,6 +126,7 @@ def test_terminals_that_match_nothing_or_the_empty_text_are_refused():
 TOYS = {
     "brackets": (cfg({"S": ["L S R S", ""]}, {"L": r"\(|<", "R": r"\)"}), Letters(("(", ")", "()", "<", "))"))),
     "sums": (cfg({"E": ["N", "E + E"]}, {"N": "[12]+"}, ignore=" "), Letters(("1", "2+", "+", " ", "1 "))),
+    "quotes": (cfg({"S": ["Q"]}, {"Q": "<[ab]+>"}), Letters(("<", ">", "a", "ab", "b>"))),  # one terminal over all gaps
     "words": (cfg({"S": ["if N", "N", "S ; S"]}, {"N": "[fi]+"}), Letters(("i", "f", "if", ";", "f;i"))),
 }
 

@@ -55,10 +55,10 @@ def test_auto_drafts_where_rows_are_free_and_is_plain_where_they_are_not(heat):
 
 @pytest.mark.parametrize("heat", [0.0, 1.0])
 def test_auto_drafts_what_a_constraint_forces(heat):
-    """Every other token is free: with the forced ones drafted, a forward brings two."""
+    """Nothing comes twice, so that only the constraint knows what comes: two free tokens, six forced ones after each."""
     pytest.importorskip("llguidance")
-    words = Letters(tuple("abcd"), controls=0, ends=1)
-    warp = Constrained(regex("([ab]cd[ab]dc){8}").fit(words)) | Temperature(heat)
+    words = Letters(tuple("abcdefghijklmn"), controls=0, ends=1)
+    warp = Constrained(regex("[ab]cdefgh[ab]ijklmn").fit(words)) | Temperature(heat)
 
     def written(spec):
         model = Table(words.size, lambda text: [1.0 + (x + len(text) * len(text)) % 3 for x in range(words.size)])
@@ -70,7 +70,8 @@ def test_auto_drafts_what_a_constraint_forces(heat):
     plain, _ = written("plain")
     tokens, trace = written("auto")
     assert tokens == plain
-    assert trace.forwards["target"] <= 1 + 16  # two forced ones follow each of the sixteen that are free
+    assert len(tokens) >= 14
+    assert trace.forwards["target"] <= 7
 
 
 def test_auto_asks_a_draft_model_only_if_its_time_is_worth_it(monkeypatch):

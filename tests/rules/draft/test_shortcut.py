@@ -244,6 +244,12 @@ def test_texts_with_the_same_words_have_sessions_of_their_own(deep):
     held = len(early.sessions)
     strange.close()
     assert len(early.sessions) == held - 1
+    one, other = late.open((9, 9, 9)), late.open((9, 9, 9))
+    late.score([ScoreRequest(each, trees[0]) for each in (one, other)])
+    one.close()  # and with it what was opened for it, but nothing of the other's
+    (scores,) = late.score([ScoreRequest(other, trees[1])])
+    (truth,) = alone.score([ScoreRequest(alone.open((9, 9, 9)), trees[1])])
+    assert torch.allclose(scores.law(1).p, truth.law(1).p, atol=1e-6)
 
 
 @pytest.mark.parametrize("spec", ["escalate:sure=0.9", "surest:sure=0.5", "cascade:inner=chain", "chain:depth=3"])
