@@ -32,6 +32,8 @@ def refused(read, body):
         ({"decoding": {"method": 5}}, "decoding.method is 5; expected a string.", "invalid_type"),
         ({"decoding": {"ngram": 2}}, "decoding is {'ngram': 2}; expected an object with a method", "invalid_value"),
         ({"stop": ["a"] * 17}, "expected a string or a list of at most 16 strings", "array_above_max_length"),
+        ({"stop": "a" * 1025}, "or of more than 1024 characters", "string_above_max_length"),
+        ({"stop": ["a", "b" * 1025]}, "or of more than 1024 characters", "string_above_max_length"),
         ({"messages": [5]}, "messages[0] is 5; expected an object.", "invalid_type"),
         ({"messages": [{"role": "king"}]}, "messages[0].role is 'king'; expected assistant, dev", "invalid_value"),
         ({"messages": [{"role": None}]}, "messages[0].role is missing; expected", "missing_required_parameter"),
