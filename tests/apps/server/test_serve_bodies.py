@@ -49,6 +49,26 @@ def test_a_refusal_says_what_was_given_and_what_was_expected(body, message, code
     assert error.message.startswith(error.param)
 
 
+@pytest.mark.parametrize(
+    ("prompts", "n", "message"),
+    [
+        (16, 1, ""),
+        (17, 1, "prompt is a list of 17; expected at most 16 of them"),
+        (3, 5, ""),
+        (3, 6, "n is 6; expected at most 5 texts, as there are 3 prompts"),
+        (1, 17, "n is 17; expected at most 16 texts;"),
+    ],
+)
+def test_all_texts_of_a_request_count_together(prompts, n, message):
+    body = {"prompt": ["a"] * prompts, "n": n}
+    if not message:
+        assert completion(body, Limits(texts=16), "plain").settings.n == n
+        return
+    with pytest.raises(Refusal) as caught:
+        completion(body, Limits(texts=16), "plain")
+    assert caught.value.message.startswith(message)
+
+
 @pytest.mark.parametrize("number", [2, 2.0])
 def test_a_whole_number_may_be_written_with_a_point(number):
     body = {"prompt": [number, 3], "n": number, "seed": number, "max_tokens": number}
