@@ -75,6 +75,16 @@ def test_particles_tell_their_posterior_and_the_evidence(lm):
     assert record["log_evidence"] < 0
 
 
+def test_particles_that_died_count_in_the_evidence(lm):
+    """The estimate is the mean of all weights, those of dead ends among them."""
+    told = [((70,), math.log(0.5)), ((71,), math.log(0.1)), ((72,), -math.inf), ((73,), -math.inf)]
+    particles = Found(LOG_WEIGHT)
+    particles.tell([SimpleNamespace(tokens=x, trim=0, score=w, reason="token") for x, w in told])
+    record = particles.record(lm.vocabulary.stream())
+    assert record["log_evidence"] == pytest.approx(math.log(0.6 / 4))
+    assert [one["posterior"] for one in record["found"]] == pytest.approx([5 / 6, 1 / 6, 0, 0])
+
+
 def test_asap_by_name_learns_from_sample_to_sample(lm):
     """Each sample begins when the one before has ended: then something is known of what it begins with."""
     form = unspool.regex("[ab](a|b[ab]{3}c)")

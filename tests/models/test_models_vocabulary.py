@@ -8,6 +8,7 @@ import json
 import random
 import unicodedata
 from functools import cache
+from time import monotonic
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -145,6 +146,31 @@ def test_a_stream_gives_out_what_no_stop_can_take_back_and_all_of_that(stops):
                 break
         else:
             assert given + stream.end() == text  # no stop came, so nothing is taken back
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=9), min_size=1, max_size=3), st.text("ab", max_size=60), st.data())
+def test_a_stream_in_pieces_waits_for_as_much_as_may_become_a_stop(stops, text, data):
+    """However long the text and its pieces are: all is told but the longest end that begins a stop."""
+    stream, given, came = TextStream(lambda token: pieces[token], stops), "", b""
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=9)))
+    pieces = [text[a:b].encode() for a, b in itertools.pairwise([0, *cuts, len(text)])]
+    for token, piece in enumerate(pieces):
+        given, came = given + stream.push(token), came + piece
+        found = [at for stop in stops if (at := came.decode().find(stop)) >= 0]
+        begun = [n for stop in stops for n in range(len(stop)) if came.decode().endswith(stop[:n])]
+        assert given == came.decode()[: min([*found, len(came) - max(begun)])]
+        if found:
+            return
+    assert given + stream.end() == text
+
+
+def test_a_text_that_long_stops_wait_for_is_looked_at_once():
+    """What takes minutes if every beginning of each stop is compared with the text at every token."""
+    length = 20_000
+    stream = TextStream(lambda token: b" ", (" " * length + "x", *("y" * length + str(n) for n in range(8))))
+    assert "".join(stream.push(0) for _ in range(length)) == ""
+    assert stream.push(0) == " "
+    assert stream.end() == " " * length
 
 
 def test_broken_bytes_wait_until_they_are_certain():
@@ -308,6 +334,13 @@ def test_chat(tiny):
         "{{ 'a\nb' | indent(2) }}{{ 'a,b'.split(',') }}{{ '-'.join(['a', 'b']) }}{{ ' a '.strip() }}",
         "{{ 'aXa'.replace('X', 'YY') }}{{ 2 ** 10 }}{{ messages is iterable }}{{ messages | last }}",
         "{{ [1, 2, 3] | sum }}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ 7 % 4 }}",
+        "{{ [3, 1, 3] | sort }}{{ [3, 1, 3] | unique | list }}{{ [3, 1] | min }}{{ [3, 1] | max }}{{ nothing | list }}",
+        "{{ messages | groupby('role') | map(attribute='grouper') | list }}{{ 'abc' | reverse }}",
+        "{{ 'abc' | list | reverse | list }}{{ [] | map('upper') | list }}{{ [1, 2] | select('odd') | list }}",
+        "{{ messages | rejectattr('role', 'in', ['user']) | map(attribute='role') | first }}{{ nothing | list }}",
+        "{{ ('12' | int) + ('f' | int(base=16)) }}{{ 2.345 | round(1) }}{{ 2.1 | round(0, 'ceil') }}",
+        "{{ 17 // 4 }}{{ -7 % 4 }}{{ messages[:1] }}{{ 'a b'.split() }}{{ 'a\nb'.splitlines() }}",
+        "{{ 'a b c' | truncate(5) }}{{ '<b>' | safe }}{{ messages | map('length') | sum }}{{ (1, 2) | join(', ') }}",
         "{{ dict(a=1) }}{{ {'a': 1}.get('b', 2) }}{{ messages[::-1] | length }}{{ 'x'.ljust(4) }}{{ 'a' in 'abc' }}",
     ],
 )
@@ -334,6 +367,11 @@ def test_chat_is_that_of_transformers(template):
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", BadModel, "recursion"),
         ("{{ lipsum(n=100000) }}", BadModel, "fails on these messages"),
         ("{{ 'a' | center(1000) }}", BadModel, "the filter center"),
+        ("{{ '<!-- -->' | striptags }}", BadModel, "the filter striptags"),
+        ("{{ 'ab'.encode('punycode') }}", BadModel, "the method encode"),
+        ("{{ (1).to_bytes(10 ** 9, 'big') }}", BadModel, "methods of numbers"),
+        ("{{ 1 | round(10 ** 9, 'ceil') }}", BadModel, "at most 300 places"),
+        ("{{ 1 | round(-10 ** 9, 'floor') }}", BadModel, "at most 300 places"),
         ("{{ ['a' * 1000] | tojson(indent=100000000) }}", BadModel, "tojson indents"),
         ("{{ (" * 3000 + ")" * 3000 + "}}", BadModel, "not valid Jinja"),
     ],
@@ -392,15 +430,41 @@ GROWING = (
         GROWING.replace("CHANGE", "ns.x.join(['a', ns.x])"),
         GROWING.replace("CHANGE", "ns.x | replace('a', 'aa')"),
         GROWING.replace("CHANGE", "[ns.x] | tojson | tojson"),
+        "{{ 7 ** 999999 }}",
+        "{% set x = 7 ** 4000 %}{{ x * x }}",
+        "{% set x = 7 ** 4000 %}{% set y = x * (7 ** 1500) %}{{ y * y // x }}",
+        f"{RANGE}{{{{ xs | reject('in', xs | map('string') | list) | list | length }}}}",
+        f"{RANGE}{{{{ xs | map('string') | select('in', xs) | list | length }}}}",
+        f"{{{{ range({NINES}) | map('string') | map('replace', '1', 'x' * 1000000) | list | length }}}}",
+        f"{{{{ range({NINES}) | map('string') | map('replace', '1', 'x' * 1000000) | sort | length }}}}",
+        f"{{{{ range({NINES}) | map('string') | map('replace', '1', 'x' * 1000000) | unique | list | length }}}}",
+        f"{{{{ range({NINES}) | map('string') | map('replace', '1', 'x' * 1000000) | reverse | length }}}}",
+        f"{{{{ ''.join(range({NINES}) | map('string') | map('replace', '1', 'x' * 1000000)) | length }}}}",
+        "{{ ('a' * 9999999) | list | length }}",
+        "{{ ('a,' * 999999).split(',') | length }}",
+        "{{ ('a ' * 999999).split() | length }}",
+        "{{ ('a\n' * 999999).splitlines() | length }}",
+        "{% macro f(n) %}{% set x = 'a' * 9999999 %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
+        *(
+            "{% set x = 'a' * 9999999 %}" + "".join(f"{{% set x{n} = {made} %}}" for n in range(99))
+            for made in ("x[1:]", "x ~ 1", "x + 'b'", "x | upper", "x.upper()", "x | reverse", "x | safe", "[x]")
+        ),
     ],
 )
 def test_templates_that_have_no_end_are_stopped_with_words(template, monkeypatch):
     if "macro f(n)" in template or "recursive" in template:  # which are slow at it
-        monkeypatch.setattr("unspool.models.chat.Budget", lambda: Budget(steps=20_000))
+        monkeypatch.setattr("unspool.models.chat.Budget", lambda: Budget(steps=20_000, made=10**8))
+    if "('in'" in template or "set x0" in template:
+        monkeypatch.setattr("unspool.models.chat.Budget", lambda: Budget(made=10**8, until=monotonic() + 0.5))
     with pytest.raises(
-        BadModel, match=r"does not come to an end on these messages: it (takes|makes a value of|writes) more than"
+        BadModel,
+        match=r"does not come to an end on these messages: it (takes|makes a value of|makes values|writes) .*more",
     ):
         render_chat(template, MESSAGES)
+
+
+def test_a_number_that_is_too_long_to_be_read_is_none():
+    assert render_chat("{{ ('f' * 100000) | int(7, 16) }}", MESSAGES) == "7"
 
 
 def test_what_says_nothing_itself_is_named(monkeypatch):

@@ -212,6 +212,27 @@ def test_a_request_shares_with_other_requests_only_if_the_operator_offers_it_and
     assert again < cold
 
 
+class Words:
+    """A vocabulary of three tokens, of which one is this."""
+
+    size = 3
+
+    def __init__(self, last):
+        self._last = last
+
+    def piece(self, token):
+        return (b"a", b"b", self._last)[token]
+
+
+@pytest.mark.parametrize("scope", ["session", "process"])
+def test_what_is_remembered_of_one_vocabulary_is_not_drafted_in_another(scope):
+    """Tokens are numbers, and mean something else there."""
+    made = method(f"recycle@{scope}")
+    first, same, other = (made.fit(Words(last)).draft.shared for last in (b"c", b"c", b"d"))
+    assert first is same
+    assert first is not other
+
+
 def test_a_process_has_so_many_memories_and_no_more(lm):
     for number in range(memories.MEMORIES + 3):
         requested("recycle@process", ("recycle@process",), f"client {number}").fit(lm.vocabulary)

@@ -16,7 +16,7 @@ from torch import Tensor
 from .canvas import Canvas
 from .chance import At, Chance, Philox, Role
 from .law import Law
-from .tree import NOTHING, ROOT, Tree
+from .tree import NOBODY, NOTHING, ROOT, Tree
 from .warp.warp import Prefix, Scored, temperature_of
 
 TARGET = "target"
@@ -112,11 +112,16 @@ class Check:
     verify: Verify
     chance: Chance
     want: tuple[str, ...] = ()  # as for Score
+    last: frozenset[int] = NOBODY  # nodes that end the text: of what follows them nothing is kept
 
     def answer(self, scores: Scores) -> Checked:
         """What the rule says, given the scores."""
-        scored = Scored(self.tree, self.prefix, scores.leaf[0], scores.after)
+        scored = self.scored(scores)
         return Checked(self.verify(scored, self.chance), scored, scores)
+
+    def scored(self, scores: Scores) -> Scored:
+        """The tree with these scores."""
+        return Scored(self.tree, self.prefix, scores.leaf[0], scores.after, self.last)
 
 
 class Verdict(NamedTuple):

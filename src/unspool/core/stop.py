@@ -88,16 +88,17 @@ class Stop:
         late = bool(new) and tail.deadline is not None and self.clock() >= tail.deadline
         return Cut(tuple(new), "time" if late else None, tail)
 
-    def prune(self, tail: Tail, tree: Tree) -> Tree:
-        """A draft without what hangs behind a token that ends the text, on whichever path.
+    def prune(self, tail: Tail, tree: Tree) -> tuple[Tree, frozenset[int]]:
+        """A draft without what hangs behind a token that ends the text, on whichever path; and the nodes that end it.
 
         Nothing of that could be kept, and warps may have no law for it. Whether a node goes is decided by the tokens
         that lead to it, so every verifier stays exact.
         """
         if not self.strings and self.tokens.isdisjoint(tree.tokens(range(len(tree)))):
-            return tree
+            return tree, frozenset()
         tails: dict[int, Tail] = {}  # of the nodes after which the text goes on
         kept: list[int] = []
+        last: list[int] = []
         for node, (drawn, parent) in enumerate(zip(tree.drawn, tree.parent, strict=True)):
             above = tail if parent < 0 else tails.get(parent)
             if above is None:
@@ -106,7 +107,9 @@ class Stop:
             cut = self.cut(above, (drawn.token,)) if drawn.token >= 0 else None  # −1 is a hole
             if cut is None or cut.reason is None:
                 tails[node] = above if cut is None else cut.tail
-        return tree if len(kept) == len(tree) else tree.only(kept)
+            else:
+                last.append(len(kept) - 1)
+        return (tree if len(kept) == len(tree) else tree.only(kept)), frozenset(last)
 
     def _counted(self, tail: Tail, new: Sequence[int]) -> Cut:
         """The same where neither text nor time can end it, without a look at every token."""

@@ -110,3 +110,4 @@ class Tree:
 
 
 NOTHING = Tree()
+NOBODY: frozenset[int] = frozenset()  # none of its nodes

@@ -8,7 +8,7 @@ from ..core.asks import Check, Checked, Decoding, Done, Emit, Keep, Laws, Verify
 from ..core.chance import Chance
 from ..core.errors import BadRequest
 from ..core.stop import Stop
-from ..core.tree import NOTHING, ROOT
+from ..core.tree import NOBODY, NOTHING, ROOT
 from ..core.verifier import decides_token_by_token, sample_match
 from ..core.warp.warp import Prefix, Warp
 from .drafter import Draft, Nothing, begun, check_drafter
@@ -41,13 +41,13 @@ class Speculate:
                 prefix, (_, reason, tail, trim) = yield from write_on(prefix, chance, stop, tail, rest, source.ahead)
                 if reason:
                     return Done(prefix.text[len(text) :], reason, trim)
-            tree, depth = NOTHING, prefix.left - 1  # a draft past the end would be for nothing
+            tree, last, depth = NOTHING, NOBODY, prefix.left - 1  # a draft past the end would be for nothing
             if depth > 0:
                 nodes = int(min(self.budget, depth + stop.spare))
-                tree = stop.prune(tail, (yield from source.propose(prefix, nodes, chance)).within(depth))
+                tree, last = stop.prune(tail, (yield from source.propose(prefix, nodes, chance)).within(depth))
                 if not len(tree) and source.rest(prefix):
                     continue  # it has looked, and lies down again
-            checked: Checked = yield Check(tree, prefix, self.verify, chance, source.want)
+            checked: Checked = yield Check(tree, prefix, self.verify, chance, source.want, last)
             (node, token), scored, scores = checked
             path = tree.path(node)
             kept, reason, tail, trim = stop.cut(tail, (*tree.tokens(path), token))

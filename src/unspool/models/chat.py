@@ -23,6 +23,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from ..core.errors import BadModel, BadRequest
 from .bounded import BUDGET, BoundedEnvironment, Budget, Exhausted, weight
+from .template_filters import BOUNDED
 
 Value = TypeVar("Value")
 
@@ -103,7 +104,7 @@ def refuse_unreadable(messages: Sequence[Mapping[str, Any]]) -> None:
 
 @lru_cache(maxsize=16)
 def _compile(template: str) -> Template:
-    environment = BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
+    environment = BoundedEnvironment(BOUNDED, [loopcontrols, _Generation])
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = _now

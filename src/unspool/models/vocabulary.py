@@ -225,15 +225,17 @@ class TextStream:
     def __init__(self, piece: Callable[[int], bytes], stops: Sequence[str] = (), skip: int = 0) -> None:
         self._piece = piece
         self._skip = self._left = skip
-        self._stops = [stop.encode() for stop in stops]
-        self._held = b""
+        self._stops = [_StopSearch(stop.encode()) for stop in stops]
+        self._held, self._read = b"", 0  # what waits, and how many bytes came before its end
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:
         """Take one token and return the text that is now certain (perhaps none)."""
         piece = self._piece(token)
-        text, self._left = self._held + piece[self._left :], max(0, self._left - len(piece))
-        sure = min((_first_sign(text, stop) for stop in self._stops), default=len(text))
+        new, self._left = piece[self._left :], max(0, self._left - len(piece))
+        text, self._read = self._held + new, self._read + len(new)
+        begins = min((stop.read(new) for stop in self._stops), default=self._read)
+        sure = len(text) - (self._read - begins)
         self._held = text[sure:]
         return self._decoder.decode(text[:sure])
 
@@ -247,13 +249,36 @@ class TextStream:
         return self._decoder.decode(self._held[: len(self._held) - trim], final=True)
 
 
-def _first_sign(text: bytes, stop: bytes) -> int:
-    """Where `stop` stands in `text`, or might begin at its end."""
-    found = text.find(stop)
-    if found >= 0:
-        return found
-    longest = min(len(stop) - 1, len(text))
-    return len(text) - next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
+class _StopSearch:
+    """Where a stop string stands in a text that comes in pieces, or might begin at its end.
+
+    It is the search of Knuth, Morris and Pratt: every byte is looked at once, however long the string is.
+    """
+
+    def __init__(self, stop: bytes) -> None:
+        self._stop, self._read = stop, 0
+        self._matched = 0  # bytes of the stop string that the text ends with
+        self._borders = [0, 0]  # by length: the longest shorter beginning of the stop string that such a one ends with
+
+    def read(self, piece: bytes) -> int:
+        """Go on with the text; how many of its bytes come before the stop string, or before what may become one."""
+        for byte in piece if self._matched < len(self._stop) else b"":
+            self._matched = self._after(self._matched, byte)
+            self._read += 1
+            if self._matched == len(self._stop):
+                break
+        return self._read - self._matched
+
+    def _after(self, matched: int, byte: int) -> int:
+        """How much of the stop string there is at the end of the text with one byte more."""
+        while matched and self._stop[matched] != byte:
+            matched = self._border(matched)
+        return matched + (self._stop[matched] == byte)
+
+    def _border(self, length: int) -> int:
+        for known in range(len(self._borders), length + 1):
+            self._borders.append(self._after(self._borders[known - 1], self._stop[known - 1]))
+        return self._borders[length]
 
 
 def _byte_letters() -> dict[str, int]:

@@ -42,8 +42,8 @@ class Blind(Stop):
     def left(self, tail: Tail) -> float:
         return float("inf")
 
-    def prune(self, tail: Tail, tree: Tree) -> Tree:
-        return tree
+    def prune(self, tail: Tail, tree: Tree) -> tuple[Tree, frozenset[int]]:
+        return tree, frozenset()
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ def refused(read, body):
         ({"decoding": {"method": 5}}, "decoding.method is 5; expected a string.", "invalid_type"),
         ({"decoding": {"ngram": 2}}, "decoding is {'ngram': 2}; expected an object with a method", "invalid_value"),
         ({"stop": ["a"] * 17}, "expected a string or a list of at most 16 strings", "array_above_max_length"),
+        ({"stop": "a" * 1025}, "or of more than 1024 characters", "string_above_max_length"),
+        ({"stop": ["a", "b" * 1025]}, "or of more than 1024 characters", "string_above_max_length"),
         ({"messages": [5]}, "messages[0] is 5; expected an object.", "invalid_type"),
         ({"messages": [{"role": "king"}]}, "messages[0].role is 'king'; expected assistant, dev", "invalid_value"),
         ({"messages": [{"role": None}]}, "messages[0].role is missing; expected", "missing_required_parameter"),
@@ -45,6 +47,26 @@ def test_a_refusal_says_what_was_given_and_what_was_expected(body, message, code
     assert message in error.message
     assert (error.status, error.code) == (400, code)
     assert error.message.startswith(error.param)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "n", "message"),
+    [
+        (16, 1, ""),
+        (17, 1, "prompt is a list of 17; expected at most 16 of them"),
+        (3, 5, ""),
+        (3, 6, "n is 6; expected at most 5 texts, as there are 3 prompts"),
+        (1, 17, "n is 17; expected at most 16 texts;"),
+    ],
+)
+def test_all_texts_of_a_request_count_together(prompts, n, message):
+    body = {"prompt": ["a"] * prompts, "n": n}
+    if not message:
+        assert completion(body, Limits(texts=16), "plain").settings.n == n
+        return
+    with pytest.raises(Refusal) as caught:
+        completion(body, Limits(texts=16), "plain")
+    assert caught.value.message.startswith(message)
 
 
 @pytest.mark.parametrize("number", [2, 2.0])

@@ -175,6 +175,17 @@ def test_a_quiet_model_that_is_never_asked_opens_nothing():
     session.close()
 
 
+def test_a_quiet_model_that_is_asked_late_has_read_every_text_as_it_is():
+    """Each goes on from its own text, also while nobody has asked."""
+    session = BestEffortDraft(CachedModel(Toy(room=40))).open((0, 1))
+    session.keep(NOTHING, [ROOT, ROOT], [2, 3])
+    tree = Tree.chain([Drawn(4, Law.of([1.0]))])
+    session.keep(tree, [~1, ~0, 0], [1, None, None])
+    assert session.leaves == [[0, 1, 3, 1], [0, 1, 2], [0, 1, 2, 4]]
+    assert [leaf.tokens for leaf in session.opened().leaves] == session.leaves
+    session.close()
+
+
 # ---- a cascade that escalates
 
 

@@ -12,9 +12,12 @@ from unspool.core.chance import At, Every, Philox, Role
 from unspool.core.law import Law, chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import ROOT, Tree
+from unspool.core.verifier import sample_match
 from unspool.core.warp import Frequency, Same, Temperature
+from unspool.core.warp.forbid import NoRepeatNgram
 from unspool.core.warp.warp import Prefix, Warp
 from unspool.loops.denoise_state import DenoiseState
+from unspool.loops.plain import Plain
 from unspool.loops.speculate import Speculate
 from unspool.loops.unmasker import Rule
 from unspool.models.vocabulary import TextStream
@@ -23,6 +26,7 @@ from unspool.rules.constrain.parted import timely
 from unspool.rules.decode import Denoise
 from unspool.rules.draft import RSDC, RSDS, Chain, Coupled, Phrase, SpecInfer
 from unspool.rules.unmask import Confident, one
+from unspool.rules.verify import block, multipath, rejection, traversal
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
@@ -96,6 +100,42 @@ def test_of_equal_siblings_the_first_is_found():
     tree = Tree(tuple(chosen(x) for x in (2, 1, 2, 3, 3)), (ROOT, ROOT, ROOT, 0, 2))
     assert [tree.child(ROOT, token) for token in (1, 2, 3)] == [1, 0, None]
     assert tree.end((2, 3)) == 3
+
+
+LAST = 3  # the token that ends a text, or the stop string that it spells
+ENDS = {
+    "token": Stop(tokens=frozenset({LAST})),
+    "string": Stop(strings=("d",), piece=lambda token: b"abcd"[token:][:1]),
+}
+
+
+@pytest.mark.parametrize("stop", ENDS)
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        *(Speculate(Coupled(3), verify) for verify in (sample_match, rejection)),
+        *(Speculate(Chain(3), verify) for verify in (rejection, block, traversal)),
+        Speculate(RSDC((2, 1)), rejection),
+        Speculate(SpecInfer(2, 3), multipath),
+    ],
+    ids=lambda each: f"{type(each.draft).__name__}-{each.verify.__name__}",
+)
+def test_what_ends_the_text_may_be_drafted_where_warps_leave_nothing_behind_it(decoder, stop):
+    """No token may come twice: the end is the last there is, so behind it is no law, and none is needed."""
+
+    def law(method):
+        def text(chance):
+            engine = Engine({"target": TABLE, "draft": TABLE})
+            job = engine.submit(method, (0,), chance, NoRepeatNgram(1), ENDS[stop])
+            engine.run()
+            return job.result().tokens
+
+        return Every().law(text)
+
+    expected, found = law(Plain()), law(decoder)
+    assert (1, 2, LAST) in expected
+    assert found.keys() == expected.keys()
+    assert [found[text] for text in expected] == pytest.approx(list(expected.values()), abs=1e-12)
 
 
 # ---- canvases

@@ -106,6 +106,16 @@ def test_a_beginning_that_somebody_else_owns_is_not(monkeypatch, equal):
         forked.close()
 
 
+def test_everybody_finds_a_beginning_of_their_own_though_others_have_the_same():
+    """Who sends what another has sent later must not hide what is there for the first."""
+    model = CachedModel(Toy(vocab=9, room=400), prefix_cache=4)
+    for owner in ("anna", "bert", ""):
+        session = model.open((1, 2, 3, 4), owner)
+        model.score([ScoreRequest(session, NOTHING)])
+        session.close()
+    assert [len(model.open((1, 2, 3, 7), owner).leaves[0].slots) for owner in ("anna", "bert", "")] == [3, 3, 3]
+
+
 # ---- rotary tables
 
 

@@ -22,7 +22,8 @@ Texts = Annotated[list[Text], Field(fail_fast=True)]
 LONGEST = 1 << 16  # characters: the index of a longer one would keep others waiting
 ENDLESS = 2**31  # more than any number of tokens or texts
 MOST_TOP = 20  # alternatives of a token
-MOST_STOPS = 16  # each costs a little at every token
+MOST_STOPS, LONGEST_STOP = 16, 1024  # strings and characters of each; they cost a little at every token
+StopText = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]
 UNSUPPORTED = {
     "functions": "functions are not supported; give them as tools",
     "function_call": "function_call is not supported; give tool_choice",
@@ -270,8 +271,10 @@ class TextRequest(Body):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     max_tokens: Amount | None = None
     max_completion_tokens: Amount | None = None
-    stop: Text | Annotated[Texts, Field(max_length=MOST_STOPS)] | None = Field(
-        None, description=f"a string or a list of at most {MOST_STOPS} strings, none of them empty"
+    stop: StopText | Annotated[list[StopText], Field(max_length=MOST_STOPS, fail_fast=True)] | None = Field(
+        None,
+        description=f"a string or a list of at most {MOST_STOPS} strings, none of them empty or of more than "
+        f"{LONGEST_STOP} characters",
     )
     logit_bias: Biases | None = Field(
         None, description="an object with a token's number as every key, and numbers from -100 to 100"

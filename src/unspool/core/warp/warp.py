@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
@@ -175,10 +175,14 @@ class Prefix:
 
 
 class Scored:
-    """A drafted tree with the target's laws, each shaped at its own prefix and only when it is looked at."""
+    """A drafted tree with the target's laws, each shaped at its own prefix and only when it is looked at.
 
-    def __init__(self, tree: Tree, prefix: Prefix, root: Law, after: Sequence[Law]) -> None:
-        self.tree, self.prefix = tree, prefix
+    After nodes that end the text (`last`) warps may leave no token, and nothing that is drawn there is kept: there the
+    law is the model's own.
+    """
+
+    def __init__(self, tree: Tree, prefix: Prefix, root: Law, after: Sequence[Law], last: Collection[int] = ()) -> None:
+        self.tree, self.prefix, self.last = tree, prefix, last
         self.raw_root, self.raw_after = root, after
         self._states: dict[int, Any] = {ROOT: prefix.state}
         self._laws: dict[int, Law] = {}
@@ -190,7 +194,8 @@ class Scored:
     def law(self, node: int) -> Law:
         """The target's law of the token after `node`, after all warps at that node's own prefix."""
         if node not in self._laws:
-            self._laws[node] = self.prefix.warp(self._state(node), self.raw(node))
+            raw = self.raw(node)
+            self._laws[node] = raw if node in self.last else self.prefix.warp(self._state(node), raw)
         return self._laws[node]
 
     def soft(self, node: int) -> Law:

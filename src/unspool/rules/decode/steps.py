@@ -124,8 +124,8 @@ class Steps:
             depth = prefix.left - 1
             nodes = int(min(self.inside.budget, depth + stop.spare))
             tree: Tree = yield from proposed(source if depth > 0 else Nothing(), prefix, nodes, chance)
-            tree = stop.prune(tail, tree.within(depth))
-            checked: Checked = yield Check(tree, prefix, self.inside.verify, chance, source.want)
+            tree, last = stop.prune(tail, tree.within(depth))
+            checked: Checked = yield Check(tree, prefix, self.inside.verify, chance, source.want, last)
             (node, token), scored, scores = checked
             written = (*tree.tokens(tree.path(node)), token)
             kept, reason, tail, trim = stop.cut(tail, step.cut(so_far, written).kept)

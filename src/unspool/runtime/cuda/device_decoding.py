@@ -98,10 +98,12 @@ class DeviceDecoding:
         self, ask: ScoreRequest, decided: DeviceCheck, request: ForwardRequest, found: list[int]
     ) -> Checked | UnspoolError:
         scores, check, (index, token) = scores_of(ask, [request]), decided.check, found
+        node = _accepted(check.tree, request, index)
+        if token < 0 and node in check.last:
+            token = check.tree.drawn[node].token  # whichever: the text has ended
         if token < 0 and not decided.unasked:
             return refused(token, decided.plan)
-        verdict = Verdict(_accepted(check.tree, request, index), token)
-        scored = Scored(check.tree, check.prefix, scores.leaf[0], scores.after)
+        verdict, scored = Verdict(node, token), check.scored(scores)
         if decided.unasked:
             try:
                 verdict = _allowed(check, scored, verdict)
