@@ -17,6 +17,7 @@ from unspool.core.tree import NOTHING, Tree
 from unspool.models.shape import DiffusionSpec
 from unspool.runtime.diffusion.block_diffusion import BlockDiffusionModel
 from unspool.runtime.diffusion.full_diffusion import FullDiffusionModel
+from unspool.runtime.engine import trials
 from unspool.runtime.engine.contracts import Causal, Infill, LookRequest, ScoreRequest
 from unspool.runtime.network.network import unpaused
 
@@ -244,6 +245,18 @@ def test_trials_of_a_canvas_are_told_by_one_forward():
         assert not torch.equal(parts[0][5].scores, parts[1][5].scores)
         session.close()
         assert model.slots.in_use == 0
+
+
+@pytest.mark.parametrize("together", [1024, 12, 1])
+def test_trials_that_do_not_fit_together_are_told_by_several_forwards(monkeypatch, together):
+    monkeypatch.setattr(trials, "TOGETHER", together)
+    model = BlockDiffusionModel(Deep(), FILLINGS[0])
+    look = Look(Canvas.blank((1, 2), 4), (2, 4, 5), trials=({3: 0}, {3: 1}, {3: 2}))
+    other = Look(Canvas.blank((1, 2), 4))
+    fields = trials.looked(model, [LookRequest(model.open((1, 2)), each) for each in (look, other)])
+    for each, field in zip((look, other), fields, strict=True):
+        same(field, each, model.filling)
+    assert model.network.forwards == {1024: 1, 12: 2, 1: 3}[together]
 
 
 def test_a_window_of_one_place_is_plain_decoding():
