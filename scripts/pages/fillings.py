@@ -78,3 +78,35 @@ def listed(file: str, data: dict[str, Any]) -> Iterator[tuple[str, Table]]:
 
 def _right(row: dict[str, Any] | None) -> str:
     return "–" if row is None else f"{row['accuracy']:.0%} at {row['tokens_per_forward']:.2f}"
+
+
+SMALL = {"molecules": "fragments", "certain": "peaked", "inserter": "insert", "corrector": "resample"}
+FIGURES = ("worth", "valid", "all words", "a word twice in a row", "forwards", "tokens_per_forward")
+
+
+def taught(file: str, data: dict[str, Any]) -> Iterator[tuple[str, Table]]:
+    """bench/fillers.py: small models that were trained here."""
+    for kind, rows in data.get("fillers", {}).items():
+        known = [name for name in FIGURES if name in next(iter(rows.values()))]
+        lines = [[name, *(f"{row[figure]:.2f}" for figure in known)] for name, row in rows.items()]
+        heads = ["", *(name.replace("_", " ") for name in known)]
+        where = f"Models of `unspool train filler`, a few minutes of training each. {machine(data)}"
+        yield SMALL[kind], Table("A small model trained here", file, where, heads, lines)
+
+
+def asked(file: str, data: dict[str, Any]) -> Iterator[tuple[str, Table]]:
+    """`unspool bench parallel-text --json`: questions in words on a real model."""
+    tasks = data.get("tasks")
+    if not isinstance(tasks, dict) or not all("score" in cell for per in tasks.values() for cell in cells(per)):
+        return
+    specs = list(dict.fromkeys(spec for per in tasks.values() for spec in per if " " not in spec))
+    for name, own in grouped(specs).items():
+        shown = own if name == "plain" else [*own, "plain"]
+        heads = ["", *(f"`{spec}`" for spec in shown)]
+        rows = [[task, *(_scored(per.get(spec)) for spec in shown)] for task, per in tasks.items()]
+        where = f"Score at tokens per forward, {data['model']}. {machine(data)}"
+        yield name, Table("ParallelBench in words", file, where, heads, rows)
+
+
+def _scored(cell: dict[str, Any] | None) -> str:
+    return "–" if cell is None else f"{cell['score']:.2f} at {cell['tokens_per_forward']:.2f}"

@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from fillings import filled, listed, looked
+from fillings import asked, filled, listed, looked, taught
 from formed import aligned, constrained, identical, stepped, validated
 from races import drafted, on_a_gpu, raced
 from ruled import enumerated, ruled
@@ -19,6 +19,8 @@ READERS = (
     filled,
     looked,
     listed,
+    asked,
+    taught,
     searched,
     constrained,
     stepped,

@@ -18,7 +18,7 @@ class System(NamedTuple):
     test: str
     options: str = ""
     lacks: str = ""  # what the paper has besides
-    train: str = ""  # the kind of `unspool train drafter` that makes it
+    train: str = ""  # the kind of `unspool train drafter` that makes it, or the command that does
 
 
 def _read(file: Path) -> tuple[System, ...]:

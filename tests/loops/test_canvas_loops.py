@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from canvases import Scripted, law_of, table, told
+from letters import Letters
 
 from unspool.core.canvas import Binding, Canvas, Field, Status
 from unspool.core.chance import Every, Philox, total_variation
@@ -200,6 +202,39 @@ def test_a_text_does_not_outgrow_its_room():
         assert 5 in tokens
 
 
+def test_the_worst_of_a_population_goes_and_the_best_is_handed_out():
+    """Texts of a population differ from the first on, and an oracle of the text decides."""
+    asked = []
+
+    def ones(text):
+        asked.append(text)
+        return text.count("1")
+
+    model = table(vocab=4)
+    stop = Stop(most=6, piece=lambda token: str(token).encode())
+    first = Denoise(Cooling(1.0), 6)
+    method = Fragments(first, {3}, rounds=12, least=1, most=3, population=4, reward=ones)
+    tokens, _, _ = told(method, model, (0,), Philox(5), Same(), stop=stop)
+    assert len(set(asked[:4])) > 1
+    assert len(asked) > 4
+    assert "".join(map(str, tokens)).count("1") == max(text.count("1") for text in asked)
+    alone = told(replace(method, population=1, rounds=0), model, (0,), Philox(5), Same(), stop=stop)[0]
+    assert alone == told(first, model, (0,), Philox(5), Same(), stop=stop)[0]
+    with pytest.raises(BadRequest, match="fragments:population"):
+        Fragments(first, population=0)
+
+
+def test_a_population_ends_where_its_laws_would_take_too_much_room(monkeypatch):
+    monkeypatch.setattr("unspool.rules.decode.fragments.KEPT", 12)
+    asked = []
+    stop = Stop(most=6, piece=lambda token: bytes([65 + len(asked), token]))
+    method = Fragments(
+        Denoise(Cooling(1.0), 6), {3}, rounds=0, population=50, reward=lambda text: asked.append(text) or 0
+    )
+    told(method, table(vocab=4), (0,), Philox(5), Same(), stop=stop)
+    assert len(asked) == 2
+
+
 def test_fragments_need_separators():
     with pytest.raises(BadRequest, match="separators="):
         told(Fragments(GivenText((0, 1))), table())
@@ -315,10 +350,76 @@ def test_the_token_for_nothing_is_held_back_by_its_probability():
 
 
 def test_the_token_for_nothing_has_to_be_told():
-    with pytest.raises(BadRequest, match="insert:none"):
-        method("insert")
+    with pytest.raises(BadRequest, match="has to know the tokens"):
+        told(method("insert"), table())
+    with pytest.raises(BadRequest, match="has no token <none>"):
+        method("insert").fit(WORDS)
     with pytest.raises(BadRequest, match="leave it out"):
         Insert(2, (1, 2))
+
+
+class Spelling(Letters):
+    """Letters of which one says that nothing is inserted."""
+
+    def token(self, text):
+        return 5 if text == "<none>" and self.controls == 1 else None
+
+
+WORDS = Spelling(("a", "b", " ", " a", "c"), controls=0)
+NAMED = Spelling(("a", "b", " ", " a", "c"), controls=1)
+
+
+def test_words_by_name_are_spelt_and_nothing_comes_inside_one():
+    fitted = method("insert:words=ab+a+b").fit(NAMED)
+    assert (fitted.none, fitted.words) == (5, (0, 1, 3, 2, 1))  # "ab", " a", " b"
+    assert set(fitted.joined) == {0, 3}
+    lists = method("insert:prevent=a,reduce=b,promote=c").fit(NAMED)
+    assert (lists.prevent, lists.reduce, lists.promote) == ((0, 3), (1,), (4,))  # with a blank before it or without
+    with pytest.raises(BadRequest, match="insert:prevent has 'ba'"):
+        method("insert:prevent=ba").fit(NAMED)
+    with pytest.raises(BadRequest, match="a token of insert is 99"):
+        method("insert:none=99").fit(NAMED)
+
+
+def test_lists_of_words_weigh_what_is_inserted():
+    even = Table(6, lambda text: [1, 1, 1, 1, 1, 1])
+    law = law_of(Insert(NONE, rounds=1, prevent=(0,), promote=(1,), boost=3.0), even)
+    assert law == pytest.approx({(1,): 3 / 6, (2,): 1 / 6, (3,): 1 / 6, (4,): 1 / 6})  # none is held back at first
+    law = law_of(Insert(NONE, rounds=1, reduce=(0, 1, 2, 3)), even)
+    assert law == pytest.approx({(4,): 1.0})
+    law = law_of(Insert(NONE, rounds=1, reduce=(0, 1, 2, 3), decay=0), even)
+    assert law[(0,)] == pytest.approx(1 / 6)
+
+
+class Echoing:
+    """Into every gap goes 1 if nothing but words and holes is around, and nothing once a 1 has come in."""
+
+    vocab = 6
+
+    def __init__(self):
+        self.looks = []
+
+    def look(self, asked):
+        self.looks.append(len(asked))
+        return [Field({i: self._law(ask.look.canvas.tokens) for i in ask.look.places}, 1) for ask in asked]
+
+    def _law(self, tokens):
+        token = NONE if 1 in tokens else 1
+        return Law.of([0.6 if x == token else 0.08 for x in range(6)])
+
+
+def test_a_beam_fills_a_gap_given_those_before_it():
+    """At once, every gap gets the same word; one after the other, only the first does."""
+    together, _, _ = told(Insert(NONE, (3, 3), rounds=1, decay=0), Echoing())
+    assert together == (1, 3, 1, 3, 1)
+    model = Echoing()
+    apart, looks, _ = told(Insert(NONE, (3, 3), rounds=1, decay=0, beam=3), model)
+    assert apart == (1, 3, 3)
+    assert (looks, model.looks) == (3, [1, 3, 3])  # a forward for each gap, with a copy for each beam
+    full, _, _ = told(Insert(NONE, (3, 3), rounds=2, beam=2), Echoing(), stop=Stop(most=3))
+    assert len(full) == 3
+    with pytest.raises(BadRequest, match="insert:beam"):
+        Insert(NONE, beam=0)
 
 
 # ---- slots

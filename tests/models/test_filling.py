@@ -160,6 +160,8 @@ FAMILIES = {
         "mask_token_id": MASK,
         "block_size": 4,
     },
+    "wedlm": {"model_type": "wedlm", **TINY, "head_dim": WIDTH, "rope_theta": 1e6, "mask_token_id": MASK},
+    "wedlm of qwen2": {"model_type": "wedlm", **TINY, "rope_theta": 1e6, "mask_token_id": MASK, "qk_norm": False},
 }
 
 
@@ -177,9 +179,9 @@ class Family:
         for layer in range(2):
             for part, size in sizes.items():
                 self.tensors[names[part].format(layer)] = torch.randn(size) * (0.3 if len(size) > 1 else 1)
-            for part in "qkv" if name == "Dream" else "":
+            for part in "qkv" if name in ("Dream", "wedlm of qwen2") else "":
                 self.tensors[f"model.layers.{layer}.self_attn.{part}_proj.bias"] = torch.randn(sizes[part][:1])
-            for part in "qk" if name == "sdar" else "":
+            for part in "qk" if name in ("sdar", "wedlm") else "":
                 self.tensors[f"model.layers.{layer}.self_attn.{part}_norm.weight"] = torch.rand(WIDTH)
         save_file(self.tensors, folder / "model.safetensors")
         (folder / "config.json").write_text(json.dumps(config))
@@ -233,14 +235,20 @@ def test_a_folder_of_a_family_that_fills_holes_has_the_laws_of_a_plain_reference
     for canvas in (blank, blank.fill({6: 4, 9: 8}), blank.fill({i: i for i in range(5, 9)}).within(9, 11)):
         tokens = [MASK if x == HOLE else x for x in canvas.tokens]
         places = torch.arange(len(tokens))
-        sees = places[:, None] // 4 >= places // 4 if name == "sdar" else torch.ones(11, 11, dtype=torch.bool)
+        sees = torch.ones(11, 11, dtype=torch.bool)
+        if name == "sdar":
+            sees = places[:, None] // 4 >= places // 4
+        if name.startswith("wedlm"):  # what is filled comes first, and everything sees what came before it
+            came = torch.tensor([11 + i if canvas.is_hole(i) else i for i in range(11)])
+            sees = came[:, None] >= came
         want = family.logits(tokens, sees)
         want[:, MASK] = -torch.inf
         (field,) = model.look([LookRequest(session, Look(canvas))])
         at = torch.tensor(canvas.holes) - (1 if name == "Dream" else 0)
-        assert torch.allclose(field.scores, want[at], atol=1e-9)
+        assert torch.allclose(field.scores, want[at], atol=1e-6)
         assert max(law[MASK] for law in field.values()) == 0
-    assert field.rows == (4 + 3 if name == "sdar" else 11)  # the second block is finished, the third has three places
+    computed = {"sdar": 4 + 3, "wedlm": 4 + 2, "wedlm of qwen2": 4 + 2}  # what was filled last, and what is open
+    assert field.rows == computed.get(name, 11)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +258,7 @@ def test_a_folder_of_a_family_that_fills_holes_has_the_laws_of_a_plain_reference
         ("llada", {"num_experts": 8}, "model_type is 'llada'"),
         ("Dream", {"mask_token_id": 64}, "mask is token 64, but it has only 64"),
         ("sdar", {"block_size": 0}, "'block_size' is 0; expected a positive whole number"),
+        ("wedlm", {"qk_norm": 3}, "'qk_norm' is 3; expected true or false"),
     ],
 )
 def test_fillers_that_cannot_be_run_are_refused_with_words(tmp_path, name, odd, words):

@@ -60,6 +60,7 @@ CONFIGS = {
     "gemma": {**CONFIG, **MORE, "model_type": "gemma3_text", "rope_parameters": {"full_attention": ROPE["linear"]}},
     "llada": {**CONFIG, **MORE, "model_type": "llada", "n_layers": 2, "d_model": 32, "embedding_size": 258},
     "sdar": {**CONFIG, **MORE, "model_type": "sdar"},
+    "wedlm": {**CONFIG, **MORE, "model_type": "wedlm", "qk_norm": True},
     "ling": {**CONFIG, **MORE, "model_type": "bailing_moe", "num_experts": 4, "num_experts_per_tok": 2},
 }
 NAMED = {"content": "</s>", "special": True}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import runpy
+import shlex
 import subprocess
 import sys
 
+import click
 import pytest
 from repository import ROOT
 
+from unspool.apps.cli.root import root
 from unspool.recipes.methods import entries, method
 from unspool_train.drafter.kinds import KINDS
 
@@ -29,6 +32,21 @@ def test_a_system_has_a_method_and_a_test(system):
     assert name in functions_of(file)
     if system.spec not in ("retrieve", "specdecpp"):  # which need a file, and the page says so
         assert callable(method(system.spec))
+
+
+@pytest.mark.parametrize("system", [*PLACED["SYSTEMS"], *PLACED["CANVASES"]], ids=lambda system: system.name)
+def test_the_command_of_a_system_can_be_typed(system, tmp_path, monkeypatch):
+    """Its options are those of `unspool run`, and of `unspool train` where a model has to be made first."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FILE").write_text("a")
+    typed = ["a prompt", *shlex.split(system.options), "--method", system.spec]
+    with click.Context(root) as above:
+        run = root.get_command(above, "run")
+        assert run.make_context("run", typed, parent=above).params
+        for command in filter(None, system.train.split("; ")):
+            _, group, name, *rest = shlex.split(command.replace("…", "--texts LINES"))
+            train = root.get_command(above, group)
+            assert train.get_command(above, name).make_context(name, rest, parent=above).params
 
 
 def test_every_kind_that_is_trained_is_a_system_and_the_other_way_round():

@@ -100,6 +100,7 @@ TRICKY = [  # where a rule does at every other look what it does seldom at its d
     "early:early=0.5,middle=0.5,late=0.5,block=4",
     "adaptive:threshold=0.2,delimiter=0.05,block=4",
     "cycle:threshold=0.2,looks=2,least=0.1,block=4",
+    "explore:threshold=0.6,candidates=3,block=4",
 ]
 OTHERS = [*(f"{entry.name}:block=4" for entry in BLOCKED), *TRICKY]
 

@@ -89,6 +89,9 @@ def text_law(text: tuple[int, ...]) -> torch.Tensor:
 
 def expected(look: Look, filling: DiffusionSpec) -> dict[int, torch.Tensor]:
     """The laws of a look by the definition of the layout, from nothing."""
+    if look.trials:
+        alone = [expected(Look(each.canvas, each.at, soft=each.soft), filling) for each in look.tried()]
+        return dict(zip(look.places, (law for laws in alone for law in laws.values()), strict=True))
     if look.along:
         if filling.reading == "shifted" and filling.reads and simply_next(look):
             return {i: text_law(look.canvas.tokens[:i]) for i in look.along}

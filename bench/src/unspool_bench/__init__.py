@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from . import denoise as denoise
     from . import journal as journal
     from . import machine as machine
+    from . import molecule as molecule
     from . import parallel as parallel
+    from . import parallel_text as parallel_text
     from . import pareto as pareto
     from . import peers as peers
     from . import pupil as pupil

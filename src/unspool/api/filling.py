@@ -79,7 +79,7 @@ class CanvasWatcher:
         return _Watched(method, self._heard)
 
     def _heard(self, ask: Ask, reply: Any) -> None:
-        if isinstance(ask, Look) and ask.by == TARGET and isinstance(reply, Field):
+        if isinstance(ask, Look) and ask.by == TARGET and not ask.trials and isinstance(reply, Field):
             self._asked.append((ask, reply))
         elif isinstance(ask, Emit) and ask.canvas is not None and ask.rounds:
             self._emitted(ask.canvas)

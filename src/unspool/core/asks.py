@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import torch
 from torch import Tensor
 
-from .canvas import Canvas
+from .canvas import Canvas, Status
 from .chance import At, Chance, Philox, Role
 from .law import Law
 from .tree import NOBODY, NOTHING, ROOT, Tree
@@ -236,7 +236,9 @@ class Look:
 
     `at` are the places, all holes of the window unless told; a place that is filled is looked at as it stands. With
     `along`, the law of each of these places is the one given all that stands outside of them and those before it in
-    this order: the density of tokens that were drafted together.
+    this order: the density of tokens that were drafted together. With `trials`, the places are looked at on as many
+    canvases, each with some tokens more, in one forward: the answer has place i of trial n at n · len(canvas) + i, and
+    `Field.parted` takes it apart.
 
     A runner computes everything anew, unless it is told which places are to be `fresh`; all others are then seen as
     they were computed last, and of those the share `renew` that has changed most is computed too. Only the `seen`
@@ -251,11 +253,24 @@ class Look:
     seen: frozenset[int] | None = None
     renew: float = 0.0
     soft: Mapping[int, Soft] = field(default_factory=dict)
+    trials: tuple[Mapping[int, int], ...] = ()
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """The places of the canvas whose laws are wanted."""
+        return self.along or (tuple(self.canvas.holes) if self.at is None else self.at)
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The places whose laws are wanted."""
-        return self.along or (tuple(self.canvas.holes) if self.at is None else self.at)
+        """The same as the answer has them: those of every trial, one trial after the other."""
+        if not self.trials:
+            return self.wanted
+        return tuple(n * len(self.canvas) + i for n in range(len(self.trials)) for i in self.wanted)
+
+    def tried(self) -> list[Look]:
+        """A look of its own for every trial: what all of them together are to answer."""
+        filled = (self.canvas.fill(trial, Status.DRAFT) for trial in self.trials)
+        return [Look(canvas, self.wanted, self.by, soft=self.soft) for canvas in filled]
 
 
 @dataclass(frozen=True)

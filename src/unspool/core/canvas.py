@@ -257,6 +257,13 @@ class Field(Mapping[int, Law]):
         found = {place: Confidence(int(row[0]), *row[1:]) for place, row in zip(self._laws, told, strict=True)}
         return found | {place: Confidence(found[place].token, 1.0, 1.0, 0.0) for place in self.final & found.keys()}
 
+    def parted(self, size: int) -> list[Field]:
+        """The field of every trial of a look with trials, at a canvas of this size; their rows count once."""
+        laws: dict[int, dict[int, Law]] = {}
+        for place, law in self._laws.items():
+            laws.setdefault(place // size, {})[place % size] = law
+        return [Field(found, 0 if n else self.rows) for n, found in laws.items()]
+
     def __getitem__(self, place: int) -> Law:
         return self._laws[place]
 

@@ -107,7 +107,7 @@ class Denoise:
                     chosen = yield from check(sight, chosen)
                 canvas = guard(sight, canvas, chosen, status)
                 canvas = canvas if second is None else guard.mend(sight, canvas, second(sight, canvas))
-                laws |= {i: (sight.raw[i], sight.law(i)) for i in sight.raw if canvas.tokens[i] != sheet.tokens[i]}
+                laws |= {i: (sight.own(i), sight.law(i)) for i in sight.raw if canvas.tokens[i] != sheet.tokens[i]}
             elif not late and any(canvas.is_open(i) for i in range(low, min(high, end + 1))):
                 canvas = canvas.fixed(low, high)
             elif not late and canvas.settled < min(end + 1, len(canvas)):

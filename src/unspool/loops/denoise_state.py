@@ -33,6 +33,7 @@ class DenoiseState:
     renewed: bool = False
     _drawn: dict[int, Drawn] = field(default_factory=dict)
     _laws: dict[int, Law] = field(default_factory=dict)
+    _told: dict[int, Law] = field(default_factory=dict)
 
     @cached_property
     def holes(self) -> list[int]:
@@ -75,9 +76,18 @@ class DenoiseState:
         """True if this token was drawn for a place at this look."""
         return i in self._drawn and self._drawn[i].token == token
 
-    def settle(self, i: int, drawn: Drawn) -> None:
-        """Have another token go into a place than the one that would have been drawn, with the law it came from."""
+    def settle(self, i: int, drawn: Drawn, told: Law | None = None) -> None:
+        """Have another token go into a place than the one that would have been drawn, with the law it came from.
+
+        `told` is the model's own law, if that is another than this look told.
+        """
         self._drawn[i], self._laws[i] = drawn, drawn.law
+        if told is not None:
+            self._told[i] = told
+
+    def own(self, i: int) -> Law:
+        """The model's own law of what goes into a place."""
+        return self._told.get(i) or self.raw[i]
 
     def sure(self, i: int) -> float:
         """The model's own probability of the token that was drawn for a place."""
@@ -106,7 +116,7 @@ class DenoiseState:
         near = Field({i: law for i, law in self.raw.items() if low <= i < high}, self.raw.rows, self.raw.final)
         near.__dict__["peaks"] = {i: peak for i, peak in self.raw.peaks.items() if low <= i < high}
         canvas = self.canvas.within(low, high)
-        return DenoiseState(canvas, near, self.warp, self.chance, self.renewed, self._drawn, self._laws)
+        return DenoiseState(canvas, near, self.warp, self.chance, self.renewed, self._drawn, self._laws, self._told)
 
 
 def _state(warp: Warp, tokens: Sequence[int], prompt: int, place: int) -> Any:

@@ -1,4 +1,4 @@
-"""Families that fill holes, told in the words of the Llama family: LLaDA, Dream and SDAR."""
+"""Families that fill holes, told in the words of the Llama family: LLaDA, Dream, SDAR and WeDLM."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ FILLERS: Mapping[str, tuple[str, int]] = {
     "llada": ("llama", 126336),
     "Dream": ("qwen2", 151666),
     "sdar": ("qwen3", 151669),
+    "wedlm": ("qwen3", 151666),
 }
 """The family that each one's layers are those of, and the mask that its models use where the file does not say."""
 
@@ -68,6 +69,9 @@ def translated(config: Mapping[str, object], family: str, source: str) -> tuple[
         return {**config, "model_type": layers}, DiffusionSpec(
             "blocks", "aligned", mask, block=fields.whole("block_size", 4)
         )
+    if family == "wedlm":  # those that were made of Qwen2.5 norm neither queries nor keys
+        layers = layers if fields.flag("qk_norm", True) else "qwen2"
+        return {**config, "model_type": layers}, DiffusionSpec("causal", "aligned", mask)
     for name, value in _LLADA_USUAL.items():
         if config.get(name, value) != value:
             raise BadModel(

@@ -69,6 +69,8 @@ class CanvasPart(NamedTuple):
         named = STANDS_FOR.get(self.name, ("unmask",))
         if self.name == "quota" and self.given.get("ends") == "never":
             named = (*named, "view")
+        if self.name == "explore" and self.made.check is not None:
+            named = (*named, "check")
         chooses = "unmask" not in named and self.name != "renoise" and CHOOSING & self.given.keys()
         return (*named, "unmask") if chooses else named
 

@@ -10,21 +10,22 @@ from ..core.option import (
     Choice,
     Depth,
     Few,
+    FileName,
     FreeText,
     Holes,
     Level,
-    Numbers,
     Product,
     Range,
     Share,
     Span,
     Steps,
+    Texts,
     Weight,
     part,
 )
 from ..loops.denoise import Denoise
 from ..loops.speculate import Speculate
-from ..rules import decode, unmask
+from ..rules import decode, search, unmask
 
 
 def anyorder(
@@ -79,21 +80,42 @@ def fragments(
     least: Span = 5,
     most: Span = 15,
     randomness: Weight = 0.5,
+    population: Texts = 1,
+    signs: Annotated[str, FreeText(16)] = ".",
+    reward: FileName = "",
     size: Holes = 0,
 ) -> Method:
-    """Fragments between full stops, by the model's own taste."""
-    rule = unmask.Cooling(randomness)
-    return decode.Fragments(Denoise(rule, size), rounds=rounds, least=least, most=most, unmask=rule)
+    """Fragments between `signs` in a population of texts, by a reward that is FILE.py:NAME or the model's own taste."""
+    rule, oracle = unmask.Cooling(randomness), search.reward_of(reward) if reward else None
+    return decode.Fragments(
+        Denoise(rule, size),
+        rounds=rounds,
+        least=least,
+        most=most,
+        unmask=rule,
+        signs=signs,
+        population=population,
+        reward=oracle,
+    )
 
 
 def insert(
     none: Annotated[int, Range(-1, 2**31 - 1)] = -1,
-    words: Annotated[tuple[int, ...], Numbers(Range(0, 2**31 - 1), 64)] = (),
+    words: Annotated[str, FreeText(512)] = "",
+    prevent: Annotated[str, FreeText(512)] = "",
+    reduce: Annotated[str, FreeText(512)] = "",
+    promote: Annotated[str, FreeText(512)] = "",
     rounds: Few = 10,
     decay: Annotated[int, Range(0, 64)] = 1,
+    beam: Annotated[int, Range(1, 8)] = 1,
 ) -> Method:
-    """Insert round these words, for a model whose token `none` says that a gap stays closed."""
-    return decode.Insert(none, words, rounds, decay)
+    """Insert round words, as in words=dog+river; lists of words that come never, late or rather; beams in a round.
+
+    `none` is the token that says that a gap stays closed, −1 for the one that is called so.
+    """
+    lists = (tuple(filter(None, listed.split("+"))) for listed in (words, prevent, reduce, promote))
+    first, never, late, rather = lists
+    return decode.Insert(none, first, rounds, decay, prevent=never, reduce=late, promote=rather, beam=beam)
 
 
 def slots(

@@ -31,10 +31,10 @@ SHARED = ("chain", "likeliest", "rsd_c", "suffix", "recycle")  # whose nodes a b
 
 
 def aligned(
-    ngram: Ngram = 3, least: Ngram = 2, depth: Depth = 5, beside: Annotated[int, Range(0, 16)] = 2
+    ngram: Ngram = 3, least: Ngram = 2, depth: Depth = 5, beside: Annotated[int, Range(0, 16)] = 2, poor: Weight = 0.9
 ) -> Annotated[Method, Product(256, "depth", "beside")]:
-    """Aligned copies under sample matching."""
-    return Speculate(draft.Aligned(draft.Lookup(ngram, least, depth), beside), budget=depth * (1 + beside))
+    """Aligned copies under sample matching; others beside what had less than `poor` of the target's probability."""
+    return Speculate(draft.Aligned(draft.Lookup(ngram, least, depth), beside, poor), budget=depth * (1 + beside))
 
 
 def auto(nodes: Nodes = 31) -> Method:

@@ -73,9 +73,15 @@ def entropy_bound(
     return Denoise(rule, size, blocks_of(block))
 
 
-def explore(threshold: Threshold = 0.9, block: Span = 32, size: Holes = 0) -> Method:
-    """All holes of the canvas above the threshold per look, and the least certain one of a block that has none."""
-    return Denoise(unmask.Explore(threshold, block), size)
+def explore(
+    threshold: Threshold = 0.9, candidates: Annotated[int, Range(1, 16)] = 1, block: Span = 32, size: Holes = 0
+) -> Method:
+    """All holes of the canvas above the threshold per look, and the least certain one of a block that has none.
+
+    With several candidates, the token there after which most is sure.
+    """
+    check = unmask.TriedCandidates(threshold, candidates) if candidates > 1 else None
+    return Denoise(unmask.Explore(threshold, block), size, check=check)
 
 
 def factor(factor: Weight = 1.0, block: Block = MODEL, size: Holes = 0) -> Method:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from ..core.asks import TARGET, Verify
 from ..core.claim import Method
-from ..core.option import Choice, Depth, Few, Range, Share, Weight
+from ..core.option import Choice, Depth, Few, Holes, Range, Share, Weight
 from ..loops.speculate import Speculate
 from ..rules import verify
 
@@ -33,9 +33,11 @@ USUAL = {
 }
 
 
-def blended(weight: Share = 0.5, depth: Depth = 16, by: Annotated[str, Choice((TARGET, "draft"))] = TARGET) -> Method:
-    """A raced block, accepted as far as the blended law agrees."""
-    return Speculate(verify.RacedBlock(depth, by), verify.Blended(weight), budget=depth)
+def blended(
+    weight: Share = 0.5, depth: Depth = 16, by: Annotated[str, Choice((TARGET, "draft"))] = TARGET, window: Holes = 0
+) -> Method:
+    """A raced block, accepted as far as the blended law agrees; `window` places before it are computed anew, 0: all."""
+    return Speculate(verify.RacedBlock(depth, by, window), verify.Blended(weight), budget=depth)
 
 
 def block() -> Verify:

@@ -11,6 +11,7 @@ from unspool.api.settings import Settings
 from unspool.core.chance import Philox
 from unspool.core.claim import LAW
 from unspool.core.errors import BadRequest
+from unspool.core.law import chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.core.warp import Prefix, Same
@@ -157,6 +158,40 @@ def test_beside_each_copied_token_stand_the_best_others_of_its_place(table):
         ranked = table.law(REPEATING[: 2 + level]).top(3)
         assert kids == (token, *[x for x in ranked if x != token][:2])
         assert len(set(kids)) == 3
+
+
+def test_a_token_that_the_target_was_sure_of_goes_alone():
+    def sure_of_four(text):
+        return [9.0 if x == (4 if text[-1] == 3 else x) else 0.01 for x in range(VOCAB)]
+
+    table = Table(VOCAB, sure_of_four)
+    tree, _ = first_tree(Aligned(Lookup(2, 2, 3), beside=1), REPEATING, 9, table)
+    assert [len(tree.kids(node)) for node in (ROOT, 0, 1)] == [2, 1, 2]  # 4 follows 3 for sure, all else is even
+    tree, _ = first_tree(Aligned(Lookup(2, 2, 3), beside=1, poor=2), REPEATING, 9, table)
+    assert [len(tree.kids(node)) for node in (ROOT, 0, 1)] == [2, 2, 2]
+    with pytest.raises(BadRequest, match="aligned:poor"):
+        Aligned(poor=-1)
+
+
+def test_what_the_target_thought_of_written_text_is_known_too(table):
+    """What was written in a round is copied in a later one, with the others that were likely there."""
+    prefix = Prefix.of((1, 2), Same())
+    source = Aligned(Lookup(2, 2, 3), beside=1).begin(prefix)
+    answered(
+        source.propose(prefix, 9, Philox(0)), lambda ask: table.score([ScoreRequest(table.open((1, 2)), NOTHING)])[0]
+    )
+    draft = Tree.chain([chosen(3), chosen(4)])
+    (scores,) = table.score([ScoreRequest(table.open((1, 2)), draft)])
+    written = prefix.then((3, 4, 0))
+    source.learn(written, draft, scores)
+    for place in (2, 3, 4):
+        ((best, p), (second, _)) = source.tops[place]
+        law = table.law(written.text[:place])
+        assert [best, second] == law.top(2)
+        assert p == pytest.approx(law[best])
+    (scores,) = table.score([ScoreRequest(table.open(written.text), NOTHING)])
+    source.learn(written.then((1,)), NOTHING, scores)
+    assert source.tops.keys() >= {2, 3, 4, 5}
 
 
 def test_a_small_budget_goes_to_the_copy_first(table):

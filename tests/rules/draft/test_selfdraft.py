@@ -21,10 +21,11 @@ from unspool.models.shape import DiffusionSpec
 from unspool.recipes.methods import method
 from unspool.rules.decode import Speculate
 from unspool.rules.draft import BigramRecycling, Denoised, Masks
-from unspool.rules.verify import Blended
+from unspool.rules.verify import Blended, RacedBlock
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.diffusion.block_diffusion import BlockDiffusionModel
+from unspool.runtime.diffusion.full_diffusion import FullDiffusionModel
 from unspool.runtime.draft_bridge.best_effort import quiet
 from unspool.runtime.engine.contracts import Infill, LookRequest
 from unspool.runtime.engine.engine import Engine
@@ -89,6 +90,38 @@ def test_a_block_is_filled_by_a_draft_model_that_was_trained_to(context):
     assert len(job.result().tokens) == 12
     assert 0 < network.forwards == job.trace.forwards["draft"]
     assert job.trace.drafted == (11 if context is None else 6)
+    assert network.slots.in_use == 0
+
+
+def test_a_window_has_what_was_written_since_and_some_places_before_computed_anew():
+    """What stood in the holes of the last look is something else by now, and must not be seen as it was."""
+    source = RacedBlock(3, "draft", window=2).begin(Prefix.of((1, 2, 3, 0, 1), Same(), left=20))
+    looked = []
+    for text in ((1, 2, 3, 0, 1), (1, 2, 3, 0, 1, 2, 0), (1, 2, 3, 0, 1, 2, 0, 3)):
+        proposing = source.propose(Prefix.of(text, Same(), left=20), 8, Philox(0))
+        look = next(proposing)
+        looked.append(sorted(look.fresh))
+        with pytest.raises(StopIteration):
+            proposing.send(table().look([LookRequest(None, look)])[0])
+    assert looked == [list(range(8)), list(range(3, 10)), list(range(5, 11))]
+    with pytest.raises(BadRequest, match="blended:window"):
+        RacedBlock(3, "draft", window=-1)
+
+
+@pytest.mark.parametrize("window", [0, 2, 64])
+def test_a_model_that_sees_everything_computes_its_window_alone(window):
+    """APD's pair: a model that fills holes and keeps keys drafts for one that reads."""
+    network = Deep(room=4000)
+    filler = FullDiffusionModel(network, DiffusionSpec("full", "aligned", 3))
+    engine = Engine({"target": table(), "draft": quiet(filler)})
+    spec = f"blended:weight=1,depth=3,by=draft,window={window}"
+    job = engine.submit(method(spec), (1, 2) * 10, Philox(1), stop=Stop(most=10))
+    engine.run()
+    assert len(job.result().tokens) == 10
+    looks = job.trace.forwards["draft"]
+    assert looks == 3
+    places = [20 + 3, 23 + 3, 26 + 3]
+    assert network.computed == {0: sum(places), 64: sum(places), 2: 23 + 2 * (2 + 3 + 3)}[window]
     assert network.slots.in_use == 0
 
 

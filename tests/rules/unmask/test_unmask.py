@@ -42,6 +42,7 @@ from unspool.rules.unmask import (
     Redundant,
     Stable,
     Timed,
+    TriedCandidates,
 )
 from unspool.rules.unmask.annealed import SCHEDULES
 from unspool.rules.unmask.certainty import (
@@ -730,6 +731,36 @@ def test_exploration_fills_the_least_certain_where_nothing_is_sure():
     assert rule(peaks(0.5, 0.4, 0.3, 0.6)) == [1]
     half = Canvas.blank((9,), 4).fill({1: 0})  # blocks are counted from the end of the prompt, not from the first hole
     assert rule(sight(law(0.5), law(0.3), law(0.4), canvas=half)) == [2]
+
+
+def telling() -> Joint:
+    """Texts of four tokens: if 0 comes first, which is likelier, all else is open; if 1 does, all else is told."""
+    texts = {(0, 0, a, b, c): 0.6 / 8 for a in (1, 2) for b in (1, 2) for c in (1, 2)}
+    return Joint(3, texts | {(0, 1, 2, 2, 2): 0.4})
+
+
+def test_of_several_candidates_the_one_stands_after_which_most_is_sure():
+    tokens, looks, _ = told(method("explore:threshold=0.95,size=4,candidates=3"), telling())
+    assert tokens == (1, 2, 2, 2)
+    assert looks == 2  # one at the canvas, one at all candidates; what is sure after the best is filled with it
+    alone, looks, _ = told(method("explore:threshold=0.95,size=4"), telling())
+    assert alone[0] != 1
+    assert looks == 4
+
+
+def test_candidates_are_tried_in_one_look_beside_what_is_sure():
+    seen = sight(Law.of([0.4, 0.3, 0.2, 0.1]), law(0.96, 1), law(0.5), law(0.5))
+    checking = TriedCandidates(0.9, 2)(seen, [1, 0])
+    asked = next(checking)
+    assert asked.trials == ({1: 1, 0: 0}, {1: 1, 0: 1})
+    assert asked.wanted == (2, 3)
+    with pytest.raises(StopIteration) as end:
+        checking.send(Field({2: law(0.5), 3: law(0.5), 6: law(0.95, 2), 7: law(0.5)}, rows=8))
+    assert end.value.value == [1, 0, 2]
+    assert [seen.draw(i).token for i in (1, 0, 2)] == [1, 1, 2]
+    with pytest.raises(StopIteration) as end:  # where all that was chosen is sure there is nothing to try
+        next(TriedCandidates(0.9, 2)(peaks(0.95, 0.4), [0]))
+    assert end.value.value == [0]
 
 
 @given(sures, st.floats(0.3, 1.1))

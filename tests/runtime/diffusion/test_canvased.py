@@ -17,6 +17,7 @@ from unspool.core.tree import NOTHING, Tree
 from unspool.models.shape import DiffusionSpec
 from unspool.runtime.diffusion.block_diffusion import BlockDiffusionModel
 from unspool.runtime.diffusion.full_diffusion import FullDiffusionModel
+from unspool.runtime.engine import trials
 from unspool.runtime.engine.contracts import Causal, Infill, LookRequest, ScoreRequest
 from unspool.runtime.network.network import unpaused
 
@@ -34,9 +35,9 @@ def canvases(draw, text: tuple[int, ...]):
 
 @st.composite
 def looks(draw, text: tuple[int, ...]):
-    """A look at such a canvas: at holes, at any places, along an order, with soft holes, or with some places veiled."""
+    """A look at such a canvas: at holes, at any places, along an order, with soft holes, veiled places, or trials."""
     canvas = draw(canvases(text))
-    kind = draw(st.sampled_from(["holes", "some", "along", "soft", "veiled"]))
+    kind = draw(st.sampled_from(["holes", "some", "along", "next", "soft", "veiled", "trials"]))
     if kind == "veiled":
         canvas = canvas.masked(draw(st.sets(st.integers(0, len(canvas) - 1))))
     places = list(range(canvas.window[0], canvas.window[1]))
@@ -45,6 +46,13 @@ def looks(draw, text: tuple[int, ...]):
     filled = [i for i in range(len(text), canvas.window[1]) if canvas.tokens[i] != HOLE]
     if kind == "along" and filled:
         return Look(canvas, along=tuple(draw(st.permutations(filled))[: draw(st.integers(1, len(filled)))]))
+    if kind == "next":  # drafted tokens that simply come next
+        canvas = Canvas.blank(text, len(canvas) - len(text))
+        drafted = range(len(text), len(text) + draw(st.integers(1, len(canvas) - len(text))))
+        return Look(canvas.fill(dict.fromkeys(drafted, draw(st.integers(0, VOCAB - 2)))), along=tuple(drafted))
+    if kind == "trials" and len(canvas.holes) > 1:
+        tried, *rest = draw(st.permutations(canvas.holes))
+        return Look(canvas, tuple(rest), trials=tuple({tried: token} for token in range(draw(st.integers(1, 3)))))
     soft = {i: Soft(Law.of([1.0, 2.0, 3.0, 0.0]), 0.5) for i in canvas.holes if kind == "soft"}
     return Look(canvas, soft=soft)
 
@@ -207,6 +215,48 @@ def test_a_causal_window_keeps_what_is_filled_without_a_gap():
     model = BlockDiffusionModel(network, filling)
     rows = [field.rows for _, field in blocks(model, model.open((1, 2)), (1, 2), 4, 1)]
     assert rows == [6, 1 + 3, 1 + 2, 1 + 1]  # what was filled last, and the holes
+
+
+@pytest.mark.parametrize("reading", ["aligned", "shifted"])
+def test_drafts_that_come_next_are_verified_in_one_forward_over_them_and_a_hole_each(reading):
+    """ASSD's density in one forward: a token and a hole for each place, not a copy of the window."""
+    network = Deep()
+    model = BlockDiffusionModel(network, DiffusionSpec("causal", reading, 3))
+    session = model.open((1, 2))
+    model.look([LookRequest(session, Look(Canvas.blank((1, 2), 6)))])
+    before = network.forwards
+    look = Look(Canvas.blank((1, 2), 6).fill({2: 0, 3: 1, 4: 2, 5: 0}), along=(2, 3, 4, 5))
+    (field,) = model.look([LookRequest(session, look)])
+    same(field, look, model.filling)
+    assert network.forwards == before + 1
+    assert field.rows == (3 + 4 if reading == "aligned" else 4)  # shifted, the text's last law is not kept by a look
+
+
+def test_trials_of_a_canvas_are_told_by_one_forward():
+    for model in (BlockDiffusionModel(Deep(), FILLINGS[0]), FullDiffusionModel(Deep(), FULL[0])):
+        session = model.open((1, 2))
+        look = Look(Canvas.blank((1, 2), 4), (2, 4, 5), trials=({3: 0}, {3: 1}, {3: 2}))
+        (field,) = model.look([LookRequest(session, look)])
+        same(field, look, model.filling)
+        assert model.network.forwards == 1
+        parts = field.parted(6)
+        assert [list(part) for part in parts] == [[2, 4, 5]] * 3
+        assert sum(part.rows for part in parts) == field.rows
+        assert not torch.equal(parts[0][5].scores, parts[1][5].scores)
+        session.close()
+        assert model.slots.in_use == 0
+
+
+@pytest.mark.parametrize("together", [1024, 12, 1])
+def test_trials_that_do_not_fit_together_are_told_by_several_forwards(monkeypatch, together):
+    monkeypatch.setattr(trials, "TOGETHER", together)
+    model = BlockDiffusionModel(Deep(), FILLINGS[0])
+    look = Look(Canvas.blank((1, 2), 4), (2, 4, 5), trials=({3: 0}, {3: 1}, {3: 2}))
+    other = Look(Canvas.blank((1, 2), 4))
+    fields = trials.looked(model, [LookRequest(model.open((1, 2)), each) for each in (look, other)])
+    for each, field in zip((look, other), fields, strict=True):
+        same(field, each, model.filling)
+    assert model.network.forwards == {1024: 1, 12: 2, 1: 3}[together]
 
 
 def test_a_window_of_one_place_is_plain_decoding():

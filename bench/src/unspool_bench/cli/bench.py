@@ -17,6 +17,7 @@ from unspool.api.papers import FORMATS
 from unspool.apps.cli.terminal import INTERRUPTED, dump, note, table, write
 
 from .denoise import denoise
+from .parallel_text import parallel_text
 from .schemas import json_bench
 from .suites import long, quality, spec, throughput
 
@@ -55,7 +56,7 @@ def bench() -> None:
     """Measure methods on tasks whose best possible scores are known."""
 
 
-for suite in (spec, json_bench, denoise, long, throughput, quality):
+for suite in (spec, json_bench, denoise, parallel_text, long, throughput, quality):
     bench.add_command(suite)
 
 

@@ -54,6 +54,7 @@ def train() -> None:
       unspool train length --draft layers:20 --out length.safetensors
       unspool train drafter --kind eagle3 --corpus corpus/ --out drafter/ --minutes 10
       unspool train adapt --corpus corpus/ --out adapted/ --minutes 12
+      unspool train filler --kind gaps --texts lines.txt --out inserter/ --minutes 5
       unspool train filter --prompts prompts.txt --out filter.safetensors
       unspool train evaluate --delta adapted/ --prompts corpus/fresh.npz
     """
@@ -89,6 +90,18 @@ train.add_command(
         "Measure adapted weights by decoding prompts.",
         "Decode prompts one token per forward and by threshold, and print tokens per forward, the likelihood per "
         "token under the model before adaptation, exact matches with one per forward, and repetition.",
+    )
+)
+train.add_command(
+    _Command(
+        "filler",
+        "filler.training",
+        "filler",
+        "Train a small model that fills holes or gaps, from nothing.",
+        "Train a small model on lines of text and write it as a folder that loads: one that fills holes, that says "
+        "what goes between two tokens (POINTER, for the method insert), that corrects whole texts (AR2Diff, for "
+        "resample), or that is certain where it is right (dParallel, for peaked). Ctrl-C ends training and writes what "
+        "there is.",
     )
 )
 train.add_command(

@@ -46,12 +46,19 @@ class Denoised(Memoryless):
         return (yield from drawn_block(prefix, depth, chance, At(start, Role.DRAFT, round=start)))
 
 
-def drawn_block(prefix: Prefix, depth: int, chance: Chance, first: At, by: str = TARGET) -> Proposing:
-    """A chain of tokens for as many holes, each drawn from its own law in one look, the first at address `first`."""
+def drawn_block(
+    prefix: Prefix, depth: int, chance: Chance, first: At, by: str = TARGET, fresh: int | None = None
+) -> Proposing:
+    """A chain of tokens for as many holes, each drawn from its own law in one look, the first at address `first`.
+
+    What is from place `fresh` on is computed anew, if told; the rest is seen as it was.
+    """
     depth = prefix.ahead(depth)
     if depth < 1:
         return NOTHING
-    field: Field = yield Look(Canvas.blank(prefix.text, depth), by=by)
+    canvas = Canvas.blank(prefix.text, depth)
+    anew = None if fresh is None else frozenset(range(fresh, len(canvas)))
+    field: Field = yield Look(canvas, by=by, fresh=anew)
     drawn: list[Drawn] = []
     for i in range(depth):
         law = possible(prefix, field[first.position + i])

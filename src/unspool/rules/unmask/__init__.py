@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .edit import Edit as Edit
     from .end_token import Endless as Endless, Late as Late
     from .entropy_bound import EntropyBound as EntropyBound
-    from .explore import Explore as Explore
+    from .explore import TriedCandidates as TriedCandidates, Explore as Explore
     from .factor import Factor as Factor
     from .filtered import Filter as Filter, Filtered as Filtered
     from .foreseen import Foreseen as Foreseen

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ...core.asks import Look
+from ...core.canvas import Field
+from ...core.chance import At, Role
 from ...core.claim import HEURISTIC, claims
+from ...core.law import Drawn
 from ...core.option import expect, real, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
-from ...loops.unmasker import FixedBlocks, Rule, with_holes
+from ...loops.unmasker import Checking, FixedBlocks, Rule, with_holes
+from ..search.search_text import without_greedy
 from .certainty import Certainty
 
 
@@ -21,7 +26,7 @@ def doubt(sight: DenoiseState, place: int) -> float:
 @claims(
     HEURISTIC,
     shaped=False,
-    trials=lambda _: [Denoise(Explore(0.7, 2), 3)],
+    trials=lambda _: [Denoise(Explore(0.7, 2), 3), Denoise(Explore(0.7, 2), 3, check=TriedCandidates(0.7, 2))],
     paper="2511.21103",
     systems=("ETE (reconstructed from the abstract)",),
 )
@@ -30,11 +35,12 @@ class Explore(Rule):
     """Fill every hole of the canvas with p ≥ `threshold`; if the first open block has none, also its least certain.
 
     A round of sure tokens carries little information, −ln p each, so the number of rounds is at least the information
-    of the text over what a round may carry. An uncertain token carries more, and tells its neighbours more.
-    Reconstructed from the abstract: the paper may choose the hole, or try several tokens there, in another way.
+    of the text over what a round may carry. An uncertain token carries more, and tells its neighbours more. With
+    `TriedCandidates` as the check, several tokens are tried there. Reconstructed from the abstract: the paper may
+    choose the hole, or among the tokens, in another way.
 
     Claim: HEURISTIC. It loses where the uncertain token is one that the rest of the text should have decided. With
-    temperature 0 it guesses the most probable of a flat law. Cost: one look per group.
+    temperature 0 it guesses the most probable of a flat law, unless candidates are tried. Cost: one look per group.
     """
 
     threshold: float = 0.9
@@ -50,3 +56,42 @@ class Explore(Rule):
         _, high = with_holes(FixedBlocks(self.block), sight.canvas)
         near = [i for i in sight.holes if i < high] or sight.holes  # the view may not have shown the block
         return sure if set(sure) & set(near) else [*sure, max(near, key=lambda i: self.first(sight, i))]
+
+
+@dataclass(frozen=True)
+class TriedCandidates(Rule):
+    """Where a hole with p < `threshold` was chosen, try `count` tokens there, all in one look, and keep the best one.
+
+    The best is the one after which most holes have p ≥ `threshold`; of equals the one that was drawn, then the more
+    probable. What is sure after it is filled at once, so that the look is not made again.
+
+    Cost: one look more per explored hole, at `count` copies of the window.
+    """
+
+    threshold: float = 0.9
+    count: int = 4
+
+    def __post_init__(self) -> None:
+        expect(whole(self.count, 2), "explore:candidates", self.count, "a whole number of tokens from 2 on")
+
+    def __call__(self, sight: DenoiseState, chosen: Collection[int]) -> Checking:
+        place = next((i for i in chosen if sight.peak(i).p < self.threshold), None)
+        rest = tuple(i for i in sight.holes if i not in chosen)
+        if place is None or not rest:
+            return chosen
+        law = replace(sight, warp=without_greedy(sight.warp), _drawn={}, _laws={}).law(place)
+        probable = [x for x in law.top(self.count) if law[x] > 0]
+        tokens = list(dict.fromkeys((sight.draw(place).token, *probable)))[: self.count]
+        if len(tokens) < 2:
+            return chosen
+        beside = {i: sight.draw(i).token for i in chosen if i != place}
+        told: Field = yield Look(sight.canvas, rest, trials=tuple({**beside, place: x} for x in tokens))
+        fields = told.parted(len(sight.canvas))
+        sure = [[i for i in rest if field.peaks[i].p >= self.threshold] for field in fields]
+        best = max(range(len(tokens)), key=lambda n: (len(sure[n]), -n))
+        sight.settle(place, Drawn(tokens[best], law))
+        for i in sure[best]:
+            at = At(i, Role.FILL, round=sight.canvas.step) if sight.renewed else At(i, Role.PICK)
+            told_here = fields[best][i]
+            sight.settle(i, sight.shaped(i, told_here).draw(sight.chance, at), told_here)
+        return [*chosen, *sure[best]]

@@ -9,11 +9,11 @@ from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, claims
 from ...core.errors import BadRequest
 from ...core.law import Law
-from ...core.option import expect, real
+from ...core.option import expect, real, whole
 from ...core.race import Racing
 from ...core.tree import ROOT
 from ...core.warp.warp import Prefix, Scored
-from ...loops.drafter import Memoryless, Proposing
+from ...loops.drafter import Draft, Proposing, Source
 from ...loops.speculate import Speculate
 from ..draft.denoised import drawn_block
 
@@ -61,16 +61,37 @@ class Blended:
 
 
 @dataclass(frozen=True)
-class RacedBlock(Memoryless):
-    """Fill `depth` holes in one look, each by a race."""
+class RacedBlock(Draft):
+    """Fill `depth` holes in one look, each by a race.
+
+    With a `window` of W, a look computes the holes, what was written since the last one and W places before it; all
+    else is seen as it was computed before. That counts for a model that keeps keys (LLaDA, Dream); one that reads its
+    text from left to right computes nothing twice anyway.
+    """
 
     depth: int
     by: str
+    window: int = 0
 
     def __post_init__(self) -> None:
         if self.depth < 1:
             raise BadRequest(f"blended:depth={self.depth} cannot be used; expected a depth from 1 on")
+        expect(whole(self.window, 0), "blended:window", self.window, "a number of places, 0 for all")
+
+    def begin(self, prefix: Prefix) -> Source:
+        return _Blocks(self)
+
+
+class _Blocks(Source):
+    """The blocks of one request; `seen` is how long the text was when it was looked at last."""
+
+    def __init__(self, block: RacedBlock) -> None:
+        self.block, self.seen = block, 0
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        first = At(len(prefix), Role.PICK)
-        return (yield from drawn_block(prefix, min(self.depth, budget), Racing(chance), first, self.by))
+        first, window = At(len(prefix), Role.PICK), self.block.window
+        fresh = max(0, self.seen - window) if window else None
+        depth = min(self.block.depth, budget)
+        drawn = yield from drawn_block(prefix, depth, Racing(chance), first, self.block.by, fresh)
+        self.seen = len(prefix) if len(drawn) else self.seen  # the holes of this look hold something else by the next
+        return drawn

@@ -29,7 +29,9 @@ class BlockDiffusionModel(CachedModel):
     the look, so `fresh`, `seen` and `renew` are ignored.
 
     A look `along` an order is answered by one copy of the window for each of its places, with those from there on
-    blank; where the places simply come next and the read-out is shifted, by reading them as text.
+    blank. Where the places simply come next, all is told by one copy: read as text if the read-out is shifted, and in
+    the layout "causal" as text with a hole beside each token, which sees what comes before it. A look with trials has a
+    copy for each.
     """
 
     keeps_keys = False
@@ -57,7 +59,7 @@ class BlockDiffusionModel(CachedModel):
                 for n in sheets:
                     self._shared(asked[n], sheets[n])
             for (n, sheet), lines in zip(sheets.items(), scores, strict=True):
-                fields[n] = Field.of(asked[n].look.places, lines, len(sheet), sheet.final(self.filling))
+                fields[n] = _field(asked[n], lines, sheet, self.filling)
         return [fields.get(n) or Field({}) for n in range(len(asked))]
 
     def looking(self, ask: LookRequest) -> Stages[Field]:
@@ -69,7 +71,7 @@ class BlockDiffusionModel(CachedModel):
             (lines,) = yield from self._computed([sheet])
         finally:
             self._shared(ask, sheet)
-        return Field.of(ask.look.places, lines, len(sheet), sheet.final(self.filling))
+        return _field(ask, lines, sheet, self.filling)
 
     def _sheet(self, ask: LookRequest) -> DenoiseBatch:
         """The sheet of a look on the page of its session, with all that is computed of its text already."""
@@ -199,6 +201,11 @@ class BlockDiffusionModel(CachedModel):
         elif page is not None:
             self.release(page)
         super().closed(session)
+
+
+def _field(ask: LookRequest, lines: Tensor, sheet: DenoiseBatch, filling: DiffusionSpec) -> Field:
+    """The answer to a look; what a trial tells is final for nobody."""
+    return Field.of(ask.look.places, lines, len(sheet), () if ask.look.trials else sheet.final(filling))
 
 
 def _common(leaf: CachedSequence, text: Sequence[int]) -> int:

@@ -22,13 +22,15 @@ class MaskedSpan:
     """Some neighbouring places, in the order in which their keys are stored, and those whose laws are wanted.
 
     It is empty where the text before it tells them all. In a causal span each place sees only itself and those before
-    it in that order.
+    it in that order. The last `hung` of a causal span are holes beside the tokens that stand there: hole n sees itself
+    and the first n tokens, and nobody sees it.
     """
 
     order: tuple[int, ...]
     tokens: tuple[int, ...]
     wanted: tuple[int, ...]
     causal: bool = False
+    hung: int = 0
 
     def __len__(self) -> int:
         return len(self.order)
@@ -37,15 +39,25 @@ class MaskedSpan:
         """The numbers of the tokens at which the wanted laws are read; None is the text before the span."""
         shifted = filling.reading == "shifted"
         at = [place - 1 if shifted and place > 0 else place for place in self.wanted]  # nothing stands before the first
-        number = {place: n for n, place in enumerate(self.order)}
+        number = {place: n for n, place in enumerate(self.order)}  # of a token and a hole beside it, the hole
         return [number.get(place) for place in at]
+
+    def seen(self, number: int) -> int:
+        """Which tokens of the span one of them sees: bit i for the i-th."""
+        if not self.causal:
+            return (1 << len(self)) - 1
+        hole = number - (len(self) - self.hung)
+        return (1 << hole) - 1 | 1 << number if hole >= 0 else (2 << number) - 1
 
     def hidden(self, keys: Sequence[int], filling: DiffusionSpec) -> Tensor:
         """Which keys each place must not see; its own are the last of them."""
         if not self.causal:
             return _later(self.order, keys, filling)
-        number = torch.arange(len(keys))
-        return number > number[-len(self) :, None]
+        number, first, tokens = torch.arange(len(keys)), len(keys) - len(self), len(self) - self.hung
+        hidden = number > number[first:, None]
+        for n in range(self.hung):
+            hidden[tokens + n, first + n : first + tokens + n] = True
+        return hidden
 
 
 @dataclass
@@ -126,10 +138,15 @@ class DenoiseBatch:
 
 def sheet_of(look: Look, filling: DiffusionSpec) -> DenoiseBatch:
     """The sheet that answers a look."""
-    canvas, places = look.canvas, look.places
-    if look.along and _follows(look, filling):
-        end = places[-1]  # nobody asks what comes behind the last
-        return DenoiseBatch(places[0], canvas.tokens[:end], (), {})
+    canvas, places = look.canvas, look.wanted
+    if look.along and _comes_next(look) and filling.reads:
+        first, end = places[0], places[-1]  # nobody asks what comes behind the last
+        if filling.reading == "shifted":
+            return DenoiseBatch(first, canvas.tokens[:end], (), {})
+        if filling.layout == "causal":
+            hung = (HOLE,) * len(places)
+            span = MaskedSpan((*places[:-1], *places), (*canvas.tokens[first:end], *hung), places, True, len(places))
+            return DenoiseBatch(first, canvas.tokens[:first], (span,), look.soft)
     known = canvas.masked(look.along) if look.along else canvas
     end = min(filling.whole(max(canvas.window[1], max(places) + 1) + filling.block - 1), len(canvas))
     holes = [i for i in range(end) if known.tokens[i] == HOLE]
@@ -138,7 +155,8 @@ def sheet_of(look: Look, filling: DiffusionSpec) -> DenoiseBatch:
     spans = [
         _span(canvas.masked(look.along[n:]).tokens, start, end, (place,), filling) for n, place in enumerate(look.along)
     ]
-    spans = spans or [_span(canvas.tokens, start, end, places, filling)]
+    shown = [each.canvas for each in look.tried()] or [canvas]
+    spans = spans or [_span(each.tokens, start, end, places, filling) for each in shown]
     return DenoiseBatch(start, canvas.tokens[:start], spans, look.soft)
 
 
@@ -157,10 +175,8 @@ def _later(places: Sequence[int], keys: Sequence[int], filling: DiffusionSpec) -
     return torch.tensor(keys) // filling.block > torch.tensor(places)[:, None] // filling.block
 
 
-def _follows(look: Look, filling: DiffusionSpec) -> bool:
-    """Whether the places along which a look goes are what simply comes next, and the model reads that at its text."""
-    if filling.reading != "shifted" or not filling.reads:
-        return False
+def _comes_next(look: Look) -> bool:
+    """Whether the places along which a look goes are simply what comes next, with nothing behind them."""
     tokens, along, end = look.canvas.tokens, look.along, look.canvas.window[1]
     run = along == tuple(range(along[0], along[0] + len(along))) and along[0] > 0
     return run and HOLE not in tokens[: along[-1]] and all(x == HOLE for x in tokens[along[-1] + 1 : end])

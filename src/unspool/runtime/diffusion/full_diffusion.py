@@ -28,8 +28,8 @@ class FullDiffusionModel:
     computed for all that is behind the prompt, and the others for what is fresh and for the share whose values in the
     second layer are least like those in the cache.
 
-    A look `along` an order computes a copy of the canvas for each of its places, with those from there on blank, as
-    many at once as there is room for.
+    A look `along` an order computes a copy of the canvas for each of its places, with those from there on blank, and
+    one with trials a copy for each; as many at once as there is room for.
     """
 
     keeps_keys = True
@@ -50,20 +50,21 @@ class FullDiffusionModel:
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
         fields: dict[int, Field] = {}
         for wave in waves(asked):
-            plain = [n for n in wave if asked[n].look.places and not asked[n].look.along]
+            plain = [n for n in wave if asked[n].look.places and not _copies(asked[n].look)]
             fields.update(zip(plain, unpaused(self._seen([asked[n] for n in plain])), strict=True))
-            fields.update({n: unpaused(self._along(asked[n].look)) for n in wave if asked[n].look.along})
+            fields.update({n: unpaused(self._copied(asked[n].look)) for n in wave if _copies(asked[n].look)})
         return [fields.get(n) or Field({}) for n in range(len(asked))]
 
     def looking(self, ask: LookRequest) -> Stages[Field]:
         """Answer one look in stages."""
-        if ask.look.along:
-            return (yield from self._along(ask.look))
+        if _copies(ask.look):
+            return (yield from self._copied(ask.look))
         return (yield from self._seen([ask]))[0] if ask.look.places else Field({})
 
-    def _along(self, look: Look) -> Stages[Field]:
-        """The law of each place given those before it, from a copy of the canvas each."""
-        copies = [Look(look.canvas.masked(look.along[n:]), (i,), soft=look.soft) for n, i in enumerate(look.along)]
+    def _copied(self, look: Look) -> Stages[Field]:
+        """What is read from a copy of the canvas each: the law of each place given those before it, or each trial."""
+        copies = look.tried()
+        copies += [Look(look.canvas.masked(look.along[n:]), (i,), soft=look.soft) for n, i in enumerate(look.along)]
         lines, rows = list[Tensor](), 0
         while copies:
             most = max(1, (self.room - self.slots.in_use) // len(look.canvas))
@@ -71,7 +72,7 @@ class FullDiffusionModel:
             lines += (field.scores for field in told)
             rows += sum(field.rows for field in told)
             del copies[:most]
-        return Field.of(look.along, torch.cat(lines), rows)
+        return Field.of(look.places, torch.cat(lines), rows)
 
     def _seen(self, asked: Sequence[LookRequest]) -> Stages[list[Field]]:
         glances = [ForwardPlan.of(ask, self.filling) for ask in asked]
@@ -109,6 +110,11 @@ class FullDiffusionModel:
         batch = Batch(*sheet, slots, rows, read_at, mixed=mixed(soft), renewals=renewals)
         logits = (yield from staged(self.network, batch)).logits
         return list(torch.split(logits, [len(plan.readers) for plan in glances]))
+
+
+def _copies(look: Look) -> bool:
+    """Whether a look takes copies of its canvas; one at no place takes none."""
+    return bool(look.along or (look.trials and look.wanted))
 
 
 @dataclass

@@ -85,8 +85,7 @@ def _packed(sheet: DenoiseBatch, done: int) -> Packed:
     sees = [(2 << i) - 1 for i in range(len(owed))]
     for span in sheet.spans:
         first = len(tokens)
-        whole = text | ((1 << len(span)) - 1) << first
-        sees += [text | ((2 << i) - 1) << first if span.causal else whole for i in range(len(span))]
+        sees += [text | span.seen(i) << first for i in range(len(span))]
         tokens += span.tokens
         places += span.order
     behind = sheet.slots[:done]

@@ -30,6 +30,7 @@ from .contracts import (
     SupportsStagedLooks,
 )
 from .job import Job, PartialAnswer
+from .trials import looked
 
 LONGEST = 32  # tokens that a device may write before anybody looks
 BRIEF = 4  # and while others wait for a forward of their own
@@ -209,7 +210,7 @@ class ModelRunner:
             return [self._look_on(name, job) for job in jobs]
         looks = [LookRequest(job.sessions.get(name), job.ask) for job in jobs if isinstance(job.ask, Look)]
         if isinstance(model, Infill) and looks:
-            return model.look(looks)
+            return looked(model, looks)
         if looks:
             raise BadRequest(
                 f"the method fills holes, but the {name} model reads left to right; it needs one that was trained to "
@@ -266,9 +267,9 @@ def rows_asked(ask: Ask | None, texts: int) -> int:
             return max(len(tree), len(nodes))
         case Draw(depth=depth):
             return depth
-        case Look(canvas, along=along):
+        case Look(canvas, along=along, trials=trials):
             low, high = canvas.window
-            return max(len(ask.places), len(along) * (high - low) // COPIES)
+            return max(len(ask.wanted), max(len(along), len(trials)) * (high - low) // COPIES)
         case _:
             return texts
 

@@ -1,0 +1,1 @@
+"""Small models that fill holes, trained from nothing on a file of lines."""
