@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 from tests.support.families import FAMILIES, LENGTH, SIZES, VOCAB, Family, near, run, text, written
 from unspool.core.errors import BadModel, NotNative
+from unspool.models.shape import Shape
 from unspool.models.weights import GGUFCheckpoint
 from unspool.runtime.cpu.packed_llama import load_packed
 from unspool.runtime.network.llama import Llama
@@ -121,6 +122,14 @@ def test_factors_that_do_not_fit_are_refused(tmp_path: Path, monkeypatch: pytest
     other = replace(checkpoint.shape, rotary=4)
     with pytest.raises(BadModel, match="positive numbers"):
         checkpoint._stretched(other)
+
+
+def test_a_scale_of_its_own_is_refused() -> None:
+    sizes = {"block_count": 1, "embedding_length": 8, "attention.head_count": 2, "feed_forward_length": 8}
+    sizes |= {"context_length": 64, "vocab_size": 9, "rope.scaling.attn_factor": 1.5}
+    told = {"general.architecture": "llama", **{f"llama.{name}": value for name, value in sizes.items()}}
+    with pytest.raises(NotNative, match="attn_factor"):
+        Shape.from_gguf({**told, "llama.attention.layer_norm_rms_epsilon": 1e-5})
 
 
 def test_tensors_that_nobody_reads_are_refused(tmp_path: Path) -> None:

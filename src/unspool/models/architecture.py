@@ -199,6 +199,8 @@ def _scaling(fields: ConfigFields, context: int) -> RopeScaling | None:
     old = fields.real_or_none("rope.scale_linear")
     if kind == "none" and old is not None and old != 1.0:
         return RopeScaling("linear", old, context)
+    if kind == "none" and fields.real("rope.scaling.attn_factor", 1.0) != 1.0:
+        raise elsewhere(fields.source, "it scales its rotary embeddings alone (rope.scaling.attn_factor)")
     if kind == "none":
         return None
     factor = fields.real("rope.scaling.factor", 1.0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -17,7 +19,7 @@ from tests.support.families import FAMILIES, Family, told
 from tests.support.familyfolders import speaking
 from unspool import Settings, load
 from unspool.core.chance import Philox
-from unspool.core.errors import BadRequest
+from unspool.core.errors import BadRequest, RankLost
 from unspool.core.stop import Stop
 from unspool.core.warp import Temperature
 from unspool.models.config import read_config
@@ -175,7 +177,38 @@ def test_states_behind_slots_that_are_free_are_dropped_on_every_rank():
     assert [list(work.slots) for work in told_of] == [slots[:1]]
 
 
+def test_a_text_can_be_closed_when_the_ranks_are_lost():
+    def lost(work):
+        raise RankLost("gone")
+
+    pool = _pool(RecurrentPool(8, CheckpointPool(4)), lost)
+    slots = pool.take(2)
+    pool.checkpoints.take((), slots, ())
+    pool.drop(slots)
+    assert pool.in_use == 0
+
+
 # ---- processes
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install '.[ray]'")
+def test_a_worker_of_ray_shares_its_model_among_ranks(tmp_path):
+    folder, asked = speaking(BY_KIND["qwen3_moe"], tmp_path / "model"), tmp_path / "asked.jsonl"
+    lines = [{"prompt": prompt, "max_tokens": 8, "temperature": 0} for prompt in ("abc abc", "hello", "x y z")]
+    asked.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = []
+    for number, ways in enumerate(([], ["--ray", "--workers", "1", "--cpus", "2", "--ranks", "2"])):
+        answers = tmp_path / f"answers{number}.jsonl"
+        command = [sys.executable, "-m", "unspool", "batch", str(asked), str(answers), "--model", str(folder)]
+        command += ["--dtype", "fp32", "--device", "cpu", *ways]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        ran = subprocess.run(command, capture_output=True, env=environment, timeout=PATIENCE)
+        assert ran.returncode == 0, ran.stderr
+        told_us = map(json.loads, answers.read_text().splitlines())
+        found.append([line["response"]["body"]["choices"][0]["text"] for line in told_us])
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 3
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -88,7 +88,8 @@ class ParallelRecurrentPool(RecurrentPool):
         KVPool.drop(self, slots)
         free = [slot for slot in slots if not self._users[slot]]
         if any(slot in self.checkpoints for slot in free):
-            self._do(SlotDrop(free))
+            with suppress(RankLost):  # then its states are lost too, and the next forward says so
+                self._do(SlotDrop(free))
 
 
 def _pool(own: KVPool, do: Callable[[Work], NetworkOutputs | None]) -> KVPool:
