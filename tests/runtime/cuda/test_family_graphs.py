@@ -45,11 +45,13 @@ def _small(monkeypatch):
     if interpreted.INTERPRETED:  # it takes its time for every program
         monkeypatch.setattr("unspool.kernels.tiling.MOST_SPLITS", 2)
         monkeypatch.setattr("unspool.kernels.tiling.STEADY_SPLITS", 2)
+        monkeypatch.setattr("unspool.kernels.attention_join.AT_ONCE", 2)
         monkeypatch.setattr("unspool.runtime.cuda.cuda_graph_executor.SHORTEST", 16)
 
 
 def folder_of(family, tmp_path, steady=False) -> Path:
-    written(family._replace(settings={**family.settings, **SHALLOW.get(family.title, {})}), tmp_path)
+    narrow = {name: 3 for name in ("sliding_window", "attention_chunk_size") if name in family.settings}
+    written(family._replace(settings={**family.settings, **narrow, **SHALLOW.get(family.title, {})}), tmp_path)
     shape = open_checkpoint(tmp_path).shape
     told = [unfused(shape, steady=fixed) for fixed in (False, True)]
     assert ["yes" if why is None else "no" for why in told] == list(in_graphs(family.kind).values())
