@@ -30,7 +30,7 @@ SHALLOW = {  # as few layers as show all kinds of them: the interpreter takes a 
     "Phi-3, Phi-4": TWO,
     "gpt-oss": TWO,
     "Llama 4 (text)": {**TWO, "no_rope_layer_interval": 2},
-    "SmolLM3": TWO,
+    "SmolLM3": {**TWO, "num_attention_heads": 2, "num_key_value_heads": 1},
 }
 
 
