@@ -60,7 +60,7 @@ def off(checkpoint: Checkpoint, dtype: torch.dtype, device: str, size: int) -> t
     return float(found[0]), float(found[1])
 
 
-def graphs(folder: Path, size: int = 9) -> None:
+def graphs(folder: Path, size: int = 5) -> None:
     """In float32, a tree behind a text longer than any window has the scores of the network without kernels."""
     checkpoint = open_checkpoint(folder)
     start = text(0, size).tolist()
@@ -69,7 +69,7 @@ def graphs(folder: Path, size: int = 9) -> None:
     assert far < 1e-4, f"off by {float(far)}"
 
 
-def invariant_graphs(folder: Path, size: int = 9) -> None:
+def invariant_graphs(folder: Path, size: int = 5) -> None:
     """With fixed shapes the bits of a law are the same behind a prompt, in a tree, and beside another text."""
     model = graph_model(BatchInvariantFused.load(open_checkpoint(folder), torch.float32, "cpu", ROOM), sequences=8)
     start = text(0, size).tolist()

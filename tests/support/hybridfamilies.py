@@ -50,6 +50,14 @@ LATENT = {
 }
 ROUTED = {"n_routed_experts": 8, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}
+EYES: dict[str, Any] = {
+    "depth": 1,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_heads": 2,
+    "out_hidden_size": 32,
+    "deepstack_visual_indexes": [0],
+}
 MSCALE = {"mscale": 1.0, "mscale_all_dim": 0.8, "beta_fast": 32, "beta_slow": 1}
 
 HYBRIDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -74,3 +82,11 @@ HYBRIDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("GLM-4.7-Flash", "glm4_moe_lite", {**LATENT, **ROUTED, "n_group": 1}),
     ("MiniCPM3", "minicpm3", {**LATENT, "dim_model_base": 16}),
 )
+RECURRENT = {"lfm2", "lfm2_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid", "nemotron_h"}
+LATENTS = {"deepseek_v3", "glm4_moe_lite", "minicpm3"}
+
+
+def in_graphs(kind: str) -> dict[str, str]:
+    """What the table says of a family: whether its steps are CUDA graphs, and whether a text's bits are fixed there."""
+    graphs, fixed = kind not in RECURRENT, kind not in RECURRENT | LATENTS
+    return {"CUDA graphs": "yes" if graphs else "no", "batch-invariant in graphs": "yes" if fixed else "no"}

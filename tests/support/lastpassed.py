@@ -22,13 +22,9 @@ class LastPassed:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.seen: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-        self.slow: set[str] = set()
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        self.slow = {item.nodeid for item in items if item.get_closest_marker("slow")}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" and report.nodeid in self.slow:
+        if report.when == "call" and "slow" in report.keywords:
             self.note(report.nodeid, report.outcome, report.duration)
 
     def note(self, test: str, outcome: str, seconds: float) -> None:
@@ -46,5 +42,6 @@ class LastPassed:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if file := config.getoption("record_slow"):
+    file = config.getoption("record_slow")
+    if file and not hasattr(config, "workerinput"):  # of several workers, one process hears what came of all tests
         config.pluginmanager.register(LastPassed(file))

@@ -12,8 +12,9 @@ from .shape import Shape
 
 ARCHITECTURES = (
     *("llama", "qwen2", "qwen3", "gemma3", "gemma2", "qwen2moe", "qwen3moe", "gpt-oss", "olmo2", "granite"),
-    *("granitemoe", "smollm3", "glm4moe"),
+    *("granitemoe", "smollm3", "glm4moe", "phi3"),
 )
+LONGROPE = ("rope_factors_short.weight", "rope_factors_long.weight")
 PERMUTED = ("llama", "granite", "granitemoe", "smollm3")  # whose rotary pairs lie side by side in the file
 _CHANGES: Mapping[str, tuple[object, ...]] = {
     "attention.clamp_kqv": (0.0,),
@@ -36,6 +37,7 @@ _CHANGES: Mapping[str, tuple[object, ...]] = {
 }
 """Keys that change the function in ways that no architecture here has, and the values that do not."""
 
+_TURN_IN_PART = ("glm4moe", "phi3")
 _HEAD_NORMS = ("qwen3", "qwen3moe", "gemma3")
 _SOFTMAX, _SIGMOID, _SOFTMAX_OF_CHOSEN = 1, 2, 3
 _MOST_EXPERTS = 4096
@@ -67,7 +69,7 @@ def read_architecture(metadata: Mapping[str, object], tensors: Collection[str], 
     if fields.whole("attention.value_length", head_dim) != head_dim:
         raise elsewhere(source, "its keys and values differ in width")
     rotary = fields.whole("rope.dimension_count", head_dim)
-    if rotary != head_dim and family != "glm4moe":
+    if rotary != head_dim and family not in _TURN_IN_PART:
         raise elsewhere(source, "it turns only a part of each head")
     context = fields.whole("context_length")
     shape = Shape(
@@ -82,7 +84,7 @@ def read_architecture(metadata: Mapping[str, object], tensors: Collection[str], 
         context=context,
         norm_eps=fields.real("attention.layer_norm_rms_epsilon"),
         rope_theta=fields.real("rope.freq_base", 1_000_000.0 if family == "gemma3" else 10_000.0),
-        rope_scaling=_scaling(fields, context),
+        rope_scaling=_longrope(fields, context) if set(LONGROPE) & set(tensors) else _scaling(fields, context),
         qkv_bias="blk.0.attn_q.bias" in tensors if tensors else family in ("qwen2", "qwen2moe", "gpt-oss"),
         out_bias="blk.0.attn_output.bias" in tensors,
         mlp_bias="blk.0.ffn_gate.bias" in tensors,
@@ -175,11 +177,20 @@ def _vocab(metadata: Mapping[str, object], fields: ConfigFields) -> int:
 
 
 def _windows(fields: ConfigFields, layers: int, family: str) -> tuple[int | None, ...]:
-    window = fields.whole_or_none("attention.sliding_window")
+    window = fields.count("attention.sliding_window", 0) or None
     every = {"gemma3": _GEMMA_PATTERN, "gemma2": 2, "gpt-oss": 2}.get(family)
     if every is not None:
         return tuple(window if (layer + 1) % every else None for layer in range(layers))
     return (window,) * layers
+
+
+def _longrope(fields: ConfigFields, context: int) -> RopeScaling:
+    """The scaling whose factors, one for each pair, are tensors; the checkpoint puts them in."""
+    if fields.prefix != "phi3.":
+        raise elsewhere(fields.source, "it has rope_factors")
+    original = fields.whole("rope.scaling.original_context_length", context)
+    told = fields.real_or_none("rope.scaling.attn_factor")
+    return RopeScaling("longrope", context / original, original, attention_factor=told)
 
 
 def _scaling(fields: ConfigFields, context: int) -> RopeScaling | None:
@@ -188,6 +199,8 @@ def _scaling(fields: ConfigFields, context: int) -> RopeScaling | None:
     old = fields.real_or_none("rope.scale_linear")
     if kind == "none" and old is not None and old != 1.0:
         return RopeScaling("linear", old, context)
+    if kind == "none" and fields.real("rope.scaling.attn_factor", 1.0) != 1.0:
+        raise elsewhere(fields.source, "it scales its rotary embeddings alone (rope.scaling.attn_factor)")
     if kind == "none":
         return None
     factor = fields.real("rope.scaling.factor", 1.0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ..core.errors import BadModel, NotNative
 
-_LARGEST, _LARGEST_REAL = 1 << 40, 1e100
+_LARGEST, _LARGEST_REAL, _SMALLEST_REAL = 1 << 40, 1e100, 1e-100
 _HARMLESS = re.compile(
     r"_.*|architectures|auto_map|.*dtype|transformers_version|.*token_ids?|.*token_index|initializer_range|.*dropout"
     r"|.*pdrop|.*aux_loss.*|output_(attentions|hidden_states|router_logits|scores)|router_jitter_noise|router_z_loss.*"
@@ -22,9 +22,9 @@ _HARMLESS = re.compile(
 
 
 def _positive(value: object) -> bool:
-    """Whether it is a number above 0 whose square and whose product with a size a float can hold."""
+    """Whether it is a number above 0 whose square, whose inverse and whose product with a size a float can hold."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and 0 < value <= _LARGEST_REAL  # type: ignore[operator]
+    return number and _SMALLEST_REAL <= value <= _LARGEST_REAL  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,15 @@ class ConfigFields:
         if not all(map(_positive, value)):
             raise self.fail(name, f"a list of {count} positive numbers")
         return tuple(float(item) for item in value)
+
+    def numbers(self, name: str) -> frozenset[int] | None:
+        """Return the whole numbers of a list, or None if it is absent."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(type(item) is int for item in value):
+            raise self.fail(name, "a list of whole numbers")
+        return frozenset(value)
 
     def within(self, name: str) -> ConfigFields | None:
         """Return the settings nested under a name, or None if it is absent or null."""

@@ -138,16 +138,16 @@ class GGUF:
         """The size of the file."""
         return len(self._map)
 
-    def tensor(self, name: str, dtype: torch.dtype = torch.float32, part: int | None = None) -> Tensor:
+    def tensor(self, name: str, dtype: torch.dtype = torch.float32, part: int | slice | None = None) -> Tensor:
         """Decode one tensor exactly in float32 and round it once to `dtype`; or one `part` of its first dimension.
 
         A float32 tensor is a view of the (private, copy-on-write) memory map, so nothing is read before it is used.
         """
         entry = self.entry(name)
-        shape = entry.shape if part is None else entry.shape[1:]
+        shape = entry.shape[1:] if isinstance(part, int) else (-1, *entry.shape[1:])
         return dequantise(self.blocks(name, part), entry.format, dtype).reshape(shape)
 
-    def blocks(self, name: str, part: int | None = None) -> Tensor:
+    def blocks(self, name: str, part: int | slice | None = None) -> Tensor:
         """Return the raw bytes of a tensor, or of a part of it, as uint8 [blocks, block bytes], still quantised."""
         entry = self.entry(name)
         raw = torch.frombuffer(self._map, dtype=torch.uint8, count=entry.bytes, offset=entry.offset)

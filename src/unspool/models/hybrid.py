@@ -102,8 +102,8 @@ def lfm2_settings(fields: ConfigFields) -> Mapping[str, object]:
 
 def lfm2(plain: Shape, fields: ConfigFields) -> Shape:
     """The shape with its gated convolutions."""
-    full = fields.get("full_attn_idxs")
-    listed = full if isinstance(full, list) else range(plain.layers)
+    full = fields.numbers("full_attn_idxs")
+    listed = range(plain.layers) if full is None else full
     kinds = kinds_of(fields, plain.layers, lambda i: "full_attention" if i in listed else "linear_attention")
     mixtures: list[ExpertSpec | None] = [None] * plain.layers
     if fields.get("num_experts"):
@@ -166,9 +166,7 @@ def qwen(plain: Shape, fields: ConfigFields) -> Shape:
             scores="softmax",
             shared_gate=True,
         )
-        alone, step = fields.get("mlp_only_layers") or [], fields.whole("decoder_sparse_step", 1)
-        if not isinstance(alone, list):
-            raise fields.fail("mlp_only_layers", "a list of layers")
+        alone, step = fields.numbers("mlp_only_layers") or (), fields.whole("decoder_sparse_step", 1)
         mixtures = [None if i in alone or (i + 1) % step else mixture for i in range(plain.layers)]
     usual(fields, attn_output_gate=True)
     fields.pass_over(*AHEAD, "mtp_use_dedicated_embeddings", "num_local_experts", "full_attention_interval")

@@ -17,6 +17,7 @@ HeadNorm = Literal["head", "all", "unit"]
 Scores = Literal["sigmoid", "softmax"]
 BESIDE_NORMS = ("post_feedforward_layernorm_1", "pre_feedforward_layernorm_2", "post_feedforward_layernorm_2")
 TURNS_IN_PART = "heads that turn in part"
+MOST_EXPERTS = 4096
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,20 @@ class RopeSpec:
     width: int
     scaling: RopeScaling | None = None
     pairs: int = 0
+
+    def __post_init__(self) -> None:
+        kind = None if self.scaling is None else self.scaling.kind
+        problems = (
+            (kind == "dynamic" and self.width < 4, f"a stretched base needs two pairs or more, and {self.width} turn"),
+            (kind == "yarn" and self.theta == 1, "all pairs turn equally fast (rope_theta is 1), which YaRN parts"),
+            (
+                kind == "longrope" and self.scaling is not None and self.scaling.original_context < 2,
+                "the context of pre-training has one token",
+            ),
+        )
+        for wrong, problem in problems:
+            if wrong:
+                raise BadModel(f"These rotary embeddings cannot be built: {problem}. Their configuration is damaged.")
 
 
 @dataclass(frozen=True)
@@ -164,6 +179,7 @@ class ExpertSpec:
     def __post_init__(self) -> None:
         each = self.count // self.groups
         problems = (
+            (self.count > MOST_EXPERTS, f"{self.count} experts, where a layer may have {MOST_EXPERTS}"),
             (self.count % self.groups, f"{self.count} experts cannot be cut into {self.groups} equal groups"),
             (self.groups > 1 and each < 2, f"{self.groups} groups of one expert, but two are needed to judge one"),
             (self.open > self.groups, f"a token may use {self.open} groups of {self.groups}"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Layout = Literal["block", "blocks", "full", "causal"]
 Reading = Literal["aligned", "shifted"]
 _LISTED = 8
+_MOST_MATRICES = 1 << 20  # of experts in all layers; the largest models have 70 thousand
 
 
 @dataclass(frozen=True)
@@ -128,10 +129,18 @@ class Shape:
             (len(self.windows) - self.layers, f"{len(self.windows)} layer windows for {self.layers} layers"),
             (self.each and len(self.each) != self.layers, f"{len(self.each)} descriptions of {self.layers} layers"),
             (mask >= self.vocab, f"its mask is token {mask}, but it has only {self.vocab}"),
+            (3 * self._experts > _MOST_MATRICES, f"{self._experts} experts in {self.layers} layers"),
         )
         for wrong, problem in problems:
             if wrong:
                 raise BadModel(f"This {self.family} model cannot be built: {problem}. Its configuration is damaged.")
+
+    @property
+    def _experts(self) -> int:
+        """How many experts all layers have together."""
+        if self.each:
+            return sum(layer.mixture.count for layer in self.each if layer.mixture is not None)
+        return 0 if self.mixture is None else self.mixture.count * self.layers
 
     @classmethod
     def from_config(cls, config: Mapping[str, object], source: str = "config.json") -> Shape:

@@ -16,12 +16,13 @@ from torch import Tensor
 from .. import models
 from ..core.errors import BadModel
 from .address import path as located
-from .architecture import PERMUTED
+from .architecture import LONGROPE, PERMUTED
 from .config_fields import elsewhere
 from .gguf import GGUF
 from .gguf_vocabulary import read_vocabulary
 from .quant import Format, QuantBlocks
 from .shape import Shape
+from .stored import Stored, stored
 from .vocabulary import Vocabulary
 
 _LISTED = 8
@@ -35,11 +36,13 @@ _GGUF_LAYER: Mapping[str, str] = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
+    "self_attn.qkv_proj": "attn_qkv",
     "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
     "mlp.gate": "ffn_gate_inp",
     "mlp.shared_gate": "ffn_gate_inp_shexp",
@@ -53,6 +56,7 @@ _GGUF_ODD: Mapping[str, str] = {
     "self_attn.sinks": "attn_sinks.weight",
     "mlp.gate.expert_bias": "exp_probs_b.bias",
 }
+_FUSED = ("phi3",)  # whose queries, keys and values lie on top of each other, as do gate and up
 _IDLE_END = re.compile(r"rot_embd|rope_|\.nextn\.|\.(input_)?scale$")  # what files keep beside the weights
 _EXPERT = re.compile(r"mlp\.experts\.(\d+)\.(gate|up|down)_proj")
 _GGUF_POST_NORMS: Mapping[str, str] = {
@@ -128,12 +132,12 @@ class GGUFCheckpoint:
         shape = Shape.from_gguf(self.file.metadata, directory.keys(), source)
         if "token_embd.weight" in directory:
             shape = replace(shape, vocab=directory["token_embd.weight"].shape[0])
-        self.shape = shape
-        self._names = {name: self._stored_name(name) for name in shape.tensors()}
-        sizes = {name: self._size(name) for name, (old, _) in self._names.items() if old in directory}
+        self.shape = self._stretched(shape)
+        self._stored = {name: self._lies(name, size) for name, size in shape.tensors().items()}
+        sizes = {name: self._size(name) for name, at in self._stored.items() if at.name in directory}
         shape.check(source, sizes)
-        used = {old for old, _ in self._names.values()}
-        left = sorted(name for name in directory if name.startswith("blk.") and name not in used)
+        used = {at.name for at in self._stored.values()}
+        left = sorted(name for name in directory if name not in used)
         ahead = shape.layers if _guesses_ahead(self.file.metadata, shape.family) else 1 << 30
         left = [name for name in left if not _IDLE_END.search(name) and _layer_of(name) < ahead]
         if left:
@@ -165,47 +169,46 @@ class GGUFCheckpoint:
         return self._vocabulary
 
     def names(self) -> frozenset[str]:
-        return frozenset(self._names)
+        return frozenset(self._stored)
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         """Return one tensor, decoded exactly and rounded once to `dtype` (None: float32)."""
-        if name not in self._names:
+        if name not in self._stored:
             raise BadModel(f"{self.file.path}: this {self.shape.family} model has no tensor {name!r}.")
-        stored, expert = self._names[name]
-        found = self.file.tensor(stored, dtype or torch.float32, expert)
+        at = self._stored[name]
+        found = self.file.tensor(at.name, dtype or torch.float32, _part(at))
         return self._ordered(name, found.view(self._size(name)))
 
     def format_of(self, name: str) -> Format:
         """Return how the file stores a tensor."""
-        return self.file.entry(self._names[name][0]).format
+        return self.file.entry(self._stored[name].name).format
 
     def _size(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor as ours are; of experts that lie in one, that of each, and a gate's vector is a row."""
-        stored, expert = self._names[name]
-        size = self.file.entry(stored).shape
-        if expert is not None:
+        """The shape of a tensor as ours are; of those that lie in one, that of each, and a gate's vector is a row."""
+        at = self._stored[name]
+        size = self.file.entry(at.name).shape
+        if at.expert is not None:
             mixture = self.shape.mixture
             return size[1:] if mixture is not None and size[0] == mixture.count else size
+        if at.rows is not None:
+            return (at.rows.stop - at.rows.start, *size[1:]) if size[0] == at.total else size
         return (1, *size) if len(size) == 1 and ".shared_gate." in name else size
 
     def packed_bytes(self, name: str) -> int:
         """Return what a tensor takes in memory as the file has it, with float32 for what is not in blocks."""
-        stored, expert = self._names[name]
-        entry = self.file.entry(stored)
-        each = 1 if expert is None else entry.shape[0]
-        return (entry.bytes if entry.format.size > 1 else 4 * prod(entry.shape)) // each
+        entry = self.file.entry(self._stored[name].name)
+        whole = entry.bytes if entry.format.size > 1 else 4 * prod(entry.shape)
+        return whole * prod(self._size(name)) // prod(entry.shape)
 
     def blocks(self, name: str) -> QuantBlocks:
         """Return one matrix as the file has it."""
-        stored, expert = self._names[name]
-        rows = self._size(name)[0]
-        return QuantBlocks(
-            self.file.entry(stored).format, self._ordered(name, self.file.blocks(stored, expert).view(rows, -1))
-        )
+        at, rows = self._stored[name], self._size(name)[0]
+        data = self.file.blocks(at.name, _part(at)).view(rows, -1)
+        return QuantBlocks(self.file.entry(at.name).format, self._ordered(name, data))
 
     def release(self, name: str) -> None:
         """Give back the memory of a tensor's bytes, of which somebody has made a copy."""
-        self.file.release(self._names[name][0])
+        self.file.release(self._stored[name].name)
 
     def _ordered(self, name: str, rows: Tensor) -> Tensor:
         """Rows of a tensor in our order."""
@@ -219,20 +222,41 @@ class GGUFCheckpoint:
     def _vocabulary(self) -> Vocabulary:
         return read_vocabulary(self.file.metadata, self.shape.vocab, str(self.file.path))
 
-    def _stored_name(self, name: str) -> tuple[str, int | None]:
-        """The file's name of a tensor, and which expert's it is where all lie in one."""
+    def _lies(self, name: str, size: tuple[int, ...]) -> Stored:
+        """Where the file has a tensor of this size."""
         if name in _GGUF_OUTSIDE:
-            return _GGUF_OUTSIDE[name], None
-        _, _, layer, inner = name.split(".", 3)
+            return Stored(_GGUF_OUTSIDE[name])
+        at = stored(name, size, self.shape) if self.shape.family in _FUSED else Stored(name)
+        _, _, layer, inner = at.name.split(".", 3)
         if inner in _GGUF_ODD:
-            return f"blk.{layer}.{_GGUF_ODD[inner]}", None
+            return Stored(f"blk.{layer}.{_GGUF_ODD[inner]}")
         part, ending = inner.rsplit(".", 1)
         expert = _EXPERT.fullmatch(part)
         if expert is not None:
-            return f"blk.{layer}.ffn_{expert[2]}_exps.{ending}", int(expert[1])
+            return Stored(f"blk.{layer}.ffn_{expert[2]}_exps.{ending}", expert=int(expert[1]))
         after = self.shape.post_norms or self.shape.family in ("gpt-oss", "glm4moe")
         norms = _GGUF_POST_NORMS if after else {}
-        return f"blk.{layer}.{norms.get(part) or _GGUF_LAYER[part]}.{ending}", None
+        return at._replace(name=f"blk.{layer}.{norms.get(part) or _GGUF_LAYER[part]}.{ending}")
+
+    def _stretched(self, shape: Shape) -> Shape:
+        """The shape with the factors of LongRoPE, which this format keeps as tensors beside the layers."""
+        if shape.rope_scaling is None or shape.rope_scaling.kind != "longrope":
+            return shape
+        told: list[tuple[float, ...]] = []
+        for name in LONGROPE:
+            entry = self.file.entry(name)
+            found = self.file.tensor(name) if entry.shape == (shape.rotary // 2,) else torch.zeros(1)
+            if not bool((found.isfinite() & (found > 0)).all()):
+                raise BadModel(
+                    f"{self.file.path}: {name} has shape {entry.shape}; expected {shape.rotary // 2} positive numbers."
+                )
+            told.append(tuple(found.tolist()))
+        return replace(shape, rope_scaling=replace(shape.rope_scaling, short_factors=told[0], long_factors=told[1]))
+
+
+def _part(at: Stored) -> int | slice | None:
+    """Which of the first dimension of what the file has."""
+    return at.rows if at.expert is None else at.expert
 
 
 def _guesses_ahead(metadata: Mapping[str, object], family: str) -> bool:
@@ -241,7 +265,7 @@ def _guesses_ahead(metadata: Mapping[str, object], family: str) -> bool:
 
 
 def _layer_of(name: str) -> int:
-    number = name.split(".")[1]
+    number = name.removeprefix("blk.").partition(".")[0]
     return int(number) if number.isdecimal() and len(number) < 9 else 0
 
 

@@ -6,8 +6,9 @@ import interpreted
 import pytest
 import torch
 
-from tests.support.families import FAMILIES, in_graphs, written
+from tests.support.families import FAMILIES, written
 from tests.support.graphfamilies import graphs, invariant_graphs
+from tests.support.hybridfamilies import in_graphs
 from unspool.kernels import grouped as grouped_
 from unspool.kernels import route as route_
 from unspool.models.weights import open_checkpoint
@@ -22,6 +23,15 @@ pytestmark = [
 ]
 FEW = ("Gemma 2", "Gemma 4 E2B, E4B (text)", "Phi-3, Phi-4", "gpt-oss", "Llama 4 (text)", "MiniCPM3", "Qwen3-Next")
 STEADY = ("SmolLM3", "GLM-4.7-Flash")
+TWO = {"num_hidden_layers": 2}
+SHALLOW = {  # as few layers as show all kinds of them: the interpreter takes a second for each
+    "Gemma 2": TWO,
+    "Gemma 4 E2B, E4B (text)": {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2},
+    "Phi-3, Phi-4": TWO,
+    "gpt-oss": TWO,
+    "Llama 4 (text)": {**TWO, "no_rope_layer_interval": 2},
+    "SmolLM3": {**TWO, "num_attention_heads": 2, "num_key_value_heads": 1},
+}
 
 
 def some(titles):
@@ -35,11 +45,13 @@ def _small(monkeypatch):
     if interpreted.INTERPRETED:  # it takes its time for every program
         monkeypatch.setattr("unspool.kernels.tiling.MOST_SPLITS", 2)
         monkeypatch.setattr("unspool.kernels.tiling.STEADY_SPLITS", 2)
+        monkeypatch.setattr("unspool.kernels.attention_join.AT_ONCE", 2)
         monkeypatch.setattr("unspool.runtime.cuda.cuda_graph_executor.SHORTEST", 16)
 
 
 def folder_of(family, tmp_path, steady=False) -> Path:
-    written(family, tmp_path)
+    narrow = {name: 3 for name in ("sliding_window", "attention_chunk_size") if name in family.settings}
+    written(family._replace(settings={**family.settings, **narrow, **SHALLOW.get(family.title, {})}), tmp_path)
     shape = open_checkpoint(tmp_path).shape
     told = [unfused(shape, steady=fixed) for fixed in (False, True)]
     assert ["yes" if why is None else "no" for why in told] == list(in_graphs(family.kind).values())

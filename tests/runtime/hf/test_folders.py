@@ -13,6 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from unspool import Settings, load
 from unspool.core.errors import BadModel, BadRequest, MissingExtra, NotNative
+from unspool.core.tree import NOTHING
+from unspool.runtime.engine.contracts import ScoreRequest
+from unspool.runtime.hf.load import load_hf
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()
@@ -77,6 +80,21 @@ def test_pickled_weights_are_read_by_transformers(folder, tmp_path):
     (place / "model.safetensors").unlink()
     native = load(folder, dtype="fp32").generate("abc", FEW).tokens
     assert load(place, dtype="fp32").generate("abc", FEW).tokens == native
+
+
+def test_scores_are_capped_where_the_usual_attention_would_not(folder, tmp_path, monkeypatch):
+    """Up to 5.17 transformers takes its fused attention for Gemma 2 too, which leaves the caps out without a word."""
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"num_key_value_heads": 1, "head_dim": 8, "vocab_size": 258, "attn_logit_softcapping": 0.5}
+    model = other(folder, tmp_path, "Gemma2Config", sizes)
+    model.set_attn_implementation("eager")
+    monkeypatch.setattr(type(model), "_supports_sdpa", True)
+    monkeypatch.setattr(type(model.model), "_supports_sdpa", True)
+    text, found = (5, 6, 7, 8), load_hf(tmp_path, torch.float32)
+    (scores,) = found.score([ScoreRequest(found.open(text), NOTHING)])
+    with torch.no_grad():
+        want = model(torch.tensor([text])).logits[0, -1]
+    assert torch.allclose(scores.leaf[0].scores, want, atol=1e-5)
 
 
 def test_without_transformers_the_extra_is_named(folder, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.draftfamilies import OWN, own_module
 from tests.support.families import CHECKS, FAMILIES, SIZES, Family, written
 from unspool.core.errors import BadModel, NotNative
 from unspool.models.config import read_config
@@ -48,6 +49,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.title)
 def test_a_family_keeps_its_word(family: Family, check: str, made: Made) -> None:
     CHECKS[check](*made(family))
+
+
+@pytest.mark.parametrize("kind", sorted(OWN))
+def test_a_module_that_predicts_tokens_is_refused_by_what_it_has(kind: str, made: Made, tmp_path: Path) -> None:
+    own_module(made(BY_KIND[kind])[1], tmp_path)
 
 
 def test_no_family_is_read_that_is_not_tested() -> None:

@@ -79,10 +79,10 @@ def _reader(stored: StoredDrafter, named: Named) -> Reader | None:
     config = stored.config
     theirs = config.get("speculators_model_type")
     if theirs is not None:
-        if theirs not in SPECULATORS:
+        if not isinstance(theirs, str) or theirs not in SPECULATORS:
             known = ", ".join(SPECULATORS)
             raise BadModel(f"{stored.source}: its kind is {theirs!r:.40}, which cannot be read; these can: {known}.")
-        return SPECULATORS[str(theirs)]
+        return SPECULATORS[theirs]
     strange = sorted({part for name in named for part in _PARTS if part in name})
     if strange:
         raise BadModel(f"{stored.source}: has {', '.join(strange)}, parts of a drafter that cannot be read yet.")

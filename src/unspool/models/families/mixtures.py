@@ -41,9 +41,7 @@ def _sparse(shape: Shape, mixture: ExpertSpec, where: list[bool] | None = None) 
 
 def _qwen_layers(shape: Shape, fields: ConfigFields) -> list[bool]:
     """Which layers have experts: every `decoder_sparse_step`-th, but for those of `mlp_only_layers`."""
-    step, dense = fields.whole("decoder_sparse_step", 1), fields.get("mlp_only_layers") or []
-    if not isinstance(dense, list):
-        raise fields.fail("mlp_only_layers", "a list of layers")
+    step, dense = fields.whole("decoder_sparse_step", 1), fields.numbers("mlp_only_layers") or ()
     return [layer not in dense and (layer + 1) % step == 0 for layer in range(shape.layers)]
 
 
@@ -178,8 +176,8 @@ def llama4(shape: Shape, fields: ConfigFields) -> Shape:
         normed=False,
         weigh_inputs=True,
     )
-    step, listed = fields.whole("interleave_moe_layer_step", 1), fields.get("moe_layers")
-    sparse = listed if isinstance(listed, list) else list(range(step - 1, shape.layers, step))
+    step, listed = fields.whole("interleave_moe_layer_step", 1), fields.numbers("moe_layers")
+    sparse = range(step - 1, shape.layers, step) if listed is None else listed
     wide = fields.whole("intermediate_size_mlp", 16384)
     each = [LayerSpec(mixer, wide, mixture if layer in sparse else None) for layer, mixer in enumerate(mixers)]
     windows = tuple(mixer.window for mixer in mixers)

@@ -110,9 +110,13 @@ class _LoadArguments(NamedTuple):
 def _loaded(name: str, dtype: torch.dtype | None) -> Any:
     transformers = _transformers()
     found = _found(name)
-    _refuse_encoders(found.shown, found.open(transformers.AutoConfig.from_pretrained))
+    config = found.open(transformers.AutoConfig.from_pretrained)
+    _refuse_encoders(found.shown, config)
+    # Up to transformers 5.17 its usual attention leaves out the cap of the scores (Gemma 2) without a word.
+    capped = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
     load = transformers.AutoModelForCausalLM.from_pretrained
-    model, info = found.open(load, dtype=dtype or "auto", output_loading_info=True)
+    attention = {"attn_implementation": "eager"} if capped else {}
+    model, info = found.open(load, dtype=dtype or "auto", output_loading_info=True, **attention)
     lacking = sorted(map(str, (*info["missing_keys"], *info["mismatched_keys"])))
     if lacking:  # which transformers fills with random numbers
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""

@@ -19,7 +19,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -30,12 +30,13 @@ from ...core.errors import BadRequest, RankLost
 from ...models.shape import Shape
 from ...models.share import Share, refuse
 from ...models.weights import Checkpoint
+from ..cache.checkpoint_pool import CheckpointPool, RecurrentPool
 from ..cache.kv_pool import KVPool
 from ..network.network import Batch, NetworkOutputs
 from .follower import Orders, follow
 from .followers import GRACE, Followers
 from .sharded import Sharded
-from .team import SlotMove, Team, Work, device_of, meet, perform, portable
+from .team import SlotDrop, SlotMove, Team, Work, device_of, meet, perform, portable
 
 
 class ParallelNetwork:
@@ -44,7 +45,7 @@ class ParallelNetwork:
     def __init__(self, shape: Shape, lead: RankLeader) -> None:
         self._lead, shard = lead, lead.shard
         self.shape, self.vocab, self.context, self.layers = shape, shard.vocab, shard.context, shard.layers
-        self.slots: KVPool = ParallelPool(shard.slots.room, lead.do)
+        self.slots: KVPool = _pool(shard.slots, lead.do)
         self.close = weakref.finalize(self, lead.end)
 
     @property
@@ -68,6 +69,33 @@ class ParallelPool(KVPool):
 
     def move(self, old: Sequence[int], new: Sequence[int]) -> None:
         self._do(SlotMove(list(old), list(new)))
+
+
+class ParallelRecurrentPool(RecurrentPool):
+    """The same where recurrent layers leave states behind slots: all ranks let go of the same ones at the same time.
+
+    Which of them are kept follows from the order of forwards, moves and drops, so every rank keeps those of rank 0.
+    """
+
+    def __init__(self, room: int, checkpoints: CheckpointPool, do: Callable[[Work], NetworkOutputs | None]) -> None:
+        super().__init__(room, checkpoints)
+        self._do = do
+
+    def move(self, old: Sequence[int], new: Sequence[int]) -> None:
+        self._do(SlotMove(list(old), list(new)))
+
+    def drop(self, slots: Sequence[int]) -> None:
+        KVPool.drop(self, slots)
+        free = [slot for slot in slots if not self._users[slot]]
+        if any(slot in self.checkpoints for slot in free):
+            with suppress(RankLost):  # then its states are lost too, and the next forward says so
+                self._do(SlotDrop(free))
+
+
+def _pool(own: KVPool, do: Callable[[Work], NetworkOutputs | None]) -> KVPool:
+    if isinstance(own, RecurrentPool):
+        return ParallelRecurrentPool(own.room, own.checkpoints, do)
+    return ParallelPool(own.room, do)
 
 
 class RankLeader:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from ...models.share import Share
+from ..cache.checkpoint_pool import RecurrentPool
 from ..network.network import Batch, NetworkOutputs, SoftTokens
 from .sharded import MeshCollectives, Sharded
 
@@ -32,7 +33,13 @@ class SlotMove(NamedTuple):
     new: Sequence[int]
 
 
-Work = Batch | SlotMove
+class SlotDrop(NamedTuple):
+    """Slots that nobody uses any more, behind which recurrent layers may have kept a state."""
+
+    slots: Sequence[int]
+
+
+Work = Batch | SlotMove | SlotDrop
 """What all ranks do at the same time."""
 
 
@@ -79,7 +86,11 @@ def perform(network: Sharded, work: Work) -> NetworkOutputs | None:
     """Do this rank's part of some work."""
     if isinstance(work, Batch):
         return network.forward(work)
-    network.slots.move(work.old, work.new)
+    if isinstance(work, SlotMove):
+        network.slots.move(work.old, work.new)
+    else:
+        assert isinstance(network.slots, RecurrentPool)
+        network.slots.checkpoints.drop(work.slots)
     return None
 
 
