@@ -106,6 +106,12 @@ def _first(name: str, size: Sequence[int], spec: DrafterSpec, frozen: Frozen, di
         own = frozen.base.get(f"layers.{source}.{_OURS.get(part.removesuffix('.weight'), '')}")
         if own is not None and own.shape == made.shape and int(number) < spec.shape.layers:
             return own.clone()
+        if (
+            own is not None and part.startswith("mlp.") and made.numel() > own.numel()
+        ):  # wider: more, which adds nothing
+            made = made.zero_() if part == "mlp.down_proj.weight" else made
+            made[: own.shape[0], : own.shape[1]] = own
+            return made
         if own is not None and made.dim() == 2 and made.shape[1] == 2 * own.shape[1]:  # attends with [word; state]
             made[:, own.shape[1] :] = own
         return made

@@ -20,12 +20,16 @@ from .packed import Packed
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a drafter: how many layers, which states it reads (none: the kind's own), how far it guesses."""
+    """What is asked of a drafter: how many layers, which states it reads (none: the kind's own), how far it guesses.
+
+    `hidden` is the width of its layers' perceptrons, 0 for the target's.
+    """
 
     layers: int
     states: tuple[int, ...]
     depth: int
     mask: int
+    hidden: int = 0
 
 
 @dataclass(frozen=True)
@@ -217,7 +221,8 @@ def kind_of(name: str) -> Kind:
 
 
 def _layers(target: Shape, asked: Asked) -> Shape:
-    return replace(target, layers=asked.layers, windows=(None,) * asked.layers, tied=False)
+    hidden = asked.hidden or target.hidden
+    return replace(target, layers=asked.layers, windows=(None,) * asked.layers, tied=False, hidden=hidden)
 
 
 def _bare(family: str, target: Shape) -> Shape:

@@ -8,7 +8,7 @@ differ only in what a step reads: a mask and its learned state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -33,6 +33,7 @@ class Unroll:
 
     def __init__(self, spec: DrafterSpec, embedding: Tensor) -> None:
         self.spec, self.layers = spec, Layers(spec, embedding)
+        self.attend: Callable[..., Tensor] = mixed
 
     def places(self, width: int) -> None:
         """It guesses at every place."""
@@ -101,7 +102,7 @@ class Unroll:
         own_keys, own_values = (torch.stack(part, 3) for part in zip(*keys.own, strict=True))
         seen = places[:, None] >= places
         every = torch.ones(1, step, dtype=torch.bool, device=q.device)
-        return mixed(q[:, :, :, None], *keys.first, seen, own_keys, own_values, every)[:, :, :, 0]
+        return self.attend(q[:, :, :, None], *keys.first, seen, own_keys, own_values, every)[:, :, :, 0]
 
 
 def lifted(of: Tensors, states: Tensor) -> Tensor:
