@@ -1,5 +1,7 @@
 """What a feature drafter reads: for every token the target's states of the one before it, paired with its embedding."""
 
+from enum import IntEnum
+
 import torch
 import triton
 import triton.language as tl
@@ -7,6 +9,14 @@ from torch import Tensor
 
 from .draft_chain import chained, start, wait
 from .norm import scaled
+
+
+class Keeps(IntEnum):
+    """What is kept of states beside their pairs."""
+
+    NOTHING = 0
+    GIVEN = 1  # as they are
+    NORMED = 2
 
 
 @triton.jit
@@ -63,16 +73,17 @@ def look_back(
 
 @triton.jit
 def _pair(
-    tokens, ids, embedding, states, word_norm, state_norm, both, normed, each, words, width, state_width, eps,
-    mapped: tl.constexpr, norms_words: tl.constexpr, norms_states: tl.constexpr, keeps: tl.constexpr,
+    tokens, source, embedding, states, word_norm, state_norm, both, kept, each, share, words, width, state_width, eps,
+    sourced: tl.constexpr, norms_words: tl.constexpr, norms_states: tl.constexpr, keeps: tl.constexpr,
     words_first: tl.constexpr, word_block: tl.constexpr, state_block: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     start(chained)
     wait(chained)
     at = tl.program_id(0).to(tl.int64)
-    token = tl.load(tokens + at * each)
-    if mapped:
-        token = tl.load(ids + token).to(tl.int32)
+    of = at // share
+    token = tl.load(tokens + of * each)
+    if sourced:
+        of = tl.load(source + at).to(tl.int64)
     token = tl.minimum(tl.maximum(token, 0), words - 1)
     column, state_column = tl.arange(0, word_block), tl.arange(0, state_block)
     inside, state_inside = column < width, state_column < state_width
@@ -81,7 +92,9 @@ def _pair(
         factor = tl.load(word_norm + column, mask=inside, other=0.0).to(tl.float32)
         wide = word.to(tl.float64)
         word = scaled(word, tl.sum(wide * wide, 0), factor, width, eps)
-    state = tl.load(states + at * state_width + state_column, mask=state_inside, other=0.0)
+    state = tl.load(states + of * state_width + state_column, mask=state_inside, other=0.0)
+    if keeps == 1:
+        tl.store(kept + at * state_width + state_column, state, mask=state_inside)
     if norms_states:
         factor = tl.load(state_norm + state_column, mask=state_inside, other=0.0).to(tl.float32)
         wide = state.to(tl.float64)
@@ -93,8 +106,8 @@ def _pair(
     else:
         tl.store(into + state_column, state, mask=state_inside)
         tl.store(into + state_width + column, word, mask=inside)
-    if keeps:
-        tl.store(normed + at * state_width + state_column, state, mask=state_inside)
+    if keeps == 2:
+        tl.store(kept + at * state_width + state_column, state, mask=state_inside)
 
 
 def pair(
@@ -104,26 +117,28 @@ def pair(
     word_norm: Tensor | None,
     state_norm: Tensor | None,
     eps: float,
-    ids: Tensor | None = None,
     words_first: bool = True,
-    keeps: bool = False,
+    keeps: Keeps = Keeps.NOTHING,
+    source: Tensor | None = None,
+    share: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """Embeddings and states side by side, each normed where it has a norm [n, width + state width]; the states so.
+    """Embeddings and states side by side, each normed where it has a norm [n, width + state width]; the states alone.
 
-    tokens [n], or [n, k] of which the first are meant, are those of `embedding` [words, width], or numbers of `ids`,
-    which has those. What is no token counts as the first or last one. The states alone are only there if it `keeps`
-    them. Cost: one launch.
+    tokens [n], or [n, k] of which the first are meant, are those of `embedding` [words, width]. What is no token counts
+    as the first or last one. With `source` [n] the state of pair i is that of this number; with `share` each token and
+    its state are in so many pairs, one behind the other. The states alone are only there if it `keeps` them.
+    Cost: one launch.
     """
-    n, width = states.shape[0], embedding.shape[1]
+    n, width = (states.shape[0] * share if source is None else source.shape[0]), embedding.shape[1]
     state_width = states.shape[1]
     both = torch.empty(n, width + state_width, dtype=states.dtype, device=states.device)
-    normed = torch.empty_like(states) if keeps else states
+    kept = torch.empty(n, state_width, dtype=states.dtype, device=states.device) if keeps else states
     chain, block, other = chained(), triton.next_power_of_2(width), triton.next_power_of_2(state_width)
     _pair[(n,)](
-        tokens, tokens if ids is None else ids, embedding, states, embedding if word_norm is None else word_norm,
-        states if state_norm is None else state_norm, both, normed, tokens.stride(0), embedding.shape[0], width,
-        state_width, eps, mapped=ids is not None, norms_words=word_norm is not None,
-        norms_states=state_norm is not None, keeps=keeps, words_first=words_first, word_block=block, state_block=other,
-        num_warps=max(1, min(8, block // 256)), chained=chain, launch_pdl=chain,
+        tokens, tokens if source is None else source, embedding, states, embedding if word_norm is None else word_norm,
+        states if state_norm is None else state_norm, both, kept, tokens.stride(0), share, embedding.shape[0], width,
+        state_width, eps, sourced=source is not None, norms_words=word_norm is not None,
+        norms_states=state_norm is not None, keeps=int(keeps), words_first=words_first, word_block=block,
+        state_block=other, num_warps=max(1, min(8, block // 256)), chained=chain, launch_pdl=chain,
     )  # fmt: skip
-    return both, normed
+    return both, kept
