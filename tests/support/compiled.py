@@ -80,7 +80,10 @@ def main():
 
 def drafting(step):
     """The kernels of a trained drafter inside a step."""
-    back = dict.fromkeys(("table", "lanes", "past", "slots", "parents"), WHOLE) | {"states": HALF, "out": HALF}
+    back = dict.fromkeys(("table", "lanes", "past", "slots", "parents", "places", "before"), WHOLE) | {
+        "states": HALF,
+        "out": HALF,
+    }
     for tree in (False, True):
         made(draft_states._look_back, back, step | {"block": 1024, "tree": tree}, 4)
     words = dict.fromkeys(("embedding", "states", "word_norm", "state_norm", "both", "kept"), HALF)

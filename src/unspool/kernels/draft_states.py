@@ -21,7 +21,7 @@ class Keeps(IntEnum):
 
 @triton.jit
 def _look_back(
-    states, table, lanes, past, slots, parents, out, tokens, length, number, width, stride,
+    states, table, lanes, past, slots, parents, places, before, out, tokens, length, number, width, stride,
     block: tl.constexpr, tree: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     start(chained)
@@ -31,6 +31,8 @@ def _look_back(
     above = tl.full([], -1, tl.int32)
     if tree:
         above = tl.load(parents + at)
+        if layer == 0:
+            tl.store(before + at, tl.maximum(tl.load(places + at) - 1, 0))
     lane, end = tl.load(lanes + row).to(tl.int64), tl.load(past + row)
     last = tl.load(table + lane * length + end - 1, mask=end > 0, other=0)
     slot = last
@@ -48,25 +50,24 @@ def look_back(
     table: Tensor,
     lanes: Tensor,
     past: Tensor,
-    slots: Tensor | None = None,
-    parents: Tensor | None = None,
+    tree: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
 ) -> Tensor:
     """The states of the token before each, side by side [n, numbers · width], from where forwards have noted them.
 
     states [numbers, slots, width]; row r is line lanes[r] of `table`, with past[r] tokens. Without a tree, n is R, and
-    the token before is the row's last. With one, slots and parents [R·T] are those of a batch: before a node comes its
-    parent, before a root the row's last token. Where no token is before, some state is returned.
+    the token before is the row's last. With one, its slots, parents and places [R·T] are those of a batch: before a
+    node comes its parent, before a root the row's last token; the place before each is written to the last of the four.
+    Where no token is before, some state is returned.
     Cost: one launch; reads and writes each state once.
     """
     number, _, width = states.shape
-    tree = parents is not None
-    n = past.shape[0] if parents is None else parents.shape[0]
+    n = past.shape[0] if tree is None else tree[0].shape[0]
     out = torch.empty(n, number * width, dtype=states.dtype, device=states.device)
     chain, block = chained(), triton.next_power_of_2(width)
     _look_back[(n, number)](
-        states, table, lanes, past, past if slots is None else slots, past if parents is None else parents, out,
+        states, table, lanes, past, *(tree or (past, past, past, past)), out,
         n // past.shape[0], table.shape[1], number, width, states.stride(0),
-        block=block, tree=tree, num_warps=max(1, min(8, block // 256)), chained=chain, launch_pdl=chain,
+        block=block, tree=tree is not None, num_warps=max(1, min(8, block // 256)), chained=chain, launch_pdl=chain,
     )  # fmt: skip
     return out
 

@@ -125,21 +125,22 @@ def expand(
     reached: tuple[Tensor, Tensor] | None,
     follow: Tensor,
     above: Tensor,
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The nodes of the next level, the likeliest K paths below those of this one: their tokens [R·K], and `reached`.
+    tokens: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The nodes of the next level, the likeliest K paths below those of this one; returned is `reached`.
 
     values and guesses [R·K, 8] are log-probabilities and tokens below the nodes of this level, nodes [d, R·K] the slots
     of all. With `picks` (tokens [R] and temperatures [R]), the first node of a level whose row is drawn goes on with
     what was picked. `reached` is what this function returned for the level before, None for the root: how likely each
     path is, and the slots of its line. Written are keys, as `lay` has laid them out, for the next level; follow
-    [R·K, 8], the number of the law below each guess, −1 where none is read on; above [R·K], which node of this level
-    each of the next hangs from. With `ids` guesses are numbers of it, and tokens are what it holds.
+    [R·K, 8], the number of the law below each guess, −1 where none is read on; above and tokens [R·K], which node of
+    this level each of the next hangs from, and by which token. With `ids` guesses are numbers of it, and tokens are
+    what it holds.
     Cost: one launch; K maxima over 8·K numbers.
     """
     (depth, rows), kids = nodes.shape, nodes.shape[1] // past.shape[0]
     wide, launch = triton.next_power_of_2(depth), chained()
-    tokens, reaches = guesses.new_empty(rows), values.new_empty(rows)
-    line = guesses.new_empty(rows, wide)
+    reaches, line = values.new_empty(rows), guesses.new_empty(rows, wide)
     ways, lines = reached or (reaches, line)
     picked, heat = picks or (tokens, reaches)
     _expand[(past.shape[0],)](
@@ -148,7 +149,7 @@ def expand(
         kids=kids, k=int(WIDTH.value), wide=wide, first=reached is None, mapped=ids is not None,
         drawn=picks is not None, num_warps=1, chained=launch, launch_pdl=launch,
     )  # fmt: skip
-    return tokens, (reaches, line)
+    return reaches, line
 
 
 @triton.jit
@@ -163,7 +164,8 @@ def _blend(
     step = law // kids
     node = row * kids + law % kids
     lane, here = tl.arange(0, k), step * rows + node
-    guess, next_law = tl.load(guesses + here * k + lane), tl.load(follow + here * k + lane)
+    guess, deeper = tl.load(guesses + here * k + lane), step + 1 < tl.num_programs(1) // kids
+    next_law = tl.load(follow + here * k + lane, mask=lane < tl.where(deeper, k, 0), other=-1)
     p = tl.exp(tl.load(values + here * k + lane))
     if drawn:  # the line that is drawn
         live = tl.where(tl.load(heat + row) > 0.0, law % kids, -1) == 0
@@ -171,7 +173,7 @@ def _blend(
         first = (guess == own) & live
         missing = live & (tl.max(first.to(tl.int32), 0) == 0) & (lane == k - 1)
         guess, p = tl.where(missing, own, guess), tl.where(missing, 0.0, p)
-        next_law = tl.where(missing & (step + 1 < tl.num_programs(1) // kids), (step + 1) * kids, next_law)
+        next_law = tl.where(missing & deeper, (step + 1) * kids, next_law)
         first = first | missing
         shared = tl.sqrt(tl.maximum(tl.sum(tl.where(first, p, 0.0), 0), RARE * RARE))
         p = tl.where(live, tl.where(first, shared, p * (1.0 - shared)), p)
@@ -226,12 +228,13 @@ def blend(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The likeliest 8 tokens below every node, by its drafter and by remembered laws: tokens, chances, laws below.
 
-    values, guesses and follow [d, R·K, 8] are those of `expand`, words and above [d − 1, R·K] its tokens and parents of
-    all levels but the root's; with `ids` guesses are numbers of it. A drafter's law is worth 0.9 of itself, a law
-    remembered after the same two tokens 0.5 and after the last one 0.1; what both say, 1 − (1 − p)(1 − q). With `picks`
-    (tokens [d, R] and temperatures [R]) the first node of every level of rows above 0 was drawn by the numbers that
-    draw their texts: there the picked token, being √p likely, takes that share from all others. Rows of count 0, and
-    NaN, leave remembered laws alone. Returned are int32, float32 and int32 [R, d·K, 8], as `grow` takes them.
+    values and guesses [d, R·K, 8] are those that `expand` was given, and it wrote the others: follow [d − 1, R·K, 8],
+    words and above [d − 1, R·K], of all levels but the last or the root's. With `ids` guesses are numbers of it. A
+    drafter's law is worth 0.9 of itself, a law remembered after the same two tokens 0.5 and after the last one 0.1;
+    what both say, 1 − (1 − p)(1 − q). With `picks` (tokens [d, R] and temperatures [R]) the first node of every level
+    of rows above 0 was drawn by the numbers that draw their texts: there the picked token, being √p likely, takes that
+    share from all others. Rows of count 0, and NaN, leave remembered laws alone. Returned are int32, float32 and int32
+    [R, d·K, 8], as `grow` takes them.
     Cost: one launch.
     """
     depth, rows, k = values.shape

@@ -152,8 +152,10 @@ class GraphDrafter:
     @torch.no_grad()
     def read(self, tokens: Tensor, parents: Tensor, places: Tensor, slots: Tensor, lane: Tensor, past: Tensor) -> None:
         """Read the pairs of all nodes of a batch of trees, which the target has just computed."""
-        states = look_back(self.target.slots.noted_states, self.block_table.table, lane, past, slots, parents)
-        self._note(tokens, states, (places - 1).clamp_(min=0), slots)
+        before = torch.empty_like(places)
+        tree = slots, parents, places, before
+        states = look_back(self.target.slots.noted_states, self.block_table.table, lane, past, tree)
+        self._note(tokens, states, before, slots)
 
     def _note(self, tokens: Tensor, states: Tensor, places: Tensor, slots: Tensor) -> None:
         """Store the keys and values of pairs of a token and the target's states before it."""
@@ -172,11 +174,10 @@ class GraphDrafter:
         state = self._fused(look_back(self.target.slots.noted_states, table, on.lane, on.past))
         keys, places, pasts, count = lay(table, on.lane, on.past, on.tally, nodes, kids, length, self.target.context)
         values = torch.empty(depth, rows * kids, BEST, dtype=torch.float32, device=keys.device)
-        guesses, follow = (torch.empty(values.shape, dtype=torch.int32, device=keys.device) for _ in range(2))
-        words, above = (
-            torch.empty(max(depth - 1, 1), rows * kids, dtype=torch.int32, device=keys.device) for _ in "wa"
-        )
-        follow[-1].fill_(-1)
+        guesses = torch.empty(values.shape, dtype=torch.int32, device=keys.device)
+        below = max(depth - 1, 1), rows * kids
+        words, above = (torch.empty(below, dtype=torch.int32, device=keys.device) for _ in range(2))
+        follow = torch.empty(*below, BEST, dtype=torch.int32, device=keys.device)
         drawn = self._drawing(on, depth)
         tokens, reached = on.tokens.view(rows, -1), None
         for step in range(depth):
@@ -192,12 +193,12 @@ class GraphDrafter:
                 picks = picked[step], heat
             if step < depth - 1:
                 level = values[step], guesses[step], picks, ids, nodes, on.past, keys
-                tokens, reached = expand(step, *level, reached, follow[step], above[step])
-                words[step] = tokens
+                reached = expand(step, *level, reached, follow[step], above[step], words[step])
+                tokens = words[step]
             state = y
-        tree = None if drawn is None else drawn[:2], ids, words, above, follow
+        picks = None if drawn is None else drawn[:2]
         texts = on.laws, on.tokens, on.texts, on.line, on.past, count, on.tag
-        return blend(values, guesses, *tree, *texts)
+        return blend(values, guesses, picks, ids, words, above, follow, *texts)
 
     def _drawing(self, on: Round, depth: int) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
         """Where picked tokens go [d, R], the temperatures of rows, their random numbers, and ones: all are counted."""
