@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import interpreted
 import pytest
@@ -11,6 +12,7 @@ from test_fewbits import Noise
 from test_leaps import Always
 from test_rows import left
 
+from unspool.api.trained_draft import examine
 from unspool.core.asks import Write
 from unspool.core.chance import Philox
 from unspool.core.errors import BadScores
@@ -257,4 +259,16 @@ def test_a_target_of_nan_ends_its_request_and_the_rounds_after_that_look_up_a_to
     (reply,) = model.device.write([ScoreRequest(session, NOTHING)], [write], 2)
     assert isinstance(reply, BadScores)
     session.close()
+    assert left(model) == (0, 0)
+
+
+def test_a_drafter_is_measured_where_prompts_are_read_without_logits():
+    """The report of the self-check: of a drafter that is its target, right nearly everywhere."""
+    model, host = loaded(oracle(Certain()), Certain())
+    dice = torch.Generator().manual_seed(1)
+    text = torch.randint(VOCAB, (40,), generator=dice).tolist()
+    words = SimpleNamespace(encode=lambda _: text)
+    report = examine(SimpleNamespace(model=model, drafter=host, vocabulary=words, name="noise"))
+    assert report.told.tokens > 3
+    assert not report.stranger
     assert left(model) == (0, 0)
