@@ -18,7 +18,7 @@ from tests.support.littlemodel import little_model  # noqa: E402
 from unspool import load  # noqa: E402
 from unspool.api.settings import Settings as Told  # noqa: E402
 from unspool.core.errors import BadRequest  # noqa: E402
-from unspool.core.law import chosen  # noqa: E402
+from unspool.core.law import NEVER, chosen  # noqa: E402
 from unspool.core.tree import NOTHING, Tree  # noqa: E402
 from unspool.models.drafters.description import DrafterFile  # noqa: E402
 from unspool.models.drafters.opening import open_drafter  # noqa: E402
@@ -97,6 +97,7 @@ def losses(folder) -> list[list[float]]:
     return [line["loss"] for line in lines if line["kind"] == "step"]
 
 
+DEEP = {"peagle": 2, "dflash": 2, "dflash2": 2, "dream": 3}  # those that are more than one layer, or may be
 READ = [name for name, kind in KINDS.items() if kind.form not in (LLAMA, DELTA)]  # by the readers of drafters
 
 
@@ -120,7 +121,7 @@ def test_learns_and_is_read(kind, asked, target, tmp_path, capsys):
 @pytest.mark.parametrize("kind", READ)
 def test_what_is_read_guesses_what_the_trainer_does(kind, asked, target, frozen, corpus, tmp_path):
     """Along a text, at every place and depth, the logits of the trainer's forward are those of the runtime's."""
-    drafter(asked(kind=kind, steps=3, layers=2 if kind in ("peagle", "dflash") else 1))
+    drafter(asked(kind=kind, steps=3, layers=DEEP.get(kind, 1)))
     lm = load(target)
     file = open_drafter(tmp_path / "out", lm.model.network.shape)
     text = Corpus.read([corpus])[3].tokens.tolist()
@@ -144,7 +145,9 @@ def test_what_is_read_guesses_what_the_trainer_does(kind, asked, target, frozen,
         (scores,) = runtime.score([ScoreRequest(session, Tree.chain([chosen(x) for x in path]))])
         for s in range(DEPTH):
             law = scores.leaf[0] if s == 0 else scores.law(s - 1)
-            assert torch.allclose(law.scores[ids], outs[s][end - 2], atol=2e-4), (end, s)
+            told = law.scores[ids] > NEVER  # a lattice says nothing of most tokens
+            assert int(told.sum()) == (file.spec.lattice or len(ids))
+            assert torch.allclose(law.scores[ids][told], outs[s][end - 2][told], atol=2e-4), (end, s)
         session.close()
 
 
@@ -338,6 +341,20 @@ def test_momentum_goes_on_where_it_was(asked, tmp_path):
     assert float(state["step"]) == 3
     assert "exp_avg_sq" not in state
     assert "exp_avg_sq" in run.optimiser.state[run.pupil.tensors["head.weight"]]
+
+
+def test_a_drafter_that_is_there_learns_on(asked, tmp_path):
+    """It begins where the other ended, with its sizes and tokens, whatever else is asked; not with another kind."""
+    drafter(asked(steps=20, hidden=40))
+    before = losses(tmp_path / "out")[-1]
+    (tmp_path / "out").rename(tmp_path / "first")
+    run = Run(asked(steps=1, begin=str(tmp_path / "first"), vocabulary=7))
+    assert run.file.spec.shape.hidden == 40
+    assert len(run.file.tensors["ids"]) == KNOWN
+    drafter(asked(steps=1, begin=str(tmp_path / "first")))
+    assert sum(losses(tmp_path / "out")[0]) < 1.2 * sum(before)
+    with pytest.raises(BadRequest, match="of the kind EAGLE-3, and not MTP"):
+        Run(asked(kind="mtp", begin=str(tmp_path / "first")))
 
 
 def test_a_wider_perceptron_begins_as_the_targets(frozen):

@@ -22,10 +22,10 @@ BY_TOKENS = ("head.", "embed.", "markov.")  # names of matrices whose rows are t
 def orthogonal(x: Tensor) -> Tensor:
     """About U·Vᵀ of x = U·S·Vᵀ, in bfloat16 on a GPU."""
     a, b, c = POLYNOMIAL
-    y = x.bfloat16() if x.is_cuda else x
+    y: Tensor = x.bfloat16() if x.is_cuda else x
     tall = y.shape[0] > y.shape[1]
     y = y.T if tall else y
-    y = y / (y.norm() + 1e-7)
+    y = y / (torch.linalg.matrix_norm(y) + 1e-7)
     for _ in range(STEPS):
         square = y @ y.T
         y = a * y + (b * square + c * square @ square) @ y

@@ -13,7 +13,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from tqdm import tqdm
 
 from unspool.core.errors import BadRequest
 from unspool.models.address import path
-from unspool.models.drafters.description import DrafterFile
+from unspool.models.drafters.description import DrafterFile, DrafterSpec
+from unspool.models.drafters.opening import open_drafter
 from unspool.models.weights import open_checkpoint
 
 from ..adapt import Interrupts, base_name, rate
@@ -56,6 +57,7 @@ class Settings(TrainingSettings):
 
     kind: str = setting("eagle3", "One of: " + "; ".join(f"{k.name}, {k.about}" for k in KINDS.values()) + ".")
     out: str = setting("drafter", "The folder to write to.")
+    begin: str = setting("", "The folder of a drafter of this kind to go on from; else near the target.")
     minutes: float = setting(20.0, "Wall time for everything; a resumed run goes on counting.")
     depth: int = setting(6, "How many tokens ahead it learns to guess.")
     vocabulary: int = setting(16_384, "Guess only so many tokens, those that answers use most; 0: all of them.")
@@ -129,17 +131,28 @@ class Run:
             raise BadRequest(f"--states are {spec.states}; {settings.model} has hidden states 0 to {shape.layers}.")
         if not 0 <= settings.mask < shape.vocab:
             raise BadRequest(f"--mask is {settings.mask}; {settings.model} has tokens 0 to {shape.vocab - 1}.")
-        count = settings.vocabulary if self.kind.cut else 0
-        ids = draft_vocabulary(self.corpus, self.among, count, shape.vocab)
-        known = None if ids is None else ids.to(self.device)
-        self.file = begun(spec, self.frozen, known, settings.seed, settings.asked().layers)
-        self.build(settings.compile)
         if settings.hidden not in (0, spec.shape.hidden):
             raise BadRequest(f"--hidden is {settings.hidden}; {settings.kind} has no perceptron whose width is free.")
+        self.file = self.found(spec) if settings.begin else self.begun(spec)
+        self.build(settings.compile)
         self.optimiser = OPTIMISERS[settings.optimiser](self.pupil.tensors)
         self.progress = resume(self.out, self.pupil.tensors, self.optimiser) if settings.resume else Progress()
         self.before = self.progress.seconds
         self.out.mkdir(parents=True, exist_ok=True)
+
+    def begun(self, spec: DrafterSpec) -> DrafterFile:
+        """A new drafter of this description, for the tokens that answers use most."""
+        count, shape = self.settings.vocabulary if self.kind.cut else 0, self.frozen.shape
+        ids = draft_vocabulary(self.corpus, self.among, count, shape.vocab)
+        known = None if ids is None else ids.to(self.device)
+        return begun(spec, self.frozen, known, self.settings.seed, self.settings.asked().layers)
+
+    def found(self, spec: DrafterSpec) -> DrafterFile:
+        """The drafter that is gone on from: its sizes, states and tokens are its own."""
+        file = open_drafter(Path(self.settings.begin).expanduser(), self.frozen.shape)
+        if file.spec.kind != spec.kind:
+            raise BadRequest(f"--begin: {file.source} is a drafter of the kind {file.spec.kind}, and not {spec.kind}.")
+        return replace(file, tensors={name: tensor.to(self.device) for name, tensor in file.tensors.items()})
 
     def build(self, compiled: bool) -> None:
         """Make what computes, compiled or not."""
