@@ -9,7 +9,10 @@ for folders given with --drafters, texts are written: Spec-Bench's prompts (ques
 each question, one text at a time, by drafts from the host. Every method has written the prompts of one family before,
 plain decoding all of them. `draft ms` is per round, `verify ms` per forward of the target; rates by
 depth are those of held-out texts, given that all before was right: `best` decides at temperature 0, `overlap` at 1.
-With --json, a Markdown table is written beside it.
+On a GPU, drafters that can draft in the graph are measured there too (`on_device:nodes=15`, levels by --levels): the
+columns `graph`. Answers to Spec-Bench's prompts begin with what is hardest to guess and are of other sorts than
+held-out texts, of which many repeat themselves: so texts gain less than `best` lets expect, and short ones least. With
+--json, a Markdown table is written beside it.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import torch
+from leap import Fixed, speculation
 from record import save
 from spec import DATA, questions
 
@@ -34,6 +38,7 @@ from unspool.core.errors import UnspoolError
 from unspool.core.trace import Trace
 from unspool.models.drafters.opening import is_drafter, open_drafter
 from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.cuda.speculation_gate import Way
 from unspool.runtime.drafter.drafter_model import TrainedDrafter, network_of
 from unspool.runtime.engine.contracts import LAST, Session
 from unspool.runtime.network.llama import Llama
@@ -47,10 +52,12 @@ CHANGED = {"cllm": "jacobi", "ppd": "masks", "space": "masks"}  # what asks the 
 METHODS = {0.0: "chain:depth=4", 1.0: "chain:depth=4"}  # a chain of fixed length compares drafters, not trees
 ROOM = 32_768  # tokens of the target's cache
 HEADS = ("system", "parameters", "trained s", "best by depth", "overlap by depth", "tokens/forward T 0", "T 1")
-HEADS += ("draft ms", "verify ms", "speed T 0", "T 1", "same text")
+HEADS += ("draft ms", "verify ms", "speed T 0", "T 1", "same text", "graph T 0", "speed", "graph T 1", "speed")
+GRAPH = "on_device:nodes=15"
 Texts = list[tuple[int, ...]]
 Written = tuple[Texts, Trace, float]
 Made = tuple[str, Path, dict[str, Any]]
+Plainly = Mapping[float, dict[str, Written]]
 
 
 class Some:
@@ -172,12 +179,35 @@ class Bench:
         states = Some(self.model, self.noted, network.spec.states)
         return replace(self.lm, drafter=TrainedDrafter(network, states)), METHODS
 
+    def graphed(self, source: Path) -> LM | None:
+        """The model with a drafter in its graphs, which always drafts; None where it cannot be there."""
+        if source.suffix == ".safetensors" or not is_drafter(source) or self.network.ends.device.type != "cuda":
+            return None
+        lm = load(
+            self.args.model,
+            device=self.args.device,
+            dtype=self.args.dtype,
+            batch_invariant=self.args.batch_invariant,
+            kv_cache_tokens=ROOM,
+            draft=source,
+        )
+        drafting = speculation(lm)
+        drafting.gate, drafting.depth = Fixed(Way.CHAIN), self.args.levels
+        return None if drafting.drafter is None else lm
+
     def measure(self, name: str, source: Path) -> dict[str, Any]:
         """What a drafter brings at every temperature, and by family."""
         lm, methods = self.drafted(name, source)
+        found = self.told(lm, methods)
+        if (graphed := self.graphed(source)) is not None:
+            found["graph"] = self.told(graphed, dict.fromkeys(METHODS, GRAPH), self.plain)
+        return found
+
+    def told(self, lm: LM, methods: Mapping[float, str], plain: Plainly | None = None) -> dict[str, Any]:
+        """The figures of a model by temperature, over what plain decoding was, or is with this very model."""
         found: dict[str, Any] = {}
         for heat, method in methods.items():
-            own = self.plain[heat] if lm.model is self.model else self.plainly(lm, heat)
+            own = (plain or self.plain)[heat] if plain or lm.model is self.model else self.plainly(lm, heat)
             written(lm, next(iter(self.prompts.values())), method, self.settings(heat))
             cells = {f: figures(lm, p, method, self.settings(heat), own[f]) for f, p in self.prompts.items()}
             found[str(heat)] = {"method": method, **averaged(cells), "families": cells}
@@ -199,6 +229,9 @@ def line_of(one: dict[str, Any]) -> str:
         return f"| {' | '.join(cells)} |" + " |" * (len(HEADS) - len(cells))
     cells += (f"{cold['tokens_per_forward']:.2f}", hot[0], f"{cold['draft_ms']:.2f}", f"{cold['verify_ms']:.2f}")
     cells += (f"{cold['speed_up']:.2f}", hot[1], f"{cold['same_text']}/{cold['prompts']}")
+    for heat in map(str, METHODS):
+        graph = one.get("graph", {}).get(heat)
+        cells += (f"{graph['tokens_per_forward']:.2f}", f"{graph['speed_up']:.2f}") if graph else ("", "")
     return f"| {' | '.join(cells)} |"
 
 
@@ -248,6 +281,7 @@ def main() -> None:
     parser.add_argument("--long", nargs="+", default=[], metavar="KIND=SECONDS", help="kinds that are trained longer")
     parser.add_argument("--deep", nargs="+", default=[], metavar="KIND=DEPTH", help="kinds that guess further")
     parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--levels", type=int, default=3, help="of the tree that a drafter in the graph reads")
     parser.add_argument("--vocabulary", type=int, default=16_384)
     parser.add_argument("--tokens", type=int, default=16_384, help="of a step, padding included")
     parser.add_argument("--batches", type=int, default=160, help="that the target reads")

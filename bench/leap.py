@@ -1,11 +1,12 @@
 """A trained drafter inside the graph, on a GPU: what a round takes by depth, what it brings, and whether texts stay.
 
-    python bench/leap.py [--model smollm2] [--draft FOLDER] [--depths 2,3,4,5,6,7] [--nodes 15] [--rows 1] [--json FILE]
+    python bench/leap.py [--draft FOLDER] [--depths 2,3,4,5,6,7] [--nodes 15] [--branches 4] [--rows 1] [--json FILE]
 
 Without --draft one is made with random weights of EAGLE-3's shape: its guesses are worthless, its steps cost the same.
 Milliseconds of a round are medians of graph replays between CUDA events; what the drafter takes of it is the difference
 to a round without one. Speed over plain is wall time of whole texts with everything in it, the way of drafting fixed;
-`on_device` itself chooses by the clock. Texts are compared with plain decoding's with fixed shapes.
+`on_device` itself chooses by the clock. All of it with free shapes and batch-invariant, where texts must be plain
+decoding's.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from unspool.api.settings import Settings
 from unspool.models.shape import Shape
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.sequence import CachedSequence
+from unspool.runtime.cuda import graph_drafter
 from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
 from unspool.runtime.cuda.device_decoding import DeviceDecoding
 from unspool.runtime.cuda.device_speculation import DeviceSpeculation
@@ -42,6 +44,7 @@ from unspool.runtime.network.llama import Llama
 Text = tuple[int, ...]
 DRAFTED = 16384  # tokens that a made drafter guesses
 REPLAYS = 60
+FREE, FIXED = "free", "batch-invariant"
 
 
 class Fixed(SpeculationGate):
@@ -180,9 +183,12 @@ def step_times(lm: LM) -> dict[str, float]:
     return found
 
 
-def profile(lm: LM) -> list[str]:
-    """Where the time of the deepest captured round goes, by kernel."""
-    size = max((s for s in buckets(lm) if s.kind is Kind.SPECULATE), key=lambda s: s.depth)
+def profile(lm: LM, kind: Kind) -> list[str]:
+    """Where the time of a step goes, by kernel: of this kind the deepest that was captured, of fewest tokens."""
+    sizes = [size for size in buckets(lm) if size.kind is kind]
+    if not sizes:
+        return []
+    size = max(sizes, key=lambda size: (size.depth, -size.tokens, -size.rows))
     bucket = buckets(lm)[size]
     ((graphs, *_),) = bucket.graphs.values()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
@@ -193,68 +199,75 @@ def profile(lm: LM) -> list[str]:
         torch.cuda.synchronize()
     rows = sorted(seen.key_averages(), key=lambda row: -row.device_time_total)
     lines = [f"{row.device_time_total / 10:9.1f} us {row.count / 10:6.1f} x  {row.key[:90]}" for row in rows[:30]]
-    return [f"kernels of a round, {size.rows}x{size.tokens}, depth {size.depth}:", *lines]
+    return [f"kernels of a {kind.name.lower()} step, {size.rows}x{size.tokens}, depth {size.depth}:", *lines]
+
+
+def ways(lm: LM, args: argparse.Namespace, texts: list[Text]) -> dict[str, Any]:
+    """What every number of nodes and every depth brings over plain decoding, and what `on_device` makes of them."""
+    found: dict[str, Any] = {}
+    drafting, own = speculation(lm), speculation(lm).gate
+    shapes = [(count, 0, args.branches[0]) for count in args.nodes]
+    shapes += [(count, depth, kids) for kids in args.branches for count in args.nodes for depth in args.depths]
+
+    def tell(name: str, told: Told, plain: Told) -> None:
+        same, speed = (
+            sum(a == b for a, b in zip(told.texts, plain.texts, strict=True)),
+            told.per_second / plain.per_second,
+        )
+        wall = 1000 * told.seconds / told.forwards * args.rows
+        found[name] = {"tokens_per_forward": told.per_forward, "wall_ms_per_round": wall, "speed": speed, "same": same}
+        print(f"{name}: {told.per_forward:.2f} tokens a forward, {speed:.2f}x plain, same {same}", flush=True)
+
+    for heat in args.temperatures:
+        plain = written(lm, texts, "plain", args.tokens, heat, args.rows)
+        print(f"T {heat}: plain {1000 / plain.per_second:.3f} ms a token by the wall", flush=True)
+        for count, depth, kids in shapes:
+            if kids != graph_drafter.BRANCHES:
+                graph_drafter.BRANCHES = kids
+                for size in [size for size in buckets(lm) if size.depth]:
+                    del buckets(lm)[size]
+            drafting.depth = depth or args.depths[0]
+            drafting.gate = Fixed(Way.CHAIN if depth else Way.RECALL)
+            told = written(lm, texts, f"on_device:nodes={count}", args.tokens, heat, args.rows)
+            tell(f"T {heat} nodes {count} depth {depth} branches {kids if depth else 0}", told, plain)
+        drafting.gate, drafting.depth = own, args.depths[len(args.depths) // 2]
+        told = written(lm, texts, f"on_device:nodes={args.nodes[0]}", args.tokens, heat, args.rows)
+        tell(f"T {heat} by the clock", told, plain)
+    return found
 
 
 def leap(args: argparse.Namespace, texts: list[Text], folder: Path) -> dict[str, Any]:
-    """All figures: what rounds take and bring by depth and nodes, and whether texts are plain decoding's."""
-    found: dict[str, Any] = {"ways": {}, "same": {}}
-    depths, nodes = ([int(x) for x in given.split(",")] for given in (args.depths, args.nodes))
-    temperatures = [float(x) for x in args.temperatures.split(",")]
-    for fixed in (False, True):
-        lm = load(args.model, dtype="bf16", device="cuda", batch_invariant=fixed, draft=str(folder))
-        drafting = speculation(lm)
-        if drafting.drafter is None:
+    """All figures, with free shapes and with fixed ones."""
+    found: dict[str, Any] = {}
+    for mode in args.modes:
+        lm = load(args.model, dtype="bf16", device="cuda", batch_invariant=mode == FIXED, draft=str(folder))
+        if speculation(lm).drafter is None:
             raise SystemExit("this drafter cannot draft in a graph")
-        own = drafting.gate
-        for heat in temperatures:
-            plain = written(lm, texts, "plain", args.tokens, heat, args.rows)
-            if not fixed:
-                print(f"T {heat}: plain {1000 / plain.per_second:.3f} ms a token by the wall", flush=True)
-            for count in nodes if not fixed else nodes[:1]:
-                for depth in (0, *depths) if not fixed else (0, depths[len(depths) // 2]):
-                    drafting.depth = depth or depths[0]
-                    drafting.gate = Fixed(Way.CHAIN if depth else Way.RECALL)
-                    told = written(lm, texts, f"on_device:nodes={count}", args.tokens, heat, args.rows)
-                    same = sum(a == b for a, b in zip(told.texts, plain.texts, strict=True))
-                    name = f"T {heat} nodes {count} depth {depth}"
-                    if fixed:
-                        found["same"][name] = same
-                        print(f"fixed shapes, {name}: {same} of {len(texts)} texts are plain decoding's", flush=True)
-                        continue
-                    speed = told.per_second / plain.per_second
-                    found["ways"][name] = {
-                        "tokens_per_forward": told.per_forward,
-                        "wall_ms_per_round": 1000 * told.seconds / told.forwards * args.rows,
-                        "speed": speed,
-                        "same": same,
-                    }
-                    print(
-                        f"{name}: {told.per_forward:.2f} tokens a forward, {speed:.2f}x plain, same {same}", flush=True
-                    )
-            if not fixed:
-                drafting.gate, drafting.depth = own, depths[len(depths) // 2]
-                told = written(lm, texts, "on_device:nodes=15", args.tokens, heat, args.rows)
-                speed = told.per_second / plain.per_second
-                found["ways"][f"T {heat} by the clock"] = {"tokens_per_forward": told.per_forward, "speed": speed}
-                print(f"T {heat} by the clock: {told.per_forward:.2f} tokens a forward, {speed:.2f}x plain", flush=True)
-        if not fixed:
-            found["steps_ms"] = step_times(lm)
-            for name, milliseconds in found["steps_ms"].items():
-                print(f"{name}: {milliseconds:.4f} ms", flush=True)
-            print("\n".join(profile(lm)), flush=True)
-        del lm, drafting
+        print(f"-- {mode}", flush=True)
+        found[mode] = {"prompts": len(texts), "ways": ways(lm, args, texts), "steps_ms": step_times(lm)}
+        for name, milliseconds in found[mode]["steps_ms"].items():
+            print(f"{name}: {milliseconds:.4f} ms", flush=True)
+        for kind in (Kind.WRITE, Kind.SPECULATE):
+            print("\n".join(profile(lm, kind)), flush=True)
+        del lm
     return found
+
+
+def numbers(given: str) -> list[int]:
+    """1,2,3"""
+    return [int(part) for part in given.split(",")]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--draft", type=Path, metavar="FOLDER", help="a trained drafter; else one of random weights")
-    parser.add_argument("--depths", default="2,3,4,5,6,7")
-    parser.add_argument("--nodes", default="15")
+    parser.add_argument("--depths", type=numbers, default=[2, 3, 4, 5, 6, 7])
+    parser.add_argument("--nodes", type=numbers, default=[15])
+    parser.add_argument("--branches", type=numbers, default=[graph_drafter.BRANCHES], help="nodes of a level")
+    parser.add_argument("--modes", nargs="+", choices=(FREE, FIXED), default=[FREE, FIXED], help="of shapes")
     parser.add_argument("--rows", type=int, default=1, help="texts at a time")
-    parser.add_argument("--temperatures", default="0,1")
+    parser.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 1.0])
     parser.add_argument("--data", type=Path, default=DATA, help="the folder that holds question.jsonl")
     parser.add_argument("--limit", type=int, default=1, help="prompts per family")
     parser.add_argument("--tokens", type=int, default=128)

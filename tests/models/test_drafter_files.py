@@ -9,7 +9,19 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.support.drafterfiles import DIM, KINDS, LAYER, LAYERS, VOCAB, dflash, eagle1, eagle3, medusa, mtp_tensors
+from tests.support.drafterfiles import (
+    DIM,
+    KINDS,
+    LAYER,
+    LAYERS,
+    VOCAB,
+    dflash,
+    dflash2,
+    eagle1,
+    eagle3,
+    medusa,
+    mtp_tensors,
+)
 from tests.support.littlemodel import little_model
 from unspool import Settings, load
 from unspool.api.trained_draft import trained_for
@@ -130,7 +142,7 @@ def test_a_model_without_a_module(target):
         (lambda f: changed(f, target_hidden_size=64), "64 wide, and the target's are 32"),
         (lambda f: changed(f, num_hidden_layers=10**6), "num_hidden_layers"),
         (lambda f: changed(f, speculators_model_type="oracle"), "'oracle', which cannot be read"),
-        (lambda f: changed(f, {"layers.0.attention_conv.weight": torch.zeros(2)}), "cannot be read yet"),
+        (lambda f: changed(f, {"refiner_head.readout.weight": torch.zeros(2)}), "cannot be read yet"),
     ],
 )
 def test_wrong_pairs_are_refused_by_name(damage, said, target, tmp_path):
@@ -139,16 +151,37 @@ def test_wrong_pairs_are_refused_by_name(damage, said, target, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "make", [eagle1, dflash, medusa, KINDS["mlp speculator"], KINDS["p-eagle"], *(KINDS[name] for name in FORMS)]
+    "make",
+    [eagle1, dflash, dflash2, medusa, KINDS["mlp speculator"], KINDS["p-eagle"], *(KINDS[name] for name in FORMS)],
 )
 def test_every_kind_refuses_another_target(make, tmp_path):
     small = open_checkpoint(little_model(tmp_path / "target", 1)).shape
     folder = make(tmp_path / "drafter")
-    if make is dflash:
+    if make in (dflash, dflash2):
         with pytest.raises(BadModel, match="trained for another model"):
             open_drafter(folder, small)
     with pytest.raises(BadModel, match=r"trained for|does not fit|the target's are"):
         open_drafter(folder, replace(small, dim=64, vocab=VOCAB))
+
+
+@pytest.mark.parametrize(
+    ("flags", "tensors", "said"),
+    [
+        ({"conv_group_size": 5}, {}, "conv_group_size is 5, which does not divide its width 32"),
+        ({"conv_kernel_size": 10**9}, {}, "conv_kernel_size"),
+        ({"conv_kernel_size": 3}, {}, "base_kernel"),
+        ({"selector_top_k": 0}, {}, "selector_top_k"),
+        ({"selector_rank": 6}, {}, r"selector.before \(258, 5\) \(expected \(258, 6\)\)"),
+        ({"output_multiplier": float("nan")}, {}, "output_multiplier"),
+        ({"final_logit_softcapping": -3}, {}, "final_logit_softcapping"),
+        ({}, {"candidate_selector.successor_codebook": torch.zeros(40, 5)}, "selector.after"),
+    ],
+)
+def test_a_damaged_lattice_is_refused_by_name(flags, tensors, said, target, tmp_path):
+    folder = dflash2(tmp_path)
+    told = json.loads((folder / "config.json").read_text())
+    with pytest.raises(BadModel, match=said):
+        load(target, draft=changed(folder, tensors, dflash_config=told["dflash_config"] | flags))
 
 
 @pytest.mark.parametrize(

@@ -80,27 +80,35 @@ def main():
 
 def drafting(step):
     """The kernels of a trained drafter inside a step."""
-    back = dict.fromkeys(("table", "lanes", "past", "slots", "parents"), WHOLE) | {"states": HALF, "out": HALF}
+    back = dict.fromkeys(("table", "lanes", "past", "slots", "parents", "places", "before"), WHOLE) | {
+        "states": HALF,
+        "out": HALF,
+    }
     for tree in (False, True):
         made(draft_states._look_back, back, step | {"block": 1024, "tree": tree}, 4)
-    words = dict.fromkeys(("embedding", "states", "word_norm", "state_norm", "both", "normed"), HALF) | {
-        "tokens": WHOLE
-    }
-    norms = {"norms_words": True, "norms_states": True, "keeps": True, "word_block": 1024, "state_block": 1024}
-    for mapped in (False, True):
-        given = words | {"ids": LONG if mapped else WHOLE, "eps": "fp32"}
-        made(draft_states._pair, given, step | norms | {"mapped": mapped, "words_first": mapped}, 4)
-    laid = dict.fromkeys(("table", "lanes", "past", "tally", "chain", "out", "places", "pasts", "count"), WHOLE)
-    made(spine._lay, laid, step | {"depth": 5, "wide": 8, "block": spine.BLOCK}, 4)
+    words = dict.fromkeys(("embedding", "states", "word_norm", "state_norm", "both", "kept"), HALF)
+    words |= {"tokens": WHOLE, "source": WHOLE, "eps": "fp32"}
+    norms = {"norms_words": True, "norms_states": True, "word_block": 1024, "state_block": 1024}
+    for sourced in (False, True):
+        odd = {"sourced": sourced, "words_first": sourced, "keeps": 1 + sourced}
+        made(draft_states._pair, words, step | norms | odd, 4)
+    laid = dict.fromkeys(("table", "lanes", "past", "tally", "out", "places", "pasts", "count"), WHOLE)
+    made(spine._lay, laid, step | {"depth": 5, "wide": 8, "kids": 4, "block": spine.BLOCK}, 4)
+    level = dict.fromkeys(("guesses", "picks", "nodes", "past", "line", "tokens", "above", "follow"), WHOLE)
+    level |= {"line_out": WHOLE, "keys": WHOLE}
+    level |= dict.fromkeys(("values", "heat", "reaches", "reaches_out"), REAL)
+    for kids, odd in ((1, False), (4, True)):
+        shape = {"kids": kids, "k": 8, "wide": 8, "first": not odd, "mapped": odd, "drawn": odd}
+        made(spine._expand, level | {"ids": LONG if odd else WHOLE}, step | shape, 1)
     laws = {"known": LONG, "laws": WHOLE, "weights": REAL}
     told = dict.fromkeys(("guesses", "drafted", "texts", "lanes", "past", "count", "tags", "tokens_out"), WHOLE)
     for mapped in (False, True):
         given = told | laws | {"values": REAL, "weights_out": REAL, "ids": LONG if mapped else WHOLE}
-        given |= {"chain": WHOLE, "heat": REAL}
-        made(spine._blend, given, step | {"k": 8, "mapped": mapped, "drawn": mapped}, 1)
-    tree = "drafted parents places sees key_places count tally past clear lanes tags matches texts ahead"
+        given |= dict.fromkeys(("picks", "words", "above", "follow", "follow_out"), WHOLE) | {"heat": REAL}
+        made(spine._blend, given, step | {"kids": 4, "k": 8, "mapped": mapped, "drawn": mapped}, 1)
+    tree = "drafted parents places sees key_places count tally past clear lanes tags matches texts ahead follow"
     grown = dict.fromkeys(tree.split(), WHOLE) | laws | {"odds": REAL}
-    made(grow._grow, grown, step | {"tokens": 16, "words": 1, "windowed": False, "depth": 5}, 1)
+    made(grow._grow, grown, step | {"tokens": 16, "words": 1, "windowed": False, "drafts": 20}, 1)
     found = {"scores": HALF, "found": LONG, "sums": REAL, "values": REAL, "tokens": WHOLE}
     made(top._select, found, step | {"k": 8, "block": top.CHUNK, "weighed": True}, 8)
     made(top._merge, found, step | {"k": 8, "lanes": 32, "parts": 4, "weighed": True}, 1)

@@ -86,6 +86,23 @@ def dflash(folder: Path, markov: str | None = None, **flags: object) -> Path:
     return written(folder, told, tensors)
 
 
+def dflash2(folder: Path, top: int = 11, **flags: object) -> Path:
+    """As vLLM reads it: DFlash's tensors, two convolutions a layer, and the tables of the lattice."""
+    dice, rank, taps, each = Dice(7), 5, 2, 8
+    tensors = {"fc.weight": dice(DIM, 2 * DIM), "hidden_norm.weight": dice(DIM), "norm.weight": dice(DIM)}
+    for layer in range(2):
+        tensors |= dice.layer(f"layers.{layer}.", norms=True)
+        for part in ("attention_conv", "mlp_conv"):
+            tensors[f"layers.{layer}.{part}.base_kernel"] = 0.5 + dice(2, taps, DIM)
+            tensors[f"layers.{layer}.{part}.kernel_projection.weight"] = dice(2 * taps * DIM // each, DIM)
+    tensors |= {f"candidate_selector.{side}cessor_codebook": 5 * dice(VOCAB, rank) for side in ("prede", "suc")}
+    tensors["candidate_selector.hidden_projection.weight"] = dice(rank, DIM)
+    group = {"mask_token_id": 7, "target_layer_ids": [1, 4], "block_size": 4, "conv_kernel_size": taps, **flags}
+    group |= {"conv_group_size": each, "selector_rank": rank, "selector_top_k": top}
+    told = {**LAYER, "model_type": "qwen3", "num_hidden_layers": 2, "architectures": ["DFlash2DraftModel"]}
+    return written(folder, {**told, "dflash_config": group}, tensors)
+
+
 def medusa(folder: Path, vllm: bool = False, own: bool = True) -> Path:
     dice, tensors = Dice(4), {}
     for head in range(3):
@@ -149,12 +166,15 @@ def expected(
     if len(text) < 2 or len(path) >= (spec.depth or spec.block or 99):
         return nothing
     kinds = {"attend": _feature, "project": _feature, "context": _block, "heads": _medusa, "recurrent": _mlp}
+    kinds |= {"context": _convolved} if spec.taps else {}
     restated = forms.restated if spec.kind in forms.TITLES else kinds[spec.join]
     out, logits = restated(spec, t, t.get("embed.weight", embedding), states, list(text), list(path))
     if logits is None:
         logits = t.get("head.weight", head) @ out
     if spec.markov:
         logits = logits + t["markov.w2"] @ _hint(spec, t, out, list(text), list(path))
+    if spec.lattice:
+        logits = _lattice(spec, t, out, logits, [*text, *path][-1])
     if "ids" not in t:
         return logits
     nothing[t["ids"]] = logits
@@ -205,6 +225,47 @@ def _block(spec, t, embedding, states, text, path):
     return _norm(x, t["norm.weight"])[len(path) + (not spec.anchored)], None
 
 
+def _convolved(spec, t, embedding, states, text, path):
+    context = _norm(_fused(spec, t, states), t["state_norm.weight"])
+    x = embedding[torch.tensor([text[-1], *[spec.mask] * (spec.block - 1)])] * spec.embed_scale
+    past, each = len(context), DIM // spec.groups
+
+    def convolved(name, side, y, by):
+        base = t[f"{name}.base_kernel"][side]
+        moved = (by @ t[f"{name}.kernel_projection.weight"].T).view(len(y), 2, spec.taps, spec.groups)[:, side]
+        out = torch.zeros_like(y)
+        for place in range(len(y)):
+            for tap in range(min(spec.taps, place + 1)):
+                for n in range(DIM):
+                    out[place, n] += (base[tap, n] + moved[place, tap, n // each]) * y[place - tap, n]
+        return out
+
+    for n in range(2):
+        at = f"layers.{n}."
+        entering = _norm(x, t[f"{at}input_layernorm.weight"])
+        alone = {k: v for k, v in t.items() if not k.startswith(f"{at}mlp.")}  # which leaves the perceptron out
+        read = convolved(f"{at}attention_conv", 0, entering, entering)
+        seen = _layer(alone, at, torch.zeros_like(x), read, context, lambda i, j: j < past or not spec.causal)
+        x = x + convolved(f"{at}attention_conv", 1, seen, entering)
+        entering = _norm(x, t[f"{at}post_attention_layernorm.weight"])
+        y = convolved(f"{at}mlp_conv", 0, entering, entering)
+        y = F.silu(y @ t[f"{at}mlp.gate_proj.weight"].T) * (y @ t[f"{at}mlp.up_proj.weight"].T)
+        x = x + convolved(f"{at}mlp_conv", 1, y @ t[f"{at}mlp.down_proj.weight"].T, entering)
+    return _norm(x, t["norm.weight"])[len(path) + (not spec.anchored)], None
+
+
+def _lattice(spec, t, out, logits, before):
+    logits = logits * spec.logit_scale
+    if spec.logit_cap is not None:
+        logits = spec.logit_cap * torch.tanh(logits / spec.logit_cap)
+    found = torch.full_like(logits, -math.inf)
+    for token in logits.topk(min(spec.lattice, len(logits))).indices.tolist():
+        word = token if "ids" not in t else int(t["ids"][token])
+        weighed = t["selector.before"][before] * (t["selector.state.weight"] @ out) * t["selector.after"][word]
+        found[token] = logits[token] + weighed.sum()
+    return found
+
+
 def _hint(spec, t, out, text, path):
     word = t["markov.w1"][[*text, *path][-1]]
     if spec.markov == "vanilla":
@@ -245,6 +306,10 @@ KINDS: dict[str, Maker] = {
     "jetspec": lambda folder: dflash(folder, causal_head=True),
     "dspark": lambda folder: dflash(folder, "vanilla"),
     "dspark, gated": lambda folder: dflash(folder, "gated", sample_from_anchor=False),
+    "dflash2": dflash2,
+    "dflash2, scaled and capped": lambda folder: dflash2(
+        folder, input_embedding_scale=1.5, output_multiplier=0.7, final_logit_softcapping=9.0, sample_from_anchor=True
+    ),
     "medusa": medusa,
     "medusa, vllm's names": lambda folder: medusa(folder, vllm=True),
     "medusa, the target's head": lambda folder: medusa(folder, own=False),

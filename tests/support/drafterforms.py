@@ -144,7 +144,7 @@ def formed(name: str, folder: Path) -> Path:
 
 def restated(spec, t: Tensors, embedding: Tensor, states: Tensor, text: list[int], path: list[int]):
     """What the head reads after a text and a path below it."""
-    return {"cells": _cells, "project": _recycled, "add": _added, "trigram": _chimera}[spec.join](
+    return {"cells": _cells, "project": _recycled, "add": _added, "trigram": _chimera, "cross": _dreamt}[spec.join](
         spec, t, embedding, states, text, path
     ), None
 
@@ -274,3 +274,31 @@ def _chimera(spec, t, embedding, states, text, path):
     past = len(states)
     y = layered(t, "layers.0.", x, normed(x, norm), normed(states, norm), lambda i, j: j <= past + i)
     return t[f"heads.{len(path)}.mix.weight"] @ torch.cat((states[-1], normed(y, t["norm.weight"])[-1]))
+
+
+def _dreamt(spec, t, embedding, states, text, path):
+    """DREAM: the middle layer's keys are states, and behind the text what the drafter itself put out."""
+    tokens, read = text[1:], states
+    look, think = t["cross.gates"].tanh()
+    for token in [*path, None]:
+        x, n = embedding[torch.tensor(tokens)], len(tokens)
+        x = layered(t, "layers.0.", x, normed(x, t["layers.0.input_layernorm.weight"]), None, _causal)
+        at, places = "layers.1.self_attn.", torch.arange(n).float()
+        q = (normed(x, t["layers.1.input_layernorm.weight"]) @ t[f"{at}q_proj.weight"].T).view(n, HEADS, WIDTH)
+        k, v = ((read @ t[f"{at}{part}_proj.weight"].T).view(n, KV, WIDTH) for part in "kv")
+        q, k = (
+            _turned(normed(q, t["cross.q_norm.weight"]), places),
+            _turned(normed(k, t["cross.k_norm.weight"]), places),
+        )
+        k, v = (each.repeat_interleave(HEADS // KV, 1) for each in (k, v))
+        scores = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(WIDTH)
+        share = scores.masked_fill(torch.ones(n, n).triu(1).bool(), -math.inf).softmax(-1)
+        x = x + look * torch.einsum("hqk,khd->qhd", share, v).reshape(n, -1) @ t[f"{at}o_proj.weight"].T
+        y = normed(x, t["layers.1.post_attention_layernorm.weight"])
+        y = F.silu(y @ t["layers.1.mlp.gate_proj.weight"].T) * (y @ t["layers.1.mlp.up_proj.weight"].T)
+        x = x + think * y @ t["layers.1.mlp.down_proj.weight"].T
+        x = layered(t, "layers.2.", x, normed(x, t["layers.2.input_layernorm.weight"]), None, _causal)
+        out = normed(x, t["norm.weight"])
+        if token is not None:
+            tokens, read = [*tokens, token], torch.cat((read, out[-1:]))
+    return out[-1]

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import BadRequest
-from ..core.tree import NOTHING
+from ..core.law import chosen
+from ..core.tree import Tree
 from ..models.address import drafter_of, path
 from ..models.drafters import opening
 from ..models.drafters.description import DrafterFile
@@ -15,7 +16,7 @@ from ..models.shape import Shape
 from ..runtime.cache.cached_model import CachedModel
 from ..runtime.drafter.drafter_check import DrafterReport, Fit, examined, fit, readings
 from ..runtime.drafter.drafter_model import TrainedDrafter, network_of
-from ..runtime.engine.contracts import LAST, ScoreRequest
+from ..runtime.engine.contracts import LAST, ScoreRequest, Session
 from ..runtime.network.llama import Llama
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def mean(values):
 
 Question: How many days are there in a week? Answer: There are seven days in a week: Monday, Tuesday, Wednesday,
 Thursday, Friday, Saturday and Sunday. The first five of them are working days for most people."""
+READ = 32  # tokens of that text that are scored as one draft
 NATIVE = "mtp"  # the name of the module inside the model's own checkpoint
 SPARE = 1024  # slots for drafts besides those of texts
 
@@ -91,7 +93,7 @@ def examine(lm: LM, text: str = SAMPLE, thorough: bool = False) -> DrafterReport
     The target reads the text once; every reading is then compared with what the target holds likeliest after each of
     its tokens. Where the file as it stands does badly, or if `thorough`, all readings are tried.
 
-    Cost: one forward of the target over the text, and some 200 of the drafter for each reading.
+    Cost: a few forwards of the target over the text, and some 200 of the drafter for each reading.
     """
     model, drafter = lm.model, lm.drafter
     if drafter is None or not isinstance(model, CachedModel) or not isinstance(model.network, Llama):
@@ -106,9 +108,9 @@ def examine(lm: LM, text: str = SAMPLE, thorough: bool = False) -> DrafterReport
     model.forget()
     if on_host:
         pool.keep_states([LAST if n == last else n for n in numbers], network.ends.embedding)
-    session = model.open(tokens)
+    session = model.open(tokens[:1])
     try:
-        (scores,) = model.score([ScoreRequest(session, NOTHING, ("prompt:1",))])
+        best = _read(model, session, tokens)
         side_by_side = model.states(session, 0, tokens, 0)
     finally:
         session.close()
@@ -118,14 +120,24 @@ def examine(lm: LM, text: str = SAMPLE, thorough: bool = False) -> DrafterReport
     assert side_by_side is not None
     kept = numbers if on_host else [last if n == LAST else n for n in noted]
     states = dict(zip(kept, side_by_side.chunk(len(kept), -1), strict=True))
-    best = [scores.tops[place][0][0] if place in scores.tops else -1 for place in range(1, len(tokens))]
 
     def measure(words: str, other: DrafterFile) -> Fit:
         if not set(other.spec.states) <= set(states):
             return Fit(words, other, ())
-        return fit(words, other, network.ends, tokens, [*best, scores.leaf[0].best], states)
+        return fit(words, other, network.ends, tokens, best, states)
 
     return examined(file, network.shape, measure, thorough)
+
+
+def _read(model: CachedModel, session: Session, tokens: list[int]) -> list[int]:
+    """Have the target read a text of which a session has the first token; its best token after each."""
+    best: list[int] = []
+    for first in range(1, len(tokens), READ):
+        tree = Tree.chain([chosen(token) for token in tokens[first : first + READ]])
+        (scores,) = model.score([ScoreRequest(session, tree)])
+        best = [*best[: first - 1], scores.leaf[0].best, *(law.best for law in scores.after)]
+        session.keep(tree, [len(tree) - 1], [None])
+    return best
 
 
 def fitted(lm: LM, text: str = SAMPLE) -> tuple[LM, list[str]]:

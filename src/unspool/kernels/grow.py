@@ -1,4 +1,4 @@
-"""Drafts that never leave the device: the best tree of remembered laws, a copy and a drafter's chain."""
+"""Drafts that never leave the device: the best tree of remembered laws, a copy and what a drafter has read."""
 
 import triton
 import triton.language as tl
@@ -16,11 +16,11 @@ PACE = tl.constexpr(4)  # tokens that are copied per token of a match
 @triton.jit
 def _offer(
     chances, offered, owner, k, node, tag, a, b, reach, copied, begin, size, end, text, known, laws, weights, table,
-    ahead, odds, at_depth, depth: tl.constexpr,
+    ahead, odds, own, drafts: tl.constexpr,
 ):  # fmt: skip
     """Put down what may follow a node: the chance of its path, and the token; and which token the copy says.
 
-    A node of a drafter's chain, which stands `at_depth` ≥ 0, has the law that the drafter had there.
+    A node that a drafter has read has the law of this number `own` ≥ 0.
     """
     two, one = mixed(tag, a, b), mixed(tag, a * 0 + ALONE, b)
     at_two, at_one = two & (table - 1), one & (table - 1)
@@ -31,10 +31,10 @@ def _offer(
     lawful = mine & (k < WIDTH)
     token = tl.load(laws + at * WIDTH + k, mask=lawful, other=-1)
     p = tl.load(weights + at * WIDTH + k, mask=lawful, other=0.0) * trust
-    if depth > 0:
-        drawn = lawful & (at_depth >= 0) & (at_depth < depth)
-        token = tl.load(ahead + at_depth * WIDTH + k, mask=drawn, other=0) + tl.where(drawn, 0, token)
-        p = tl.load(odds + at_depth * WIDTH + k, mask=drawn, other=0.0) + tl.where(drawn, 0.0, p)
+    if drafts > 0:
+        read = lawful & (own >= 0)
+        token = tl.load(ahead + own * WIDTH + k, mask=read, other=0) + tl.where(read, 0, token)
+        p = tl.load(odds + own * WIDTH + k, mask=read, other=0.0) + tl.where(read, 0.0, p)
     going = (copied >= 0) & (size > 0) & (copied <= size * PACE)
     period = tl.maximum(end + 1 - begin, 1)
     said = tl.load(text + begin + tl.maximum(copied, 0) % period, mask=going, other=-1)
@@ -49,8 +49,8 @@ def _offer(
 @triton.jit
 def _grow(
     drafted, parents, places, sees, key_places, count, tally, past, clear, lanes, tags, matches,
-    texts, known, laws, weights, ahead, odds, length, table, limit,
-    tokens: tl.constexpr, words: tl.constexpr, windowed: tl.constexpr, depth: tl.constexpr, chained: tl.constexpr,
+    texts, known, laws, weights, ahead, odds, follow, length, table, limit,
+    tokens: tl.constexpr, words: tl.constexpr, windowed: tl.constexpr, drafts: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     start(chained)
     wait(chained)
@@ -66,17 +66,18 @@ def _grow(
     chances, offered = tl.zeros([tokens * KIDS], tl.float32), tl.full([tokens * KIDS], -1, tl.int32)
     reach = tl.where(live & (end + 1 < limit), 1.0, 0.0)
     copied = tl.where(size > 0, 0, -1)
-    ahead += row * depth * WIDTH
-    odds += row * depth * WIDTH
-    drawn = tl.full([], 0, tl.int32)
+    ahead += row * drafts * WIDTH
+    odds += row * drafts * WIDTH
+    follow += row * drafts * WIDTH
+    own = tl.full([], 0, tl.int32)
     chances, offered, said = _offer(
         chances, offered, owner, k, 0, tag, before, root, reach, copied, begin, size, end, text,
-        known, laws, weights, table, ahead, odds, drawn, depth,
+        known, laws, weights, table, ahead, odds, own, drafts,
     )  # fmt: skip
     # What is known of each node, one number per lane of a register.
     token_of = tl.where(node == 0, root, 0)
     above_of = tl.where(node == 0, -1, -2)
-    depth_of, drawn_of = tl.zeros([tokens], tl.int32), tl.where(node == 0, 0, -1)
+    depth_of, law_of = tl.zeros([tokens], tl.int32), tl.where(node == 0, 0, -1)
     copied_of, said_of = tl.where(node == 0, copied, -1), tl.where(node == 0, said, -1)
     sees_of = tl.where(node == 0, 1, 0).to(tl.int64)
     grown = tl.full([], 1, tl.int32)
@@ -93,21 +94,19 @@ def _grow(
         line = tl.sum(tl.where(up, sees_of, 0), 0) | (tl.full([], 1, tl.int64) << n)
         copied = tl.sum(tl.where(up, copied_of, 0), 0)
         copied = tl.where((copied >= 0) & (tl.sum(tl.where(up, said_of, 0), 0) == token), copied + 1, -1)
-        if depth > 0:  # the chain is made of the first tokens of its laws
-            drawn = tl.sum(tl.where(up, drawn_of, 0), 0)
-            on = (drawn >= 0) & (drawn < depth)
-            on = on & (tl.load(ahead + drawn * WIDTH, mask=on, other=-1) == token)
-            drawn = tl.where(on, drawn + 1, -1)
+        if drafts > 0:
+            own, child = tl.sum(tl.where(up, law_of, 0), 0), taken % KIDS
+            own = tl.load(follow + own * WIDTH + child, mask=(own >= 0) & (child < WIDTH), other=-1)
         reach = tl.where((real == 1) & (end + deep + 1 < limit), best, 0.0)
         chances, offered, said = _offer(
             chances, offered, owner, k, n, tag, before, token, reach, copied, begin, size, end, text,
-            known, laws, weights, table, ahead, odds, drawn, depth,
+            known, laws, weights, table, ahead, odds, own, drafts,
         )  # fmt: skip
         here = (node == n) & (real == 1)
         token_of, above_of = tl.where(here, token, token_of), tl.where(here, above, above_of)
         depth_of, sees_of = tl.where(here, deep, depth_of), tl.where(here, line, sees_of)
         copied_of, said_of = tl.where(here, copied, copied_of), tl.where(here, said, said_of)
-        drawn_of = tl.where(here, drawn, drawn_of)
+        law_of = tl.where(here, own, law_of)
         grown += real
     at = row * tokens + node
     place = end + depth_of
@@ -142,7 +141,7 @@ def grow(
     matches: Tensor,
     texts: Tensor,
     limit: int,
-    ahead: tuple[Tensor, Tensor] | None = None,
+    ahead: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> None:
     """Grow a tree of at most T − 1 nodes below the root of each row, and lay it out for attention and verification.
 
@@ -151,8 +150,8 @@ def grow(
     path its chance is the product of what is said of its tokens: by a law remembered after the same two tokens 0.8 of
     its weight there, by the last token alone 0.5, by a copy n / (n + 3) after n tokens that agree; a token that both
     say, 1 − (1 − p)(1 − q). The likeliest path is taken next, as `grow.best_first` does. matches [R, 2] are those of
-    `match`. With `ahead`, tokens and chances [R, d, 8] of `blend`, nodes that follow the first tokens of those laws
-    have these laws in place of remembered ones.
+    `match`. With `ahead`, what `blend` returns [R, laws, 8], nodes that a drafter has read have its laws in place of
+    remembered ones, beginning with the root, whose law is the first.
 
     Written are drafted, parents, places, sees, clear, count and, where a layer has a window, key_places, as `Rows` and
     `verify` take them. T is a power of two up to 64.
@@ -161,11 +160,11 @@ def grow(
     number = past.shape[0]
     tokens = drafted.shape[0] // number
     chain = chained()
-    told, odds = ahead or (laws.tokens, laws.weights)
+    told, odds, follow = ahead or (laws.tokens, laws.weights, laws.tokens)
     _grow[(number,)](
         drafted, parents, places, sees, sees if key_places is None else key_places, count, tally, past, clear,
-        lanes, tags, matches, texts, laws.known, laws.tokens, laws.weights, told, odds,
+        lanes, tags, matches, texts, laws.known, laws.tokens, laws.weights, told, odds, follow,
         texts.shape[1], laws.size, limit, tokens=tokens, words=sees.shape[1], windowed=key_places is not None,
-        depth=0 if ahead is None else told.shape[1], num_warps=1 if tokens <= 32 else 2,
+        drafts=0 if ahead is None else told.shape[1], num_warps=1 if tokens <= 32 else 2,
         chained=chain, launch_pdl=chain,
     )  # fmt: skip

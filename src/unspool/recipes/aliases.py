@@ -79,6 +79,8 @@ KNOWN_AS = {
     "greedy multi-draft": "spechub",
     "synthetic acceptance": "synthetic",
     "DDTree": "likeliest",
+    "DFlash2": "likeliest",
+    "DREAM": "likeliest",
     "EAGLE-2": "likeliest",
     "EAGLE-3": "likeliest",
     "EAGLE-3.1": "likeliest",

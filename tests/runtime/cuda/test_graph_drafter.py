@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import interpreted
 import pytest
@@ -11,6 +12,7 @@ from test_fewbits import Noise
 from test_leaps import Always
 from test_rows import left
 
+from unspool.api.trained_draft import examine
 from unspool.core.asks import Write
 from unspool.core.chance import Philox
 from unspool.core.errors import BadScores
@@ -33,7 +35,7 @@ from unspool.runtime.network.llama import Llama
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy, of what kernels mask away
 DEVICE = "cpu" if interpreted.INTERPRETED else "cuda"
-DIM, VOCAB, SEEN, MOST = 64, 40, 6, 4
+DIM, VOCAB, SEEN, MOST, DEPTH = 64, 40, 6, 4, 3
 LAYER = Shape("llama", 1, DIM, 2, 1, 32, 64, VOCAB, 256, 1e-5, 1e4)
 EAGLE3 = DrafterSpec("eagle-3", (0, 1), LAYER, "attend", DIM)
 PROMPTS = ((7, 3, 9, 1, 22, 30, 4, 8, 15), (5, 1, 4) * 4, (2, 33, 39, 11, 2, 33, 6))
@@ -87,7 +89,7 @@ def oracle(checkpoint):
     return DrafterFile(spec, tensors, "oracle")
 
 
-def loaded(file, checkpoint=None, depth=3):
+def loaded(file, checkpoint=None, depth=DEPTH):
     """A model on graphs with this drafter in them, and the drafter of the host's path beside it."""
     network = Fused.load(checkpoint or Windowed(), torch.float32, DEVICE, 600, DenseLinear)
     model = graph_model(network, sequences=8)
@@ -143,20 +145,23 @@ OFTEN = ("eagle-3", "mtp")  # what the others add is theirs
 
 
 @pytest.mark.parametrize("kind", [k if k in OFTEN else pytest.param(k, marks=pytest.mark.slow) for k in KINDS])
-def test_a_chain_in_the_graph_is_what_the_drafter_holds_likeliest_on_the_hosts_path(kind, monkeypatch):
+@pytest.mark.parametrize("kids", [1, 4])
+def test_a_tree_in_the_graph_is_what_the_drafter_holds_likeliest_on_the_hosts_path(kind, kids, monkeypatch):
+    """Every law that is read on: by the host's path the same tokens, as likely; and below a level the likeliest."""
     model, host = loaded(KINDS[kind])
     told = []
     own = GraphDrafter.draft
 
     def noted(self, begun, depth, length):
         ahead = own(self, begun, depth, length)
-        told.append((begun.past.clone(), ahead[0].clone(), ahead[1].clone()))
+        told.append((begun.past.clone(), *(part.clone() for part in ahead)))
         return ahead
 
     monkeypatch.setattr(GraphDrafter, "draft", noted)
+    monkeypatch.setattr("unspool.runtime.cuda.graph_drafter.BRANCHES", kids)
     texts, _ = written(model, PROMPTS[:2], Temperature(0), 3, 3)
     assert len(told) >= 2
-    for past, tokens, chances in (told[0], told[-1]):
+    for past, tokens, chances, follow in (told[0], told[-1]):
         for row, (prompt, text) in enumerate(zip(PROMPTS, texts, strict=False)):
             whole = (prompt + text)[: int(past[row]) + 1]
             if len(whole) <= int(past[row]):
@@ -164,15 +169,39 @@ def test_a_chain_in_the_graph_is_what_the_drafter_holds_likeliest_on_the_hosts_p
             target, session = model.open(whole), host.open(whole)
             model.score([ScoreRequest(target, NOTHING)])
             host.follow(session, target)
-            spine = tokens[row, :, 0].tolist()
-            (scores,) = host.score([ScoreRequest(session, Tree.chain([chosen(x) for x in spine[:-1]]))])
-            for depth, token in enumerate(spine):
-                law = scores.leaf[0] if depth == 0 else scores.after[depth - 1]
-                odds = law.scores.double().softmax(-1)
-                assert token == law.best
-                assert 0.9 * float(odds[token]) <= float(chances[row, depth, 0]) + 1e-3
+            lines = reached(tokens[row].tolist(), follow[row].tolist())
+            assert len(lines) == 1 + (DEPTH - 1) * kids, "the root's law, and those of all nodes below it"
+            levels = {}
+            for law, path in lines.items():
+                (scores,) = host.score([ScoreRequest(session, Tree.chain([chosen(x) for x in path]))])
+                laws = [scores.leaf[0], *scores.after]
+                odds = [law.scores.double().softmax(-1) for law in laws]
+                likely = 1.0
+                for p, token in zip(odds, path, strict=False):
+                    likely *= float(p[token])
+                levels.setdefault(len(path), []).append((likely, odds[-1]))
+                best = int(odds[-1].argmax())
+                assert best in tokens[row, law].tolist()
+                said = float(chances[row, law, tokens[row, law].tolist().index(best)])
+                assert 0.9 * float(odds[-1][best]) <= said + 1e-3
+            for depth in range(1, DEPTH):
+                below = sorted((p * float(x) for p, law in levels[depth - 1] for x in law), reverse=True)
+                mine = sorted((p for p, _ in levels[depth]), reverse=True)
+                assert mine == pytest.approx(below[:kids], rel=1e-3)
             session.close()
             target.close()
+
+
+def reached(tokens, follow):
+    """The path to every law that some guess is read on by."""
+    lines, left_over = {0: ()}, [0]
+    while left_over:
+        law = left_over.pop()
+        for token, below in zip(tokens[law], follow[law], strict=True):
+            if below >= 0:
+                lines[below] = (*lines[law], token)
+                left_over.append(below)
+    return lines
 
 
 @pytest.mark.parametrize("file", [KINDS["eagle-3"], oracle(Windowed())], ids=["random", "oracle"])
@@ -230,4 +259,16 @@ def test_a_target_of_nan_ends_its_request_and_the_rounds_after_that_look_up_a_to
     (reply,) = model.device.write([ScoreRequest(session, NOTHING)], [write], 2)
     assert isinstance(reply, BadScores)
     session.close()
+    assert left(model) == (0, 0)
+
+
+def test_a_drafter_is_measured_where_prompts_are_read_without_logits():
+    """The report of the self-check: of a drafter that is its target, right nearly everywhere."""
+    model, host = loaded(oracle(Certain()), Certain())
+    dice = torch.Generator().manual_seed(1)
+    text = torch.randint(VOCAB, (40,), generator=dice).tolist()
+    words = SimpleNamespace(encode=lambda _: text)
+    report = examine(SimpleNamespace(model=model, drafter=host, vocabulary=words, name="noise"))
+    assert report.told.tokens > 3
+    assert not report.stranger
     assert left(model) == (0, 0)

@@ -13,8 +13,10 @@ import torch
 from tests.support.drafterfiles import KINDS, LAYERS
 from tests.support.littlemodel import little_model
 from unspool.api.trained_draft import attached
-from unspool.core.chance import Every, total_variation
+from unspool.core.chance import Every, Philox, total_variation
+from unspool.core.law import chosen
 from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING
 from unspool.core.warp import Temperature
 from unspool.loops.speculate import Speculate
 from unspool.models.drafters.description import DrafterFile
@@ -25,6 +27,8 @@ from unspool.rules.draft import Chain, DySpec, Likeliest, SpecInfer
 from unspool.rules.verify import block, rejection, sample_match, traversal
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.draft_bridge.best_effort import quiet
+from unspool.runtime.drafter.drafter_model import TrainedDrafter
+from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.network.linear import dense
 from unspool.runtime.network.llama import Llama
@@ -43,14 +47,14 @@ METHODS = {
 PAIRS = [("dspark", named) for named in METHODS if "drawn paths" not in named]
 PAIRS += [("eagle-3", named) for named in METHODS if "slots" in named or "rejection" in named]
 EVERY = ("a drawn chain under rejection", "marginals' likeliest paths under sample matching (DDTree)")
-OTHERS = ("eagle-1", "mtp", "p-eagle", "dflash", "jetspec", "medusa", "mlp speculator", *FORMS)
+OTHERS = ("eagle-1", "mtp", "p-eagle", "dflash", "jetspec", "dflash2", "medusa", "mlp speculator", *FORMS)
 PAIRS += [(kind, EVERY[n % 2]) for n, kind in enumerate(OTHERS)]
-PAIRS += [(kind, "likeliest paths under traversal") for kind in ("hydra", "clover2", "jakiro")]
+PAIRS += [(kind, "likeliest paths under traversal") for kind in ("hydra", "clover2", "jakiro", "dflash2")]
 
 
 def few(file: DrafterFile) -> DrafterFile:
     """The drafter with the first two tokens alone."""
-    cut = {"embed.weight", "head.weight", "markov.w1", "markov.w2"}
+    cut = {"embed.weight", "head.weight", "markov.w1", "markov.w2", "selector.before", "selector.after"}
     tensors = {n: t[:TOKENS] if n in cut or n.endswith((".out", ".embed")) else t for n, t in file.tensors.items()}
     tensors.pop("ids", None)
     mask = None if file.spec.mask is None else 0
@@ -58,18 +62,29 @@ def few(file: DrafterFile) -> DrafterFile:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    """A target of two tokens with a drafter of a kind, and what its drafts came to."""
+def pair(tmp_path_factory):
+    """A target of two tokens, and a drafter of a kind that reads its states."""
     target = open_checkpoint(little_model(tmp_path_factory.mktemp("target"), LAYERS))
 
-    def make(kind: str) -> Engine:
+    def make(kind: str) -> tuple[CachedModel, TrainedDrafter]:
         network = Llama.load(target, torch.float64, room=128)
         file = open_drafter(KINDS[kind](tmp_path_factory.mktemp("drafter")), network.shape)
         words = network.ends.embedding[:TOKENS]
         network.shape = replace(network.shape, vocab=TOKENS)
         network.ends = replace(network.ends, table=words, head=dense(words, None))
         model = CachedModel(network, 4)
-        return Engine({"target": model, "draft": quiet(attached(model, few(file)))})
+        return model, attached(model, few(file))
+
+    return make
+
+
+@pytest.fixture
+def world(pair):
+    """An engine of such a pair."""
+
+    def make(kind: str) -> Engine:
+        model, drafter = pair(kind)
+        return Engine({"target": model, "draft": quiet(drafter)})
 
     return make
 
@@ -97,3 +112,34 @@ def test_the_law_is_that_of_plain_decoding(kind, named, world):
     found, drafted, accepted = law_of(engine, METHODS[named], warp)
     assert total_variation(found, truth) < 1e-12
     assert 0 < accepted < drafted, "some drafts stand and some do not, or nothing is shown"
+
+
+def test_what_stands_of_drafts_is_what_laws_along_the_text_let_expect(pair):
+    """Round by round along the greedy text, with sessions that have read it anew: as many forwards, no more."""
+    stood = {kind: compared(*pair(kind)) for kind in ("eagle-3", "mtp", "dspark", "dflash2", "hydra")}
+    assert sum(stood.values()) > 0, "nothing is shown by drafts that never stand"
+
+
+def compared(model: CachedModel, drafter: TrainedDrafter) -> int:
+    """How many drafts should stand, once as many forwards were counted as that makes."""
+    engine = Engine({"target": model, "draft": quiet(drafter)})
+    job = engine.submit(Speculate(Chain(2), rejection, budget=2), PROMPT, Philox(1), Temperature(0), Stop(most=24))
+    engine.run()
+    whole, stood, forwards = [*PROMPT, *job.result().tokens], 0, 1
+    at = len(PROMPT) + 1  # the first forward is the target's alone
+    while at < len(whole):
+        target, session = model.open(whole[:at]), drafter.open(whole[:at])
+        model.score([ScoreRequest(target, NOTHING)])
+        drafter.follow(session, target)
+        tree = NOTHING
+        for _ in range(min(2, len(whole) - at - 1)):
+            (scores,) = drafter.score([ScoreRequest(session, tree)])
+            tree, _ = tree.grow(chosen(scores.law(len(tree) - 1).best), len(tree) - 1)
+        session.close()
+        target.close()
+        stands = 0
+        while stands < len(tree) and tree.drawn[stands].token == whole[at + stands]:
+            stands += 1
+        at, stood, forwards = at + stands + 1, stood + stands, forwards + 1
+    assert job.trace.forwards["target"] == forwards
+    return stood

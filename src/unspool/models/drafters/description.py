@@ -16,7 +16,7 @@ from torch import Tensor
 from ...core.errors import BadModel
 from ..shape import Shape
 
-Join = Literal["attend", "project", "add", "trigram", "context", "heads", "recurrent", "cells", "alone"]
+Join = Literal["attend", "project", "add", "cross", "trigram", "context", "heads", "recurrent", "cells", "alone"]
 Reads = Literal["state", "layers", "token", "met", "lstm"]
 Cell = Literal["perceptron", "concat", "regress", "slots", "encoder"]
 LSTMS = 2  # layers of the recurrence that Falcon has
@@ -37,6 +37,7 @@ class DrafterSpec:
     - "heads": one head for each token ahead reads the last state alone (Medusa)
     - "recurrent": one small step for each token ahead mixes the state so far with a token (MLP speculator)
     - "add": what a matrix makes of the state is added to the embedding, and drafted tokens have none (LLM-to-SLM)
+    - "cross": tokens alone enter the layers, the middle one of which attends to states, through gates (DREAM)
     - "trigram": states are keys of a layer, and what stands for a token is made of its last three (Chimera)
     - "cells": heads that follow each other over what `reads` says; `cell` says how (runtime/drafter/cells.py)
     - "alone": there is no state; such a drafter is a whole model, and is read as one
@@ -60,6 +61,12 @@ class DrafterSpec:
     causal: bool = False  # whether places of a block see only those before them, in all layers
     causal_windows: bool = False  # the same in layers that have a window
     markov: str | None = None  # "vanilla", "gated" or "rnn": what a block's places are told of the token before them
+    lattice: int = 0  # likeliest tokens of a place, which the token before them weighs anew (DFlash2)
+    taps: int = 0  # places that a convolution before and behind each part of a layer sees, its own the first
+    groups: int = 0  # of numbers that share what such a convolution makes of the state
+    embed_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_cap: float | None = None
     depth: int | None = None
     scale_input: bool = False  # of a recurrent one
     entry_norm: bool = True  # whether layer 0 has a norm at its entry
@@ -105,10 +112,14 @@ def needed(spec: DrafterSpec) -> dict[str, tuple[int, ...]]:
             del found["layers.0.input_layernorm.weight"]
     if spec.join == "context":
         found |= {"fuse.weight": (dim, wide), "state_norm.weight": (dim,), "norm.weight": (dim,)}
+        found |= _convolutions(spec)
     if spec.join == "attend" and spec.block:
         found["mask_state"] = (wide,)
     if spec.join == "add":
         found["norm.weight"] = (dim,)
+    if spec.join == "cross":
+        found |= {"norm.weight": (dim,), "cross.gates": (2,)}
+        found |= {f"cross.{part}_norm.weight": (shape.head_dim,) for part in "qk"}
     if spec.join == "trigram":
         found |= {"trigram.block.weight": (3 * dim, 3 * dim), "trigram.block.bias": (3 * dim,)}
         found |= {"trigram.weight": (dim, 3 * dim), "norm.weight": (dim,)}
@@ -120,6 +131,21 @@ def needed(spec: DrafterSpec) -> dict[str, tuple[int, ...]]:
     if spec.join == "cells":
         found |= cell_tensors(spec)
     return found
+
+
+def _convolutions(spec: DrafterSpec) -> dict[str, tuple[int, ...]]:
+    """Fixed kernels, one for what enters a part and one for what leaves it, and what adds to both by the state."""
+    dim, found = spec.shape.dim, dict[str, tuple[int, ...]]()
+    for layer in range(spec.shape.layers if spec.taps else 0):
+        for part in ("attention_conv", "mlp_conv"):
+            found[f"layers.{layer}.{part}.base_kernel"] = (2, spec.taps, dim)
+            found[f"layers.{layer}.{part}.kernel_projection.weight"] = (2 * spec.taps * spec.groups, dim)
+    return found
+
+
+def selector_tensors(vocab: int, rank: int, dim: int) -> dict[str, tuple[int, ...]]:
+    """The tables of a lattice: of tokens before and tokens behind, and what brings a place's state to them."""
+    return {"selector.before": (vocab, rank), "selector.after": (vocab, rank), "selector.state.weight": (rank, dim)}
 
 
 def expert_tensors(spec: DrafterSpec) -> dict[str, tuple[int, ...]]:

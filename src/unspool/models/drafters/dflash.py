@@ -19,6 +19,22 @@ def read_dflash(stored: StoredDrafter, named: Named, target: Shape) -> DrafterFi
     z-lab's files count outputs of layers, those of `speculators` hidden states. In z-lab's form every place of a
     DSpark block guesses, the last known token's too, unless it says otherwise; in a plain DFlash only masks do.
     """
+    spec = described(stored, named, target)
+    names = names_of(named) | _markov_names(spec.markov)
+    return assembled(spec, named, names, target, _markov_sizes(named, spec, target))
+
+
+def names_of(named: Named) -> dict[str, str]:
+    """Our names of what all block drafters have, and the file's."""
+    names = {**OWN, "fuse.weight": "fc.weight", "state_norm.weight": "hidden_norm.weight"}
+    for old, ours in (("encoder.fc.weight", "fuse.weight"), ("encoder.output_norm_enc.weight", "state_norm.weight")):
+        if old in named:
+            names[ours] = old
+    return names
+
+
+def described(stored: StoredDrafter, named: Named, target: Shape) -> DrafterSpec:
+    """What the settings and tensors of a block drafter say."""
     source, fields, group = stored.source, fields_of(stored), fields_of(stored, "dflash_config")
     theirs = fields.text("speculators_model_type", "")
     config = dict(fields_of(stored, "transformer_layer_config").values) if theirs else stored.config
@@ -26,14 +42,14 @@ def read_dflash(stored: StoredDrafter, named: Named, target: Shape) -> DrafterFi
     shape = layer_shape(config, source, named, target)
     states = (
         state_numbers(fields.get("aux_hidden_state_layer_ids"), source, target)
-        or state_numbers(_either("target_layer_ids", group, fields), source, target, shift=1)
+        or state_numbers(either("target_layer_ids", group, fields), source, target, shift=1)
         or _spread(named, source, target)
     )
     block = group.whole("block_size", fields.whole("block_size", 8))
     if block > MOST_BLOCK:
         raise BadModel(f"{source}: its block has {block} places; expected at most {MOST_BLOCK}.")
     markov = _markov(named, group, fields)
-    told = _either("sample_from_anchor", group, fields)
+    told = either("sample_from_anchor", group, fields)
     anchored = bool(told) if told is not None else markov is not None and not theirs
     jet = bool(group.get("causal_head")) or bool(group.get("causal"))
     windows_causal = not fields.flag("sliding_window_non_causal", bool(group.get("use_swa")))
@@ -44,7 +60,7 @@ def read_dflash(stored: StoredDrafter, named: Named, target: Shape) -> DrafterFi
         "context",
         target.dim,
         block=block,
-        mask=_mask(_either("mask_token_id", group, fields), fields, target),
+        mask=_mask(either("mask_token_id", group, fields), fields, target),
         anchored=anchored,
         causal=jet,
         causal_windows=windows_causal,
@@ -53,14 +69,11 @@ def read_dflash(stored: StoredDrafter, named: Named, target: Shape) -> DrafterFi
     )
     if spec.depth == 0:
         raise BadModel(f"{source}: a block of one place, which does not guess, can draft nothing.")
-    names = {**OWN, "fuse.weight": "fc.weight", "state_norm.weight": "hidden_norm.weight"}
-    for old, ours in (("encoder.fc.weight", "fuse.weight"), ("encoder.output_norm_enc.weight", "state_norm.weight")):
-        if old in named:
-            names[ours] = old
-    return assembled(spec, named, names | _markov_names(markov), target, _markov_sizes(named, spec, target))
+    return spec
 
 
-def _either(name: str, group: ConfigFields, fields: ConfigFields) -> object:
+def either(name: str, group: ConfigFields, fields: ConfigFields) -> object:
+    """A setting of the group, or else of the file."""
     return fields.get(name) if group.get(name) is None else group.get(name)
 
 
@@ -88,7 +101,7 @@ def _mask(given: object, fields: ConfigFields, target: Shape) -> int:
 def _markov(named: Named, group: ConfigFields, fields: ConfigFields) -> str | None:
     if "markov_head.markov_w1.weight" not in named:
         return None
-    kind = _either("markov_head_type", group, fields)
+    kind = either("markov_head_type", group, fields)
     kind = "vanilla" if kind is None else kind
     if kind not in _HEADS:
         raise fields.fail("markov_head_type", f"one of {', '.join(_HEADS)}")

@@ -31,12 +31,15 @@ class Form:
     blocks: int = 0
     experts: int = 0
     masked: bool = False  # whether it guesses a block of masks in one forward
-    most: int = MOST_LAYERS  # layers that it may have
+    least: int = 1  # layers that it may have
+    most: int = MOST_LAYERS
 
     def spec(self, target: Shape, layers: int, depth: int, mask: int) -> DrafterSpec:
         """Its description for a target."""
-        if self.layers and not 1 <= layers <= self.most:
-            raise BadModel(f"a {self.title} drafter of {layers} layers cannot be; expected 1 to {self.most}.")
+        if self.layers and not self.least <= layers <= self.most:
+            raise BadModel(
+                f"a {self.title} drafter of {layers} layers cannot be; expected {self.least} to {self.most}."
+            )
         shape = bare_shape(MODEL_TYPE, target, target.dim)
         if self.layers:
             shape = replace(target, layers=layers, windows=(None,) * layers, tied=False)
@@ -53,7 +56,7 @@ class Form:
             cell=self.cell,
             blocks=self.blocks,
             experts=self.experts,
-            recycles_normed=self.join == "project",
+            recycles_normed=self.join in ("project", "cross"),
         )
 
 
@@ -68,6 +71,7 @@ FORMS: Mapping[str, Form] = {
     "flash": Form("FLASH", "cells", "token", "slots", 1),
     "falcon": Form("Falcon", "cells", "lstm", "slots", 1),
     "jakiro": Form("Jakiro", "project", layers=1, experts=2),
+    "dream": Form("DREAM", "cross", layers=3, least=3, most=3),
     "recyclegpt": Form("RecycleGPT", "project", layers=6),
     "llm-to-slm": Form("LLM-to-SLM", "add", layers=4),
     "specdec": Form("SpecDec", "add", layers=4, masked=True),

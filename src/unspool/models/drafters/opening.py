@@ -10,6 +10,7 @@ from ..gguf import GGUF
 from ..shape import Shape
 from .description import DrafterFile
 from .dflash import read_dflash
+from .dflash2 import read_dflash2
 from .eagle import read_eagle1, read_eagle3
 from .forms import MODEL_TYPE, read_form
 from .heads_files import read_medusa, read_mlp_speculator
@@ -24,10 +25,11 @@ SPECULATORS: Mapping[str, Reader] = {
     "peagle": read_eagle3,
     "dflash": read_dflash,
     "dspark": read_dflash,
+    "dflash2": read_dflash2,
     "mtp": read_mtp,
 }
 _GGUF = ("eagle3", "dflash", "gemma4-assistant")
-_PARTS = ("attention_conv", "candidate_selector", "refiner_head", "embed_proj.weight_ih", "hidden_correction")
+_PARTS = ("refiner_head", "embed_proj.weight_ih", "hidden_correction")
 
 
 def is_drafter(path: Path) -> bool:
@@ -54,7 +56,7 @@ def open_drafter(path: Path, target: Shape) -> DrafterFile:
     reader = _reader(stored, named)
     if reader is None:
         raise BadModel(
-            f"{path}: is no drafter that can be read: EAGLE-1/2/3/3.1, P-EAGLE, DFlash, DSpark, JetSpec, MTP, "
+            f"{path}: is no drafter that can be read: EAGLE-1/2/3/3.1, P-EAGLE, DFlash, DFlash2, DSpark, JetSpec, MTP, "
             "Medusa, MLP speculators."
         )
     return reader(stored, named, target)
@@ -93,6 +95,8 @@ def _reader(stored: StoredDrafter, named: Named) -> Reader | None:
         return read_mlp_speculator
     if "medusa" in told.lower() or "medusa_num_heads" in config:
         return read_medusa
+    if any(name.startswith("candidate_selector.") for name in named):
+        return read_dflash2
     if "dflash_config" in config or "DFlash" in told or "DSpark" in told:
         return read_dflash
     if "fc.weight" in named:

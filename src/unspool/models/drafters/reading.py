@@ -16,7 +16,7 @@ from .stored_drafter import StoredDrafter, absolute_ids
 
 MOST_BLOCK = 256
 _MOST_LAYERS = 64
-_UNKNOWN = ("kv_a_proj_with_mqa", "kv_b_proj", "mlp.gate.", "experts", "indexer", "attention_conv", "mlp_conv")
+_UNKNOWN = ("kv_a_proj_with_mqa", "kv_b_proj", "mlp.gate.", "experts", "indexer")
 
 
 class Named:

@@ -29,7 +29,7 @@ BATCH = 64  # tokens of a speculative step, of all rows together: from there on 
 NARROW, WIDE = 4, 64  # tokens of one row
 MANY = 16  # rows that speculate together at most: a fuller forward has no room for drafts
 TRIAL = 2  # rounds of speculation that is not known to pay
-DEPTH = 5  # tokens of a trained drafter's chain
+DEPTH = 2  # levels of the tree that a trained drafter reads: more cost more than they bring (bench/leap.py)
 LEAST = 8  # tokens of a vocabulary: a law is remembered by so many
 
 Replies: TypeAlias = "list[Written | UnspoolError] | None"

@@ -1,4 +1,4 @@
-"""A feature drafter inside the graph of a speculative step: a chain per round, without a look of the host."""
+"""A feature drafter inside the graph of a speculative step: a tree per round, without a look of the host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...core.chance import Role
 from ...kernels.attention import attention
-from ...kernels.draft_states import look_back, pair
+from ...kernels.draft_states import Keeps, look_back, pair
 from ...kernels.kernel_rows import Rows
 from ...kernels.linear import linear
 from ...kernels.norm import rms
@@ -19,7 +19,7 @@ from ...kernels.philox import uniforms
 from ...kernels.pick import pick
 from ...kernels.remember import WIDTH, LawTable
 from ...kernels.rope import rope
-from ...kernels.spine import blend, lay
+from ...kernels.spine import blend, expand, lay
 from ...kernels.top import top
 from ..cache.sequence import CachedSequence
 from ..drafter.drafter_network import DrafterNetwork
@@ -28,7 +28,8 @@ from ..network.linear import Bfloat16Linear, DenseLinear, Float32Linear, GatedML
 from .block_table import BlockTable
 from .fused import Fused
 
-DEEPEST, MOST_ROWS = 8, 16  # tokens of a chain, and rows that draft together
+DEEPEST, MOST_ROWS = 8, 16  # levels of a tree, and nodes of a level of all rows together
+BRANCHES = 4  # nodes of a level of one row: they are read together, in little more time than one
 BEST = int(WIDTH.value)  # tokens that are told of a law
 CHUNK = 2048  # tokens of a prompt that are read at a time
 
@@ -88,8 +89,9 @@ class GraphDrafter:
     Drafted tokens have slots behind those, by row and depth.
 
     1. `catch_up` reads what the target has read of a text outside of speculative steps.
-    2. `draft` begins a round: from the state of the last token and the root, a chain of `depth` tokens. Where the text
-       is drawn, so is the chain, with the same random numbers: laws that are alike then give the same token.
+    2. `draft` begins a round: from the state of the last token and the root, a tree of `depth` levels, the likeliest
+       paths of each being read on. Where the text is drawn, so is one line of the tree, with the same random numbers:
+       laws that are alike then give the same token.
     3. `read` ends it: the pairs of all nodes of the tree, whichever stand. One layer's keys need no attention.
     """
 
@@ -150,50 +152,77 @@ class GraphDrafter:
     @torch.no_grad()
     def read(self, tokens: Tensor, parents: Tensor, places: Tensor, slots: Tensor, lane: Tensor, past: Tensor) -> None:
         """Read the pairs of all nodes of a batch of trees, which the target has just computed."""
-        states = look_back(self.target.slots.noted_states, self.block_table.table, lane, past, slots, parents)
-        self._note(tokens, states, (places - 1).clamp_(min=0), slots)
+        before = torch.empty_like(places)
+        tree = slots, parents, places, before
+        states = look_back(self.target.slots.noted_states, self.block_table.table, lane, past, tree)
+        self._note(tokens, states, before, slots)
 
     def _note(self, tokens: Tensor, states: Tensor, places: Tensor, slots: Tensor) -> None:
         """Store the keys and values of pairs of a token and the target's states before it."""
-        entering, _, norm = self._entering(tokens, self._fused(states), None)
+        entering, _, norm = self._entering(tokens, self._fused(states))
         kv = linear(entering, *self._kv, norm=norm, eps=self.network.eps)
         rope(kv, self._kv_norm, self.network.eps, *self._turns, places, slots, self.keys, self.values)
 
     # ---- what it drafts
 
     @torch.no_grad()
-    def draft(self, on: Round, depth: int, length: int) -> tuple[Tensor, Tensor]:
-        """The likeliest tokens at every depth of a chain below each root, as `blend` tells them."""
-        rows, network, eps = on.past.shape[0], self.network, self.network.eps
-        table, ids = self.block_table.table, network.ids
+    def draft(self, on: Round, depth: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The likeliest tokens below every node that is read, and which of them are read on, as `blend` tells them."""
+        rows, ids, table = on.past.shape[0], self.network.ids, self.block_table.table
+        kids = branches(rows)
+        nodes = self._spare[: depth * rows * kids].view(depth, rows * kids)
         state = self._fused(look_back(self.target.slots.noted_states, table, on.lane, on.past))
-        chain = self._spare[: depth * rows].view(depth, rows)
-        keys, places, pasts, count = lay(table, on.lane, on.past, on.tally, chain, length, self.target.context)
-        values = torch.empty(depth, rows, BEST, dtype=torch.float32, device=keys.device)
-        guesses = torch.empty(depth, rows, BEST, dtype=torch.int32, device=keys.device)
-        tokens, chain_tokens = on.tokens.view(rows, -1), guesses[:, :, 0]
-        if on.heat is not None:
-            chain_tokens = torch.empty(depth, rows, dtype=torch.int32, device=keys.device)
-            noise = uniforms(on.seed.repeat(depth), on.stream.repeat(depth), pasts.view(-1) + 2, Role.PICK)
+        keys, places, pasts, count = lay(table, on.lane, on.past, on.tally, nodes, kids, length, self.target.context)
+        values = torch.empty(depth, rows * kids, BEST, dtype=torch.float32, device=keys.device)
+        guesses = torch.empty(values.shape, dtype=torch.int32, device=keys.device)
+        below = max(depth - 1, 1), rows * kids
+        words, above = (torch.empty(below, dtype=torch.int32, device=keys.device) for _ in range(2))
+        follow = torch.empty(*below, BEST, dtype=torch.int32, device=keys.device)
+        drawn = self._drawing(on, depth)
+        tokens, reached = on.tokens.view(rows, -1), None
         for step in range(depth):
-            seen = Rows(keys, pasts[step], count, chain[step], places[step])
-            y = self._forward(tokens, state, ids if step else None, seen)
-            norm = self._norms["norm"]
-            if self.spec.recycles_normed and norm is not None:
-                y = rms(y, norm, eps)
-                norm = None
-            logits = linear(y, *self._head, norm=norm, eps=eps)
+            seen = Rows(keys, pasts[step], count, nodes[step], places[step])
+            y = self._forward(tokens, state, above[step - 1] if step else None, 1 if step else kids, seen)
+            y, logits = self._read_out(y)
             top(logits, BEST, (values[step], guesses[step]), weighed=True)
-            if on.heat is not None:
-                chain_tokens[step] = pick(logits, on.heat, noise[step * rows : (step + 1) * rows], count)[0]
-            tokens, state = chain_tokens[step], y
+            picks = None
+            if drawn is not None:
+                picked, heat, noise, alive = drawn
+                first = logits.view(rows, kids, -1)[:, 0]
+                picked[step] = pick(first, heat, noise[step * rows : (step + 1) * rows], alive)[0]
+                picks = picked[step], heat
+            if step < depth - 1:
+                level = values[step], guesses[step], picks, ids, nodes, on.past, keys
+                reached = expand(step, *level, reached, follow[step], above[step], words[step])
+                tokens = words[step]
+            state = y
+        picks = None if drawn is None else drawn[:2]
         texts = on.laws, on.tokens, on.texts, on.line, on.past, count, on.tag
-        return blend(values, guesses, chain_tokens, on.heat, ids, *texts)
+        return blend(values, guesses, picks, ids, words, above, follow, *texts)
 
-    def _forward(self, tokens: Tensor, states: Tensor, ids: Tensor | None, rows: Rows) -> Tensor:
-        """What leaves the layer for a token of every row with its state; `tokens` [R, …] of which the first counts."""
+    def _drawing(self, on: Round, depth: int) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        """Where picked tokens go [d, R], the temperatures of rows, their random numbers, and ones: all are counted."""
+        if on.heat is None:
+            return None
+        rows, device = on.past.shape[0], on.past.device
+        picked = torch.empty(depth, rows, dtype=torch.int32, device=device)
+        level = torch.arange(depth, dtype=torch.int32, device=device).repeat_interleave(rows)
+        places = (on.past - 1).clamp_(min=0).repeat(depth) + level + 2
+        noise = uniforms(on.seed.repeat(depth), on.stream.repeat(depth), places, Role.PICK)
+        return picked, on.heat, noise, torch.ones_like(on.past)
+
+    def _read_out(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """What the next level is paired with, and the logits."""
+        norm, eps = self._norms["norm"], self.network.eps
+        if self.spec.recycles_normed and norm is not None:
+            y = rms(y, norm, eps)
+            norm = None
+        return y, linear(y, *self._head, norm=norm, eps=eps)
+
+    def _forward(self, tokens: Tensor, states: Tensor, source: Tensor | None, share: int, rows: Rows) -> Tensor:
+        """What leaves the layer for a token of every node, as `pair` takes them."""
         layer, shape, eps = self._layer, self.spec.shape, self.network.eps
-        entering, x, norm = self._entering(tokens, states, ids)
+        entering, x, norm = self._entering(tokens, states, source, share)
         qkv = linear(entering, *self._qkv, norm=norm, eps=eps)
         queries = rope(qkv, layer.attention.qk_norm, eps, *self._turns, rows.places, rows.slots, self.keys, self.values)
         seen = attention(queries, self.keys, self.values, rows, shape.query_scale, layer.attention.spec.window)
@@ -201,15 +230,19 @@ class GraphDrafter:
         bent = linear(x, *self._gate_up, norm=layer.before_mlp, eps=eps, activation=shape.activation)
         return linear(bent, *self._down, residual=x)
 
-    def _entering(self, tokens: Tensor, states: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _entering(
+        self, tokens: Tensor, states: Tensor, source: Tensor | None = None, share: int = 1
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """What the layer attends with, its residual, and the norm that stands between them, if there is one."""
         spec, embedding, norms, eps = self.spec, self.network.embedding, self._norms, self.network.eps
         word_norm = norms["layers.0.input_layernorm" if self._attends else "embed_norm"]
-        keeps = self._attends and spec.residual_normed
-        first = spec.embedding_first
-        both, normed = pair(tokens, states, embedding, word_norm, norms["state_norm"], eps, ids, first, keeps)
+        keeps = Keeps.NOTHING
         if self._attends:
-            return both, normed, None
+            keeps = Keeps.NORMED if spec.residual_normed else Keeps.GIVEN
+        state_norm, first = norms["state_norm"], spec.embedding_first
+        both, kept = pair(tokens, states, embedding, word_norm, state_norm, eps, first, keeps, source, share)
+        if self._attends:
+            return both, kept, None
         x = linear(both, self.network.tensors["join.weight"], self.network.tensors.get("join.bias"))
         return x, x, self._layer.before_attention if spec.entry_norm else None
 
@@ -219,3 +252,8 @@ class GraphDrafter:
         if "fuse.weight" not in tensors or any(name.startswith("fuse_norm") for name in tensors):
             return self.network.fused(states)
         return linear(states, tensors["fuse.weight"], tensors.get("fuse.bias"))
+
+
+def branches(rows: int) -> int:
+    """Nodes of a level of each of so many rows."""
+    return max(1, min(BRANCHES, MOST_ROWS // rows))

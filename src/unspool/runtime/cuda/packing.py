@@ -29,7 +29,7 @@ class Kind(Enum):
 class Size(NamedTuple):
     """The shape of a bucket: rows × tokens, over texts of up to `length` tokens.
 
-    `depth` is that of a trained drafter's chain, which is `drawn` where some text is.
+    `depth` is that of the tree that a trained drafter reads, of which a line is `drawn` where some text is.
     """
 
     kind: Kind

@@ -23,7 +23,7 @@ class Way(Enum):
     """What speculative steps draft from."""
 
     RECALL = "copies and remembered laws"
-    CHAIN = "those, around the chain of a trained drafter"
+    CHAIN = "those, beside what a trained drafter reads"
 
 
 class SpeculationGate:

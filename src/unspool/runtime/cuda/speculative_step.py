@@ -65,7 +65,7 @@ class SpeculatedRun(NamedTuple):
 class SpeculativeStep(Bucket):
     """A bucket whose step drafts a tree for every row, computes it, and goes on from what stands.
 
-    If its size has a depth, a trained drafter writes a chain of so many tokens first, around which the tree grows.
+    If its size has a depth, a trained drafter reads a tree of so many levels first, and the draft is grown from it.
     """
 
     def __init__(
@@ -136,15 +136,15 @@ class SpeculativeStep(Bucket):
         key_places = on["key_places"] if self.network.placed else None
         matches = match(memory.texts, on["line"], on["past"])
         shown = on["tokens"], on["parents"]
-        chain = None
+        ahead = None
         if self.drafter is not None:
             texts = on["line"], on["tag"], memory.texts, memory.laws
             noise = on["temperature"] if size.drawn else None, on["seed"], on["stream"]
             begun = Round(on["tokens"], on["lane"], on["past"], on["tally"], *texts, *noise)
-            chain = self.drafter.draft(begun, size.depth, size.length)
+            ahead = self.drafter.draft(begun, size.depth, size.length)
         grow(
             memory.laws, *shown, on["places"], on["sees"], key_places, on["count"], on["tally"], on["past"],
-            on["clear"], on["line"], on["tag"], matches, memory.texts, self.network.context - 1, chain,
+            on["clear"], on["line"], on["tag"], matches, memory.texts, self.network.context - 1, ahead,
         )  # fmt: skip
         x, _ = self.network.run(on["tokens"], self._rows(tree=True))
         self.logits = self.network.read(x)

@@ -22,11 +22,13 @@ from ..engine.contracts import NotesStates, ScoreRequest, Session
 from ..network.linear import EmbeddingAndHead
 from .block_drafter import BlockDrafter
 from .cell_drafter import CellDrafter
+from .cross_drafter import CrossDrafter
 from .drafter_network import DrafterNetwork
 from .expert_drafter import ExpertDrafter
 from .feature_drafter import FeatureDrafter
 from .guess import DraftedText, Guess, Step, Unread
 from .head_drafters import MedusaDrafter, MLPSpeculator
+from .lattice_drafter import LatticeDrafter
 from .trigram_drafter import TrigramDrafter
 
 NETWORKS: Mapping[Join, type[DrafterNetwork]] = {
@@ -34,6 +36,7 @@ NETWORKS: Mapping[Join, type[DrafterNetwork]] = {
     "project": FeatureDrafter,
     "context": BlockDrafter,
     "add": FeatureDrafter,
+    "cross": CrossDrafter,
     "trigram": TrigramDrafter,
     "cells": CellDrafter,
     "heads": MedusaDrafter,
@@ -43,7 +46,8 @@ NETWORKS: Mapping[Join, type[DrafterNetwork]] = {
 
 def network_of(file: DrafterFile, ends: EmbeddingAndHead, room: int) -> DrafterNetwork:
     """The network that a drafter's description asks for."""
-    return (ExpertDrafter if file.spec.experts else NETWORKS[file.spec.join])(file, ends, room)
+    own = ExpertDrafter if file.spec.experts else LatticeDrafter if file.spec.lattice else NETWORKS[file.spec.join]
+    return own(file, ends, room)
 
 
 class TrainedDrafter:

@@ -12,15 +12,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unspool.models.drafters.description import DrafterFile, DrafterSpec, needed
+from unspool.models.drafters.description import DrafterFile, DrafterSpec, needed, selector_tensors
 
 from ..network import MATRICES, NORMS, Frozen
 
 SMALL = 0.02  # of random numbers to begin with
+SPREAD = ("alone", "add", "cross")  # whose layers read embeddings, and begin as the target's, evenly spread
 RANK = 64  # of what a token tells the place behind it
 NOTHING = re.compile(  # matrices and biases whose product is added to something that passes
-    r"heads\.\d+\.(\d+|bend|down)\.(weight|bias)|heads\.\d+\.pass\.bias|(bend|slots\.down|lift\.down)\.(weight|bias)"
-    r"|trigram\.block\.(weight|bias)|(regress|meet)\.v\.weight|encoder\.(o|down)\.weight|lstm\.\d\.bias"
+    r"heads\.\d+\.(\d+|bend|down)\.(weight|bias)|heads\.\d+\.pass\.bias|(bend|slots\.down|lift\.down)\.(weight|bias)|cross\.gates"
+    r"|trigram\.block\.(weight|bias)|layers\.\d+\.(attention|mlp)_conv\.kernel_projection\.weight|(regress|meet)\.v\.weight|encoder\.(o|down)\.weight|lstm\.\d\.bias"
 )
 ADDED = re.compile(r"layers\.\d+\.(self_attn\.o_proj|mlp\.down_proj)\.weight|experts\.\d+\.down\.weight")
 PASSING = re.compile(
@@ -47,6 +48,8 @@ def begun(spec: DrafterSpec, frozen: Frozen, ids: Tensor | None, seed: int, bloc
         known = frozen.shape.vocab if ids is None else len(ids)
         sizes |= {"markov.w1": (frozen.shape.vocab, RANK), "markov.w2": (known, RANK)}
         sizes |= {"confidence.weight": (1, spec.shape.dim), "confidence.bias": (1,)}
+    if spec.lattice:
+        sizes |= selector_tensors(frozen.shape.vocab, RANK, spec.shape.dim)
     tensors = {name: _first(name, size, spec, frozen, dice) for name, size in sizes.items()}
     if ids is not None:
         tensors |= {"head.weight": frozen.head[ids].clone(), "ids": ids}
@@ -95,6 +98,11 @@ def _first(name: str, size: Sequence[int], spec: DrafterSpec, frozen: Frozen, di
     if PASSING.fullmatch(name):
         made.zero_()[:, :dim] += torch.eye(dim, device=device)
         return made
+    if name.endswith("_conv.base_kernel"):  # each place passes alone
+        made.zero_()[:, 0] = 1
+        return made
+    if name.startswith("selector."):  # none of the three tables stands still while the others begin
+        return 10 * made
     if name == "trigram.weight":  # the last of the three passes
         made[:, -dim:] += torch.eye(dim, device=device)
         return made
@@ -102,10 +110,16 @@ def _first(name: str, size: Sequence[int], spec: DrafterSpec, frozen: Frozen, di
         return _expert(name, made, frozen)
     if name.startswith("layers."):
         _, number, part = name.split(".", 2)
-        source = round(int(number) * last / max(spec.shape.layers - 1, 1)) if spec.join in ("alone", "add") else last
+        source = round(int(number) * last / max(spec.shape.layers - 1, 1)) if spec.join in SPREAD else last
         own = frozen.base.get(f"layers.{source}.{_OURS.get(part.removesuffix('.weight'), '')}")
         if own is not None and own.shape == made.shape and int(number) < spec.shape.layers:
             return own.clone()
+        if (
+            own is not None and part.startswith("mlp.") and made.numel() > own.numel()
+        ):  # wider: more, which adds nothing
+            made = made.zero_() if part == "mlp.down_proj.weight" else made
+            made[: own.shape[0], : own.shape[1]] = own
+            return made
         if own is not None and made.dim() == 2 and made.shape[1] == 2 * own.shape[1]:  # attends with [word; state]
             made[:, own.shape[1] :] = own
         return made

@@ -1,4 +1,4 @@
-"""Block drafters over whole texts: DFlash, JetSpec's causal head and DSpark, at some places of every text.
+"""Block drafters over whole texts: DFlash, DFlash2, JetSpec's causal head and DSpark, at some places of every text.
 
 The target's states up to token t are keys and values of every layer; token t + 1 and masks behind it are the queries,
 which see each other, or those before them in a causal head. A block costs as much as its places, so that only every
@@ -7,12 +7,14 @@ so-manyth place of a text has one; which, goes on from batch to batch (arXiv 260
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from unspool.models.drafters.description import DrafterSpec
+from unspool.runtime.drafter.lattice_drafter import convolution
 
 from .layers import Layers, Tensors, mixed
 
@@ -41,12 +43,28 @@ class Blocks:
         x = of.get("embed.weight", layers.embedding)[block]
         for layer in range(spec.shape.layers):
             entering = layers.normed(of, f"layers.{layer}.input_layernorm", x)
+            entering, behind = self._convolved(of, f"layers.{layer}.attention_conv", entering)
             keys, values = (layers.split(of, layer, name, context, text) for name in "kv")
             at = places[:, None] + 1 + ahead
             q, own_keys, own_values = (layers.split(of, layer, name, entering, at) for name in "qkv")
-            x = layers.finish(of, layer, x, mixed(q, keys, values, seen, own_keys, own_values, order))
+            attended = mixed(q, keys, values, seen, own_keys, own_values, order)
+            x = x + behind(layers.gathered(of, layer, attended))
+            entering = layers.normed(of, f"layers.{layer}.post_attention_layernorm", x)
+            entering, behind = self._convolved(of, f"layers.{layer}.mlp_conv", entering)
+            x = x + behind(layers.perceptron(of, layer, entering))
         out = layers.normed(of, "norm", x)
         for step in range(depth):
             whole = out.new_zeros(*tokens.shape, out.shape[-1])
             whole[:, places] = out[:, :, step + (not spec.anchored)]
             yield whole
+
+    def _convolved(self, of: Tensors, name: str, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """What enters a part of a layer, and what is to be done with what leaves it; DFlash2 convolves both."""
+        spec = self.spec
+        if not spec.taps:
+            return x, lambda y: y
+        base = of[f"{name}.base_kernel"]
+        dynamic = functional.linear(x, of[f"{name}.kernel_projection.weight"])
+        dynamic = dynamic.view(*x.shape[:-1], 2, spec.taps, spec.groups)
+        before = convolution(x, dynamic[..., 0, :, :], base[0])
+        return before, lambda y: convolution(y, dynamic[..., 1, :, :], base[1])

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from unspool.core.errors import BadRequest
 
+from .muon import Muon
+
 CHECKPOINT = "drafter.checkpoint"
 
 
@@ -56,8 +58,9 @@ def resume(folder: Path, tensors: Mapping[str, Tensor], optimiser: torch.optim.O
         with torch.no_grad():
             tensor.copy_(held[f"weights.{name}"])
         if f"exp_avg.{name}" in held:
-            moments = {moment: held[f"{moment}.{name}"].to(tensor) for moment in ("exp_avg", "exp_avg_sq")}
+            kept = [moment for moment in ("exp_avg", "exp_avg_sq") if f"{moment}.{name}" in held]
+            moments = {moment: held[f"{moment}.{name}"].to(tensor) for moment in kept}
             optimiser.state[tensor] = {"step": torch.tensor(float(progress.steps)), **moments}
-            if tensor.is_cuda:
+            if tensor.is_cuda and not isinstance(optimiser, Muon):  # whose steps are counted on the host
                 optimiser.state[tensor]["step"] = optimiser.state[tensor]["step"].to(tensor.device)
     return progress

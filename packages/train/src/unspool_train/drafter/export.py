@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unspool.models.drafters.description import DrafterFile
+from unspool.models.drafters.dflash2 import SELECTOR
 from unspool.models.drafters.forms import FORMS, MODEL_TYPE
 from unspool.models.json_vocabulary import write_vocabulary
 from unspool.models.shape import Shape
@@ -32,6 +33,7 @@ NAMES = {
     "confidence.bias": "confidence_head.proj.bias",
     "markov.w1": "markov_head.markov_w1.weight",
     "markov.w2": "markov_head.markov_w2.weight",
+    **SELECTOR,
     **{f"fuse_norm.{n}.weight": f"fc_norm.{n}.weight" for n in range(8)},
 }
 MTP_NAMES = {
@@ -56,6 +58,7 @@ ARCHITECTURES = {
     "mtp": "MTPDraftModel",
     "dflash": "DFlashSpeculator",
     "dspark": "DSparkSpeculator",
+    "dflash2": "DFlash2Speculator",
 }
 
 ARCHITECTURE_OF = {"medusa": "MedusaModel", "mlp_speculator": "MLPSpeculatorPreTrainedModel"}  # forms of their own
@@ -114,7 +117,7 @@ def _name(ours: str, form: str) -> str:
         return "speculator." + STEP_NAMES[found[2]].format(found[1])
     if form == "mtp":
         return MTP_NAMES.get(ours, ours.replace("layers.0.", "mtp_layers.0.", 1))
-    if form in ("dflash", "dspark") and ours == "state_norm.weight":
+    if form in ("dflash", "dspark", "dflash2") and ours == "state_norm.weight":
         return "hidden_norm.weight"
     return NAMES.get(ours, ours)
 
@@ -182,6 +185,10 @@ def settings(form: str, file: DrafterFile, target: Shape, base: str, depth: int)
         }
         if spec.causal:
             told["dflash_config"] = {"causal_head": True}
+    if spec.lattice:
+        sizes = {"conv_kernel_size": spec.taps, "conv_group_size": spec.shape.dim // spec.groups}
+        sizes |= {"selector_rank": file.tensors["selector.before"].shape[1], "selector_top_k": spec.lattice}
+        told["dflash_config"] = sizes
     if spec.markov:
         rank = file.tensors["markov.w1"].shape[1]
         told |= {"markov_rank": rank, "markov_head_type": spec.markov, "enable_confidence_head": True}

@@ -20,12 +20,16 @@ from .packed import Packed
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a drafter: how many layers, which states it reads (none: the kind's own), how far it guesses."""
+    """What is asked of a drafter: how many layers, which states it reads (none: the kind's own), how far it guesses.
+
+    `hidden` is the width of its layers' perceptrons, 0 for the target's.
+    """
 
     layers: int
     states: tuple[int, ...]
     depth: int
     mask: int
+    hidden: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,12 @@ def dspark(target: Shape, asked: Asked) -> DrafterSpec:
     return replace(spec, kind="DSpark", block=asked.depth, anchored=True, markov="vanilla")
 
 
+def dflash2(target: Shape, asked: Asked) -> DrafterSpec:
+    """DFlash with convolutions over its places, and a lattice of the likeliest tokens between neighbouring ones."""
+    each = next(size for size in (16, 8, 4, 2, 1) if target.dim % size == 0)
+    return replace(dflash(target, asked), kind="DFlash2", lattice=16, taps=2, groups=target.dim // each)
+
+
 def medusa(target: Shape, asked: Asked) -> DrafterSpec:
     """One head for each token ahead, a residual block or more on the last state, read by the target's head."""
     return DrafterSpec("Medusa", (target.layers,), _bare("medusa", target), "heads", target.dim, depth=asked.depth)
@@ -157,6 +167,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("mtp", "MTP", "the last state and the next token joined, as DeepSeek's", mtp, "mtp", cut=False),
         Kind("dflash", "DFlash", "a block of masks that sees the states", dflash, "dflash", layers=3),
         Kind("jetspec", "JetSpec", "DFlash whose places see only those before them", jetspec, "dflash", layers=3),
+        Kind("dflash2", "DFlash2", "DFlash with convolutions and a lattice", dflash2, "dflash2", layers=3),
         Kind("dspark", "DSpark", "DFlash that is told of the token before each place", dspark, "dspark", layers=3),
         Kind("medusa", "Medusa", "a head for each token ahead, on the last state", medusa, "medusa", cut=False),
         Kind(
@@ -180,6 +191,7 @@ KINDS: Mapping[str, Kind] = {
         _form("flash", "several tokens from one layer (FLASH's head, text only)", 1.0),
         _form("falcon", "the same behind an LSTM", 1.0),
         _form("jakiro", "two experts; their difference guesses one token further", 1.0),
+        _form("dream", "a gated look at the target's states between two layers (DREAM, text only)", 0.2),
         _form("recyclegpt", "six layers over the last state and the next token"),
         _form("llm-to-slm", "a small model told of the target's states"),
         _form("specdec", "a small model that fills a block of masks"),
@@ -217,7 +229,8 @@ def kind_of(name: str) -> Kind:
 
 
 def _layers(target: Shape, asked: Asked) -> Shape:
-    return replace(target, layers=asked.layers, windows=(None,) * asked.layers, tied=False)
+    hidden = asked.hidden or target.hidden
+    return replace(target, layers=asked.layers, windows=(None,) * asked.layers, tied=False, hidden=hidden)
 
 
 def _bare(family: str, target: Shape) -> Shape:

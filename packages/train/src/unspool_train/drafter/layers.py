@@ -63,14 +63,15 @@ class Layers:
         weight = of.get("fuse.weight")
         return states if weight is None else functional.linear(states, weight, of.get("fuse.bias"))
 
-    def split(self, of: Tensors, layer: int, name: str, x: Tensor, places: Tensor) -> Tensor:
+    def split(self, of: Tensors, layer: int, name: str, x: Tensor, places: Tensor, norms: str | None = None) -> Tensor:
         """Queries, keys or values [rows, heads, …, size] of x [rows, …, dim], the first two turned to their places.
 
-        Keys and values are repeated, so that there are as many heads of them as of queries.
+        Keys and values are repeated, so that there are as many heads of them as of queries. `norms` says where norms of
+        heads stand if not in the layer.
         """
-        at = f"layers.{layer}.self_attn.{name}"
-        made = functional.linear(x, of[f"{at}_proj.weight"]).view(*x.shape[:-1], -1, self.spec.shape.head_dim)
-        made = self.normed(of, f"{at}_norm", made).movedim(-2, 1)
+        at = f"layers.{layer}.self_attn"
+        made = functional.linear(x, of[f"{at}.{name}_proj.weight"]).view(*x.shape[:-1], -1, self.spec.shape.head_dim)
+        made = self.normed(of, f"{norms or at}.{name}_norm", made).movedim(-2, 1)
         if name != "v":
             angle = places.float()[..., None] * self.frequencies
             made = turned(made, angle.cos(), angle.sin())
@@ -78,10 +79,17 @@ class Layers:
 
     def finish(self, of: Tensors, layer: int, x: Tensor, seen: Tensor) -> Tensor:
         """x with what was attended to [rows, heads, …, size], and through the perceptron."""
-        at = f"layers.{layer}."
-        x = x + functional.linear(seen.movedim(1, -2).flatten(-2), of[f"{at}self_attn.o_proj.weight"])
-        y = self.normed(of, f"{at}post_attention_layernorm", x)
+        x = x + self.gathered(of, layer, seen)
+        y = self.normed(of, f"layers.{layer}.post_attention_layernorm", x)
         if self.spec.experts and layer == self.spec.shape.layers - 1:
             return torch.cat([x + each for each in contrasted(of, self.spec.experts, y)], -1)
-        gate, up = (functional.linear(y, of[f"{at}mlp.{name}_proj.weight"]) for name in ("gate", "up"))
-        return x + functional.linear(functional.silu(gate) * up, of[f"{at}mlp.down_proj.weight"])
+        return x + self.perceptron(of, layer, y)
+
+    def gathered(self, of: Tensors, layer: int, seen: Tensor) -> Tensor:
+        """What all heads have attended to [rows, heads, …, size], as one vector for each place."""
+        return functional.linear(seen.movedim(1, -2).flatten(-2), of[f"layers.{layer}.self_attn.o_proj.weight"])
+
+    def perceptron(self, of: Tensors, layer: int, y: Tensor) -> Tensor:
+        """What a layer's perceptron makes of what enters it."""
+        gate, up = (functional.linear(y, of[f"layers.{layer}.mlp.{name}_proj.weight"]) for name in ("gate", "up"))
+        return functional.linear(functional.silu(gate) * up, of[f"layers.{layer}.mlp.down_proj.weight"])

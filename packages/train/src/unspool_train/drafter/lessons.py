@@ -47,6 +47,7 @@ FORWARDS: Mapping[Join, Callable[[DrafterSpec, Tensor], Forward]] = {
     "heads": ParallelHeads,
     "recurrent": Recurrence,
     "add": Unroll,
+    "cross": Unroll,
     "trigram": Trigram,
     "cells": Sequential,
     "alone": Alone,
@@ -134,6 +135,11 @@ class Pupil:
             ):  # a token's row of w1, read by w2, is added to what the head says of the next
                 x = torch.cat([x, self.tensors["markov.w1"].to(x.dtype)[lesson.tokens[row, place]]], -1)
                 head = torch.cat([head, self.tensors["markov.w2"].to(head.dtype)], 1)
+            if "selector.before" in self.tensors:  # the same, as far as the place's own state lets it
+                word = self.tensors["selector.before"].to(x.dtype)[lesson.tokens[row, place]]
+                here = functional.linear(x, self.tensors["selector.state.weight"].to(x.dtype))
+                after, ids = self.tensors["selector.after"].to(head.dtype), self.file.tensors.get("ids")
+                x, head = torch.cat([x, word * here], -1), torch.cat([head, after if ids is None else after[ids]], 1)
             yield Guesses(x, head, laws, row, at, which)
 
     def head_of(self, depth: int) -> Tensor:

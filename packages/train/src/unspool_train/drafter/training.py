@@ -13,7 +13,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from tqdm import tqdm
 
 from unspool.core.errors import BadRequest
 from unspool.models.address import path
-from unspool.models.drafters.description import DrafterFile
+from unspool.models.drafters.description import DrafterFile, DrafterSpec
+from unspool.models.drafters.opening import open_drafter
 from unspool.models.weights import open_checkpoint
 
 from ..adapt import Interrupts, base_name, rate
@@ -40,9 +41,13 @@ from .checkpoint import Progress, resume, save
 from .consistency import Consistent
 from .export import LLAMA, export, export_model
 from .kinds import KINDS, Asked, Kind, kind_of
+from .layers import mixed
 from .lessons import Pupil, Teaching, draft_vocabulary
+from .muon import OPTIMISERS
+from .unroll import Unroll
 
 WARMUP = 50  # steps over which the learning rate rises
+WIDEST = 65_536  # of a perceptron
 SAID = 25  # steps between lines of the log
 
 
@@ -52,13 +57,16 @@ class Settings(TrainingSettings):
 
     kind: str = setting("eagle3", "One of: " + "; ".join(f"{k.name}, {k.about}" for k in KINDS.values()) + ".")
     out: str = setting("drafter", "The folder to write to.")
+    begin: str = setting("", "The folder of a drafter of this kind to go on from; else near the target.")
     minutes: float = setting(20.0, "Wall time for everything; a resumed run goes on counting.")
     depth: int = setting(6, "How many tokens ahead it learns to guess.")
     vocabulary: int = setting(16_384, "Guess only so many tokens, those that answers use most; 0: all of them.")
     layers: int = setting(0, "Layers of the drafter; of heads, their blocks; 0: the kind's own.")
+    hidden: int = setting(0, "Width of its layers' perceptrons, in kinds that have such; 0: the target's.")
     states: str = setting("", "Numbers of the target's hidden states to read, separated by commas [the kind's own].")
     mask: int = setting(0, "The token that stands for unknown ones, in kinds that have masks.")
     lr: float = setting(1e-3, "Peak learning rate.")
+    optimiser: str = setting("adamw", "adamw, or muon (matrices move along orthogonal momentum).")
     loss: str = setting("", "kl, or tvd or tvd++: the share of refused drafts, for temperature 1 [the kind's own].")
     decay: float = setting(0.8, "Weight of each depth's loss over that of the one before.")
     tokens: int = setting(32_768, "Tokens of a step, padding included.")
@@ -75,11 +83,15 @@ class Settings(TrainingSettings):
             raise BadRequest("no corpus was given; name .npz files or a folder of them with --corpus.")
         if self.loss and self.loss not in LOSSES:
             raise BadRequest(f"--loss is {self.loss!r}; expected one of {', '.join(LOSSES)}.")
+        if self.optimiser not in OPTIMISERS:
+            raise BadRequest(f"--optimiser is {self.optimiser!r}; expected one of {', '.join(OPTIMISERS)}.")
         for name in ("depth", "tokens", "exams"):
             if getattr(self, name) < 1:
                 raise BadRequest(f"--{name} is {getattr(self, name)}; expected at least 1.")
         if self.layers < 0:
             raise BadRequest(f"--layers is {self.layers}; expected at least 1, or 0 for the kind's own.")
+        if not 0 <= self.hidden <= WIDEST:
+            raise BadRequest(f"--hidden is {self.hidden}; expected 1 to {WIDEST:,}, or 0 for the target's.")
         if not 0 <= self.held < 1:
             raise BadRequest(f"--held is {self.held}; expected a share of the documents, from 0 to below 1.")
 
@@ -89,7 +101,7 @@ class Settings(TrainingSettings):
             states = tuple(int(part) for part in self.states.split(",") if part.strip())
         except ValueError:
             raise BadRequest(f"--states is {self.states!r}; expected numbers such as 2,15,27.") from None
-        return Asked(self.layers or kind_of(self.kind).layers, states, self.depth, self.mask)
+        return Asked(self.layers or kind_of(self.kind).layers, states, self.depth, self.mask, self.hidden)
 
 
 def learner(kind: Kind, file: DrafterFile, teacher: Teacher, depth: int, seed: int) -> Pupil | Consistent:
@@ -119,23 +131,36 @@ class Run:
             raise BadRequest(f"--states are {spec.states}; {settings.model} has hidden states 0 to {shape.layers}.")
         if not 0 <= settings.mask < shape.vocab:
             raise BadRequest(f"--mask is {settings.mask}; {settings.model} has tokens 0 to {shape.vocab - 1}.")
-        count = settings.vocabulary if self.kind.cut else 0
-        ids = draft_vocabulary(self.corpus, self.among, count, shape.vocab)
-        known = None if ids is None else ids.to(self.device)
-        self.file = begun(spec, self.frozen, known, settings.seed, settings.asked().layers)
+        if settings.hidden not in (0, spec.shape.hidden):
+            raise BadRequest(f"--hidden is {settings.hidden}; {settings.kind} has no perceptron whose width is free.")
+        self.file = self.found(spec) if settings.begin else self.begun(spec)
         self.build(settings.compile)
-        self.optimiser = torch.optim.AdamW(
-            self.pupil.tensors.values(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.0, fused=self.device != "cpu"
-        )
+        self.optimiser = OPTIMISERS[settings.optimiser](self.pupil.tensors)
         self.progress = resume(self.out, self.pupil.tensors, self.optimiser) if settings.resume else Progress()
         self.before = self.progress.seconds
         self.out.mkdir(parents=True, exist_ok=True)
+
+    def begun(self, spec: DrafterSpec) -> DrafterFile:
+        """A new drafter of this description, for the tokens that answers use most."""
+        count, shape = self.settings.vocabulary if self.kind.cut else 0, self.frozen.shape
+        ids = draft_vocabulary(self.corpus, self.among, count, shape.vocab)
+        known = None if ids is None else ids.to(self.device)
+        return begun(spec, self.frozen, known, self.settings.seed, self.settings.asked().layers)
+
+    def found(self, spec: DrafterSpec) -> DrafterFile:
+        """The drafter that is gone on from: its sizes, states and tokens are its own."""
+        file = open_drafter(Path(self.settings.begin).expanduser(), self.frozen.shape)
+        if file.spec.kind != spec.kind:
+            raise BadRequest(f"--begin: {file.source} is a drafter of the kind {file.spec.kind}, and not {spec.kind}.")
+        return replace(file, tensors={name: tensor.to(self.device) for name, tensor in file.tensors.items()})
 
     def build(self, compiled: bool) -> None:
         """Make what computes, compiled or not."""
         teacher = Teacher(self.frozen, compiled)
         self.teaching = Teaching(teacher, self.file.spec.states, self.file.tensors.get("ids"))
         self.pupil = learner(self.kind, self.file, teacher, self.settings.depth, self.settings.seed)
+        if compiled and isinstance(self.pupil, Pupil) and isinstance(self.pupil.forward, Unroll):
+            self.pupil.forward.attend = torch.compile(mixed, dynamic=True)
         rule = LOSSES[self.settings.loss or self.kind.loss]
         self.rule: Slopes = torch.compile(rule, dynamic=True) if compiled else rule
 

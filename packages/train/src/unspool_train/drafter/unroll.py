@@ -8,7 +8,7 @@ differ only in what a step reads: a mask and its learned state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from unspool.models.drafters.description import DrafterSpec
+from unspool.runtime.drafter.cross_drafter import MIDDLE
 
 from .layers import Layers, Tensors, mixed
 
@@ -33,6 +34,7 @@ class Unroll:
 
     def __init__(self, spec: DrafterSpec, embedding: Tensor) -> None:
         self.spec, self.layers = spec, Layers(spec, embedding)
+        self.attend: Callable[..., Tensor] = mixed
 
     def places(self, width: int) -> None:
         """It guesses at every place."""
@@ -71,6 +73,8 @@ class Unroll:
     def _through(self, of: Tensors, words: Tensor, states: Tensor, memory: list[Keys], step: int) -> Tensor:
         """What leaves the last layer for tokens with their states."""
         spec, normed = self.spec, self.layers.normed
+        if spec.join == "cross":
+            return self._crossed(of, words, states, memory, step)
         if spec.join == "add":
             return self._layered(of, words + lifted(of, states), None, memory, step)
         state, attends = normed(of, "state_norm", states), spec.join == "attend"
@@ -89,10 +93,27 @@ class Unroll:
             x = self.layers.finish(of, layer, x, seen)
         return x
 
-    def _attended(self, of: Tensors, layer: int, entering: Tensor, memory: list[Keys], step: int) -> Tensor:
-        width = entering.shape[1]
-        places = torch.arange(width, device=entering.device)
-        q, k, v = (self.layers.split(of, layer, name, entering, places + step) for name in "qkv")
+    def _crossed(self, of: Tensors, x: Tensor, states: Tensor, memory: list[Keys], step: int) -> Tensor:
+        """DREAM's three layers, of which the middle one looks at states, through gates."""
+        layers, (look, think) = self.layers, of["cross.gates"].tanh()
+        for layer in range(self.spec.shape.layers):
+            plain = layers.normed(of, f"layers.{layer}.input_layernorm", x)
+            if layer != MIDDLE:
+                x = layers.finish(of, layer, x, self._attended(of, layer, plain, memory, step))
+                continue
+            x = x + look * layers.gathered(of, layer, self._attended(of, layer, plain, memory, step, states))
+            after = layers.normed(of, f"layers.{layer}.post_attention_layernorm", x)
+            x = x + think * layers.perceptron(of, layer, after)
+        return x
+
+    def _attended(
+        self, of: Tensors, layer: int, entering: Tensor, memory: list[Keys], step: int, keyed: Tensor | None = None
+    ) -> Tensor:
+        """What heads attend to; with `keyed` its keys and values are made of that, and heads are normed (DREAM)."""
+        places = torch.arange(entering.shape[1], device=entering.device)
+        told = {"q": entering, "k": entering if keyed is None else keyed, "v": entering if keyed is None else keyed}
+        norm = None if keyed is None else "cross"
+        q, k, v = (self.layers.split(of, layer, name, x, places + step, norm) for name, x in told.items())
         if step == 0:
             memory.append(Keys((k, v)))
             return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -101,7 +122,7 @@ class Unroll:
         own_keys, own_values = (torch.stack(part, 3) for part in zip(*keys.own, strict=True))
         seen = places[:, None] >= places
         every = torch.ones(1, step, dtype=torch.bool, device=q.device)
-        return mixed(q[:, :, :, None], *keys.first, seen, own_keys, own_values, every)[:, :, :, 0]
+        return self.attend(q[:, :, :, None], *keys.first, seen, own_keys, own_values, every)[:, :, :, 0]
 
 
 def lifted(of: Tensors, states: Tensor) -> Tensor:
