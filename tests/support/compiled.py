@@ -3,7 +3,6 @@
 Run as a program, without TRITON_INTERPRET: the kernels of warps, of a trained drafter and of families, as launched.
 """
 
-import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
@@ -139,12 +138,11 @@ def families(step):
         made(grouped._grouped, product, step | shape | {"weighs": True, "turned": rows == 16}, 4, num_stages=3)
     sums = dict.fromkeys(("answers", "beside", "residual", "out"), HALF) | {"weights": REAL}
     made(grouped._combine, sums, step | {"active": 8, "block": 512, "adds": True, "more": True, "weighs": True}, 4)
-    bits = dict.fromkeys(("x", "bias", "residual", "out"), HALF) | {"scale": "*fp16", "least": "*fp16"}
-    shape = {"group": 32, "silu": True, "has_bias": False, "adds": True}
-    one = {"block": 8, "pairs": 16, "gates": True, "kind": tl.bfloat16}
-    made(fewbits._one, bits | {"weight": WHOLE}, step | shape | one, 4)
-    few = {"rows": 16, "block": 32, "pairs": 8, "gates": True}
-    made(fewbits._few, bits | {"weight": WHOLE}, step | shape | few, 2, num_stages=4)
+    bits = dict.fromkeys(("x", "bias", "residual", "out"), HALF) | {"weight": "*i16", "shared": WHOLE}
+    shape = {"block": 16, "warps": 4, "silu": True, "has_bias": False, "adds": True, "ahead": 4, "packs": True}
+    for rows in (8, 16):
+        gates = {"rows": rows, "gates": rows == 8, "even": rows == 16, "twins": rows == 16}
+        made(fewbits._product, bits, step | shape | gates, 4, num_stages=4)
 
 
 if __name__ == "__main__":

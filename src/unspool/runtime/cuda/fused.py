@@ -306,13 +306,10 @@ class Fused(Llama):
                 activation=activation,
                 steady=self.steady,
             )
-        bits = isinstance(matrix, Int4Linear) and few
         if norm is not None:
-            x = rms(x, norm, eps, wide=bits and x.shape[0] == 1)
+            x = rms(x, norm, eps)
         if isinstance(matrix, Int4Linear) and few:
-            stored = matrix.weight, matrix.scale, matrix.least, matrix.bias
-            return product(x, *stored, residual=residual, activation=activation, kind=self.dtype)
-        x = x.to(self.dtype)
+            return product(x, matrix.weight, matrix.shared, matrix.bias, residual=residual, activation=activation)
         y = matrix(x)
         if activation is not None:
             return gate(y, activation)
