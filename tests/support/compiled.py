@@ -124,8 +124,10 @@ def families(step):
     turning |= {"cos": REAL, "sin": REAL, "places": WHOLE, "slots": WHOLE}
     shape = {"heads": 8, "kv_heads": 2, "width": 128, "half": 64, "pairs": 32, "block": 4, "normed": True}
     made(rope._rope, turning, step | shape, 1)
-    judged = {"x": HALF, "weight": REAL, "bias": REAL, "out": REAL}
-    made(route._score, judged, step | {"together": 16, "block": 4, "step": 1024, "has_bias": True}, 4)
+    judged = {"x": HALF, "norm": HALF, "weight": REAL, "bias": REAL, "out": REAL, "kept": HALF, "eps": "fp32"}
+    shape = {"together": 16, "block": 4, "step": 2048, "normed": True, "has_bias": True}
+    for whole in (False, True):
+        made(route._score, judged, step | shape | {"whole": whole}, 4)
     told = {"scores": REAL, "bias": REAL, "chosen": WHOLE, "weights": REAL, "scale": "fp32"}
     best = {"active": 8, "slots": 8, "lanes": 128, "normed": True, "biased": True}
     made(route._choose, told, step | best | {"softmax": True}, 1)

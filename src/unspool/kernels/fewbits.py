@@ -13,9 +13,9 @@ import triton.language as tl
 from torch import Tensor
 
 from .draft_chain import chained, fetch, start, wait
+from .epilogue import finish, gated
 from .fit import fitted
 from .gate import SILU
-from .linear import finish, gated
 
 GROUP = 32  # weights that share a scale and a least
 PIECE = 4 * GROUP  # weights of a row that stand together: nibble p of word j, of 32, is number 32·p + j
@@ -191,12 +191,12 @@ def product(
     rows = min(cut.tokens, max(8, triton.next_power_of_2(n)))
     gates, twins = activation is not None, cut.twins and activation is None
     b, r = (x if given is None else given for given in (bias, residual))
-    chain = chained()
+    even, chain = depth == total * PIECE and total % cut.warps == 0, chained()
     fitted(
         lambda stages: _product[(triton.cdiv(width, 2 * BLOCK if twins else BLOCK), triton.cdiv(n, rows))](
             x, weight, shared, b, r, out, n, width, depth, total,
             rows=rows, block=BLOCK, warps=cut.warps, twins=twins, gates=gates, silu=activation == SILU,
-            has_bias=bias is not None, adds=residual is not None, even=depth == total * PIECE and total % cut.warps == 0,
+            has_bias=bias is not None, adds=residual is not None, even=even,
             ahead=cut.ahead if chain else 0, packs=x.is_cuda, num_warps=cut.warps, num_stages=stages, chained=chain,
             launch_pdl=chain,
         ),

@@ -10,6 +10,7 @@ from tests.support.families import FAMILIES, in_graphs, written
 from tests.support.graphfamilies import graphs, invariant_graphs
 from unspool.kernels import grouped as grouped_
 from unspool.kernels import route as route_
+from unspool.kernels.norm import rms
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.cuda.fusible import unfused
 
@@ -96,6 +97,15 @@ def test_a_token_has_the_same_scores_in_any_company(tokens):
     found = route_.scores(x, weight)
     assert torch.allclose(found, x @ weight.T, atol=1e-4)
     assert torch.equal(route_.scores(x[1:2].contiguous(), weight)[0], found[1])
+
+
+@pytest.mark.parametrize("step", [64, 16])
+def test_tokens_are_normed_on_the_way_to_their_scores(step, monkeypatch):
+    monkeypatch.setattr(route_, "STEP", step)  # a row at once, or piece by piece
+    x, weight, norm = (torch.randn(size, device=DEVICE) for size in ((5, 50), (9, 50), (50,)))
+    normed, found = route_.normed_scores(x, norm, 1e-5, weight)
+    assert torch.equal(normed, rms(x, norm, 1e-5))
+    assert torch.equal(found, route_.scores(normed, weight))
 
 
 # ---- grouped products

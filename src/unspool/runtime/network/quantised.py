@@ -53,9 +53,9 @@ class Int8Linear:
 class Int4Linear:
     """w = least + scale·q with q in 0…15, both per group of 32 neighbours in a row.
 
-    Rows are cut into pieces of four groups, and what all rows have at one place stands together. Of a piece, bits 4·p to
-    4·p + 3 of word j hold q of number 32·p + j; a word of `shared` has a group's scale in its low half, its least in the
-    high one. A last piece that is not full ends in zeros.
+    Rows are cut into pieces of four groups, and what all rows have at one place stands together. In a piece, bits 4·p
+    to 4·p + 3 of word j hold q of number 32·p + j; a word of `shared` has a group's scale in its low half, its least in
+    the high one. A last piece that is not full ends in zeros.
     Cost: half a byte per weight and 4 bytes per group. Where no kernel of its own reads them, they are widened for
     every product.
     """
