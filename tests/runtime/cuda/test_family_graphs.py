@@ -13,6 +13,7 @@ from unspool.kernels import route as route_
 from unspool.kernels.norm import rms
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.cuda.fusible import unfused
+from unspool.runtime.cuda.latent_kernels import per_head
 
 pytest.importorskip("transformers", reason="the reference needs transformers: pip install 'unspool[hf]'")
 
@@ -109,6 +110,14 @@ def test_tokens_are_normed_on_the_way_to_their_scores(step, monkeypatch):
 
 
 # ---- grouped products
+
+
+def test_the_heads_of_a_token_are_multiplied_alike_alone_and_beside_others():
+    wide, weight = torch.randn(3, 4, 9, device=DEVICE), torch.randn(4, 6, 5, device=DEVICE)
+    heads = wide[..., 2:7]  # a part of each, as queries come
+    found = per_head(heads, weight)
+    assert torch.allclose(found, torch.einsum("nhi,hoi->nho", heads, weight), atol=1e-5)
+    assert torch.equal(per_head(heads[1:2], weight)[0], found[1])
 
 
 @pytest.mark.parametrize("activation", ["silu", "gelu_tanh", "clamped_swish", "relu2"])
