@@ -141,9 +141,9 @@ def families(step):
     sums = dict.fromkeys(("answers", "beside", "residual", "out"), HALF) | {"weights": REAL}
     made(grouped._combine, sums, step | {"active": 8, "block": 512, "adds": True, "more": True, "weighs": True}, 4)
     bits = dict.fromkeys(("x", "bias", "residual", "out"), HALF) | {"weight": "*i16", "shared": WHOLE}
-    shape = {"block": 16, "warps": 4, "silu": True, "has_bias": False, "adds": True, "ahead": 4, "packs": True}
+    shape = {"block": 16, "warps": 4, "silu": True, "has_bias": False, "adds": True, "packs": True}
     for rows in (8, 16):
-        gates = {"rows": rows, "gates": rows == 8, "even": rows == 16, "twins": rows == 16}
+        gates = {"rows": rows, "gates": rows == 8, "even": rows == 16, "twins": rows == 16, "double": rows == 8}
         made(fewbits._product, bits, step | shape | gates, 4, num_stages=4)
 
 

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .draft_chain import chained, fetch, start, wait
+from .draft_chain import chained, start, wait
 from .epilogue import finish, gated
 from .fit import fitted
 from .gate import SILU
@@ -21,8 +21,12 @@ GROUP = 32  # weights that share a scale and a least
 PIECE = 4 * GROUP  # weights of a row that stand together: nibble p of word j, of 32, is number 32·p + j
 BLOCK = 16  # results of a program, or twice as many
 _GROUP, _PIECE = tl.constexpr(GROUP), tl.constexpr(PIECE)
-_UNPACK = tl.constexpr(
-    tuple(f"{{ .reg .b32 t; shr.u32 t, $1, {4 * p}; lop3.b32 $0, t, 0xF000F, 0x43004300, 0xEA; }}" for p in range(4))
+_UNPACK = tl.constexpr(  # for bfloat16 and float16
+    tuple(
+        f"{{ .reg .b32 t; shr.u32 t, $1, {4 * p}; lop3.b32 $0, t, 0xF000F, 0x{bits}{bits}, 0xEA; }}"
+        for bits in ("4300", "6400")
+        for p in range(4)
+    )
 )
 _SPLIT = tl.constexpr("{ .reg .b16 lo, hi; mov.b32 {lo, hi}, $2; cvt.f32.f16 $0, lo; cvt.f32.f16 $1, hi; }")
 
@@ -31,21 +35,24 @@ _SPLIT = tl.constexpr("{ .reg .b16 lo, hi; mov.b32 {lo, hi}, $2; cvt.f32.f16 $0,
 class Share:
     """How a product is cut: `warps` of a program share its sums; `twins`: 32 results of a program instead of 16.
 
-    `tokens` is the most of a program, `stages` are those of its pipeline, `ahead` steps are fetched before it begins.
+    `tokens` is the most of a program, `stages` are those of its pipeline; `double` has two pieces per warp in a step.
     """
 
     warps: int = 4
     stages: int = 5
     twins: bool = False
     tokens: int = 16
-    ahead: int = 4
+    double: bool = False
+    registers: int | None = None
 
 
 @triton.jit
 def _nibbles(w, p: tl.constexpr, kind: tl.constexpr, offset: tl.constexpr, packs: tl.constexpr):
-    """Weight p of each word, of four, plus the offset; in bfloat16 two at a time, set into the bits of 128."""
+    """Weight p of each word, of four, plus the offset: of 16 bits two at a time, set into the bits of the offset."""
     if packs and kind == tl.bfloat16:
         return tl.inline_asm_elementwise(_UNPACK[p], "=r,r", [w], dtype=tl.bfloat16, is_pure=True, pack=2)
+    if packs and kind == tl.float16:
+        return tl.inline_asm_elementwise(_UNPACK[4 + p], "=r,r", [w], dtype=tl.float16, is_pure=True, pack=2)
     return (((w.to(tl.int32) >> (4 * p)) & 15) + offset).to(kind)
 
 
@@ -61,18 +68,55 @@ def _shared(both, packs: tl.constexpr):
 
 
 @triton.jit
-def _add(y, z, w, both, part, before, p: tl.constexpr, offset: tl.constexpr, packs: tl.constexpr):
-    """One group of every row: y + scale·Σ q·x, and z + least·(−offset)·Σ x, which is `before`."""
+def _add(y, w, both, part, flat, none, p: tl.constexpr, offset: tl.constexpr, packs: tl.constexpr):
+    """One group of every row: y + scale·Σ q·x + least·Σ x, of Σ (offset + q)·x and `flat`, which is −offset·Σ x."""
     scale, least = _shared(both, packs)
-    found = tl.dot(_nibbles(w, p, part.dtype, offset, packs), part, before, input_precision="ieee")
-    return y + scale[:, :, None] * found, z + least[:, :, None] * before
+    found = tl.dot(_nibbles(w, p, part.dtype, offset, packs), part, none, input_precision="ieee")
+    return y + scale[:, :, None] * found + (scale - least * (1 / offset))[:, :, None] * flat
+
+
+@triton.jit
+def _piece(
+    y, u, w, o, b0, b1, b2, b3, c0, c1, c2, c3, source, at, piece, lane, real, depth, flat, none,
+    two: tl.constexpr, even: tl.constexpr, offset: tl.constexpr, packs: tl.constexpr,
+):  # fmt: skip
+    """The four groups of a piece for each warp."""
+    for p in tl.static_range(4):
+        here = real
+        if not even:
+            here = here & (((at + piece) * _PIECE)[:, None, None] + (lane + _GROUP * p)[None, :, None] < depth)
+        part = tl.load(source + _GROUP * p, mask=here, other=0.0)
+        before = tl.dot(flat, part, none, input_precision="ieee")
+        both = b0 if p == 0 else b1 if p == 1 else b2 if p == 2 else b3
+        y = _add(y, w, both, part, before, none, p, offset, packs)
+        if two:
+            both = c0 if p == 0 else c1 if p == 1 else c2 if p == 2 else c3
+            u = _add(u, o, both, part, before, none, p, offset, packs)
+    return y, u
+
+
+@triton.jit
+def _words(source, at, piece, total, even: tl.constexpr):
+    if even:
+        return tl.load(source)
+    return tl.load(source, mask=(at + piece < total)[:, None, None], other=0)
+
+
+@triton.jit
+def _four(source, at, piece, total, even: tl.constexpr):
+    """What the four groups of a piece share."""
+    mask = (piece + at < total)[:, None]
+    if even:
+        mask = at < total
+    a, b = tl.load(source, mask=mask, other=0), tl.load(source + 1, mask=mask, other=0)
+    return a, b, tl.load(source + 2, mask=mask, other=0), tl.load(source + 3, mask=mask, other=0)
 
 
 @triton.jit
 def _product(
     x, weight, shared, bias, residual, out, n, width, depth, total,
-    rows: tl.constexpr, block: tl.constexpr, warps: tl.constexpr, twins: tl.constexpr, gates: tl.constexpr,
-    silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr, even: tl.constexpr, ahead: tl.constexpr,
+    rows: tl.constexpr, block: tl.constexpr, warps: tl.constexpr, twins: tl.constexpr, double: tl.constexpr,
+    gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr, even: tl.constexpr,
     packs: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     kind = x.dtype.element_ty
@@ -87,56 +131,64 @@ def _product(
     second = tl.minimum(column + block, width - 1) if twins else first + width
     begin = piece.to(tl.int64)[:, None] * full
     stride = tl.cast(full, tl.int64) * warps
-    if ahead > 0:
-        # The first weights are on their way while the kernel before ends.
-        soon = tl.minimum(tl.arange(0, ahead * warps), total - 1).to(tl.int64)[:, None] * full
-        fetch(weight + (soon + first[None, :]) * _GROUP)
-        if two:
-            fetch(weight + (soon + second[None, :]) * _GROUP)
-    wait(chained)
     line = weight + (begin + first[None, :])[:, :, None] * _GROUP + lane[None, None, :]
     other = weight + (begin + second[None, :])[:, :, None] * _GROUP + lane[None, None, :]
     own, others = shared + (begin + first[None, :]) * 4, shared + (begin + second[None, :]) * 4
     source = x + row[None, None, :].to(tl.int64) * depth + lane[None, :, None] + piece[:, None, None] * _PIECE
     y = tl.zeros([warps, block, rows], tl.float32)
-    z = tl.zeros([warps, block, rows], tl.float32)
     u = tl.zeros([warps, block, rows], tl.float32)
-    v = tl.zeros([warps, block, rows], tl.float32)
     none = tl.zeros([warps, block, rows], tl.float32)
-    flat = tl.full([warps, block, _GROUP], -offset, tl.float32).to(kind)
-    b0, b1, b2, b3 = _four(own, (piece < total)[:, None])
+    flat = tl.where(lane + depth > 0, -offset, 0).to(kind)  # a constant that the compiler keeps in registers
+    flat = tl.broadcast_to(flat[None, None, :], [warps, block, _GROUP])
+    # What groups share is asked for one step before it is needed, at first while the kernel before ends.
+    b0, b1, b2, b3 = _four(own, 0, piece, total, even)
     c0, c1, c2, c3 = b0, b1, b2, b3
     if two:
-        c0, c1, c2, c3 = _four(others, (piece < total)[:, None])
-    for at in range(0, total, warps):
-        w = tl.load(line, mask=(at + piece < total)[:, None, None], other=0)
+        c0, c1, c2, c3 = _four(others, 0, piece, total, even)
+    wait(chained)
+    for at in range(0, total, 2 * warps if double else warps):
+        w = _words(line, at, piece, total, even)
         o = w
         if two:
-            o = tl.load(other, mask=(at + piece < total)[:, None, None], other=0)
-        # What groups share is asked for one step before it is needed.
-        own, others = own + 4 * stride, others + 4 * stride
-        d0, d1, d2, d3 = _four(own, (at + warps + piece < total)[:, None])
+            o = _words(other, at, piece, total, even)
+        own, others, line, other = (
+            own + 4 * stride,
+            others + 4 * stride,
+            line + stride * _GROUP,
+            other + stride * _GROUP,
+        )
+        d0, d1, d2, d3 = _four(own, at + warps, piece, total, even)
         e0, e1, e2, e3 = d0, d1, d2, d3
         if two:
-            e0, e1, e2, e3 = _four(others, (at + warps + piece < total)[:, None])
-        for p in tl.static_range(4):
-            here = real
-            if not even:
-                here = here & (((at + piece) * _PIECE)[:, None, None] + (lane + _GROUP * p)[None, :, None] < depth)
-            part = tl.load(source + _GROUP * p, mask=here, other=0.0)
-            before = tl.dot(flat, part, none, input_precision="ieee")
-            both = b0 if p == 0 else b1 if p == 1 else b2 if p == 2 else b3
-            y, z = _add(y, z, w, both, part, before, p, offset, packs)
+            e0, e1, e2, e3 = _four(others, at + warps, piece, total, even)
+        w_, o_ = w, o
+        if double:
+            w_ = _words(line, at + warps, piece, total, even)
             if two:
-                both = c0 if p == 0 else c1 if p == 1 else c2 if p == 2 else c3
-                u, v = _add(u, v, o, both, part, before, p, offset, packs)
+                o_ = _words(other, at + warps, piece, total, even)
+        y, u = _piece(
+            y, u, w, o, b0, b1, b2, b3, c0, c1, c2, c3, source, at, piece, lane, real, depth, flat, none,
+            two, even, offset, packs,
+        )  # fmt: skip
+        source += warps * _PIECE
         b0, b1, b2, b3 = d0, d1, d2, d3
         c0, c1, c2, c3 = e0, e1, e2, e3
-        line, other, source = line + stride * _GROUP, other + stride * _GROUP, source + warps * _PIECE
+        if double:
+            own, others = own + 4 * stride, others + 4 * stride
+            line, other = line + stride * _GROUP, other + stride * _GROUP
+            b0, b1, b2, b3 = _four(own, at + 2 * warps, piece, total, even)
+            c0, c1, c2, c3 = b0, b1, b2, b3
+            if two:
+                c0, c1, c2, c3 = _four(others, at + 2 * warps, piece, total, even)
+            y, u = _piece(
+                y, u, w_, o_, d0, d1, d2, d3, e0, e1, e2, e3, source, at + warps, piece, lane, real, depth, flat, none,
+                two, even, offset, packs,
+            )  # fmt: skip
+            source += warps * _PIECE
     start(chained)
-    g = tl.trans(tl.sum(y - z * (1 / offset), 0))
+    g = tl.trans(tl.sum(y, 0))
     if two:
-        h = tl.trans(tl.sum(u - v * (1 / offset), 0))
+        h = tl.trans(tl.sum(u, 0))
         if gates:
             inside = (column < width)[None, :]
             g = gated(g, h, bias, column[None, :], width, inside, kind, has_bias, silu)
@@ -146,13 +198,6 @@ def _product(
             _store(h, bias, residual, out, row, column + block, n, width, kind, has_bias, adds)
     if not gates:
         _store(g, bias, residual, out, row, column, n, width, kind, has_bias, adds)
-
-
-@triton.jit
-def _four(source, mask):
-    """What the four groups of a piece share."""
-    a, b = tl.load(source, mask=mask, other=0), tl.load(source + 1, mask=mask, other=0)
-    return a, b, tl.load(source + 2, mask=mask, other=0), tl.load(source + 3, mask=mask, other=0)
 
 
 @triton.jit
@@ -191,14 +236,14 @@ def product(
     rows = min(cut.tokens, max(8, triton.next_power_of_2(n)))
     gates, twins = activation is not None, cut.twins and activation is None
     b, r = (x if given is None else given for given in (bias, residual))
-    even, chain = depth == total * PIECE and total % cut.warps == 0, chained()
+    even, chain = depth == total * PIECE and total % (cut.warps * (1 + cut.double)) == 0, chained()
     fitted(
         lambda stages: _product[(triton.cdiv(width, 2 * BLOCK if twins else BLOCK), triton.cdiv(n, rows))](
             x, weight, shared, b, r, out, n, width, depth, total,
             rows=rows, block=BLOCK, warps=cut.warps, twins=twins, gates=gates, silu=activation == SILU,
             has_bias=bias is not None, adds=residual is not None, even=even,
-            ahead=cut.ahead if chain else 0, packs=x.is_cuda, num_warps=cut.warps, num_stages=stages, chained=chain,
-            launch_pdl=chain,
+            double=cut.double, packs=x.is_cuda, num_warps=cut.warps, num_stages=stages, chained=chain,
+            launch_pdl=chain, maxnreg=cut.registers,
         ),
         cut.stages,
         ("few bits", cut, rows, gates, x.dtype),
