@@ -140,10 +140,10 @@ def families(step):
         made(grouped._grouped, product, step | shape | {"weighs": True, "turned": rows == 16}, 4, num_stages=3)
     sums = dict.fromkeys(("answers", "beside", "residual", "out"), HALF) | {"weights": REAL}
     made(grouped._combine, sums, step | {"active": 8, "block": 512, "adds": True, "more": True, "weighs": True}, 4)
-    bits = dict.fromkeys(("x", "bias", "residual", "out"), HALF) | {"weight": "*i16", "shared": WHOLE}
+    bits = dict.fromkeys(("x", "bias", "residual", "out"), HALF) | {"weight": "*i16", "shared": "*fp16"}
     shape = {"block": 16, "warps": 4, "silu": True, "has_bias": False, "adds": True, "packs": True}
     for rows in (8, 16):
-        gates = {"rows": rows, "gates": rows == 8, "even": rows == 16, "twins": rows == 16, "double": rows == 8}
+        gates = {"rows": rows, "gates": rows == 8, "even": rows == 16, "twins": rows == 16}
         made(fewbits._product, bits, step | shape | gates, 4, num_stages=4)
 
 

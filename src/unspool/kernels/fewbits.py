@@ -20,6 +20,7 @@ from .gate import SILU
 GROUP = 32  # weights that share a scale and a least
 PIECE = 4 * GROUP  # weights of a row that stand together: nibble p of word j, of 32, is number 32·p + j
 BLOCK = 16  # results of a program, or twice as many
+LONG = 8192  # results from which on there are programs enough for fewer warps
 _GROUP, _PIECE = tl.constexpr(GROUP), tl.constexpr(PIECE)
 _UNPACK = tl.constexpr(  # for bfloat16 and float16
     tuple(
@@ -28,22 +29,31 @@ _UNPACK = tl.constexpr(  # for bfloat16 and float16
         for p in range(4)
     )
 )
-_SPLIT = tl.constexpr("{ .reg .b16 lo, hi; mov.b32 {lo, hi}, $2; cvt.f32.f16 $0, lo; cvt.f32.f16 $1, hi; }")
 
 
 @dataclass(frozen=True)
 class Share:
     """How a product is cut: `warps` of a program share its sums; `twins`: 32 results of a program instead of 16.
 
-    `tokens` is the most of a program, `stages` are those of its pipeline; `double` has two pieces per warp in a step.
+    `tokens` is the most of a program, `stages` are those of its pipeline. A token's bits depend on the warps alone.
     """
 
     warps: int = 4
-    stages: int = 5
+    stages: int = 3
     twins: bool = False
     tokens: int = 16
-    double: bool = False
-    registers: int | None = None
+
+
+TUNED: dict[tuple[int, int, int, bool], Share] = {}
+"""The best cuts as measured on an H200 in bfloat16, by (out, in, 8 or 16 tokens, gated)."""
+
+
+def share_for(width: int, depth: int, n: int, gated: bool) -> Share:
+    """The cut for results [n, width] summed over `depth`; the warps that share a sum are as many for any n."""
+    found = TUNED.get((width, depth, 8 if n <= 8 else 16, gated))
+    if found is not None:
+        return found
+    return Share(4 if gated or width >= LONG else 8, twins=not gated)
 
 
 @triton.jit
@@ -57,42 +67,24 @@ def _nibbles(w, p: tl.constexpr, kind: tl.constexpr, offset: tl.constexpr, packs
 
 
 @triton.jit
-def _shared(both, packs: tl.constexpr):
-    """The scale and the least of a group, two numbers of 16 bits in a word."""
-    if packs:
-        return tl.inline_asm_elementwise(
-            _SPLIT, "=f,=f,r", [both], dtype=(tl.float32, tl.float32), is_pure=True, pack=1
-        )
-    low, high = (both & 0xFFFF).to(tl.int16), (both >> 16).to(tl.int16)
-    return low.to(tl.float16, bitcast=True).to(tl.float32), high.to(tl.float16, bitcast=True).to(tl.float32)
+def _one_of(index: tl.constexpr, value: tl.constexpr, other: tl.constexpr, more: tl.constexpr, shape: tl.constexpr):
+    """A matrix that takes number `index` of a row `value` times, and number `other` of it `more` times."""
+    at = tl.arange(0, 16)
+    taken = tl.where(at == index, value, tl.where(at == other, more, 0.0)).to(tl.float16)
+    return tl.broadcast_to(taken[None, :, None], shape)
 
 
 @triton.jit
-def _add(y, w, both, part, flat, none, p: tl.constexpr, offset: tl.constexpr, packs: tl.constexpr):
-    """One group of every row: y + scale·Σ q·x + least·Σ x, of Σ (offset + q)·x and `flat`, which is −offset·Σ x."""
-    scale, least = _shared(both, packs)
+def _add(y, w, both, part, before, none, p: tl.constexpr, offset: tl.constexpr, packs: tl.constexpr):
+    """One group of every row: y + scale·Σ q·x + least·Σ x, of Σ (offset + q)·x and `before`, which is −offset·Σ x.
+
+    Tensor cores bring what a group shares to where it is needed: times a matrix that takes one of its numbers.
+    """
+    shape: tl.constexpr = (y.shape[0], 16, y.shape[2])
     found = tl.dot(_nibbles(w, p, part.dtype, offset, packs), part, none, input_precision="ieee")
-    return y + scale[:, :, None] * found + (scale - least * (1 / offset))[:, :, None] * flat
-
-
-@triton.jit
-def _piece(
-    y, u, w, o, b0, b1, b2, b3, c0, c1, c2, c3, source, at, piece, lane, real, depth, flat, none,
-    two: tl.constexpr, even: tl.constexpr, offset: tl.constexpr, packs: tl.constexpr,
-):  # fmt: skip
-    """The four groups of a piece for each warp."""
-    for p in tl.static_range(4):
-        here = real
-        if not even:
-            here = here & (((at + piece) * _PIECE)[:, None, None] + (lane + _GROUP * p)[None, :, None] < depth)
-        part = tl.load(source + _GROUP * p, mask=here, other=0.0)
-        before = tl.dot(flat, part, none, input_precision="ieee")
-        both = b0 if p == 0 else b1 if p == 1 else b2 if p == 2 else b3
-        y = _add(y, w, both, part, before, none, p, offset, packs)
-        if two:
-            both = c0 if p == 0 else c1 if p == 1 else c2 if p == 2 else c3
-            u = _add(u, o, both, part, before, none, p, offset, packs)
-    return y, u
+    scale = tl.dot(both, _one_of(p, 1.0, 16, 0.0, shape), none)
+    other = tl.dot(both, _one_of(p, 1.0, 4 + p, -1 / offset, shape), none)
+    return y + scale * found + other * before
 
 
 @triton.jit
@@ -103,19 +95,9 @@ def _words(source, at, piece, total, even: tl.constexpr):
 
 
 @triton.jit
-def _four(source, at, piece, total, even: tl.constexpr):
-    """What the four groups of a piece share."""
-    mask = (piece + at < total)[:, None]
-    if even:
-        mask = at < total
-    a, b = tl.load(source, mask=mask, other=0), tl.load(source + 1, mask=mask, other=0)
-    return a, b, tl.load(source + 2, mask=mask, other=0), tl.load(source + 3, mask=mask, other=0)
-
-
-@triton.jit
 def _product(
     x, weight, shared, bias, residual, out, n, width, depth, total,
-    rows: tl.constexpr, block: tl.constexpr, warps: tl.constexpr, twins: tl.constexpr, double: tl.constexpr,
+    rows: tl.constexpr, block: tl.constexpr, warps: tl.constexpr, twins: tl.constexpr,
     gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr, even: tl.constexpr,
     packs: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
@@ -133,58 +115,35 @@ def _product(
     stride = tl.cast(full, tl.int64) * warps
     line = weight + (begin + first[None, :])[:, :, None] * _GROUP + lane[None, None, :]
     other = weight + (begin + second[None, :])[:, :, None] * _GROUP + lane[None, None, :]
-    own, others = shared + (begin + first[None, :]) * 4, shared + (begin + second[None, :]) * 4
+    eight = tl.arange(0, 16)
+    own = shared + (begin + first[None, :])[:, :, None] * 8 + eight[None, None, :]
+    others = shared + (begin + second[None, :])[:, :, None] * 8 + eight[None, None, :]
     source = x + row[None, None, :].to(tl.int64) * depth + lane[None, :, None] + piece[:, None, None] * _PIECE
     y = tl.zeros([warps, block, rows], tl.float32)
     u = tl.zeros([warps, block, rows], tl.float32)
     none = tl.zeros([warps, block, rows], tl.float32)
     flat = tl.where(lane + depth > 0, -offset, 0).to(kind)  # a constant that the compiler keeps in registers
     flat = tl.broadcast_to(flat[None, None, :], [warps, block, _GROUP])
-    # What groups share is asked for one step before it is needed, at first while the kernel before ends.
-    b0, b1, b2, b3 = _four(own, 0, piece, total, even)
-    c0, c1, c2, c3 = b0, b1, b2, b3
-    if two:
-        c0, c1, c2, c3 = _four(others, 0, piece, total, even)
     wait(chained)
-    for at in range(0, total, 2 * warps if double else warps):
-        w = _words(line, at, piece, total, even)
-        o = w
+    for at in range(0, total, warps):
+        known = (eight < 8)[None, None, :]
+        if not even:
+            known = known & (at + piece < total)[:, None, None]
+        w, both = _words(line, at, piece, total, even), tl.load(own, mask=known, other=0.0)
+        o, ours = w, both
         if two:
-            o = _words(other, at, piece, total, even)
-        own, others, line, other = (
-            own + 4 * stride,
-            others + 4 * stride,
-            line + stride * _GROUP,
-            other + stride * _GROUP,
-        )
-        d0, d1, d2, d3 = _four(own, at + warps, piece, total, even)
-        e0, e1, e2, e3 = d0, d1, d2, d3
-        if two:
-            e0, e1, e2, e3 = _four(others, at + warps, piece, total, even)
-        w_, o_ = w, o
-        if double:
-            w_ = _words(line, at + warps, piece, total, even)
+            o, ours = _words(other, at, piece, total, even), tl.load(others, mask=known, other=0.0)
+        for p in tl.static_range(4):
+            here = real
+            if not even:
+                here = here & (((at + piece) * _PIECE)[:, None, None] + (lane + _GROUP * p)[None, :, None] < depth)
+            part = tl.load(source + _GROUP * p, mask=here, other=0.0)
+            before = tl.dot(flat, part, none, input_precision="ieee")
+            y = _add(y, w, both, part, before, none, p, offset, packs)
             if two:
-                o_ = _words(other, at + warps, piece, total, even)
-        y, u = _piece(
-            y, u, w, o, b0, b1, b2, b3, c0, c1, c2, c3, source, at, piece, lane, real, depth, flat, none,
-            two, even, offset, packs,
-        )  # fmt: skip
-        source += warps * _PIECE
-        b0, b1, b2, b3 = d0, d1, d2, d3
-        c0, c1, c2, c3 = e0, e1, e2, e3
-        if double:
-            own, others = own + 4 * stride, others + 4 * stride
-            line, other = line + stride * _GROUP, other + stride * _GROUP
-            b0, b1, b2, b3 = _four(own, at + 2 * warps, piece, total, even)
-            c0, c1, c2, c3 = b0, b1, b2, b3
-            if two:
-                c0, c1, c2, c3 = _four(others, at + 2 * warps, piece, total, even)
-            y, u = _piece(
-                y, u, w_, o_, d0, d1, d2, d3, e0, e1, e2, e3, source, at + warps, piece, lane, real, depth, flat, none,
-                two, even, offset, packs,
-            )  # fmt: skip
-            source += warps * _PIECE
+                u = _add(u, o, ours, part, before, none, p, offset, packs)
+        own, others, source = own + 8 * stride, others + 8 * stride, source + warps * _PIECE
+        line, other = line + stride * _GROUP, other + stride * _GROUP
     start(chained)
     g = tl.trans(tl.sum(y, 0))
     if two:
@@ -225,25 +184,25 @@ def product(
 ) -> Tensor:
     """y = x·Wᵀ + b for x [n, in] and W of 4 bits; `residual` and `activation` as `kernel.linear` takes them.
 
-    weight is int16 [in / 128, out, 32], shared is int32 [in / 128, out, 4], a scale and a least of 16 bits each, the
-    last of them padded: W = least + scale·q, and bits 4·p to 4·p + 3 of word j of a piece have its number 32·p + j.
+    weight is int16 [in / 128, out, 32], shared float16 [in / 128, out, 8], the last of them filled up: W is least +
+    scale·q, bits 4·p to 4·p + 3 of word j of a piece have its number 32·p + j, four scales come before four leasts.
     A token's bits do not depend on how many there are. Cost: the stored bytes once for every 16 tokens; one launch.
     """
     (n, depth), (total, full, _) = x.shape, weight.shape
     width = full // 2 if activation else full
     out = torch.empty(n, width, dtype=x.dtype, device=x.device)
-    cut = cut or Share()
+    cut = cut or share_for(width, depth, n, activation is not None)
     rows = min(cut.tokens, max(8, triton.next_power_of_2(n)))
     gates, twins = activation is not None, cut.twins and activation is None
     b, r = (x if given is None else given for given in (bias, residual))
-    even, chain = depth == total * PIECE and total % (cut.warps * (1 + cut.double)) == 0, chained()
+    even, chain = depth == total * PIECE and total % cut.warps == 0, chained()
     fitted(
         lambda stages: _product[(triton.cdiv(width, 2 * BLOCK if twins else BLOCK), triton.cdiv(n, rows))](
             x, weight, shared, b, r, out, n, width, depth, total,
             rows=rows, block=BLOCK, warps=cut.warps, twins=twins, gates=gates, silu=activation == SILU,
             has_bias=bias is not None, adds=residual is not None, even=even,
-            double=cut.double, packs=x.is_cuda, num_warps=cut.warps, num_stages=stages, chained=chain,
-            launch_pdl=chain, maxnreg=cut.registers,
+            packs=x.is_cuda, num_warps=cut.warps, num_stages=stages, chained=chain,
+            launch_pdl=chain,
         ),
         cut.stages,
         ("few bits", cut, rows, gates, x.dtype),

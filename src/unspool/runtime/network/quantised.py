@@ -54,14 +54,14 @@ class Int4Linear:
     """w = least + scale·q with q in 0…15, both per group of 32 neighbours in a row.
 
     Rows are cut into pieces of four groups, and what all rows have at one place stands together. In a piece, bits 4·p
-    to 4·p + 3 of word j hold q of number 32·p + j; a word of `shared` has a group's scale in its low half, its least in
-    the high one. A last piece that is not full ends in zeros.
+    to 4·p + 3 of word j hold q of number 32·p + j; `shared` has the scales of its four groups, then their leasts. A
+    last piece that is not full ends in zeros.
     Cost: half a byte per weight and 4 bytes per group. Where no kernel of its own reads them, they are widened for
     every product.
     """
 
     weight: Tensor  # int16 [pieces, out, 32]
-    shared: Tensor  # int32 [pieces, out, 4]
+    shared: Tensor  # float16 [pieces, out, 8]
     depth: int
     bias: Tensor | None
 
@@ -75,10 +75,9 @@ class Int4Linear:
         step = torch.where(scale > 0, scale.float(), 1.0)[:, :, None]
         q = ((groups - least.float()[:, :, None]) / step).round().clamp(0, 15).to(torch.uint8)
         missing = -(depth // GROUP) % PARTS
-        q, both = F.pad(q, (0, 0, 0, missing)), F.pad(torch.stack((scale, least), 2), (0, 0, 0, missing))
-        q, both = q.view(rows, -1, PARTS, GROUP), both.view(rows, -1, PARTS, 2)
-        shared = both.transpose(0, 1).contiguous().view(torch.int32)
-        return cls(packed(q), shared.view(*shared.shape[:3]), depth, bias)
+        q = F.pad(q, (0, 0, 0, missing)).view(rows, -1, PARTS, GROUP)
+        both = [F.pad(part, (0, missing)).view(rows, -1, PARTS) for part in (scale, least)]
+        return cls(packed(q), torch.cat(both, 2).transpose(0, 1).contiguous(), depth, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.whole(x.dtype), self.bias)
@@ -87,7 +86,8 @@ class Int4Linear:
         """The matrix that it stands for."""
         words = self.weight.transpose(0, 1)
         q = torch.stack([words >> 4 * p & 15 for p in range(PARTS)], 2)
-        scale, least = self.shared.transpose(0, 1).contiguous().view(SHARED).view(*q.shape[:3], 2).float().unbind(3)
+        shared = self.shared.transpose(0, 1).float()
+        scale, least = shared[:, :, :PARTS], shared[:, :, PARTS:]
         wide = q.float().mul_(scale[..., None]).add_(least[..., None])
         return wide.view(len(q), -1)[:, : self.depth].to(dtype)
 
