@@ -113,6 +113,22 @@ def test_kernels_read_few_bits_as_the_reference_widens_them(kind, n):
         assert off < (3e-3 if dtype == torch.float16 else 1e-5)
 
 
+@pytest.mark.parametrize("cut", [kernel.Share(2), kernel.Share(4, twins=True), kernel.Share(8, tokens=32)])
+def test_four_bits_give_a_token_the_same_bits_in_any_company(cut):
+    weight, x = matrix(40, 160), torch.randn(19, 160, device=DEVICE).half()
+    kept = Int4Linear.of(weight, None)
+    together = kernel.product(x, kept.weight, kept.shared, cut=cut)
+    torch.testing.assert_close(together.float(), F.linear(x.float(), kept.whole(torch.float32)), atol=4e-3, rtol=4e-3)
+    for some in ([0], [18], [5, 17, 2, 9]):
+        alone = kernel.product(x[some].contiguous(), kept.weight, kept.shared, cut=cut)
+        assert torch.equal(alone, together[some])
+
+
+def test_sums_of_four_bits_are_shared_alike_for_any_number_of_tokens():
+    for width, depth, _, gates in (*kernel.TUNED, (576, 1536, 8, False), (1536, 576, 8, True)):
+        assert len({kernel.share_for(width, depth, n, gates).warps for n in (1, 8, 9, 64)}) == 1
+
+
 def test_weights_that_were_rounded_so_before_are_kept_exactly():
     """A file of 4-bit weights has a scale and a least for every 32 of them, in float16."""
     q = torch.randint(16, (24, 4, 32), device=DEVICE)
