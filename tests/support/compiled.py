@@ -3,7 +3,6 @@
 Run as a program, without TRITON_INTERPRET: the kernels of warps, of a trained drafter and of families, as launched.
 """
 
-import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
@@ -133,8 +132,10 @@ def families(step):
     turning |= {"cos": REAL, "sin": REAL, "places": WHOLE, "slots": WHOLE}
     shape = {"heads": 8, "kv_heads": 2, "width": 128, "half": 64, "pairs": 32, "block": 4, "normed": True}
     made(rope._rope, turning, step | shape, 1)
-    judged = {"x": HALF, "weight": REAL, "bias": REAL, "out": REAL}
-    made(route._score, judged, step | {"together": 16, "block": 4, "step": 1024, "has_bias": True}, 4)
+    judged = {"x": HALF, "norm": HALF, "weight": REAL, "bias": REAL, "out": REAL, "kept": HALF, "eps": "fp32"}
+    shape = {"together": 16, "block": 4, "step": 2048, "normed": True, "has_bias": True}
+    for whole in (False, True):
+        made(route._score, judged, step | shape | {"whole": whole}, 4)
     told = {"scores": REAL, "bias": REAL, "chosen": WHOLE, "weights": REAL, "scale": "fp32"}
     best = {"active": 8, "slots": 8, "lanes": 128, "normed": True, "biased": True}
     made(route._choose, told, step | best | {"softmax": True}, 1)
@@ -147,12 +148,11 @@ def families(step):
         made(grouped._grouped, product, step | shape | {"weighs": True, "turned": rows == 16}, 4, num_stages=3)
     sums = dict.fromkeys(("answers", "beside", "residual", "out"), HALF) | {"weights": REAL}
     made(grouped._combine, sums, step | {"active": 8, "block": 512, "adds": True, "more": True, "weighs": True}, 4)
-    bits = dict.fromkeys(("x", "bias", "residual", "out"), HALF) | {"scale": "*fp16", "least": "*fp16"}
-    shape = {"group": 32, "silu": True, "has_bias": False, "adds": True}
-    one = {"block": 8, "pairs": 16, "gates": True, "kind": tl.bfloat16}
-    made(fewbits._one, bits | {"weight": WHOLE}, step | shape | one, 4)
-    few = {"rows": 16, "block": 32, "pairs": 8, "gates": True}
-    made(fewbits._few, bits | {"weight": WHOLE}, step | shape | few, 2, num_stages=4)
+    bits = dict.fromkeys(("x", "bias", "residual", "out"), HALF) | {"weight": "*i16", "shared": "*fp16"}
+    shape = {"block": 16, "warps": 4, "silu": True, "has_bias": False, "adds": True, "packs": True}
+    for rows in (8, 16):
+        gates = {"rows": rows, "gates": rows == 8, "even": rows == 16, "twins": rows == 16}
+        made(fewbits._product, bits, step | shape | gates, 4, num_stages=4)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from torch import Tensor
 from .draft_chain import chained, start, wait
 
 LOG2E = tl.constexpr(1.4426950408889634)
-AT_ONCE = 8  # shares whose reads do not wait for each other
+AT_ONCE = 16  # shares whose reads do not wait for each other
 
 
 @triton.jit

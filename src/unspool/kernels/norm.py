@@ -57,13 +57,13 @@ def _add_rms(
     tl.store(out + row * dim + column, (wide * size * w).to(given.dtype), mask=inside)
 
 
-def rms(x: Tensor, weight: Tensor, eps: float, wide: bool = False) -> Tensor:
-    """x / sqrt(mean(x²) + ε) · w for each row of x [n, dim], in float32 and rounded once; stored so if `wide`.
+def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x²) + ε) · w for each row of x [n, dim], in float32 and rounded once.
 
     Cost: one launch.
     """
     n, dim = x.shape
-    out = torch.empty(n, dim, dtype=torch.float32 if wide else x.dtype, device=x.device)
+    out = torch.empty(n, dim, dtype=x.dtype, device=x.device)
     block = triton.next_power_of_2(dim)
     chain = chained()
     _rms[(n,)](

@@ -6,34 +6,51 @@ import triton.language as tl
 from torch import Tensor
 
 from .draft_chain import chained, start, wait
+from .norm import scaled
 
 FEW = 64  # tokens up to which every one has programs of its own
 TOGETHER = 16  # tokens of a program otherwise
-BLOCK, STEP = 4, 1024  # experts of a program, and numbers of a token at a time
+BLOCK, STEP = 4, 4096  # experts of a program, and numbers of a token at a time
 PIECE = 64  # pairs that are compared at a time
 
 
 @triton.jit
 def _score(
-    x, weight, bias, out, n, count, depth,
-    together: tl.constexpr, block: tl.constexpr, step: tl.constexpr, has_bias: tl.constexpr, chained: tl.constexpr,
+    x, norm, weight, bias, out, kept, n, count, depth, eps,
+    together: tl.constexpr, block: tl.constexpr, step: tl.constexpr, whole: tl.constexpr, normed: tl.constexpr,
+    has_bias: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     """Products lane by lane and then across lanes: a token's bits do not depend on how many tokens there are."""
     expert = tl.program_id(0) * block + tl.arange(0, block)
     inside = expert < count
     lane = tl.arange(0, step)
     line = weight + expert.to(tl.int64)[:, None] * depth + lane[None, :]
+    w = tl.zeros([block, step], weight.dtype.element_ty)
+    if whole:  # all weights are on their way while the kernel before ends
+        w = tl.load(line, mask=inside[:, None] & (lane < depth)[None, :], other=0.0)
     start(chained)
     wait(chained)
     first = tl.program_id(1) * together
     for i in range(tl.minimum(together, n - first)):
         token = (first + i).to(tl.int64)
+        square = tl.zeros([step], tl.float64)
+        if normed:
+            for at in range(0, depth, step):
+                part = tl.load(x + token * depth + at + lane, mask=at + lane < depth, other=0.0).to(tl.float64)
+                square += part * part
+        size = tl.sum(square, 0)
         y = tl.zeros([block, step], tl.float32)
         for at in range(0, depth, step):
             here = at + lane < depth
-            w = tl.load(line + at, mask=inside[:, None] & here[None, :], other=0.0).to(tl.float32)
-            part = tl.load(x + token * depth + at + lane, mask=here, other=0.0).to(tl.float32)
-            y += w * part[None, :]
+            part = tl.load(x + token * depth + at + lane, mask=here, other=0.0)
+            if normed:
+                factor = tl.load(norm + at + lane, mask=here, other=0.0).to(tl.float32)
+                part = scaled(part, size, factor, depth, eps)
+                if tl.program_id(0) == 0:
+                    tl.store(kept + token * depth + at + lane, part, mask=here)
+            if not whole:
+                w = tl.load(line + at, mask=inside[:, None] & here[None, :], other=0.0)
+            y += w.to(tl.float32) * part.to(tl.float32)[None, :]
         g = tl.sum(y, 1)
         if has_bias:
             g += tl.load(bias + expert, mask=inside, other=0.0).to(tl.float32)
@@ -60,14 +77,17 @@ def _choose(
     judged = s
     if biased:
         judged += tl.load(bias + expert, mask=real, other=0.0).to(tl.float64)
-    judged = tl.where(real, judged, float("-inf"))
+    judged = tl.where(judged == judged, judged, float("-inf"))  # NaN is equal to nothing
+    # As whole numbers of the same order, whose last bits say which expert it is: no two are equal, the first is larger.
+    key = judged.to(tl.int64, bitcast=True)
+    key = ((key ^ ((key >> 63) & 0x7FFFFFFFFFFFFFFF)) & -lanes) | (lanes - 1 - expert)
+    key = tl.where(real, key, -0x8000000000000000)
     picked, weight = tl.zeros([slots], tl.int32), tl.zeros([slots], tl.float64)
     for k in tl.static_range(active):
-        best = tl.max(judged, 0)
-        at = tl.minimum(tl.min(tl.where(judged == best, expert, lanes), 0), count - 1)  # NaN is equal to nothing
+        at = lanes - 1 - (tl.max(key, 0) & (lanes - 1)).to(tl.int32)
         own = tl.sum(tl.where(expert == at, s, 0.0), 0)
         picked, weight = tl.where(slot == k, at, picked), tl.where(slot == k, own, weight)
-        judged = tl.where(expert == at, float("-inf"), judged)
+        key = tl.where(expert == at, -0x8000000000000000, key)
     if normed:
         weight = weight / tl.sum(weight, 0)
     tl.store(chosen + token * active + slot, picked, mask=slot < active)
@@ -107,15 +127,28 @@ def scores(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Cost: one launch; W from the cache once for every token or every few.
     """
+    return _scores(x, None, 0.0, weight, bias)[0]
+
+
+def normed_scores(
+    x: Tensor, norm: Tensor, eps: float, weight: Tensor, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """rms(x, norm, eps), and the scores of that; in one launch."""
+    found, kept = _scores(x, norm, eps, weight, bias)
+    return kept, found
+
+
+def _scores(x: Tensor, norm: Tensor | None, eps: float, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     (n, depth), count = x.shape, weight.shape[0]
     out = torch.empty(n, count, dtype=torch.float32, device=x.device)
-    chain, together = chained(), 1 if n <= FEW else TOGETHER
+    kept = x if norm is None else torch.empty_like(x)
+    chain, together, step = chained(), 1 if n <= FEW else TOGETHER, min(STEP, triton.next_power_of_2(depth))
     _score[(triton.cdiv(count, BLOCK), triton.cdiv(n, together))](
-        x, weight, out if bias is None else bias, out, n, count, depth, together=together, block=BLOCK,
-        step=min(STEP, triton.next_power_of_2(depth)), has_bias=bias is not None,
-        num_warps=4, chained=chain, launch_pdl=chain,
+        x, x if norm is None else norm, weight, out if bias is None else bias, out, kept, n, count, depth, eps,
+        together=together, block=BLOCK, step=step, whole=step >= depth, normed=norm is not None,
+        has_bias=bias is not None, num_warps=8 if step > 2048 else 4, chained=chain, launch_pdl=chain,
     )  # fmt: skip
-    return out
+    return out, kept
 
 
 def choose(

@@ -11,8 +11,10 @@ from tests.support.graphfamilies import graphs, invariant_graphs
 from tests.support.hybridfamilies import in_graphs
 from unspool.kernels import grouped as grouped_
 from unspool.kernels import route as route_
+from unspool.kernels.norm import rms
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.cuda.fusible import unfused
+from unspool.runtime.cuda.latent_kernels import per_head
 
 pytest.importorskip("transformers", reason="the reference needs transformers: pip install 'unspool[hf]'")
 
@@ -49,14 +51,13 @@ def _small(monkeypatch):
         monkeypatch.setattr("unspool.runtime.cuda.cuda_graph_executor.SHORTEST", 16)
 
 
-def folder_of(family, tmp_path, steady=False) -> Path:
+def folder_of(family, tmp_path) -> Path:
     narrow = {name: 3 for name in ("sliding_window", "attention_chunk_size") if name in family.settings}
     written(family._replace(settings={**family.settings, **narrow, **SHALLOW.get(family.title, {})}), tmp_path)
-    shape = open_checkpoint(tmp_path).shape
-    told = [unfused(shape, steady=fixed) for fixed in (False, True)]
-    assert ["yes" if why is None else "no" for why in told] == list(in_graphs(family.kind).values())
-    if told[steady] is not None:
-        pytest.skip(told[steady])
+    why = unfused(open_checkpoint(tmp_path).shape)
+    assert set(in_graphs(family.kind).values()) == {"yes" if why is None else "no"}
+    if why is not None:
+        pytest.skip(why)
     return tmp_path
 
 
@@ -67,7 +68,7 @@ def test_a_family_in_graphs_computes_what_it_does_without(family, tmp_path):
 
 @pytest.mark.parametrize("family", some(STEADY))
 def test_the_bits_of_a_family_in_graphs_depend_on_the_text_alone(family, tmp_path):
-    invariant_graphs(folder_of(family, tmp_path, steady=True))
+    invariant_graphs(folder_of(family, tmp_path))
 
 
 # ---- routing
@@ -110,7 +111,24 @@ def test_a_token_has_the_same_scores_in_any_company(tokens):
     assert torch.equal(route_.scores(x[1:2].contiguous(), weight)[0], found[1])
 
 
+@pytest.mark.parametrize("step", [64, 16])
+def test_tokens_are_normed_on_the_way_to_their_scores(step, monkeypatch):
+    monkeypatch.setattr(route_, "STEP", step)  # a row at once, or piece by piece
+    x, weight, norm = (torch.randn(size, device=DEVICE) for size in ((5, 50), (9, 50), (50,)))
+    normed, found = route_.normed_scores(x, norm, 1e-5, weight)
+    assert torch.equal(normed, rms(x, norm, 1e-5))
+    assert torch.equal(found, route_.scores(normed, weight))
+
+
 # ---- grouped products
+
+
+def test_the_heads_of_a_token_are_multiplied_alike_alone_and_beside_others():
+    wide, weight = torch.randn(3, 4, 9, device=DEVICE), torch.randn(4, 6, 5, device=DEVICE)
+    heads = wide[..., 2:7]  # a part of each, as queries come
+    found = per_head(heads, weight)
+    assert torch.allclose(found, torch.einsum("nhi,hoi->nho", heads, weight), atol=1e-5)
+    assert torch.equal(per_head(heads[1:2], weight)[0], found[1])
 
 
 @pytest.mark.parametrize("activation", ["silu", "gelu_tanh", "clamped_swish", "relu2"])

@@ -52,23 +52,23 @@ def test_eight_bits_are_off_by_half_a_step_at_most():
     assert ((kept.whole(torch.float32) - weight).abs() <= step / 2 + 1e-7).all()
 
 
-@pytest.mark.parametrize("group", [32, 64])
-def test_four_bits_are_off_by_half_a_step_of_their_group_at_most(group):
-    weight = matrix(20, 256)
-    kept = Int4Linear.of(weight, None, group)
-    groups = weight.view(20, -1, group)
+@pytest.mark.parametrize("depth", [256, 96])
+def test_four_bits_are_off_by_half_a_step_of_their_group_at_most(depth):
+    weight = matrix(20, depth)
+    kept = Int4Linear.of(weight, None)
+    groups = weight.view(20, -1, 32)
     step = (groups.amax(2) - groups.amin(2)) / 15
-    off = (kept.whole(torch.float32).view(20, -1, group) - groups).abs().amax(2)
+    off = (kept.whole(torch.float32).view(20, -1, 32) - groups).abs().amax(2)
     assert (off <= 0.52 * step + 1e-3 * groups.abs().amax(2)).all()  # what groups share is rounded too
     assert kept.whole(torch.float32)[1].allclose(weight[1])
 
 
 def test_halves_of_a_byte_are_put_where_they_belong():
     """Weights that are whole numbers of their group's steps come back as they were."""
-    q = torch.arange(2 * 64, device=DEVICE).reshape(1, -1) * 7 % 16
-    q[0, ::64], q[0, 1::64] = 0, 15
+    q = torch.arange(5 * 32, device=DEVICE).reshape(1, -1) * 7 % 16
+    q[0, ::32], q[0, 1::32] = 0, 15
     weight = q * 0.5 - 3.0
-    assert torch.equal(Int4Linear.of(weight, None, 64).whole(torch.float32), weight)
+    assert torch.equal(Int4Linear.of(weight, None).whole(torch.float32), weight)
 
 
 @pytest.mark.parametrize("kind", ["int8", "int4"])
@@ -90,18 +90,19 @@ def test_the_head_stays_whole_and_unknown_kinds_are_refused():
 @pytest.mark.parametrize("kind", ["int8", "int4"])
 @pytest.mark.parametrize("n", [1, 5, 33])
 def test_kernels_read_few_bits_as_the_reference_widens_them(kind, n):
-    depth, width, dtype = 384 if n == 5 else 192, 40, torch.float32 if n == 5 else torch.float16
+    depth, width = 640 if n == 5 else 192, 40  # pieces that are no full ones, or fewer or more than a program has warps
+    dtype = torch.float32 if n == 5 else torch.float16
     for activation, adds, biased in ((None, False, True), (None, True, False), ("silu", False, True)):
         weight = matrix(2 * width if activation else width, depth)
         bias = torch.randn(len(weight), device=DEVICE, dtype=dtype) if biased else None
-        kept = Int8Linear.of(weight, bias) if kind == "int8" else Int4Linear.of(weight, bias, 32)
+        kept = (Int8Linear if kind == "int8" else Int4Linear).of(weight, bias)
         x = torch.randn(n, depth, device=DEVICE, dtype=dtype)
         residual = torch.randn(n, width, device=DEVICE, dtype=dtype) if adds else None
         around = {"residual": residual, "activation": activation}
         if kind == "int8":
             ours = linear(x, kept.weight, bias, scale=kept.scale, **around)
         else:
-            ours = kernel.product(x, kept.weight, kept.scale, kept.least, bias, **around)
+            ours = kernel.product(x, kept.weight, kept.shared, bias, **around)
         wide = None if bias is None else bias.float()
         theirs = F.linear(x.float(), kept.whole(torch.float32), wide).to(dtype)
         if activation:
@@ -110,6 +111,22 @@ def test_kernels_read_few_bits_as_the_reference_widens_them(kind, n):
             theirs = residual + theirs
         off = (ours - theirs).double().norm() / theirs.double().norm()
         assert off < (3e-3 if dtype == torch.float16 else 1e-5)
+
+
+@pytest.mark.parametrize("cut", [kernel.Share(2), kernel.Share(4, twins=True), kernel.Share(8, tokens=32)])
+def test_four_bits_give_a_token_the_same_bits_in_any_company(cut):
+    weight, x = matrix(40, 160), torch.randn(19, 160, device=DEVICE).half()
+    kept = Int4Linear.of(weight, None)
+    together = kernel.product(x, kept.weight, kept.shared, cut=cut)
+    torch.testing.assert_close(together.float(), F.linear(x.float(), kept.whole(torch.float32)), atol=4e-3, rtol=4e-3)
+    for some in ([0], [18], [5, 17, 2, 9]):
+        alone = kernel.product(x[some].contiguous(), kept.weight, kept.shared, cut=cut)
+        assert torch.equal(alone, together[some])
+
+
+def test_sums_of_four_bits_are_shared_alike_for_any_number_of_tokens():
+    for width, depth, _, gates in (*kernel.TUNED, (576, 1536, 8, False), (1536, 576, 8, True)):
+        assert len({kernel.share_for(width, depth, n, gates).warps for n in (1, 8, 9, 64)}) == 1
 
 
 def test_weights_that_were_rounded_so_before_are_kept_exactly():

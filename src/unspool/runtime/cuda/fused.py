@@ -34,7 +34,7 @@ from ..network.llama import Llama
 from ..network.quantised import Int4Linear, Int8Linear
 from .fusible import unfused
 from .latent_kernels import LATENT_GROUP, latent_parts, latent_values
-from .stacked_experts import StackingLoader, beside, mixed, route
+from .stacked_experts import StackingLoader, beside, mixed, normed_route
 from .unusual import GATES, cached, turned, unusual
 
 if TYPE_CHECKING:
@@ -241,12 +241,13 @@ class Fused(Llama):
         if isinstance(mlp, SquaredMLP):
             bent = F.relu(self._product(mlp.up, x, norm=norm)).square_()
             return self._product(mlp.down, bent, residual=residual)
-        normed = self._normed(x, norm)
         if isinstance(mlp, ExpertsBeside):
-            y = beside(mlp, normed, self._normed, self._thought(mlp.mlp, x, mlp.before_mlp, None), self.steady)
+            dense = self._thought(mlp.mlp, x, mlp.before_mlp, None)
+            y = beside(mlp, self._normed(x, norm), self._normed, dense, self.steady)
             return y if residual is None else residual + y
         assert isinstance(mlp, Experts)
-        return mixed(mlp, normed, self._shared(mlp, normed), residual, route(mlp, normed), self.steady)
+        normed, routed = normed_route(mlp, x, norm, self.shape.norm_eps)
+        return mixed(mlp, normed, self._shared(mlp, normed), residual, routed, self.steady)
 
     def _shared(self, mlp: Experts, normed: Tensor) -> Tensor | None:
         """What the expert says that every token uses."""
@@ -306,13 +307,10 @@ class Fused(Llama):
                 activation=activation,
                 steady=self.steady,
             )
-        bits = isinstance(matrix, Int4Linear) and few
         if norm is not None:
-            x = rms(x, norm, eps, wide=bits and x.shape[0] == 1)
+            x = rms(x, norm, eps)
         if isinstance(matrix, Int4Linear) and few:
-            stored = matrix.weight, matrix.scale, matrix.least, matrix.bias
-            return product(x, *stored, residual=residual, activation=activation, kind=self.dtype)
-        x = x.to(self.dtype)
+            return product(x, matrix.weight, matrix.shared, matrix.bias, residual=residual, activation=activation)
         y = matrix(x)
         if activation is not None:
             return gate(y, activation)

@@ -53,5 +53,6 @@ def per_head(x: Tensor, weight: Tensor) -> Tensor:
     n, heads, _ = x.shape
     ends = torch.arange(n, n * heads + 1, n, dtype=torch.int32, device=x.device)
     order = torch.arange(n * heads, dtype=torch.int32, device=x.device)
-    found = grouped(x.transpose(0, 1).reshape(n * heads, -1), weight.contiguous(), None, ends, order)
+    rows = x.transpose(0, 1).reshape(n * heads, -1).contiguous()  # of one token they would be a view with gaps
+    found = grouped(rows, weight.contiguous(), None, ends, order, steady=True)
     return found.view(heads, n, -1).transpose(0, 1)

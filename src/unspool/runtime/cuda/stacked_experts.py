@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
 from ...kernels.grouped import combine, grouped
-from ...kernels.route import arrange, choose, scores
+from ...kernels.route import arrange, choose, normed_scores, scores
 from ...models.layer_shape import Activation
 from ..network.experts import Experts, ExpertsBeside, ExpertSet
 from ..network.layer import Loader
@@ -80,11 +80,25 @@ def mixed(
     return combine(said, weight, beside, residual, weighs=not weigh_inputs)
 
 
+def normed_route(experts: Experts, x: Tensor, norm: Tensor | None, eps: float) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Tokens, normed if there is a norm, and where they go as `route` says."""
+    if norm is None:
+        return x, route(experts, x)
+    router = experts.router
+    assert isinstance(router, DenseLinear)
+    normed, found = normed_scores(x, norm, eps, router.weight, router.bias)
+    return normed, _chosen(experts, found)
+
+
 def route(experts: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
     """The experts of each token and their weights, both [n, active]."""
-    mixture, router = experts.mixture, experts.router
+    router = experts.router
     assert isinstance(router, DenseLinear)
-    found = scores(x, router.weight, router.bias)
+    return _chosen(experts, scores(x, router.weight, router.bias))
+
+
+def _chosen(experts: Experts, found: Tensor) -> tuple[Tensor, Tensor]:
+    mixture = experts.mixture
     if mixture.open != mixture.groups:
         return experts.choose(found)
     normed = mixture.normed and mixture.active > 1

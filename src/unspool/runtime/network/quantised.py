@@ -18,6 +18,7 @@ WHOLE = "none"
 KINDS = (WHOLE, "int8", "int4")
 AUTO, PACKED = "auto", "packed"  # what is fastest; what the file has, see `runtime.cpu.packed`
 GROUP = 32  # weights that share a scale in 4 bits; so many do in files of 4-bit weights, which are then kept exactly
+PARTS = 4  # groups of a piece
 SHARED = torch.float16  # what the scale and the least of a group are kept in
 
 
@@ -50,56 +51,59 @@ class Int8Linear:
 
 @dataclass(frozen=True)
 class Int4Linear:
-    """w = least + scale·q with q in 0…15, both per group of `group` neighbours in a row.
+    """w = least + scale·q with q in 0…15, both per group of 32 neighbours in a row.
 
-    Of the 2·group weights of two groups, word j of `weight` holds those of number j + k·group/4, the lowest bits k = 0.
+    Rows are cut into pieces of four groups, and what all rows have at one place stands together. In a piece, bits 4·p
+    to 4·p + 3 of word j hold q of number 32·p + j; `shared` has the scales of its four groups, then their leasts. A
+    last piece that is not full ends in zeros.
     Cost: half a byte per weight and 4 bytes per group. Where no kernel of its own reads them, they are widened for
     every product.
     """
 
-    weight: Tensor  # int32 [out, in / 8]
-    scale: Tensor  # [out, in / group]
-    least: Tensor  # [out, in / group]
-    group: int
+    weight: Tensor  # int16 [pieces, out, 32]
+    shared: Tensor  # float16 [pieces, out, 8]
+    depth: int
     bias: Tensor | None
 
     @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None, group: int = GROUP) -> Int4Linear:
-        """Round a matrix [out, in]; `in` is a multiple of two groups."""
+    def of(cls, weight: Tensor, bias: Tensor | None) -> Int4Linear:
+        """Round a matrix [out, in]; `in` is a multiple of a group."""
         rows, depth = weight.shape
-        groups = weight.float().view(rows, depth // group, group)
+        groups = weight.float().view(rows, depth // GROUP, GROUP)
         least = groups.amin(2).to(SHARED)
         scale = ((groups.amax(2) - least.float()) / 15).to(SHARED)
         step = torch.where(scale > 0, scale.float(), 1.0)[:, :, None]
         q = ((groups - least.float()[:, :, None]) / step).round().clamp(0, 15).to(torch.uint8)
-        return cls(packed(q.view(rows, depth), group), scale.contiguous(), least.contiguous(), group, bias)
+        missing = -(depth // GROUP) % PARTS
+        q = F.pad(q, (0, 0, 0, missing)).view(rows, -1, PARTS, GROUP)
+        both = [F.pad(part, (0, missing)).view(rows, -1, PARTS) for part in (scale, least)]
+        return cls(packed(q), torch.cat(both, 2).transpose(0, 1).contiguous(), depth, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.whole(x.dtype), self.bias)
 
     def whole(self, dtype: torch.dtype) -> Tensor:
         """The matrix that it stands for."""
-        rows = self.weight.shape[0]
-        words = self.weight.view(rows, -1, 1, self.group // 4)
-        q = torch.cat([words >> 4 * k & 15 for k in range(8)], 2).view(rows, -1, self.group)
-        wide = q.float().mul_(self.scale.float()[:, :, None]).add_(self.least.float()[:, :, None])
-        return wide.view(rows, -1).to(dtype)
+        words = self.weight.transpose(0, 1)
+        q = torch.stack([words >> 4 * p & 15 for p in range(PARTS)], 2)
+        shared = self.shared.transpose(0, 1).float()
+        scale, least = shared[:, :, :PARTS], shared[:, :, PARTS:]
+        wide = q.float().mul_(scale[..., None]).add_(least[..., None])
+        return wide.view(len(q), -1)[:, : self.depth].to(dtype)
 
 
-def packed(q: Tensor, group: int) -> Tensor:
-    """Numbers from 0 to 15 [rows, depth] in words, as `Int4Linear` has them; depth is a multiple of two groups."""
-    rows, depth = q.shape
-    parts = q.view(rows, depth // (2 * group), 8, group // 4)
-    words = parts[:, :, 0].int()
-    for k in range(1, 8):
-        words |= parts[:, :, k].int() << 4 * k
-    return words.view(rows, depth // 8)
+def packed(q: Tensor) -> Tensor:
+    """Numbers from 0 to 15 [rows, pieces, 4, 32] in words, as `Int4Linear` has them."""
+    words = q[:, :, 0].short()
+    for p in range(1, PARTS):
+        words |= q[:, :, p].short() << 4 * p
+    return words.transpose(0, 1).contiguous()
 
 
 def rounded(kind: str, make: MakeLinear, head: int) -> MakeLinear:
     """Make matrices in int8 or int4, and as `make` does for whole ones and for the head, which has `head` rows.
 
-    A matrix whose rows are not pairs of groups stays at 8 bits where 4 were asked for.
+    A matrix whose rows are no whole groups stays at 8 bits where 4 were asked for.
     """
     if kind not in KINDS:
         raise unknown(kind)
@@ -108,7 +112,7 @@ def rounded(kind: str, make: MakeLinear, head: int) -> MakeLinear:
         if weight.shape[0] == head:
             return make(weight, bias)
         return (
-            Int4Linear.of(weight, bias) if kind == "int4" and _paired(weight.shape[1]) else Int8Linear.of(weight, bias)
+            Int4Linear.of(weight, bias) if kind == "int4" and _grouped(weight.shape[1]) else Int8Linear.of(weight, bias)
         )
 
     return make if kind == WHOLE else matrix
@@ -123,10 +127,10 @@ def bytes_of(kind: str, rows: int, depth: int, dtype: torch.dtype) -> int:
     """What a matrix takes when its weights are kept so."""
     if kind == WHOLE:
         return rows * depth * dtype.itemsize
-    if kind == "int8" or not _paired(depth):
+    if kind == "int8" or not _grouped(depth):
         return rows * (depth + 4)
-    return rows * (depth // 2 + 2 * SHARED.itemsize * (depth // GROUP))
+    return rows * -(-depth // (PARTS * GROUP)) * PARTS * (GROUP // 2 + 2 * SHARED.itemsize)
 
 
-def _paired(depth: int) -> bool:
-    return depth % (2 * GROUP) == 0
+def _grouped(depth: int) -> bool:
+    return depth % GROUP == 0
