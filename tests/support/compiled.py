@@ -14,9 +14,11 @@ from unspool.kernels import (
     attention_join,
     draft_states,
     edit,
+    few_tokens,
     fewbits,
     grouped,
     grow,
+    linear,
     pick,
     report,
     rope,
@@ -145,6 +147,20 @@ def families(step):
     made(fewbits._one, bits | {"weight": WHOLE}, step | shape | one, 4)
     few = {"rows": 16, "block": 32, "pairs": 8, "gates": True}
     made(fewbits._few, bits | {"weight": WHOLE}, step | shape | few, 2, num_stages=4)
+    dense(step)
+
+
+def dense(step):
+    """Small products whose pieces are summed apart, for one token and for many."""
+    given = dict.fromkeys(("x", "weight", "bias", "norm", "residual", "out"), HALF) | {"eps": "fp32"}
+    given |= {"scale": REAL, "parts": REAL}
+    for gates in (False, True):
+        around = {"step": 128, "gates": gates, "silu": True, "has_bias": False, "adds": not gates}
+        for tokens in (1, 8):
+            few = {"block": 4, "tokens": tokens, "pieces": 5, "lanes": 8, "wide": max(16, 8 * tokens), "normed": True}
+            made(few_tokens._few_tokens, given, step | around | few | {"scaling": False}, 4)
+        many = {"rows": 64, "block": 16, "splits": 1, "normed": False, "scaled": False, "chunks": 1, "turned": False}
+        made(linear._few, given, step | around | many | {"apart": True, "ahead": 8}, 4, num_stages=4)
 
 
 if __name__ == "__main__":
