@@ -36,6 +36,7 @@ def _few_tokens(
     adds: tl.constexpr, scaling: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     """`block` results of all tokens by one program; those of a gated product have two lines of weights each."""
+    start(chained)  # at once: programs are small, so that those of the next kernels have their weights by then
     kind = x.dtype.element_ty
     halves: tl.constexpr = 2 if gates else 1
     line, lane = tl.arange(0, block * halves * lanes), tl.arange(0, step)
@@ -69,7 +70,6 @@ def _few_tokens(
             square = tl.reshape(tl.broadcast_to(squares[None, :], [wide // tokens, tokens]), [wide])[None, :]
         given = scaled(given, square, factor, depth, eps)
     met = tl.where(other[None, :] == piece[:, None], tl.dot(w, given, input_precision="ieee"), 0.0)
-    start(chained)
     mine = tl.sum(tl.reshape(met, [block * halves * lanes, wide // tokens, tokens]), 1)  # a piece has met its own once
     y = in_order(tl.reshape(mine, [block * halves, lanes, tokens]), pieces)
     if gates:
