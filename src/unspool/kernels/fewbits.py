@@ -6,9 +6,9 @@ import triton.language as tl
 from torch import Tensor
 
 from .draft_chain import chained, start, wait
+from .epilogue import finish, gated
 from .fit import fitted
 from .gate import SILU
-from .linear import finish, gated
 from .tile import rows_for
 
 PROGRAMS = 264  # two for each processor of an H200; fewer leave memory idle

@@ -8,7 +8,7 @@ MOST_ROWS = 64  # tokens up to which streaming the weights is all that counts
 TILED_ROWS, NARROW = 128, 4096  # tokens up to which narrow products are made of such tiles, and how narrow
 PROGRAMS = 96  # that keep most of an H200's 132 processors at work
 PIECE, MOST_PIECES = 128, 16  # terms of a sum that tensor cores add by themselves, and up to how many such pieces
-AT_ONCE, MOST_COLUMNS = 16, 256  # tokens whose pieces are taken at once, and up to how many pieces of all of them
+AT_ONCE, MOST_COLUMNS = 8, 256  # tokens whose pieces are taken at once, and up to how many pieces of all of them
 LINES = 64  # pieces of weights that a program takes then
 NORM_ROWS = 16  # tokens up to which every program may norm them anew rather than have a launch of its own for it
 
