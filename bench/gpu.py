@@ -5,6 +5,8 @@
 Step times are medians of graph replays between CUDA events; all else is wall time with everything in it. The 8B model
 has the shape of Llama-3-8B and random weights. `floor` is the time to read the weights and keys once at the copy
 bandwidth of this run. With --json, a Markdown table is written beside it. --data holds Spec-Bench's question.jsonl.
+What people really send (every setting at 1, 32 and 128 texts, schemas, a mixed batch), what fixed shapes cost and the
+first token of a long prompt are `--only fixed,warped,first,eight`: a few minutes.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 
 import crowd
 import drawn
+import first
 import inner
 import serving
 import steady
@@ -38,6 +41,7 @@ from unspool.models.address import path
 from unspool.models.shape import Shape
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.cuda.batch_invariant_fused import BatchInvariantFused
 from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
 from unspool.runtime.cuda.fused import Fused
 from unspool.runtime.cuda.graph_model import graph_model
@@ -176,6 +180,12 @@ def eight(rate: float) -> tuple[dict[str, Any], list[Row]]:
         ("8B, verify 64 nodes", f"{tree:.2f} ms, {tree / one:.2f}× plain", "≤ 1.25×"),
         ("8B plain step, 8k context", f"{long:.2f} ms, {long / least_long:.2f}× its bytes", "≤ 1.3×"),
     ]
+    invariant = graph_model(BatchInvariantFused.load(Noise(EIGHT), torch.bfloat16, "cuda", 40_000), sequences=64)
+    for texts in (1, 32):
+        free, fixed = (step(each, CONTEXT, texts, 1) for each in (model, invariant))
+        found |= {f"free, {texts} texts": free, f"fixed, {texts} texts": fixed}
+        named = f"8B plain step, fixed shapes, {texts} text{'s' * (texts > 1)}"
+        rows.append((named, f"{fixed:.2f} ms, {free / fixed:.2f}× the speed of free shapes", "≥ 0.97×"))
     return {**found, "floor": least, "floor_8k": least_long}, rows
 
 
@@ -220,7 +230,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=2, help="prompts per family")
     parser.add_argument(
         "--only",
-        default="memory,right,fixed,step,weights,families,batches,warped,waits,drawn,inner,turmoil,eight",
+        default="memory,right,fixed,step,weights,families,batches,warped,first,waits,drawn,inner,turmoil,eight",
         metavar="PARTS",
     )
     parser.add_argument("--json", metavar="FILE")
@@ -245,6 +255,7 @@ def main() -> None:
         "families": lambda: families(lm, args.data, args.limit, 256),
         "batches": lambda: crowd.batches(lm, args.model),
         "warped": lambda: warped.warped(lm, texts),
+        "first": lambda: first.first(lm, texts, load(args.model, dtype="bf16", device="cuda", batch_invariant=False)),
         "waits": lambda: serving.waits(lm),
         "drawn": lambda: drawn.drawn(args.model, texts),
         "inner": lambda: inner.inner(args.model, texts[:6]),

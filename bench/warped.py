@@ -2,8 +2,9 @@
 
 Part of bench/gpu.py, which runs all of it. Everything a user waits for is in it: prompts, engine, and the text made of
 the tokens. No text ends early, but for those of a schema, of which there are two. `SCHEMA` makes texts of 30 to 90
-tokens: its rows tell what such requests cost, prompts and rows that have ended included, beside greedy texts of 128.
-`LONG` makes texts that are cut at 128 tokens, as many as the greedy ones have: its rows tell what masks cost.
+tokens, `LONG` texts that are cut at 128 tokens, as many as the greedy ones have. Prompts take their time whatever is
+written after them, and rows that have ended leave the others alone; so what a schema costs is told beside greedy texts
+of the same prompts and of the very lengths that its texts have, and beside those of 128 tokens as well.
 """
 
 from __future__ import annotations
@@ -59,22 +60,31 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "logprobs = 5": {"logprobs": 5},
 }
 BARS = {1: 0.9, 32: 0.85, 128: 0.85}
-LOGPROBS = 0.8
+LOGPROBS, MIXED, MASKED, FORCED = 0.8, 0.8, 0.7, 1.0
+ALL, ALIKE = "all of these in one batch", "greedy of its lengths"
+
+
+def written(lm: LM, prompts: Sequence[Any], settings: Sequence[Settings], spec: str) -> tuple[list[int], float]:
+    """How many tokens each prompt of a batch got, under settings of its own, and the seconds that all of them took."""
+    lm.model.forget()
+    engine = Engine(lm.models(), lm.price)
+    began = time.perf_counter()
+    asked = zip(prompts, settings, strict=True)
+    writers = [writer for prompt, own in asked for writer in lm.writers(engine, [prompt], own, spec)]
+    engine.run()
+    return [len(writer.output().tokens) for writer in writers], time.perf_counter() - began
 
 
 def speed(lm: LM, prompts: Sequence[Any], settings: Sequence[Settings], spec: str = "plain", tries: int = 3) -> float:
-    """Tokens per second of one batch, prompt by prompt under settings of its own: the best of some tries."""
-    best = 0.0
-    for _ in range(tries):
-        lm.model.forget()
-        engine = Engine(lm.models(), lm.price)
-        began = time.perf_counter()
-        asked = zip(prompts, settings, strict=True)
-        writers = [writer for prompt, own in asked for writer in lm.writers(engine, [prompt], own, spec)]
-        engine.run()
-        tokens = sum(len(writer.output().tokens) for writer in writers)
-        best = max(best, tokens / (time.perf_counter() - began))
-    return best
+    """Tokens per second of one batch: the best of some tries."""
+    runs = [written(lm, prompts, settings, spec) for _ in range(tries)]
+    return max(sum(tokens) / seconds for tokens, seconds in runs)
+
+
+def as_long(lm: LM, prompts: Sequence[Any], settings: Settings) -> float:
+    """Tokens per second of greedy texts of the lengths that plain decoding has under these settings."""
+    lengths, _ = written(lm, prompts, [settings] * len(prompts), "plain")
+    return speed(lm, prompts, [Settings(max_tokens=length, ignore_eos=True) for length in lengths])
 
 
 def warped(lm: LM, texts: Sequence[Any], most: int = 128) -> tuple[dict[str, Any], list[Row]]:
@@ -89,18 +99,31 @@ def warped(lm: LM, texts: Sequence[Any], most: int = 128) -> tuple[dict[str, Any
             speeds[name] = speed(lm, prompts, [settings] * crowd)
         if crowd > 1:
             several = list(every.values())
-            speeds["all of these in one batch"] = speed(lm, prompts, [several[i % len(several)] for i in range(crowd)])
+            speeds[ALL] = speed(lm, prompts, [several[i % len(several)] for i in range(crowd)])
         for form, schema in FORMS.items():
             constrained = Settings(max_tokens=most, constraint=json_schema(schema))
+            speeds[f"{form}, {ALIKE}"] = as_long(lm, prompts, constrained)
             for spec in ("plain", "forced", "auto"):
                 speeds[f"{form}, {spec}"] = speed(lm, prompts, [constrained] * crowd, spec)
         if crowd < 128:
             for name in ("greedy", "T = 0.7", "T = 0.7, top_p = 0.9"):
                 speeds[f"{name}, auto"] = speed(lm, prompts, [every[name]] * crowd, "auto")
         found[str(crowd)] = speeds
-        for name, per in speeds.items():
-            wanted = LOGPROBS if "logprobs" in name else 0.8 if "all of" in name else bar
-            wanted = (1.0 if "forced" in name and crowd == 1 else 0.7) if "JSON" in name else wanted
-            label = f"{name}, {crowd} text{'s' * (crowd > 1)}"
-            rows.append((label, f"{per:,.0f} tokens/s, {per / speeds['greedy']:.2f}× greedy", f"≥ {wanted}×"))
+        rows += [row(name, crowd, bar, speeds) for name in speeds]
     return found, rows
+
+
+def row(name: str, crowd: int, bar: float, speeds: dict[str, float]) -> Row:
+    """A line of the table: beside greedy texts, and for a schema beside greedy ones of the same lengths."""
+    per, form = speeds[name], name.rpartition(", ")[0]
+    label, said = (
+        f"{name}, {crowd} text{'s' * (crowd > 1)}",
+        f"{per:,.0f} tokens/s, {per / speeds['greedy']:.2f}× greedy",
+    )
+    if form not in FORMS:
+        wanted = LOGPROBS if "logprobs" in name else MIXED if name == ALL else bar
+        return label, said, f"≥ {wanted}×"
+    if name.endswith(ALIKE):
+        return label, said, ""
+    wanted = FORCED if name.endswith("forced") and crowd == 1 else MASKED
+    return label, f"{said}, {per / speeds[f'{form}, {ALIKE}']:.2f}× {ALIKE}", f"≥ {wanted}×"

@@ -70,18 +70,55 @@ def test_chunks_of_a_sum_are_added_as_splits_are():
 
 
 @pytest.mark.parametrize("n", [1, 2, 16, 17, 64, 65, 128, 300, 5000])
-@pytest.mark.parametrize(("width", "depth"), [(960, 576), (49152, 576), (4096, 14336), (300, 100)])
+@pytest.mark.parametrize(("width", "depth"), [(960, 576), (576, 1536), (49152, 576), (4096, 14336), (300, 100)])
 @pytest.mark.parametrize("gated", [False, True])
 def test_a_steady_cut_adds_up_in_one_order_whatever_the_number_of_tokens(n, width, depth, gated):
-    few, cut = (steady_cut(width, depth, tokens, torch.bfloat16, gated) for tokens in (1, n))
-    assert cut.rows > 1  # on tensor cores, and not by a library
+    few, cut = (steady_cut(width, depth, tokens, torch.bfloat16, gated) for tokens in (2, n))
+    assert cut.rows > 1 or cut.at_once  # on tensor cores, and not by a library
+    assert not cut.at_once or cut.rows >= n
     assert cut.splits * cut.chunks == few.splits * few.chunks
     assert 1 in (cut.splits, cut.chunks)
-    assert not cut.norms  # which would sum squares otherwise
+    assert not cut.norms or cut.at_once  # tiles would sum squares in another way than the norm's own launch
     each, first = (math.ceil(math.ceil(depth / t.step) / (t.splits * t.chunks)) * t.step for t in (cut, few))
     assert each == first or few.splits * few.chunks == 1
+    assert cut.apart == few.apart
+    assert not cut.apart or cut.step == few.step
     exact = [steady_cut(width, depth, tokens, torch.float32, gated) for tokens in (1, n)]
     assert exact[0] == exact[1]
+
+
+@pytest.mark.parametrize("given", [{}, {"activation": "silu"}, {"residual": True}, {"norm": True}, {"bias": True}])
+@pytest.mark.parametrize("n", [1, 3, 8])
+def test_pieces_of_few_tokens_taken_at_once_are_what_their_parts_are(given, n):
+    x, weight = tensor(n, 300, dtype=torch.float16), tensor(44, 300, dtype=torch.float16)
+    width = 22 if "activation" in given else 44
+    made = {"residual": tensor(n, width), "norm": tensor(300), "bias": tensor(44)}
+    more = {name: made[name].half() if value is True else value for name, value in given.items()}
+    out = torch.full((n + 1, width), NAN, dtype=torch.float16, device=DEVICE)
+    cut = Tile(n, 8, 128, norms=True, apart=True, at_once=True)
+    ours = linear_.linear(x, weight, eps=1e-5, cut=cut, out=out[:n], **more)
+    torch.testing.assert_close(ours, linear_.reference(x, weight, eps=1e-5, **more), atol=2e-2, rtol=1e-2)
+    assert out[n].isnan().all()
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_few_tokens_and_weights_of_eight_bits_are_scaled_as_many_are(n):
+    x, scale = tensor(3, 300, dtype=torch.float16), torch.rand(44, device=DEVICE) / 300
+    weight = torch.randint(-128, 128, (44, 300), dtype=torch.int8, device=DEVICE)
+    for more in ({"activation": "silu"}, {}):
+        many = linear_.linear(x, weight, scale=scale, cut=Tile(16, 16, 128, apart=True), **more)
+        few = linear_.linear(x[:n], weight, scale=scale, cut=Tile(n, 4, 128, apart=True, at_once=True), **more)
+        torch.testing.assert_close(few, many[:n], atol=1e-3, rtol=1e-2)
+
+
+@pytest.mark.parametrize("cut", [{"at_once": True}, {}, {"turned": True}])
+def test_pieces_of_a_sum_are_added_in_order(cut):
+    """One term of each piece is not zero, so what a piece sums to is exact, and 2^24 + 1 + 1 - 2^24 tells the order."""
+    x, weight = torch.zeros(2, 600, device=DEVICE), torch.ones(20, 600, device=DEVICE)
+    x[:, torch.arange(0, 600, 128) + torch.arange(5) * 7] = torch.tensor([4096.0, 1.0, 1.0, -4096.0, 3.0]).to(DEVICE)
+    weight[:, torch.tensor([0, 3 * 128 + 21])] = 4096.0
+    ours = linear_.linear(x.half(), weight.half(), cut=Tile(16, 16, 128, apart=True, **cut))
+    assert ours.unique().tolist() == [3.0]  # all at once it would be 5
 
 
 # ---- attention
@@ -382,7 +419,7 @@ def test_every_cut_makes_whole_tiles(width, depth, n):
             continue
         assert cut.rows >= n
         assert all(math.log2(size).is_integer() for size in (cut.rows, cut.block, cut.step, cut.warps))
-        assert cut.rows == 1 or (cut.block >= 16 and cut.step >= 16)  # what tensor cores take
+        assert cut.rows == 1 or cut.at_once or (cut.block >= 16 and cut.step >= 16)  # what tensor cores take
 
 
 # ---- verdicts

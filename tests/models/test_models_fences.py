@@ -140,7 +140,7 @@ def test_long_texts_are_read_one_at_a_time():
     at_once, most = 0, 0
 
     class Slow:
-        def encode_batch(self, texts, add_special_tokens):
+        def encode_batch_fast(self, texts, add_special_tokens):
             nonlocal at_once, most
             at_once += 1
             most = max(most, at_once)

@@ -13,9 +13,11 @@ from unspool.kernels import (
     attention_join,
     draft_states,
     edit,
+    few_tokens,
     fewbits,
     grouped,
     grow,
+    linear,
     pick,
     report,
     rope,
@@ -153,6 +155,20 @@ def families(step):
     for rows in (8, 16):
         gates = {"rows": rows, "gates": rows == 8, "even": rows == 16, "twins": rows == 16}
         made(fewbits._product, bits, step | shape | gates, 4, num_stages=4)
+    dense(step)
+
+
+def dense(step):
+    """Small products whose pieces are summed apart, for one token and for many."""
+    given = dict.fromkeys(("x", "weight", "bias", "norm", "residual", "out"), HALF) | {"eps": "fp32"}
+    given |= {"scale": REAL, "parts": REAL}
+    for gates in (False, True):
+        around = {"step": 128, "gates": gates, "silu": True, "has_bias": False, "adds": not gates}
+        for tokens in (1, 8):
+            few = {"block": 4, "tokens": tokens, "pieces": 5, "lanes": 8, "wide": max(16, 8 * tokens), "normed": True}
+            made(few_tokens._few_tokens, given, step | around | few | {"scaling": False}, 4)
+        many = {"rows": 64, "block": 16, "splits": 1, "normed": False, "scaled": False, "chunks": 1, "turned": False}
+        made(linear._few, given, step | around | many | {"apart": True, "ahead": 8}, 4, num_stages=4)
 
 
 if __name__ == "__main__":

@@ -303,8 +303,8 @@ class LM:
         return writers
 
     def _refuse_unknown(self, tokens: tuple[int, ...]) -> None:
-        known = self.model.vocab
-        if (bad := next((x for x in tokens if not 0 <= x < known), None)) is not None:
+        known, ends = self.model.vocab, (min(tokens), max(tokens)) if tokens else ()  # a tenth of a look at each
+        if (bad := next((x for x in ends if not 0 <= x < known), None)) is not None:
             told = f"token {bad:d}" if abs(bad) < 10**30 else "a token"  # Python prints no number of 5000 digits
             raise BadRequest(f"{told} of the prompt is none of the model's, which are 0 to {known - 1}", "prompt")
 

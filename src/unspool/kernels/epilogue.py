@@ -1,4 +1,4 @@
-"""How a product ends: its bias, what it is added to, or the gate that its other half opens, each step rounded."""
+"""What is done to the sums of a product before they are stored, and how weights become numbers to multiply."""
 
 import triton
 import triton.language as tl
@@ -23,3 +23,11 @@ def gated(g, u, bias, column, width, inside, kind: tl.constexpr, has_bias: tl.co
     g = finish(g, bias, g, column, inside, kind, has_bias, False)
     u = finish(u, bias + width, u, column, inside, kind, has_bias, False)
     return bend(g, silu).to(kind).to(tl.float32) * u
+
+
+@triton.jit
+def widened(w):
+    """Weights as float32; those of a byte without a conversion, of which a processor does few at a time."""
+    if w.dtype == tl.int8:
+        return (((w.to(tl.int32) & 255) ^ 128) | 0x4B000000).to(tl.float32, bitcast=True) - 8388736.0
+    return w.to(tl.float32)

@@ -7,7 +7,8 @@ import triton.language as tl
 from torch import Tensor
 
 from .draft_chain import chained, fetch, start, wait
-from .epilogue import finish, gated
+from .epilogue import finish, gated, widened
+from .few_tokens import few_tokens
 from .fit import fitted
 from .gate import SILU, gate
 from .gate import reference as gate_reference
@@ -16,14 +17,6 @@ from .tile import LIBRARY, Tile, cut_for, steady_cut
 
 SMALL = 16 * 2**20  # bytes of a weight that is read in about the time a launch takes
 AHEAD = 4  # steps of a small weight to fetch while the kernel before ends
-
-
-@triton.jit
-def widened(w):
-    """Weights as float32; those of a byte without a conversion, of which a processor does few at a time."""
-    if w.dtype == tl.int8:
-        return (((w.to(tl.int32) & 255) ^ 128) | 0x4B000000).to(tl.float32, bitcast=True) - 8388736.0
-    return w.to(tl.float32)
 
 
 @triton.jit
@@ -100,12 +93,26 @@ def _one(
 
 
 @triton.jit
+def more_terms(y, x, w, turned: tl.constexpr, apart: tl.constexpr):
+    """The sums y with the terms x·w; if `apart`, not by an addition, which would make it one product."""
+    into = tl.zeros_like(y) if apart else y
+    if turned:
+        found = tl.dot(tl.trans(w), tl.trans(x), into, input_precision="ieee")
+    else:
+        found = tl.dot(x, w, into, input_precision="ieee")
+    return tl.fma(found, tl.full(y.shape, 1.0, tl.float32), y) if apart else found
+
+
+@triton.jit
 def summed(
     source, line, other, norm, size, begin, end, lane, real, inside, kind: tl.constexpr,
     rows: tl.constexpr, block: tl.constexpr, step: tl.constexpr, normed: tl.constexpr, gates: tl.constexpr,
-    turned: tl.constexpr,
+    turned: tl.constexpr, apart: tl.constexpr = False,
 ):  # fmt: skip
-    """The terms of every sum from `begin` to `end`, and those of the other half of a gated product."""
+    """The terms of every sum from `begin` to `end`, and those of the other half of a gated product.
+
+    If `apart`, the terms of a step are summed by themselves, and then these sums, in float32.
+    """
     y = tl.zeros([block, rows] if turned else [rows, block], tl.float32)
     z = tl.zeros([block, rows] if turned else [rows, block], tl.float32)
     for at in range(begin, end, step):
@@ -117,18 +124,12 @@ def summed(
         w = tl.load(line + at, mask=here, other=0.0, eviction_policy="evict_first")
         if w.dtype != kind:
             w = widened(w).to(kind)
-        if turned:
-            y = tl.dot(tl.trans(w), tl.trans(part), y, input_precision="ieee")
-        else:
-            y = tl.dot(part, w, y, input_precision="ieee")
+        y = more_terms(y, part, w, turned, apart)
         if gates:
             v = tl.load(other + at, mask=here, other=0.0, eviction_policy="evict_first")
             if v.dtype != kind:
                 v = widened(v).to(kind)
-            if turned:
-                z = tl.dot(tl.trans(v), tl.trans(part), z, input_precision="ieee")
-            else:
-                z = tl.dot(part, v, z, input_precision="ieee")
+            z = more_terms(z, part, v, turned, apart)
     return y, z
 
 
@@ -137,7 +138,7 @@ def _few(
     x, weight, scale, bias, norm, residual, out, parts, n, width, depth, eps,
     rows: tl.constexpr, block: tl.constexpr, step: tl.constexpr, splits: tl.constexpr, normed: tl.constexpr,
     gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr, scaled: tl.constexpr,
-    chunks: tl.constexpr, turned: tl.constexpr, ahead: tl.constexpr, chained: tl.constexpr,
+    chunks: tl.constexpr, turned: tl.constexpr, apart: tl.constexpr, ahead: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     """`rows` tokens at a time on tensor cores; neighbouring programs share their weights."""
     column = tl.program_id(1) * block + tl.arange(0, block)
@@ -174,13 +175,13 @@ def _few(
         size = tl.rsqrt(tl.sum(square, 1) / depth + eps)
     y, z = summed(
         source, line, other, norm, size, begin, end, lane, real, inside, kind,
-        rows, block, step, normed, gates, turned,
+        rows, block, step, normed, gates, turned, apart,
     )  # fmt: skip
     for chunk in tl.static_range(1, chunks):  # in order, as if each had been a split
         begin, end = chunk * each, tl.minimum((chunk + 1) * each, depth)
         more_y, more_z = summed(
             source, line, other, norm, size, begin, end, lane, real, inside, kind,
-            rows, block, step, normed, gates, turned,
+            rows, block, step, normed, gates, turned, apart,
         )  # fmt: skip
         y, z = y + more_y, z + more_z
     start(chained)
@@ -267,6 +268,8 @@ def linear(
         return _library(x, weight, bias, residual, activation, out)
     if out is None:
         out = torch.empty(n, width, dtype=x.dtype, device=x.device)
+    if cut.at_once:
+        return few_tokens(x, weight, bias, scale, norm, eps, residual, activation, out, cut)
     chain, small = chained(), weight.numel() * weight.element_size() <= SMALL
     # What helps a small product, whose time is mostly its start and end, takes bandwidth from a large one.
     ahead = AHEAD * cut.step // 64 if chain and small else 0
@@ -289,7 +292,7 @@ def linear(
                 x, weight, s, b, f, r, out, parts, n, width, depth, eps,
                 rows=cut.rows, block=cut.block, step=cut.step, splits=cut.splits, normed=norm is not None, gates=gates,
                 silu=silu, has_bias=has_bias, adds=adds, scaled=scale is not None, chunks=cut.chunks, turned=cut.turned,
-                ahead=ahead, num_warps=cut.warps, num_stages=stages, chained=chain, launch_pdl=chain,
+                apart=cut.apart, ahead=ahead, num_warps=cut.warps, num_stages=stages, chained=chain, launch_pdl=chain,
             ),
             cut.stages,
             ("product", cut, gates, x.dtype, weight.dtype),

@@ -7,6 +7,9 @@ import torch
 MOST_ROWS = 64  # tokens up to which streaming the weights is all that counts
 TILED_ROWS, NARROW = 128, 4096  # tokens up to which narrow products are made of such tiles, and how narrow
 PROGRAMS = 96  # that keep most of an H200's 132 processors at work
+PIECE, MOST_PIECES = 128, 16  # terms of a sum that tensor cores add by themselves, and up to how many such pieces
+AT_ONCE, MOST_COLUMNS = 8, 256  # tokens whose pieces are taken at once, and up to how many pieces of all of them
+LINES = 64  # pieces of weights that a program takes then
 NORM_ROWS = 16  # tokens up to which every program may norm them anew rather than have a launch of its own for it
 
 
@@ -16,7 +19,8 @@ class Tile:
 
     `rows` is 1 for one token on ordinary cores, else 16, 32 or 64 on tensor cores; `turned` there has the weights come
     first in each product, tokens second. `norms`: every program norms the tokens anew, else a launch before it does.
-    With `chunks` one program adds up a sum as so many splits would, to the last bit.
+    With `chunks` one program adds up a sum as so many splits would, to the last bit. If `apart`, tensor cores sum the
+    terms of each step by themselves, and these sums are added up in order; `at_once`, all of them at the same time.
     """
 
     rows: int
@@ -28,6 +32,8 @@ class Tile:
     norms: bool = False
     turned: bool = False
     chunks: int = 1
+    apart: bool = False
+    at_once: bool = False
 
 
 LIBRARY = Tile(rows=0, block=0, step=0)
@@ -92,6 +98,8 @@ def cut_for(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) -> 
     rows = rows_for(n) if n > 1 else 1
     if dtype == torch.float32:
         return Tile(rows, 32, 32, stages=2, norms=n <= NORM_ROWS) if n > 1 else Tile(1, 4, 512, norms=True)
+    if _apart(width, depth) and (few := _at_once(depth, n, gated)) is not None:
+        return few
     found = TUNED.get((width, depth, rows, gated))
     if found is not None:
         return found
@@ -108,20 +116,39 @@ def cut_for(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) -> 
 def steady_cut(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) -> Tile:
     """A cut whose sums have one order, whatever n: on tensor cores, which add in order of depth, and split alike.
 
-    In float32, which they do not take, all cuts are the same one.
+    Small products sum pieces apart, which lets few tokens have all pieces taken at once. In float32, which tensor cores
+    do not take, all cuts are the same one.
     """
     if dtype == torch.float32:
         return Tile(MOST_ROWS, 32, 32, stages=2)
+    apart = _apart(width, depth)
+    if apart and (few := _at_once(depth, n, gated)) is not None:
+        return few
     splits = TUNED.get((width, depth, 16, gated), LIBRARY).splits  # which suits few tokens, and then holds for all
     if n <= (TILED_ROWS if width < NARROW else MOST_ROWS):
-        found = cut_for(width, depth, max(n, 2), dtype, gated)
-        if found.splits != splits:
-            found = replace(found, splits=1, chunks=splits)
-        return found
-    for tile in (Tile(128, 128, 64, warps=8, stages=3), Tile(64, 64, 64)):
+        found = cut_for(width, depth, max(n, AT_ONCE + 1 if apart else 2), dtype, gated)
+        if found.splits != splits:  # as many, by as many programs only where there are few
+            found = replace(found, splits=splits) if found.splits > 1 else replace(found, chunks=splits)
+        return replace(found, step=PIECE, apart=True) if apart else found
+    step = PIECE if apart else 64
+    for tile in (Tile(128, 128, step, warps=8, stages=3), Tile(64, 64, step)):
         if -(-n // tile.rows) * -(-width // tile.block) >= PROGRAMS:
-            return replace(tile, chunks=splits)
-    return Tile(64, 32, 128, chunks=splits)
+            return replace(tile, chunks=splits, apart=apart)
+    return Tile(64, 32, PIECE, chunks=splits, apart=apart)
+
+
+def _apart(width: int, depth: int) -> bool:
+    """Whether a product is small enough for its pieces to be summed apart."""
+    return width < NARROW and depth <= PIECE * MOST_PIECES
+
+
+def _at_once(depth: int, n: int, gated: bool) -> Tile | None:
+    """The cut that takes all pieces of n tokens at once, if they are few."""
+    lanes, tokens = _up(-(-depth // PIECE)), _up(n)
+    if tokens > AT_ONCE or lanes * tokens > MOST_COLUMNS:
+        return None
+    block = max(1, LINES // (lanes * (2 if gated else 1)))
+    return Tile(tokens, block, PIECE, norms=True, apart=True, at_once=True)
 
 
 def cuts(width: int, depth: int, n: int, gated: bool) -> list[Tile]:

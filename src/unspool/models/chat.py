@@ -193,7 +193,7 @@ def spelt_out(dialogue: Dialogue) -> list[dict[str, Any]]:
 def read_long(tokenizer: Tokenizer, text: str) -> list[int]:
     """The tokens of a long text, while other threads go on; one text at a time, or a few would take all cores."""
     with _ONE_AT_A_TIME:
-        ids: list[int] = tokenizer.encode_batch([text], add_special_tokens=False)[0].ids
+        ids: list[int] = tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
     return ids
 
 

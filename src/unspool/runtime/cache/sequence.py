@@ -18,6 +18,8 @@ from ...core.tree import Tree
 if TYPE_CHECKING:
     from .cached_model import CachedModel
 
+SHORT, BLOCK = 64, 16  # beginnings up to so many tokens are all indexed, longer ones by blocks of so many
+
 
 @dataclass
 class DraftNode:
@@ -131,11 +133,13 @@ class CachedSession:
 
 
 class PrefixIndex:
-    """For every beginning of a noted text, the text of the same owner that was last noted to begin so.
+    """For beginnings of noted texts, the text of the same owner that was last noted to begin so.
 
-    Texts are held weakly, and only what is still computed of them is given out.
+    Indexed are the beginnings of up to `SHORT` tokens, and beyond that those of whole blocks: the text that is found
+    there is compared token by token from there on. Texts are held weakly, and only what is still computed of them is
+    given out.
 
-    Cost: one entry per token of a noted text, one look-up per token of a new one.
+    Cost: one entry per block of a noted text, one look-up per block of a new one.
     """
 
     def __init__(self) -> None:
@@ -144,9 +148,8 @@ class PrefixIndex:
 
     def note(self, leaf: CachedSequence) -> None:
         """Take note of a text as far as it is computed."""
-        key, here, texts = _start(leaf.owner), weakref.ref(leaf), self._texts
-        for token in leaf.tokens[: len(leaf.slots)]:
-            key = hash((key, token))
+        here, texts = weakref.ref(leaf), self._texts
+        for _, key in _beginnings(leaf.tokens, len(leaf.slots), leaf.owner):
             texts[key] = here
         if len(texts) > self._swept:
             self._texts = {key: text for key, text in texts.items() if text() is not None}
@@ -154,9 +157,8 @@ class PrefixIndex:
 
     def longest(self, tokens: Sequence[int], most: int, owner: str = "") -> list[int]:
         """The slots of the longest beginning of `tokens`, of at most `most`, that some text of `owner` has computed."""
-        key, found, length = _start(owner), None, 0
-        for end, token in enumerate(tokens[:most], 1):
-            key = hash((key, token))
+        found, length = None, 0
+        for end, key in _beginnings(tokens, most, owner):
             noted = self._texts.get(key)
             leaf = None if noted is None else noted()
             if leaf is None or len(leaf.slots) < end:
@@ -164,7 +166,17 @@ class PrefixIndex:
             found, length = leaf, end
         if found is None or found.owner != owner or found.tokens[:length] != list(tokens[:length]):
             return []  # different texts may have equal keys
+        rest = zip(found.tokens[length : len(found.slots)], tokens[length:most], strict=False)
+        length += next((i for i, (a, b) in enumerate(rest) if a != b), min(len(found.slots), most) - length)
         return found.slots[:length]
+
+
+def _beginnings(tokens: Sequence[int], most: int, owner: str) -> Iterator[tuple[int, int]]:
+    """The indexed sizes of a text's beginnings, up to `most`, each with a key of what the text is so far."""
+    key, at = _start(owner), 0
+    while (end := at + (1 if at < SHORT else BLOCK)) <= most:
+        key, at = hash((key, *tokens[at:end])), end
+        yield at, key
 
 
 def _start(owner: str) -> int:

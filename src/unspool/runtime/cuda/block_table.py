@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -92,9 +93,11 @@ class BlockTable:
             self._known[id(leaf)] = known[0], min(known[1], size)
 
     def write(self, at: Sequence[int], slots: Sequence[int]) -> None:
-        """Write entries now."""
-        pairs = torch.tensor([at, slots]).to(self.device)
-        self.table.view(-1).index_put_((pairs[0],), pairs[1].int())
+        """Write entries now, behind what the device was asked to do, without waiting for that."""
+        pairs = torch.frombuffer(array("q", (*at, *slots)), dtype=torch.int64)
+        if self.device.type == "cuda":
+            pairs = pairs.pin_memory().to(self.device, non_blocking=True)
+        self.table.view(-1).index_put_((pairs[: len(at)],), pairs[len(at) :].int())
 
     def rows(self, lanes: Tensor, length: int) -> Tensor:
         """The lines of these lanes, up to a length."""

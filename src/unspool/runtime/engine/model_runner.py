@@ -111,9 +111,9 @@ class ModelRunner:
         for name, model in self.causal.items():
             if not text:
                 raise BadRequest("the prompt is empty: give at least one token to go on from")
-            bad = [x for x in text if not 0 <= x < model.vocab]
-            if bad:
-                raise BadRequest(f"token {bad[0]} is outside the vocabulary of the {name} model (0..{model.vocab - 1})")
+            if min(text) < 0 or max(text) >= model.vocab:
+                bad = next(x for x in text if not 0 <= x < model.vocab)
+                raise BadRequest(f"token {bad} is outside the vocabulary of the {name} model (0..{model.vocab - 1})")
             if model.context is not None and len(text) >= model.context:
                 raise OutOfRoom(
                     f"the prompt has {len(text)} tokens, but the {name} model reads at most {model.context} and needs "
