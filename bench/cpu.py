@@ -1,6 +1,6 @@
 """Time decoding on a CPU: packed weights against whole ones and against llama.cpp with the same file, turn by turn.
 
-    python bench/cpu.py [--model FILE] [--whole fp32 bf16] [--repeats 15] [--threads N] [--json FILE]
+    python bench/cpu.py [--model FILE] [--whole fp32 bf16] [--repeats 9] [--threads N] [--json FILE]
     python bench/cpu.py --families 1 --diverge 24 [--data FOLDER] [--tokens 48] [--json FILE]
 
 Every number is milliseconds, the median and the least of all turns. `rows` reads so many new tokens behind a cached
@@ -191,33 +191,42 @@ def measure(
     return results, least
 
 
-def more(args: argparse.Namespace) -> dict[str, Any]:
-    """What drafts bring by family, how long a start takes, and where texts part, as far as that is asked for."""
-    found: dict[str, Any] = {}
-    if args.families:
-        native = unspool.load(args.model, device="cpu", kv_cache_tokens=llamacpp.ROOM)
-        theirs, bare = None, None
-        try:
-            bare = llamacpp.Bare(str(path(args.model)), torch.get_num_threads())
-            theirs = unspool.load(args.model, runtime=LLAMA_CPP, device="cpu", kv_cache_tokens=llamacpp.ROOM)
-        except (ModuleNotFoundError, MissingExtra) as missing:
-            print(f"without llama.cpp: {missing}")
-        prompts = llamacpp.prompts_of(native, args.data, args.families)
-        found |= cpu_families.families(native, theirs, bare, prompts, args.tokens, max(1, args.repeats // 5))
-        found["start"] = cpu_families.started(args.model)
-    if args.diverge:
-        lm = unspool.load(args.model, device="cpu", kv_cache_tokens=llamacpp.ROOM)
-        prompts = llamacpp.prompts_of(lm, args.data, -(-args.diverge // 6))
-        some = dict(list(prompts.items())[: args.diverge])
-        found["diverge"] = llamacpp.parted(args.model, some, args.tokens, packed=True)
-    return found
+def families(args: argparse.Namespace) -> dict[str, Any]:
+    """What drafts bring by family."""
+    if not args.families:
+        return {}
+    native = unspool.load(args.model, device="cpu", kv_cache_tokens=llamacpp.ROOM)
+    theirs, bare = None, None
+    try:
+        bare = llamacpp.Bare(str(path(args.model)), torch.get_num_threads())
+        theirs = unspool.load(args.model, runtime=LLAMA_CPP, device="cpu", kv_cache_tokens=llamacpp.ROOM)
+    except (ModuleNotFoundError, MissingExtra) as missing:
+        print(f"without llama.cpp: {missing}")
+    prompts = llamacpp.prompts_of(native, args.data, args.families)
+    return cpu_families.families(native, theirs, bare, prompts, args.tokens, max(1, args.repeats // 3))
+
+
+def started(args: argparse.Namespace) -> dict[str, Any]:
+    """How long a process takes from the shell to the first token."""
+    return {"start": cpu_families.started(args.model)} if args.families else {}
+
+
+def diverged(args: argparse.Namespace) -> dict[str, Any]:
+    """Where texts part from those of llama.cpp's runtime."""
+    if not args.diverge:
+        return {}
+    lm = unspool.load(args.model, device="cpu", kv_cache_tokens=llamacpp.ROOM)
+    prompts = llamacpp.prompts_of(lm, args.data, -(-args.diverge // 6))
+    return {
+        "diverge": llamacpp.parted(args.model, dict(list(prompts.items())[: args.diverge]), args.tokens, packed=True)
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2", help="a .gguf file with blocks, or a name of the catalogue")
     parser.add_argument("--whole", nargs="*", default=["fp32", "bf16"], help="precisions of whole weights beside it")
-    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--threads", type=int, help="one per free core: a busy core stalls all sides")
     parser.add_argument("--families", type=int, default=0, metavar="N", help="prompts of each, for what drafts bring")
     parser.add_argument("--diverge", type=int, default=0, metavar="N", help="texts to compare with llama.cpp's runtime")
@@ -238,24 +247,17 @@ def main() -> None:
             faster = found[LLAMA_CPP]["token"] / packed["token"]
             summary[f"{kind}: tokens per second, times llama.cpp's"] = round(faster, 2)
     for line in summary.items():
-        print(*line)
-    beside = more(args)
-    print(beside)
-    if args.json:
-        wheel = metadata.version("xllamacpp") if LLAMA_CPP in results else None
-        about = {"model": file.name, "bytes": file.stat().st_size, "threads": torch.get_num_threads()}
-        save(
-            args.json,
-            {
-                **about,
-                **needed,
-                "xllamacpp": wheel,
-                "median_ms": results,
-                "least_ms": least,
-                "summary": summary,
-                **beside,
-            },
-        )
+        print(*line, flush=True)
+    wheel = metadata.version("xllamacpp") if LLAMA_CPP in results else None
+    about = {"model": file.name, "bytes": file.stat().st_size, "threads": torch.get_num_threads()}
+    found = {**about, **needed, "xllamacpp": wheel, "median_ms": results, "least_ms": least, "summary": summary}
+    for part in (families, started, diverged):  # kept one by one: together they take minutes
+        found |= part(args)
+        if args.json:
+            save(args.json, found)
+    print({name: value for name, value in found.items() if name not in ("median_ms", "least_ms", "summary")})
+    if found.get("differs"):
+        raise SystemExit(f"these did not write what plain decoding writes: {found['differs']}")
 
 
 if __name__ == "__main__":

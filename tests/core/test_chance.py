@@ -38,6 +38,19 @@ def test_a_uniform_is_53_bits_of_the_first_two_words():
     assert Philox(0).uniform(At(0, Role.PICK)) == ((0x6627E8D5 << 32 | 0xE169C58D) >> 11) / 2**53
 
 
+def test_what_is_certain_needs_no_number(monkeypatch):
+    chance, at = Philox(3), At(5, Role.PICK)
+    certain = Law.of([0.0, 1.0, 0.0])
+    assert (chance.choose(certain, at), chance.race(certain, at)) == (1, 1)
+    places = [At(i, Role.ACCEPT) for i in range(40)]
+    assert [chance.coin(0.25, place) for place in places] == [chance.uniform(place) < 0.25 for place in places]
+    monkeypatch.setattr("unspool.core.chance.philox", lambda *_: pytest.fail("a number was drawn"))
+    point = Law.point(1)
+    assert (chance.choose(point, at), chance.race(point, at)) == (1, 1)
+    assert chance.coin(1.0, at) is True
+    assert chance.coin(0.0, at) is False
+
+
 ADDRESSES = [At(i, role, k, r) for i, role, k, r in itertools.product(range(5), Role, range(3), range(3))]
 
 

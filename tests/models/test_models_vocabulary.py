@@ -21,7 +21,7 @@ from unspool.models.address import model_folder
 from unspool.models.bounded import Budget
 from unspool.models.catalog import CATALOG
 from unspool.models.chat import render_chat
-from unspool.models.gguf_vocabulary import read_vocabulary
+from unspool.models.gguf_vocabulary import SpeltTokens, read_vocabulary
 from unspool.models.json_vocabulary import read_vocabulary as read_folder
 from unspool.models.vocabulary import BYTE_LETTERS, TextStream, Vocabulary, byte_level
 from unspool.models.weights import open_checkpoint
@@ -205,6 +205,16 @@ def test_sentence_pieces():
     assert vocabulary.eos == {2}
     prefixed = read_vocabulary(piece_metadata(), 400, "tiny")
     assert [prefixed.name(token) for token in prefixed.encode("hello")] == ["<s>", " hello"]
+
+
+def test_tokens_are_spelt_when_they_are_asked_for():
+    spelt = list[str]()
+    tokens = SpeltTokens(["<s>", "a", "<0x0A>", "b"], [3, 1, 4, 1], lambda name: spelt.append(name) or name.encode(), 6)
+    assert (len(tokens), tokens[3], tokens[-3], tokens[0], tokens[5], spelt) == (6, b"b", b"b", b"", b"", ["b"])
+    assert tokens[1:4] == [b"a", b"<0x0A>", b"b"]
+    assert list(tokens) == [b"", b"a", b"<0x0A>", b"b", b"", b""]
+    with pytest.raises(IndexError):
+        tokens[6]
 
 
 @pytest.mark.parametrize(

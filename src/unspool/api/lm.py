@@ -310,8 +310,8 @@ class LM:
 
     def _refuse_far_too_long(self, text: str, given: str) -> None:
         """Refuse a text that cannot fit, however it is spelt, before it is read: that takes a second per megabyte."""
-        least = self.vocabulary.at_least(text)
-        if least > self._longest:
+        # there are no more tokens than bytes, and no more than four of those in a character
+        if 4 * len(text) > self._longest and (least := self.vocabulary.at_least(text)) > self._longest:
             raise ContextExceeded(
                 f"This model's maximum context length is {self._longest:.0f} tokens. However, you requested at least "
                 f"{least} tokens in the {given}. Please reduce the length of the {given}.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import re
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,30 +18,21 @@ from ..core.errors import BadRequest, NotNative
 from ..core.option import expect, whole
 from ..core.version import VERSION
 from ..models.address import heads_of, path
-from ..models.weights import open_checkpoint
+from ..models.weights import Checkpoint, open_checkpoint
 from ..runtime.cache.cached_model import CachedModel
-from ..runtime.network.linear import EmbeddingAndHead, dense, fastest
+from ..runtime.network.linear import EmbeddingAndHead, fastest
 from ..runtime.network.llama import Llama, usual_room
-from ..runtime.network.quantised import AUTO, PACKED, WHOLE, rounded
+from ..runtime.network.quantised import AUTO, PACKED, WHOLE
 from .lm import LM
-from .native_models import (
-    PREFIX_CACHE,
-    adds_in_order,
-    cached,
-    check_fixed,
-    on_graphs,
-    on_invariant_graphs,
-    packed_model,
-    padded_model,
-)
+from .native_models import PREFIX_CACHE, cached, packed_model, whole_model
 
 if TYPE_CHECKING:
-    from ..runtime.diffusion.full_diffusion import FullDiffusionModel
     from ..runtime.network.lookahead_heads import MedusaHeads
 
 _LOG = logging.getLogger("unspool")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 NATIVE, TRANSFORMERS, LLAMACPP = "native", "transformers", "llama.cpp"
+RUNTIMES = {"auto", NATIVE, TRANSFORMERS, LLAMACPP}
 
 
 def load(
@@ -95,6 +87,7 @@ def load(
         api.draft_models.expect_drafts(draft, small)
     expect(heads is None or isinstance(heads, (str, Path)), "heads", heads, "the path of a file of heads, or None")
     expect(adapter is None or isinstance(adapter, (str, Path)), "adapter", adapter, "the folder of an adapter, or None")
+    asked = LoadOptions(dtype, rounding, device, runtime, room, longest, batch_invariant, ranks, adapter)
     if isinstance(name, torch.nn.Module):
         only = {"quantization": rounding in (AUTO, WHOLE), "batch_invariant": not batch_invariant, "ranks": ranks == 1}
         only["adapter"] = adapter is None
@@ -105,120 +98,122 @@ def load(
         lm = api.by_transformers.given(name, tokenizer, dtype, device, room, longest)
     else:
         expect(tokenizer is None, "tokenizer", tokenizer, "None: it goes with a loaded model, a name brings its own")
-        lm = _alone(name, dtype, rounding, device, runtime, room, longest, batch_invariant, ranks, adapter)
+        lm = _alone(name, asked)
     _attach_heads(lm, heads)
 
     def beside(name: str | Path, kind: str | None, rounded: str | None) -> LM:
         own = adapter if str(name) == lm.name else None  # of the model itself, in another precision
-        return _alone(name, kind or dtype, rounded or rounding, device, runtime, room, longest, adapter=own)
+        other = replace(asked, dtype=kind or dtype, quantization=rounded or rounding, adapter=own)
+        return _alone(name, replace(other, batch_invariant=False, ranks=1))
 
     return lm if draft is None else api.draft_models.attached(lm, draft, small, beside)
 
 
-def _alone(
-    name: str | Path,
-    dtype: str,
-    quantization: str,
-    device: str,
-    runtime: str,
-    room: int | None,
-    longest: int,
-    batch_invariant: bool | int | None = False,
-    ranks: int = 1,
-    adapter: str | Path | None = None,
-) -> LM:
-    """The model without one that drafts for it."""
-    where = device_of(device)
-    kind = dtype_of(dtype, where)
-    known = {"auto", NATIVE, TRANSFORMERS, LLAMACPP}
-    if runtime not in known:
-        raise BadRequest(f"the runtime {runtime!r} is not known; choose one of: {', '.join(sorted(known))}")
-    rows = _rows(batch_invariant)
-    if adapter is not None and (runtime in (TRANSFORMERS, LLAMACPP) or ranks != 1):
-        raise BadRequest(
-            f"adapter={str(adapter)!r} needs the native runtime and one rank; give a catalogue name, a .gguf file or a "
-            "folder, or merge it into the weights first, with PEFT's merge_and_unload."
+@dataclass(frozen=True)
+class LoadOptions:
+    """How one model is to be loaded: the options of `load` that are about no other model."""
+
+    dtype: str
+    quantization: str
+    device: str
+    runtime: str
+    room: int | None
+    longest: int
+    batch_invariant: bool | int | None = False
+    ranks: int = 1
+    adapter: str | Path | None = None
+
+
+def _alone(name: str | Path, asked: LoadOptions) -> LM:
+    """The model without one that drafts for it, in the runtime that was asked for or that knows it."""
+    where = device_of(asked.device)
+    kind = dtype_of(asked.dtype, where)
+    if asked.runtime not in RUNTIMES:
+        raise BadRequest(f"the runtime {asked.runtime!r} is not known; choose one of: {', '.join(sorted(RUNTIMES))}")
+    rows = _rows(asked.batch_invariant)
+    if asked.adapter is not None:
+        _check_adapter(asked)
+    if asked.ranks != 1:
+        return _on_ranks(name, kind, where, asked)
+    if asked.runtime == LLAMACPP:
+        return _by_llamacpp(name, kind, rows, asked)
+    if asked.runtime == TRANSFORMERS:
+        _refuse_native_options(
+            asked, rows, "transformers chooses its kernels", "transformers has its own ways to round"
         )
-    if adapter is not None and quantization == PACKED:
-        raise BadRequest("an adapter changes the weights, so they cannot stay packed; use int8 or int4 to round them.")
-    if ranks != 1:
-        return _on_ranks(name, kind, quantization, where, runtime, room, longest, batch_invariant, ranks)
-    if runtime == LLAMACPP:
-        cache = torch.float16 if dtype in ("auto", "fast") else kind
-        return _by_llamacpp(name, cache, device, quantization, rows, room, longest)
-    if runtime == TRANSFORMERS:
-        if rows is not None:
-            raise BadRequest("batch_invariant needs the native runtime; transformers chooses its kernels by itself.")
-        if quantization not in (AUTO, WHOLE):
-            raise BadRequest(
-                f"quantization={quantization!r} needs the native runtime; transformers has its own ways to round."
-            )
-        return api.by_transformers.named(name, kind, where, room, longest)
+        return api.by_transformers.named(name, kind, where, asked.room, asked.longest)
     file = path(str(name))
     try:
         checkpoint = open_checkpoint(file)
     except NotNative as why:
-        only_native = rows is not None or quantization not in (WHOLE, AUTO) or adapter is not None
-        if runtime == NATIVE or only_native or file.suffix == ".safetensors":
+        only_native = rows is not None or asked.quantization not in (WHOLE, AUTO) or asked.adapter is not None
+        if asked.runtime == NATIVE or only_native or file.suffix == ".safetensors":
             raise
-        lm = api.by_transformers.named(name, kind, where, room, longest)
+        lm = api.by_transformers.named(name, kind, where, asked.room, asked.longest)
         told = re.sub(r" \(known: [^)]*\)", "", str(why).partition(" Use the tr")[0])  # for who asks for native
         _LOG.warning("note: transformers runs this model. %s%s", told, api.by_transformers.cost(lm.model))
         return lm
-    added = ""
-    if adapter is not None:
-        checkpoint = models.adapter.AdaptedCheckpoint(checkpoint, adapter)
-        added = f", {Path(adapter).resolve()}"
-    quantization, note = runtimes.cpu.packed.chosen(quantization, dtype, where, ranks, checkpoint)
-    note = note if adapter is None else f"{checkpoint}; not packed"
-    room = room or longest * usual_room(checkpoint.shape)
-    vocab = checkpoint.shape.vocab
-    model: CachedModel | FullDiffusionModel
+    if asked.adapter is not None:
+        checkpoint = models.adapter.AdaptedCheckpoint(checkpoint, asked.adapter)
+    return _native(name, file, checkpoint, kind, where, rows, asked)
+
+
+def _check_adapter(asked: LoadOptions) -> None:
+    """Refuse an adapter beside options under which nobody could add it to the weights."""
+    if asked.runtime in (TRANSFORMERS, LLAMACPP) or asked.ranks != 1:
+        raise BadRequest(
+            f"adapter={str(asked.adapter)!r} needs the native runtime and one rank; give a catalogue name, a .gguf "
+            "file or a folder, or merge it into the weights first, with PEFT's merge_and_unload."
+        )
+    if asked.quantization == PACKED:
+        raise BadRequest("an adapter changes the weights, so they cannot stay packed; use int8 or int4 to round them.")
+
+
+def _refuse_native_options(asked: LoadOptions, rows: int | None, kernels: str, rounding: str) -> None:
+    """Refuse what only the native runtime can do, with what another one does instead."""
+    if rows is not None:
+        raise BadRequest(f"batch_invariant needs the native runtime; {kernels} by itself.")
+    if asked.quantization not in (AUTO, WHOLE):
+        raise BadRequest(f"quantization={asked.quantization!r} needs the native runtime; {rounding}.")
+
+
+def _native(
+    name: str | Path,
+    file: Path,
+    checkpoint: Checkpoint,
+    dtype: torch.dtype,
+    device: str,
+    rows: int | None,
+    asked: LoadOptions,
+) -> LM:
+    """A checkpoint in the native runtime, packed where that is asked for or fastest."""
+    quantization, note = runtimes.cpu.packed.chosen(asked.quantization, asked.dtype, device, asked.ranks, checkpoint)
+    room = asked.room or asked.longest * usual_room(checkpoint.shape)
     if quantization == PACKED:
-        model = packed_model(checkpoint, room, rows)
+        made = packed_model(checkpoint, room, rows)
         native = runtimes.cpu.compiled.kernels()  # other kernels, other times
-        key = key_of(file, kind, where, f"{NATIVE}, packed weights, {native.name if native else 'no kernels'}")
+        how = f"packed weights, {native.name if native else 'no kernels'}"
         beside = runtimes.cpu.packed_llama.unpacked(checkpoint.shape)
         note = f"{note}; PyTorch does the rest: {beside}" if beside else note
-        return LM(str(name), model, checkpoint.vocabulary(), key=key, note=note)
-    make = rounded(quantization, dense, vocab)
-    steady = None
-    if batch_invariant is None and adds_in_order(where):
-        steady = on_invariant_graphs(checkpoint, kind, where, room, quantization)
-    if steady is not None:
-        model = steady
-    elif rows is None:
-        model = on_graphs(checkpoint, kind, where, room, quantization) or cached(
-            Llama.load(checkpoint, kind, where, room, make)
-        )
     else:
-        model = on_invariant_graphs(checkpoint, kind, where, room, quantization) or padded_model(
-            checkpoint, kind, where, room, make, rows
+        made, shapes = whole_model(
+            checkpoint, dtype, device, room, quantization, rows, may_fix=asked.batch_invariant is None
         )
-        check_fixed(model)
-    shapes = "free" if rows is None and steady is None else "fixed"
-    key = key_of(file, kind, where, f"{NATIVE}, {shapes} shapes, {quantization} weights{added}")
-    return LM(str(name), model, checkpoint.vocabulary(), key=key, note=note)
+        added = "" if asked.adapter is None else f", {Path(asked.adapter).resolve()}"
+        how = f"{shapes} shapes, {quantization} weights{added}"
+        note = note if asked.adapter is None else f"{checkpoint}; not packed"
+    key = key_of(file, dtype, device, f"{NATIVE}, {how}")
+    return LM(str(name), made, checkpoint.vocabulary(), key=key, note=note)
 
 
-def _by_llamacpp(
-    name: str | Path,
-    cache: torch.dtype,
-    device: str,
-    quantization: str,
-    rows: int | None,
-    room: int | None,
-    longest: int,
-) -> LM:
-    """The model as llama.cpp computes it, with its weights as the file has them."""
-    if rows is not None:
-        raise BadRequest("batch_invariant needs the native runtime; llama.cpp chooses its kernels by itself.")
-    if quantization not in (AUTO, WHOLE):
-        raise BadRequest(
-            f"quantization={quantization!r} needs the native runtime; llama.cpp keeps the weights as the file has them."
-        )
-    file = path(str(name))
-    model, words = runtimes.llamacpp.load.load_llamacpp(file, cache, device, room, PREFIX_CACHE, longest)
+def _by_llamacpp(name: str | Path, dtype: torch.dtype, rows: int | None, asked: LoadOptions) -> LM:
+    """The model as llama.cpp computes it, with its weights as the file has them; `dtype` is that of its cache."""
+    _refuse_native_options(
+        asked, rows, "llama.cpp chooses its kernels", "llama.cpp keeps the weights as the file has them"
+    )
+    cache, file = torch.float16 if asked.dtype in ("auto", "fast") else dtype, path(str(name))
+    load_llamacpp = runtimes.llamacpp.load.load_llamacpp
+    model, words = load_llamacpp(file, cache, asked.device, asked.room, PREFIX_CACHE, asked.longest)
     return LM(str(name), model, words, key=key_of(file, cache, "cpu", LLAMACPP))
 
 
@@ -239,27 +234,20 @@ def _loaded_heads(file: Path, ends: EmbeddingAndHead) -> MedusaHeads:
     return runtimes.network.lookahead_heads.MedusaHeads.load(file, ends)  # which is loaded by who wants any
 
 
-def _on_ranks(
-    name: str | Path,
-    dtype: torch.dtype,
-    quantization: str,
-    device: str,
-    runtime: str,
-    room: int | None,
-    longest: int,
-    batch_invariant: bool | int | None,
-    ranks: int,
-) -> LM:
+def _on_ranks(name: str | Path, dtype: torch.dtype, device: str, asked: LoadOptions) -> LM:
     """The model on several ranks, without graphs and fused kernels."""
-    if runtime in (TRANSFORMERS, LLAMACPP):
-        raise BadRequest(f"ranks={ranks} needs the native runtime; leave runtime={runtime!r} away, or use one rank.")
-    rounding = WHOLE if quantization == AUTO else quantization
-    for option, given, only in (("quantization", rounding, WHOLE), ("batch_invariant", batch_invariant, False)):
+    ranks = asked.ranks
+    if asked.runtime in (TRANSFORMERS, LLAMACPP):
+        raise BadRequest(
+            f"ranks={ranks} needs the native runtime; leave runtime={asked.runtime!r} away, or use one rank."
+        )
+    rounding = WHOLE if asked.quantization == AUTO else asked.quantization
+    for option, given, only in (("quantization", rounding, WHOLE), ("batch_invariant", asked.batch_invariant, False)):
         if given not in (only, None):
             raise BadRequest(f"{option}={given!r} is not there on ranks={ranks}; use {option}={only!r}, or one rank.")
     file = path(str(name))
     checkpoint = open_checkpoint(file)
-    room = room or longest * usual_room(checkpoint.shape)
+    room = asked.room or asked.longest * usual_room(checkpoint.shape)
     model = cached(runtimes.parallel.ranks.ranked(file, checkpoint, dtype, device, room, ranks))
     return LM(str(name), model, checkpoint.vocabulary(), key=key_of(file, dtype, device, f"{NATIVE}, {ranks} ranks"))
 

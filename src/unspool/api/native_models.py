@@ -26,6 +26,34 @@ PREFIX_CACHE = 4  # finished texts whose cache stays, so that the next turn of a
 HOPPER = 9, 0  # the compute capability of an H100 and H200
 
 
+def whole_model(
+    checkpoint: Checkpoint,
+    dtype: torch.dtype,
+    device: str,
+    room: int,
+    quantization: str,
+    rows: int | None,
+    may_fix: bool,
+) -> tuple[CachedModel | FullDiffusionModel, str]:
+    """The model with whole or rounded weights, and whether its shapes are free or fixed.
+
+    They are fixed if `rows` says so, and where they may be (`may_fix`) and cost little on this device.
+    """
+    if may_fix and adds_in_order(device):
+        steady = on_invariant_graphs(checkpoint, dtype, device, room, quantization)
+        if steady is not None:
+            return steady, "fixed"
+    make = rounded(quantization, dense, checkpoint.shape.vocab)
+    if rows is None:
+        free = on_graphs(checkpoint, dtype, device, room, quantization)
+        return free or cached(Llama.load(checkpoint, dtype, device, room, make)), "free"
+    model = on_invariant_graphs(checkpoint, dtype, device, room, quantization) or padded_model(
+        checkpoint, dtype, device, room, make, rows
+    )
+    check_fixed(model)
+    return model, "fixed"
+
+
 def padded_model(
     checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int | None, make: MakeLinear, rows: int
 ) -> CachedModel | FullDiffusionModel:

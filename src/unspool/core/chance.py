@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from .law import Law
+from .law import Law, Point
 from .race import Region
 
 T = TypeVar("T", bound=Hashable)
@@ -76,12 +76,14 @@ class Philox:
         return ((a << 21) ^ (b >> 11)) * 2.0**-53
 
     def choose(self, law: Law, at: At) -> int:
-        return law.invert(self.uniform(at))
+        return law.best if isinstance(law, Point) else law.invert(self.uniform(at))
 
     def coin(self, p: float, at: At) -> bool:
-        return self.uniform(at) < p
+        return p >= 1 or (p > 0 and self.uniform(at) < p)  # what is certain needs no number
 
     def race(self, law: Law, at: At) -> int:
+        if isinstance(law, Point):
+            return law.best
         _, _, c, d = self._words(at)
         return law.first(lambda size: waits(size, (c, d)))
 
@@ -104,14 +106,19 @@ Word = TypeVar("Word", int, Tensor)
 def philox(counter: tuple[Word, Word, Word, Word], key: tuple[int, int]) -> tuple[Word, Word, Word, Word]:
     """Ten rounds of Philox on four 32-bit words, or on tensors of them."""
     a, b, c, d = counter
-    j, k = key
-    for _ in range(10):
+    for j, k in _round_keys(key):
         x, y = 0xD2511F53 * a, 0xCD9E8D57 * c
         # a product of tensors wraps round to a negative number, so what is shifted in must be masked away
         high_x, high_y = (x >> 32) & 0xFFFFFFFF, (y >> 32) & 0xFFFFFFFF
         a, b, c, d = high_y ^ b ^ j, y & 0xFFFFFFFF, high_x ^ d ^ k, x & 0xFFFFFFFF
-        j, k = (j + 0x9E3779B9) & 0xFFFFFFFF, (k + 0xBB67AE85) & 0xFFFFFFFF
     return a, b, c, d
+
+
+@lru_cache(maxsize=256)  # one for each seed that is in use
+def _round_keys(key: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+    """The keys of the ten rounds."""
+    j, k = key
+    return tuple(((j + 0x9E3779B9 * i) & 0xFFFFFFFF, (k + 0xBB67AE85 * i) & 0xFFFFFFFF) for i in range(10))
 
 
 class Tape:

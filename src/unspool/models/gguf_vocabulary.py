@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast, overload
 
 from tokenizers import AddedToken, Regex, Tokenizer
 from tokenizers.models import BPE
@@ -70,14 +70,13 @@ def read_vocabulary(metadata: Mapping[str, object], size: int, source: str) -> V
             if type in (CONTROL, _USER, UNKNOWN)
         ]
     )
-    pieces = [_piece(name, type, spell) for name, type in zip(names, types, strict=True)]
     special = [token for token, type in enumerate(types) if type in (CONTROL, UNKNOWN)]
     bos = _token(fields, "bos_token_id", len(names))
     ends = [_token(fields, f"{end}_token_id", len(names)) for end in ("eos", "eot", "eom")]
     template = metadata.get("tokenizer.chat_template")
     return Vocabulary(
         tokenizer,
-        pieces + [b""] * (size - len(names)),
+        SpeltTokens(names, types, spell, size),
         special=special,
         eos=[end for end in ends if end is not None] + [token for token in special if names[token] in ENDINGS],
         bos=bos,
@@ -88,12 +87,11 @@ def read_vocabulary(metadata: Mapping[str, object], size: int, source: str) -> V
 
 
 def _byte_level_bpe(fields: ConfigFields, names: Sequence[str], cut: str) -> Tokenizer:
-    merges: list[tuple[str, str]] = []
-    for merge in _strings(fields, "merges"):
-        left, gap, right = merge.partition(" ")
-        if not (left and gap and right):
-            raise fields.fail("merges", f"pairs like 'a b', not {merge!r}")
-        merges.append((left, right))
+    parts = [merge.partition(" ") for merge in _strings(fields, "merges")]
+    merges = [(left, right) for left, _, right in parts if left and right]
+    if len(merges) != len(parts):
+        bad = next("".join(part) for part in parts if not (part[0] and part[2]))
+        raise fields.fail("merges", f"pairs like 'a b', not {bad!r}")
     tokenizer = _build(fields, names, merges, ignore_merges=cut == "llama3")
     normalizer, pre_tokenizer = _cutter(cut)
     if normalizer is not None:
@@ -118,7 +116,7 @@ def _build(
     ignore_merges: bool = False,
     byte_fallback: bool = False,
 ) -> Tokenizer:
-    ids = {name: token for token, name in enumerate(names)}
+    ids = dict(zip(names, range(len(names)), strict=True))
     if len(ids) != len(names):
         raise fields.fail("tokens", "names that differ from each other")
     try:
@@ -172,12 +170,40 @@ def _cutter(cut: str) -> tuple[Normalizer | None, PreTokenizer]:
     return normalizer, PreTokenizers([Split(words, "isolated"), letters])
 
 
-def _piece(name: str, type: float, spell: object) -> bytes:
-    if type in (CONTROL, UNKNOWN, _UNUSED):
-        return b""
-    if type == _USER:
-        return sentence_piece(name) if spell is sentence_piece else name.encode("utf-8")
-    return sentence_piece(name) if spell is sentence_piece else byte_level(name)
+class SpeltTokens(Sequence[bytes]):
+    """The bytes of every token, each spelt when it is first asked for: a text has few of them.
+
+    Padding of the output layer, up to `size`, has none.
+    """
+
+    def __init__(self, names: Sequence[str], types: Sequence[float], spell: Callable[[str], bytes], size: int) -> None:
+        self._names, self._types, self._spell = names, types, spell
+        self._found: list[bytes | None] = [None] * len(names) + [b""] * (size - len(names))
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[bytes]: ...
+
+    def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
+        if isinstance(at, slice):
+            return [self[token] for token in range(*at.indices(len(self)))]
+        at = at if at >= 0 else at + len(self)
+        found = self._found[at]
+        if found is None:
+            found = self._found[at] = self._spelt(self._names[at], self._types[at])
+        return found
+
+    def _spelt(self, name: str, type: float) -> bytes:
+        if type in (CONTROL, UNKNOWN, _UNUSED):
+            return b""
+        if type == _USER and self._spell is not sentence_piece:
+            return name.encode("utf-8")
+        return self._spell(name)
 
 
 def _names(fields: ConfigFields, names: Sequence[str]) -> dict[str, str]:
@@ -198,7 +224,7 @@ def _token(fields: ConfigFields, name: str, size: int) -> int | None:
 
 def _strings(fields: ConfigFields, name: str) -> list[str]:
     found = fields.get(name)
-    if not isinstance(found, list) or not found or not all(isinstance(item, str) for item in found):
+    if not isinstance(found, list) or set(map(type, found)) != {str}:
         raise fields.fail(name, "a list of strings")
     return cast("list[str]", found)
 
@@ -207,6 +233,6 @@ def _numbers(fields: ConfigFields, name: str, count: int, default: float) -> lis
     found = fields.get(name)
     if found is None:
         return [default] * count
-    if not isinstance(found, list) or len(found) != count or not all(isinstance(item, (int, float)) for item in found):
+    if not isinstance(found, list) or len(found) != count or not set(map(type, found)) <= {int, float, bool}:
         raise fields.fail(name, f"a list of {count} numbers")
     return cast("list[float]", found)

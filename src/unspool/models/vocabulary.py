@@ -55,7 +55,7 @@ class Vocabulary:
         names: Mapping[str, str] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
-        self._pieces = tuple(pieces)
+        self._pieces = pieces
         self.size = len(self._pieces)
         self.special = frozenset(special)
         self.eos = frozenset(eos)

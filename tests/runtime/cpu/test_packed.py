@@ -26,7 +26,7 @@ from unspool.runtime.cpu.compiled import Kernels, NoKernels
 from unspool.runtime.cpu.packed import DecodedLinear, PackedLinear
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
-LEVELS = {"native": None, "avx2": ("-march=x86-64-v3", "-O1"), "portable": ("-O1",)}
+LEVELS = {"native": None, "avx2": ("-march=x86-64-v3", "-O1"), "portable": ("-O1", "-U__SSE2__")}
 
 
 @pytest.fixture(scope="module", params=LEVELS)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -34,6 +36,24 @@ def _profiled(ctx: click.Context, parameter: click.Parameter, file: str | None) 
 def _models_like(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """The models of the catalogue whose names begin so, for shells that complete."""
     return [CompletionItem(name, help=each.title) for name, each in CATALOG.items() if name.startswith(begun)]
+
+
+@contextmanager
+def _importing() -> Iterator[None]:
+    """Import PyTorch without passes of the garbage collector, which would look at all of it time and again.
+
+    What is there then stays until the process ends, so later passes leave it out. Where PyTorch is loaded already, the
+    process is somebody else's, and its collector is let alone.
+    """
+    fresh = "torch" not in sys.modules and gc.isenabled()
+    if fresh:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if fresh:
+            gc.freeze()
+            gc.enable()
 
 
 @dataclass(frozen=True)
@@ -94,7 +114,7 @@ class Loading:
 
     def check(self, methods: tuple[str, ...]) -> None:
         """Refuse methods that are not known or lack a model, and devices that do not exist, before a model is read."""
-        with status("starting: PyTorch takes a few seconds …"):
+        with status("starting: PyTorch takes a few seconds …"), _importing():
             loader, own, known = api.loader, models.address, recipes.methods
         loader.dtype_of(self.dtype, loader.device_of(self.device))
         if self.kv_cache_tokens is not None and self.kv_cache_tokens < 1:

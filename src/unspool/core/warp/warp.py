@@ -141,13 +141,14 @@ class Prefix:
         """All its tokens."""
         return tuple(self.tokens if len(self.tokens) == self.length else self.tokens[: self.length])
 
-    @cached_property
+    @property
     def state(self) -> Any:
         """The warp's state, brought up to date when somebody looks: a device that shapes laws itself never does."""
         done, state = self.known
-        if type(self.warp).step is not Warp.step:
+        if done < self.length and type(self.warp).step is not Warp.step:
             for token in self.tokens[done : self.length]:
                 state = self.warp.step(state, token)
+            object.__setattr__(self, "known", (self.length, state))
         return state
 
     def __len__(self) -> int:
@@ -155,11 +156,11 @@ class Prefix:
 
     def then(self, tokens: Sequence[int]) -> Prefix:
         """This prefix with more tokens."""
-        text, known = self.tokens, (self.length, self.state) if "state" in self.__dict__ else self.known
+        text = self.tokens
         if len(text) > self.length:  # another text goes on from here
             text = text[: self.length]
         text += tokens
-        return Prefix(text, self.length + len(tokens), self.warp, known, self.left - len(tokens), self.prompt)
+        return Prefix(text, self.length + len(tokens), self.warp, self.known, self.left - len(tokens), self.prompt)
 
     def ahead(self, depth: int) -> int:
         """How far to draft, if `depth` tokens were wanted: the last token of a text need not be drafted."""

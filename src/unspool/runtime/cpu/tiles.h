@@ -5,6 +5,10 @@
  */
 enum { Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14 }; /* as GGUF numbers them */
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #define BLOCK 32
 
 INLINE int in_bytes(int kind) { return kind == Q5_0 || kind == Q5_1 || kind == Q8_0 || kind == Q5_K; }
@@ -72,6 +76,38 @@ INLINE void tile_block(int kind, const uint8_t *block, int part, uint8_t *to) {
     }
 }
 
+/* Four words of each of 16 outputs, which lie in its block from `at` on: the first word of all, then the second, …. */
+INLINE void turn(const uint8_t *const *blocks, int at, uint32_t flip, uint8_t *to) {
+#ifdef __SSE2__
+    __m128i flips = _mm_set1_epi32((int)flip), x[4], y[4];
+    for (int o = 0; o < LANES; o += 4) {
+        for (int i = 0; i < 4; i++)
+            x[i] = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(blocks[o + i] + at)), flips);
+        y[0] = _mm_unpacklo_epi32(x[0], x[1]), y[1] = _mm_unpacklo_epi32(x[2], x[3]);
+        y[2] = _mm_unpackhi_epi32(x[0], x[1]), y[3] = _mm_unpackhi_epi32(x[2], x[3]);
+        for (int i = 0; i < 4; i += 2) {
+            _mm_storeu_si128((__m128i *)(to + 64 * i + 4 * o), _mm_unpacklo_epi64(y[i], y[i + 1]));
+            _mm_storeu_si128((__m128i *)(to + 64 * (i + 1) + 4 * o), _mm_unpackhi_epi64(y[i], y[i + 1]));
+        }
+    }
+#else
+    for (int o = 0; o < LANES; o++)
+        for (int i = 0; i < 4; i++) put(to + 64 * i + 4 * o, word(blocks[o] + at + 4 * i) ^ flip);
+#endif
+}
+
+/* 32 numbers of each of 16 outputs. In the plain formats a word of four bytes stays one, so whole words are turned. */
+INLINE void tile_numbers(int kind, const uint8_t *const *blocks, int part, uint8_t *to) {
+    if (kind == Q4_0 || kind == Q4_1) {
+        turn(blocks, kind == Q4_0 ? 2 : 4, 0, to);
+    } else if (kind == Q8_0) {
+        turn(blocks, 2, 0x80808080, to);
+        turn(blocks, 18, 0x80808080, to + 256);
+    } else {
+        for (int o = 0; o < LANES; o++) tile_block(kind, blocks[o], part, to + 4 * o);
+    }
+}
+
 INLINE void tile_kind(const int kind, const uint8_t *from, int out, int in, uint8_t *to) {
     int super = is_super(kind), size = super ? 256 : BLOCK, parts = super ? 8 : 1, count = in / size;
     int width = kind == Q4_0 ? 18 : kind == Q4_1 ? 20 : kind == Q5_0 ? 22 : kind == Q5_1 ? 24 : kind == Q8_0 ? 34
@@ -101,7 +137,7 @@ INLINE void tile_kind(const int kind, const uint8_t *from, int out, int in, uint
                     }
                 }
                 to += scale_bytes(kind);
-                for (int o = 0; o < LANES; o++) tile_block(kind, blocks[o], part, to + 4 * o);
+                tile_numbers(kind, blocks, part, to);
                 to += block_bytes(kind) - scale_bytes(kind);
             }
         }

@@ -28,6 +28,7 @@ from ...core.asks import (
     Fetch,
     Keep,
     Price,
+    Score,
     Scores,
     Share,
     Write,
@@ -211,12 +212,13 @@ class Engine:
             while not resting:
                 job.ask = job.decoding.send(job.reply)
                 trace.asks += 1
-                refuse_large(job.ask, job.texts, self._rows)
+                if self._rows < math.inf:
+                    refuse_large(job.ask, job.texts, self._rows)
                 match job.ask:
                     case Emit():
                         job.emit(job.ask)
                         job.reply = None
-                    case Write():
+                    case Write() | Check() | Score():
                         break
                     case Begin():
                         self._overlap = self._overlap or engines.overlap.Overlap(self.models)
