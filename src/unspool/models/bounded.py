@@ -264,7 +264,7 @@ def method_arguments(
             size *= max((value for value in (*args, *kwargs.values()) if isinstance(value, int)), default=8)
         case (("split" | "rsplit"), _):
             at = args[0] if args else kwargs.get("sep")
-            parts = len(text.split(at, PARTS + 1))  # type: ignore[arg-type]
+            parts = len(text.split(at, PARTS + 1))
         case "splitlines", _:
             parts = sum(map(str(text).count, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))
     budget.make(size, parts)

@@ -55,7 +55,7 @@ def test_auto_drafts_where_rows_are_free_and_is_plain_where_they_are_not(heat):
 
 @pytest.mark.parametrize("heat", [0.0, 1.0])
 def test_auto_drafts_what_a_constraint_forces(heat):
-    """Nothing comes twice, so that only the constraint knows what comes: two free tokens, six forced ones after each."""
+    """Nothing comes twice, so only the constraint knows what comes: after each of two free tokens, six forced ones."""
     pytest.importorskip("llguidance")
     words = Letters(tuple("abcdefghijklmn"), controls=0, ends=1)
     warp = Constrained(regex("[ab]cdefgh[ab]ijklmn").fit(words)) | Temperature(heat)
