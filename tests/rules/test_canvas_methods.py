@@ -129,9 +129,16 @@ def holds(name, ends, kind, temperature, seeds, folder):
         assert not words.eos & set(done.tokens[:-1])
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0], ids=["greedy", "drawn"])
+@pytest.mark.parametrize(
+    ("ends", "temperature"),
+    [
+        pytest.param(1, 0.0, id="one end-greedy"),
+        pytest.param(2, 1.0, id="two ends-drawn"),
+        pytest.param(1, 1.0, id="one end-drawn", marks=pytest.mark.slow),
+        pytest.param(2, 0.0, id="two ends-greedy", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("kind", FORMS)
-@pytest.mark.parametrize("ends", [1, 2], ids=["one end", "two ends"])
 @pytest.mark.parametrize("name", [entry.name for entry in CANVAS])
 def test_it_ends_and_meets_the_constraint(name, ends, kind, temperature, tmp_path):
     holds(name, ends, kind, temperature, (0,), tmp_path)
