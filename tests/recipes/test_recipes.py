@@ -59,7 +59,12 @@ def test_importing_recipes_imports_no_rule():
 
 
 @pytest.mark.parametrize(
-    ("name", "others"), [("chain", "kseq blended lookup"), ("confident", "quota annealed"), ("beam", "smc diverse")]
+    ("name", "others"),
+    [
+        ("chain", "kseq blended lookup"),
+        pytest.param("confident", "quota annealed", marks=pytest.mark.slow),
+        pytest.param("beam", "smc diverse", marks=pytest.mark.slow),
+    ],
 )
 def test_naming_one_method_imports_one_rule(name, others):
     code = "import sys\nfrom unspool.recipes.methods import method\nmethod(sys.argv[1])\nprint(*sys.modules)"

@@ -89,6 +89,7 @@ def test_help_does_not_import_torch(arguments):
     assert not imports_torch(*arguments)
 
 
+@pytest.mark.slow
 def test_the_check_for_torch_can_fail():
     assert imports_torch("prove", "--quick", "plain")
 

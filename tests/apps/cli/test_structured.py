@@ -62,6 +62,7 @@ def test_a_class_of_pydantics_is_a_constraint():
     assert Settings(constraint=Person).constraint == json_schema(Person)
 
 
+@pytest.mark.slow
 def test_compare_takes_a_form_and_then_drafts_what_it_forces(loaded):
     asked = ("compare", "-p", "Hello", "--max-tokens", "24", "--json")
     rows = json.loads(loaded(*asked, "--json-schema", json.dumps(SCHEMA), "--within", "24")[1])

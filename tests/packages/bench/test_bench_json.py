@@ -160,6 +160,7 @@ def run(*arguments):
     return started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
+@pytest.mark.slow
 def test_the_command_goes_on_where_it_was_killed(tmp_path, smollm2_path):
     to = tmp_path / "result.json"
     rows = to.with_suffix(".jsonl")

@@ -436,6 +436,7 @@ def test_a_browser_opens_only_if_asked(report, monkeypatch):
     assert opened == [str(Path("report.html").resolve())]
 
 
+@pytest.mark.slow
 def test_the_command_runs_as_a_program(tmp_path):
     written(tmp_path / "spec.jsonl")
     command = [sys.executable, "-m", "unspool", "report", str(tmp_path), "-o", str(tmp_path / "a.html")]

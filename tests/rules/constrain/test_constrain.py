@@ -225,7 +225,7 @@ def ask(text):
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=["person", "tree", "list"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 def test_the_default_model_writes_what_a_schema_accepts(smollm2, schema, temperature):
     options = Settings(constraint=json_schema(schema), temperature=temperature, seed=5, max_tokens=32, top_p=0.95)
     output = smollm2.generate(ask("Answer in JSON."), options)
@@ -236,8 +236,8 @@ def test_the_default_model_writes_what_a_schema_accepts(smollm2, schema, tempera
         jsonschema.validate(json.loads(output.text), schema)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", ["lookup", "recycle"])
+@pytest.mark.parametrize("temperature", [0.0, pytest.param(1.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["lookup", pytest.param("recycle", marks=pytest.mark.slow)])
 def test_a_drafted_text_is_the_plain_one_under_a_constraint(smollm2, method, temperature):
     options = Settings(constraint=json_schema(PERSON), temperature=temperature, seed=2, max_tokens=40)
     prompt = ask('Like {"name": "Ann", "age": 20}: another one.')
@@ -246,6 +246,7 @@ def test_a_drafted_text_is_the_plain_one_under_a_constraint(smollm2, method, tem
     assert fast.reason == plain.reason == "eos"
 
 
+@pytest.mark.slow
 def test_forced_tokens_are_drafted_and_save_forwards(smollm2):
     options = Settings(constraint=json_schema(PERSON), max_tokens=40)
     prompt = ask("Invent a person.")
@@ -268,6 +269,7 @@ def test_forced_tokens_are_drafted_behind_every_path():
     assert source.then(start, 3) is None
 
 
+@pytest.mark.slow
 def test_a_batch_under_one_constraint_is_each_alone(smollm2):
     options = Settings(constraint=json_schema(PERSON), temperature=1.0, seed=4, max_tokens=40, n=2)
     prompts = [ask("Someone old."), ask("Someone young.")]

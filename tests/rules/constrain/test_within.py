@@ -98,7 +98,7 @@ SCHEMA = {
 }
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 0.8])
 def test_the_default_model_ends_in_time_and_drafts_change_nothing(smollm2, temperature):
     prompt = "A very long list of tags, as JSON:"
     free, short = (
@@ -130,6 +130,7 @@ def test_a_number_that_something_must_follow_can_end():
     jsonschema.validate(json.loads('{"a":1111' + written), json.loads(form.source))
 
 
+@pytest.mark.slow
 def test_the_beginning_is_the_one_without_a_limit(smollm2):
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     settings = [

@@ -507,13 +507,16 @@ def chat(prompt):
     return [{"role": "user", "content": prompt}]
 
 
+LATER = ("suffix", "suffixtree", "trigram", "stand", "retrieve")
+
+
 @pytest.fixture(scope="module")
 def slow(smollm2):
     """Plain greedy texts of two prompts."""
     return [o.tokens for o in smollm2.batch([chat(PROMPTS[9]), chat(PROMPTS[15])], Settings(max_tokens=20))]
 
 
-@pytest.mark.parametrize("name", ["lookup", "suffix", "recycle", "suffixtree", "trigram", "stand", "retrieve"])
+@pytest.mark.parametrize("name", ["lookup", "recycle", *(pytest.param(name, marks=pytest.mark.slow) for name in LATER)])
 def test_greedy_text_is_that_of_plain_decoding(smollm2, slow, name):
     method = Speculate(Retrieve(Store(slow))) if name == "retrieve" else name
     outputs = smollm2.batch([chat(PROMPTS[9]), chat(PROMPTS[15])], Settings(max_tokens=20), method)

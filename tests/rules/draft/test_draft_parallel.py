@@ -351,11 +351,19 @@ def test_settings_that_make_no_sense_are_refused(spec):
         named(spec)
 
 
-@pytest.mark.parametrize(("name", "prompt"), [("jacobi", 0), ("blocks", 3), ("lookahead", 9), ("copy", 11)])
+@pytest.mark.parametrize(
+    ("name", "prompt"),
+    [
+        ("jacobi", 0),
+        ("copy", 11),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("blocks", 3), ("lookahead", 9))),
+    ],
+)
 def test_the_default_models_greedy_text_is_that_of_plain_decoding(smollm2, name, prompt):
     same_text(smollm2, name, prompt)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "prompt"), [("phrase", 9), ("cascade", 8)])
 def test_the_default_model_drafting_for_itself_gives_its_greedy_text(smollm2, name, prompt):
     both = LM("twice", smollm2.model, smollm2.vocabulary, smollm2)

@@ -264,6 +264,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_on_a_real_model_the_prompt_s_laws_save_rounds(smollm2):
     asked = [{"role": "user", "content": "Write these words as a list: red, green, blue, red, green, blue."}]
@@ -275,7 +276,9 @@ def test_on_a_real_model_the_prompt_s_laws_save_rounds(smollm2):
     assert outputs["prefilled"].trace.rounds < outputs["recycle"].trace.rounds
 
 
-@pytest.mark.parametrize("spec", ["prefilled", "aligned", "merge"])
+@pytest.mark.parametrize(
+    "spec", ["prefilled", *(pytest.param(x, marks=pytest.mark.slow) for x in ("aligned", "merge"))]
+)
 def test_what_was_told_of_a_prompt_is_told_again_when_the_cache_holds_it(smollm2, spec):
     """A warm prompt brings as many tokens per forward as a cold one, and so do all samples of one prompt."""
     text = smollm2.encode([{"role": "user", "content": "Repeat: the cat sat on the mat and the cat sat on the hat."}])

@@ -117,7 +117,7 @@ def test_the_largest_values_are_checked_whosever_they_are():
     assert allotted([Share((0.1, 0.9), 1), Share((0.5,), 1)], FREE) == [1, 1]  # what does not fall is taken as falling
     assert allotted([sure, unsure], Cost((1, 2, 3), (1.0, 2.0, 3.0))) == [0, 0]  # a row costs what a token does
     assert allotted([sure, unsure], Cost((1, 2, 4, 8), (1.0, 1.0, 1.2, 4.0))) == [2, 0]
-    assert allotted([sure], Cost((1, 2, 3), (1.0, 2.0, 2.0))) == [0]  # a second node would be free, and is not looked at
+    assert allotted([sure], Cost((1, 2, 3), (1.0, 2.0, 2.0))) == [0]  # a second one would be free; nobody looks
 
 
 def test_a_node_is_worth_what_can_be_said_without_its_token():

@@ -146,6 +146,7 @@ def test_what_the_judge_lacks_is_said():
             named(spec)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_the_default_model_reasons_by_name(smollm2):
     both = LM("twice", smollm2.model, smollm2.vocabulary, smollm2)

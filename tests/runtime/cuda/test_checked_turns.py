@@ -73,7 +73,7 @@ def counted(monkeypatch):
     return goes
 
 
-@pytest.mark.parametrize("ranked", [8, 2])
+@pytest.mark.parametrize("ranked", [pytest.param(8, marks=pytest.mark.slow), 2])
 def test_texts_under_masks_that_are_asked_behind_the_steps_are_those_that_masks_make(counted, monkeypatch, ranked):
     """With few best tokens at hand a row has to have its mask applied now and then, and goes back twice."""
     monkeypatch.setattr("unspool.runtime.cuda.turn_notes.RANKED", ranked)

@@ -204,7 +204,13 @@ def reached(tokens, follow):
     return lines
 
 
-@pytest.mark.parametrize("file", [KINDS["eagle-3"], oracle(Windowed())], ids=["random", "oracle"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(KINDS["eagle-3"], id="random", marks=pytest.mark.slow),
+        pytest.param(oracle(Windowed()), id="oracle"),
+    ],
+)
 @pytest.mark.parametrize("warp", [Temperature(0), Temperature(0.8) | TopP(0.9)], ids=["greedy", "drawn"])
 def test_texts_are_those_of_plain_decoding_alone_and_in_a_batch(file, warp):
     model, _ = loaded(file, depth=2)

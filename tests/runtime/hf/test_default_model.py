@@ -55,7 +55,8 @@ def logits(model, text: tuple[int, ...]) -> torch.Tensor:
         return model(torch.tensor([text])).logits[0].float()
 
 
-@pytest.mark.parametrize("which", ["smollm2", pytest.param("hf", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["smollm2", "hf"])
 def test_sessions_of_the_default_model_keep_their_contract(which, request):
     lm = request.getfixturevalue(which)
     memo: dict[tuple[int, ...], torch.Tensor] = {}

@@ -178,6 +178,7 @@ def test_heads_are_for_the_native_runtime_alone(folder, file):
         load(folder, runtime="transformers", heads=file)
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_them(folder, file, capsys):
     asked = ["-m", str(folder), "--device", "cpu"]
     run = ["run", *asked, "--raw", "--max-tokens", "8", "--ignore-eos", "--method", "heads", "--quiet", "Once"]
@@ -258,6 +259,7 @@ def test_training_teaches_heads_what_the_model_will_say(folder, corpus, tmp_path
     assert drafted.trace.accepted_tokens > 0
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_training_and_what_was_learned_is_there(folder, corpus, tmp_path):
     command = [sys.executable, "-m", "unspool", "train", "heads", "--model", str(folder), "--corpus", str(corpus)]
     more = ["--out", str(tmp_path), "--tokens", "256", "--held", "0.1", "--device", "cpu", "--heads", "2"]

@@ -394,6 +394,7 @@ def test_a_rank_that_does_not_start_is_an_error_and_leaves_nothing(folder, monke
 COMMAND = [sys.executable, "-m", "unspool", "run", "hello", "--dtype", "fp32", "--device", "cpu", "--ignore-eos"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs /proc to see what is left behind")
 def test_the_command_writes_the_same_text_and_leaves_no_process_when_it_is_killed(folder, one):
     expected = one.generate("hello", Settings(max_tokens=40, ignore_eos=True)).text.encode()
