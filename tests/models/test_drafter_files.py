@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -246,6 +247,23 @@ def test_a_truncated_file_is_refused(target, tmp_path):
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(BadModel, match="not a complete safetensors file"):
         load(target, draft=folder)
+
+
+@pytest.mark.parametrize(
+    ("make", "more", "said"),
+    [
+        (medusa, {"token_map": torch.tensor(3)}, "has no 'token_map' with rows"),
+        (partial(dflash, markov="vanilla"), {"d2t": torch.tensor(3)}, "has no 'd2t' with rows"),
+        (medusa, {f"{'1' * 5000}.0.weight": torch.zeros(1)}, ""),
+    ],
+)
+def test_numbers_where_tables_should_be_are_refused(make, more, said, shape, tmp_path):
+    folder = changed(make(tmp_path), more)
+    if not said:  # a name that is none of a head's, however many figures it has
+        assert open_drafter(folder, shape).spec.depth == 3
+        return
+    with pytest.raises(BadModel, match=said):
+        open_drafter(folder, shape)
 
 
 def test_pickles_are_not_read(target, tmp_path):

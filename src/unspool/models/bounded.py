@@ -28,7 +28,7 @@ PARTS = 1 << 18  # of a value: what lists and mappings hold, all told
 MADE = 1 << 29  # characters of all values that are made
 BITS = 1 << 14  # of a whole number: to divide very long ones takes hours
 BUDGET = "the budget"  # a name that no template can say, as it has a blank in it
-_TURNS, _JOINED, _WEIGHED = "turns of", "joined by", "weight of"  # filters that no template can say either
+_TURNS, _JOINED, _WEIGHED, _SLICED = "turns of", "joined by", "weight of", "slice of"  # which none can say either
 _NO_METHODS = ("decode", "encode", "format_map", "maketrans", "translate")  # of texts
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -109,7 +109,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):  # type: ignore[misc]  
         spaces = {"trim_blocks": True, "lstrip_blocks": True}
         super().__init__(finalize=_written, optimized=False, extensions=extensions, **spaces)
         self.globals.pop("lipsum", None)  # which writes as much as it is asked to
-        self.filters.update({**filters, _TURNS: _turns, _JOINED: _joined, _WEIGHED: _weighed})
+        self.filters.update({**filters, _TURNS: _turns, _JOINED: _joined, _WEIGHED: _weighed, _SLICED: _sliced})
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         return _Counting().visit(super()._parse(source, name, filename)).set_environment(self)
@@ -149,8 +149,10 @@ class _Counting(NodeTransformer):  # type: ignore[misc]
                 return _filtered(nodes.List(node.nodes, lineno=node.lineno), _JOINED)
             case nodes.Tuple(ctx="store"):  # which is assigned to
                 return node
-            case nodes.List() | nodes.Dict() | nodes.Tuple() | nodes.Getitem(arg=nodes.Slice()):
+            case nodes.List() | nodes.Dict() | nodes.Tuple():
                 return _filtered(node, _WEIGHED)
+            case nodes.Getitem(arg=nodes.Slice()):
+                return _filtered(node, _SLICED)
             case nodes.TemplateData():
                 return nodes.Const(node.data, lineno=node.lineno)  # which is finalised, and so counted
         return node
@@ -214,6 +216,14 @@ def _joined(context: Context, values: list[Any]) -> str:
 def _weighed(context: Context, value: Any) -> Any:
     context[BUDGET].step()
     context[BUDGET].make(weight(value))
+    return value
+
+
+@in_context
+def _sliced(context: Context, value: Any) -> Any:
+    """A part of a text or a list, which holds nothing that was not there."""
+    context[BUDGET].step()
+    context[BUDGET].make(len(value) if isinstance(value, (str, bytes, list, tuple)) else 0)
     return value
 
 

@@ -39,10 +39,11 @@ def predicted(method: Method, text: str) -> Method:
 
 def read(file: str) -> str:
     """The text of a file that is to be copied."""
-    path = Path(file)
     try:
-        if path.stat().st_size > LARGEST:
-            raise BadRequest(f"copy:input={file} has {path.stat().st_size} bytes; expected at most {LARGEST}")
-        return path.read_text("utf-8")
+        with Path(file).open("rb") as opened:  # what has no size, as a pipe, is read no further either
+            data = opened.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise BadRequest(f"copy:input={file} is too long; expected at most {LARGEST} bytes")
+        return data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"copy:input={file} cannot be read as text ({error}); expected a file in UTF-8") from error

@@ -134,19 +134,24 @@ def test_at_the_end_of_the_grace_clients_are_told_503_in_openais_shape(lm):  # n
 def test_clients_are_told_503_even_if_the_worker_hangs(lm):  # noqa: F811
     with running(lm, grace=0.2) as (worker, server, http, thread), hanging(worker) as entered:
         answers = []
-        asking = threading.Thread(
-            target=lambda: answers.append(http.post("/v1/completions", json={"prompt": "Once", **ENDLESS}))
-        )
+
+        def ask():
+            answers.append(http.post("/v1/completions", json={"prompt": "Once", **ENDLESS}))
+
+        asking, waiting = threading.Thread(target=ask), threading.Thread(target=ask)
         asking.start()
         assert entered.wait(WAIT)
+        waiting.start()  # who is never let in
+        until(lambda: len(worker.waiting) == 1)
         server.should_exit = True
         asking.join(WAIT)
+        waiting.join(WAIT)
         thread.join(WAIT)
         assert not thread.is_alive()  # the server has ended, though the worker has not
         assert worker.alive
         assert any("hung" in place for place in worker.where())
-    assert answers[0].status_code == 503
-    assert answers[0].json()["error"]["code"] == "shutting_down"
+    assert [answer.status_code for answer in answers] == [503, 503]
+    assert {answer.json()["error"]["code"] for answer in answers} == {"shutting_down"}
     until(lambda: not worker.alive)
 
 

@@ -326,6 +326,22 @@ def test_however_a_text_is_cut_it_reads_the_same(parts, data):
         assert whole.said == text
 
 
+NESTED = st.recursive(st.text('\\"{}[]a', max_size=6) | st.integers(), lambda x: st.lists(x, max_size=3), max_leaves=6)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.dictionaries(st.text('\\"}a', max_size=3), NESTED, max_size=3), min_size=1, max_size=3))
+def test_arguments_end_where_their_object_does_whatever_their_strings_hold(objects):
+    """Brackets and quotes inside of strings close nothing, and a backslash before a quote may be one of two."""
+    calls = [f'<tool_call>\n{{"name": "f", "arguments": {json.dumps(given)}}}\n</tool_call>' for given in objects]
+    read = ToolCallParser()
+    for letter in "\n".join(calls):
+        read.push(letter)
+    read.end()
+    assert [json.loads(call.arguments) for call in read.made] == objects
+    assert read.done
+
+
 def test_free_text_is_bound_behind_the_trigger_alone(lm):
     words = lm.vocabulary
     bound = unless("<<a", json_schema({"enum": [1]})).fit(words)

@@ -7,6 +7,7 @@ import torch
 from canvases import Scripted, same, table, told
 from click.testing import CliRunner
 from letters import Letters
+from safetensors.torch import save_file
 
 from unspool.core.canvas import HOLE, Field
 from unspool.core.errors import BadRequest
@@ -103,6 +104,16 @@ def test_a_file_that_is_no_filter_is_refused(tmp_path):
         method("filtered")
     with pytest.raises(BadRequest, match="is no filter"):
         method(f"filtered:file={tmp_path / 'none.safetensors'}")
+    odd = tmp_path / "odd.safetensors"
+    for write in (
+        lambda: odd.write_bytes(b"{}"),
+        lambda: save_file({"first.weight": torch.zeros(3)}, odd),
+        lambda: save_file({"first.weight": torch.zeros(3, 2)}, odd),
+        lambda: save_file({**Filter(2, 3).state_dict(), "second.weight": torch.zeros(1, 1)}, odd),
+    ):
+        write()
+        with pytest.raises(BadRequest, match="is no filter"):
+            method(f"filtered:file={odd}")
 
 
 def test_a_filter_is_trained_by_a_command(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from littlemodel import chatting_model, loaded
 from proposing import answered
@@ -14,6 +16,7 @@ from unspool.core.stop import Stop
 from unspool.core.warp import NoRepeatNgram, Prefix, Same, Temperature
 from unspool.proof import prove
 from unspool.recipes.methods import method, requested
+from unspool.recipes.prediction import LARGEST
 from unspool.rules.constrain import regex
 from unspool.rules.decode import CappedJacobi, EarlyAnswer, from_bigrams, last_chunk
 from unspool.runtime.cache.table_model import Table
@@ -138,3 +141,11 @@ def test_a_file_is_copied_from_its_beginning(tmp_path):
         requested(spec)
     with pytest.raises(BadRequest, match="cannot be read as text"):
         method(f"copy:input={tmp_path}/none.txt")
+    expected.write_bytes(b"\xff")
+    with pytest.raises(BadRequest, match="cannot be read as text"):
+        method(f"copy:input={expected}")
+    expected.write_bytes(b"a" * (LARGEST + 1))
+    for long in (expected, "/dev/zero"):  # the second has no end, and no size
+        if Path(long).exists():
+            with pytest.raises(BadRequest, match=f"is too long; expected at most {LARGEST} bytes"):
+                method(f"copy:input={long}")

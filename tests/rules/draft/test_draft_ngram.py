@@ -276,6 +276,26 @@ def test_places_are_sorted_by_what_begins_there(documents):
     assert sorted(index.order) == list(range(len(index.tokens)))
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"tokens": torch.tensor([1, -2, 3, -1], dtype=torch.int32)},  # no token is below the border
+        {"order": torch.tensor([0, 1], dtype=torch.int32)},
+        {"tokens": torch.tensor([1.5, 2.5, 3.5, -1.0])},
+        {"order": [0, 1, 2, 3]},
+        {"most": 0},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_damaged_store_is_refused(tmp_path, changed):
+    file = tmp_path / "store"
+    Store([(1, 2, 3)]).save(file)
+    assert Store.load(file).texts == [(1, 2, 3)]
+    torch.save({**torch.load(file, weights_only=True), **changed}, file)
+    with pytest.raises(BadRequest, match="cannot be read as a store"):
+        Store.load(file)
+
+
 @given(texts, st.integers(1, 9))
 @few
 def test_retrieval_keeps_the_most_frequent_paths(text, budget):

@@ -96,17 +96,18 @@ def test_the_best_reward_never_falls_with_more_rollouts():
     assert found[-1] > found[0]
 
 
-def test_p_ucb_by_hand():
+@pytest.mark.parametrize("worth", [(0.2, 0.5), (-3.0, -1.0)])
+def test_p_ucb_by_hand(worth):
     """Two tokens with priors 0.6 and 0.4: the order in which they are tried, worked out from the formula."""
     model, stop = Table(2, lambda text: (6, 4)), letters(most=1)
-    order, rewards = [], {"a": 0.2, "b": 0.5}
+    order, rewards = [], dict(zip("ab", worth, strict=True))
     q, n, visits = [0.0, 0.0], [0, 0], 1
     for _ in range(30):
         keen = math.log((visits + 11) / 10) + 4
         bounds = [q[a] + keen * (0.6, 0.4)[a] * math.sqrt(math.log(visits)) / (1 + n[a]) for a in (0, 1)]
         a = bounds.index(max(bounds))
         order.append(a)
-        q[a], n[a], visits = (0.2, 0.5)[a], n[a] + 1, visits + 1
+        q[a], n[a], visits = worth[a], n[a] + 1, visits + 1
 
     tried = []
     planned = Mcts(rewards.__getitem__, kids=2, rollouts=31)

@@ -459,6 +459,14 @@ def test_a_star_goes_where_the_mark_is_and_breadth_first_where_there_is_none():
     assert len(depths) > 4
 
 
+def test_a_star_pays_for_what_gets_worse_alone():
+    """g + h by hand: from h = 1 down to 0.4, up to 0.7, down to 0.1."""
+    seen, marks = [], {1: 0.6, 2: 0.3, 3: 0.9}
+    mark = RewardMark(lambda tokens: marks[len(tokens)])
+    done(AStar(1, mark, Border((), 1), rows=0, watch=seen.extend), Table(2, lambda text: (1, 1)), letters(most=3))
+    assert [text.score for text in seen] == pytest.approx([-(0.3 + 0.1)])
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import interpreted  # noqa: F401  (Triton, before anything imports kernels)
 import pytest
@@ -13,14 +14,15 @@ from test_rows import left
 from unspool.core.asks import Write
 from unspool.core.chance import At, Philox, Role
 from unspool.core.errors import BadScores, EmptyLaw
-from unspool.core.law import Law
+from unspool.core.law import Law, chosen
 from unspool.core.stop import Stop
-from unspool.core.tree import NOTHING
+from unspool.core.tree import NOTHING, Tree
 from unspool.core.warp.forbid import BadWords, Forbid, MinTokens, NoRepeatNgram
 from unspool.core.warp.mask import Mask
 from unspool.core.warp.penalise import Frequency, LogitBias, Presence, Repetition
 from unspool.core.warp.truncate import Eta, MinP, TopK, TopNSigma, TopP, Typical
 from unspool.core.warp.warp import Prefix, Same, Temperature, Warp
+from unspool.loops.drafter import Memoryless
 from unspool.rules.constrain.bits import packed
 from unspool.rules.decode import Speculate, plain
 from unspool.rules.draft import Lookup, OnDevice
@@ -277,6 +279,29 @@ def test_a_text_that_nothing_can_follow_fails_where_it_does_on_the_host_and_alon
     assert isinstance(jobs[0].error, EmptyLaw)
     assert len(jobs[0].tokens) == 7  # all that could be written came
     assert len(jobs[1].result().tokens) == 7
+    assert left(model) == (0, 0)
+
+
+@dataclass(frozen=True)
+class Foreseen(Memoryless):
+    """Drafts what comes."""
+
+    text: tuple[int, ...]
+
+    def propose(self, prefix, budget, chance):
+        yield from ()
+        return Tree.chain([chosen(token) for token in self.text[len(prefix) :][:budget]])
+
+
+def test_what_ends_a_text_may_be_drafted_though_nothing_can_follow_it():
+    """All of the eight tokens have come by then."""
+    warp, (_, model) = NoRepeatNgram(1), reading()
+    engine, expected = Engine({"target": model}), on_host([3], 4, NoRepeatNgram(1), 7)
+    method, stop = Speculate(Foreseen((3, *expected)), budget=7), Stop(tokens=frozenset(expected[-1:]), most=9)
+    job = engine.submit(method, [3], Philox(4), warp=warp, stop=stop, laws=False)
+    engine.run()
+    assert job.result().tokens == expected
+    assert job.trace.forwards["target"] < 4
     assert left(model) == (0, 0)
 
 

@@ -312,6 +312,18 @@ def test_a_canvas_is_found_by_its_owner_alone():
     assert rows[0] == rows[1] == rows[2] > rows[3] == rows[4]
 
 
+@pytest.mark.parametrize("first", ["bert", ""])
+def test_what_a_canvas_has_read_behind_its_prompt_is_found_by_its_owner_alone(first):
+    model = BlockDiffusionModel(Deep(room=200), DiffusionSpec("block", "shifted", 3), prefix_cache=4)
+    text, rows = (1, 2, 0, 1, 1, 2), []
+    for owner in (first, "anna", "anna"):
+        session = model.open(text[:2], owner)
+        (field,) = model.look([LookRequest(session, Look(Canvas.blank(text, 2)))])
+        rows.append(field.rows)
+        session.close()
+    assert rows[0] == rows[1] > rows[2]
+
+
 @pytest.mark.parametrize("filling", [*FILLINGS, *FULL], ids=str)
 def test_a_forward_that_fails_takes_nothing_and_the_next_goes_on(filling):
     network = Deep(room=16)

@@ -79,7 +79,7 @@ def either(name: str, group: ConfigFields, fields: ConfigFields) -> object:
 
 def _spread(named: Named, source: str, target: Shape) -> tuple[int, ...]:
     """The layers that are read where the file does not say: as many as the matrix has room for, evenly spread."""
-    wide = named.size("fc.weight")[-1] if "fc.weight" in named else 0
+    wide = named.length("fc.weight", -1) if "fc.weight" in named else 0
     count, rest = divmod(wide, target.dim)
     if rest or not 1 <= count <= target.layers:
         raise BadModel(
@@ -119,8 +119,8 @@ def _markov_names(markov: str | None) -> dict[str, str]:
 def _markov_sizes(named: Named, spec: DrafterSpec, target: Shape) -> dict[str, tuple[int, ...]]:
     if spec.markov is None:
         return {}
-    dim, drafted = spec.shape.dim, named.size("d2t")[0] if "d2t" in named else target.vocab
-    rank = named.size("markov_head.markov_w1.weight")[-1]
+    dim, drafted = spec.shape.dim, named.length("d2t") if "d2t" in named else target.vocab
+    rank = named.length("markov_head.markov_w1.weight", -1)
     if not 1 <= rank <= _MOST_RANK:
         raise BadModel(f"{named.stored.source}: its Markov head has rank {rank}; expected 1 to {_MOST_RANK}.")
     sizes: dict[str, tuple[int, ...]] = {"markov.w1": (target.vocab, rank), "markov.w2": (drafted, rank)}

@@ -12,9 +12,10 @@ from .stored_drafter import StoredDrafter
 
 _MOST_HEADS = 64
 _BLOCK = re.compile(
-    r"(?:medusa_heads\.)?(\d+)\.(\d+)\.linear\.(weight|bias)|blocks\.(\d+)\.layers\.(\d+)\.(weight|bias)"
+    r"(?:medusa_heads\.)?(\d{1,4})\.(\d{1,4})\.linear\.(weight|bias)"
+    r"|blocks\.(\d{1,4})\.layers\.(\d{1,4})\.(weight|bias)"
 )
-_HEAD = re.compile(r"(?:medusa_heads\.)?(\d+)\.(\d+)\.weight|lm_heads\.(\d+)\.weight")
+_HEAD = re.compile(r"(?:medusa_heads\.)?(\d{1,4})\.(\d{1,4})\.weight|lm_heads\.(\d{1,4})\.weight")
 
 
 def read_medusa(stored: StoredDrafter, named: Named, target: Shape) -> DrafterFile:
@@ -39,7 +40,7 @@ def read_medusa(stored: StoredDrafter, named: Named, target: Shape) -> DrafterFi
         )
     shape, drafted = bare_shape("medusa", target, target.dim), target.vocab
     if "token_map" in named:
-        drafted = named.size("token_map")[0]
+        drafted = named.length("token_map")
     own = any(name.endswith(".out") for name in names)
     sizes: dict[str, tuple[int, ...]] = {}
     for head in range(count):

@@ -40,6 +40,15 @@ class Named:
         """The shape of a tensor."""
         return self.stored.size(self._theirs[name])
 
+    def length(self, name: str, along: int = 0) -> int:
+        """The length of a tensor along one dimension; BadModel if it is not there, or is a single number."""
+        size = self.size(name) if name in self else ()
+        if not size:
+            raise BadModel(
+                f"{self.stored.source}: has no {name!r} with rows. The file is incomplete; download it again."
+            )
+        return size[along]
+
     def tensors(self, names: Mapping[str, str]) -> dict[str, torch.Tensor]:
         """Those that are there, by our names: `names` maps ours to plain ones."""
         return self.stored.renamed({ours: self._theirs[plain] for ours, plain in names.items() if plain in self})

@@ -142,6 +142,8 @@ class Store:
             store = Store(most=most)
             store.stamp = str(parts.get("vocabulary", ""))
             index = SuffixArray(array("i", tokens.tolist()), array("i", order.tolist()))
+            if len(index.order) != len(index.tokens) or min(index.tokens, default=BORDER) < BORDER:
+                raise ValueError("it is damaged")
         except Exception as error:
             raise BadRequest(
                 f"{path} cannot be read as a store ({error}); expected a file made by Store.save"

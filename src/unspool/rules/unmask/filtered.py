@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -50,10 +51,10 @@ class Filter(nn.Module):
         try:
             weights = load_file(path)
             width, size = weights["first.weight"].shape
-        except (OSError, KeyError, ValueError) as error:
+            made = Filter(size, width)
+            made.load_state_dict(weights)
+        except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
             raise BadRequest(f"{path} is no filter ({error}); expected a file that Filter.save has written") from error
-        made = Filter(size, width)
-        made.load_state_dict(weights)
         return made
 
 
