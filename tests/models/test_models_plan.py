@@ -47,7 +47,8 @@ def test_few_bits_are_counted_as_they_are_kept():
     outside = 49152 * 576 * 2
     assert whole == 134_515_008 * 2
     assert outside + (whole - outside) / 2 < eight < outside + 0.52 * (whole - outside)
-    assert outside + (whole - outside) / 4 < four < outside + 0.32 * (whole - outside)
+    # 5 bits a weight with what groups share, and rows of 576 are filled up to 640
+    assert outside + (whole - outside) / 4 < four < outside + 0.35 * (whole - outside)
     assert plan(SHAPE, torch.bfloat16, quantization="int4").weights == four
     with pytest.raises(BadRequest, match="choose one of: auto, packed, none, int8, int4"):
         plan(SHAPE, torch.bfloat16, quantization="int3")
