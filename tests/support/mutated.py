@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,9 @@ def settings(data: bytes, dice: random.Random) -> bytes:
         elif act < 0.4 and isinstance(old, (int, float)) and not isinstance(old, bool):
             held[key] = dice.choice((old + 1, old - 1, old * 2, old // 2, -old, old * 4096))
         elif act < 0.5 and isinstance(old, list):
-            held[key] = dice.choice((old[:-1], [*old, *old], [dice.choice(ABSURD), *old[1:]]))
+            held[key] = dice.choice((old[:-1], [*old, *old], [absurd(dice), *old[1:]]))
         else:
-            held[key] = dice.choice(ABSURD)
+            held[key] = absurd(dice)
     return json.dumps(told).encode()
 
 
@@ -66,6 +67,11 @@ def _places(told: Any) -> Iterator[tuple[Any, Any]]:
     for key in told if isinstance(told, dict) else range(len(told)) if isinstance(told, list) else ():
         yield told, key
         yield from _places(told[key])
+
+
+def absurd(dice: random.Random) -> Any:
+    """One of these, as an object of its own: a later change may go into it."""
+    return deepcopy(dice.choice(ABSURD))
 
 
 def flipped(data: bytes, dice: random.Random, end: int) -> bytes:
@@ -99,9 +105,9 @@ def safetensors(data: bytes, dice: random.Random) -> bytes:
         shape, at = told["shape"], dice.randrange(max(1, len(told["shape"])))
         turned = [[1, *shape], shape[::-1], [math.prod(shape)], [*shape, 1]]
         turned += [[*shape[:at], shape[at] // 2, 2, *shape[at + 1 :]]] if shape else []
-        told["shape"] = dice.choice([*turned, [dice.choice(WHOLE), *shape[1:]], dice.choice(ABSURD)])
+        told["shape"] = dice.choice([*turned, [dice.choice(WHOLE), *shape[1:]], absurd(dice)])
     elif act == 7:
-        told["data_offsets"] = dice.choice(([0, 0], [0, 1 << 60], told["data_offsets"][::-1], dice.choice(ABSURD)))
+        told["data_offsets"] = dice.choice(([0, 0], [0, 1 << 60], told["data_offsets"][::-1], absurd(dice)))
     else:
         head[dice.choice((dice.choice(names), name.replace("0", "1"), "x", name + ".weight"))] = head.pop(name)
     made = json.dumps(head).encode()
