@@ -10,9 +10,8 @@ each question, one text at a time, by drafts from the host. Every method has wri
 plain decoding all of them. `draft ms` is per round, `verify ms` per forward of the target; rates by
 depth are those of held-out texts, given that all before was right: `best` decides at temperature 0, `overlap` at 1.
 On a GPU, drafters that can draft in the graph are measured there too (`on_device:nodes=15`, levels by --levels): the
-columns `graph`. Answers to Spec-Bench's prompts begin with what is hardest to guess and are of other sorts than
-held-out texts, of which many repeat themselves: so texts gain less than `best` lets expect, and short ones least. With
---json, a Markdown table is written beside it.
+columns `graph`. Spec-Bench's prompts are of other sorts than held-out texts, so that texts gain less than `best` lets
+expect. With --json, a Markdown table is written beside it.
 """
 
 from __future__ import annotations
@@ -38,6 +37,8 @@ from unspool.core.errors import UnspoolError
 from unspool.core.trace import Trace
 from unspool.models.drafters.opening import is_drafter, open_drafter
 from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.cuda.fused import Fused
+from unspool.runtime.cuda.graph_drafter import undraftable
 from unspool.runtime.cuda.speculation_gate import Way
 from unspool.runtime.drafter.drafter_model import TrainedDrafter, network_of
 from unspool.runtime.engine.contracts import LAST, Session
@@ -181,19 +182,16 @@ class Bench:
 
     def graphed(self, source: Path) -> LM | None:
         """The model with a drafter in its graphs, which always drafts; None where it cannot be there."""
-        if source.suffix == ".safetensors" or not is_drafter(source) or self.network.ends.device.type != "cuda":
+        if source.suffix == ".safetensors" or not is_drafter(source) or not isinstance(self.network, Fused):
             return None
-        lm = load(
-            self.args.model,
-            device=self.args.device,
-            dtype=self.args.dtype,
-            batch_invariant=self.args.batch_invariant,
-            kv_cache_tokens=ROOM,
-            draft=source,
-        )
+        network = network_of(open_drafter(source, self.network.shape), self.network.ends, 1)
+        if undraftable(network, self.network) is not None:
+            return None
+        own = {"device": self.args.device, "dtype": self.args.dtype, "batch_invariant": self.args.batch_invariant}
+        lm = load(self.args.model, kv_cache_tokens=ROOM, draft=source, **own)
         drafting = speculation(lm)
         drafting.gate, drafting.depth = Fixed(Way.CHAIN), self.args.levels
-        return None if drafting.drafter is None else lm
+        return lm
 
     def measure(self, name: str, source: Path) -> dict[str, Any]:
         """What a drafter brings at every temperature, and by family."""

@@ -46,6 +46,9 @@ def shape(target):
     return open_checkpoint(target).shape
 
 
+LATTICE = ("predecessor_codebook", "successor_codebook", "hidden_projection.weight")
+
+
 def changed(folder, tensors=None, without=(), **settings):
     """The same folder with other settings and tensors."""
     file, config = folder / "model.safetensors", json.loads((folder / "config.json").read_text())
@@ -144,6 +147,10 @@ def test_a_model_without_a_module(target):
         (lambda f: changed(f, num_hidden_layers=10**6), "num_hidden_layers"),
         (lambda f: changed(f, speculators_model_type="oracle"), "'oracle', which cannot be read"),
         (lambda f: changed(f, {"refiner_head.readout.weight": torch.zeros(2)}), "cannot be read yet"),
+        (
+            lambda f: changed(f, {"layers.0.attention_conv.base_kernel": torch.zeros(2)}),
+            "its layers have attention_conv",
+        ),
     ],
 )
 def test_wrong_pairs_are_refused_by_name(damage, said, target, tmp_path):
@@ -163,6 +170,12 @@ def test_every_kind_refuses_another_target(make, tmp_path):
             open_drafter(folder, small)
     with pytest.raises(BadModel, match=r"trained for|does not fit|the target's are"):
         open_drafter(folder, replace(small, dim=64, vocab=VOCAB))
+
+
+def test_a_block_drafter_whose_convolutions_would_be_passed_over_is_refused(target, tmp_path):
+    folder = changed(dflash2(tmp_path), without=[f"candidate_selector.{name}" for name in LATTICE])
+    with pytest.raises(BadModel, match="its layers have attention_conv, mlp_conv"):
+        load(target, draft=folder)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -41,7 +42,8 @@ from unspool_train.drafter.unroll import Unroll  # noqa: E402
 from unspool_train.foresight import foreseen, overlap_slopes, slopes, tvdpp_slopes  # noqa: E402
 from unspool_train.network import Frozen  # noqa: E402
 from unspool_train.rows import batch_of  # noqa: E402
-from unspool_train.speak import save  # noqa: E402
+from unspool_train.speak import Settings as Speaking  # noqa: E402
+from unspool_train.speak import save, speak  # noqa: E402
 from unspool_train.teacher import Teacher  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -341,6 +343,24 @@ def test_momentum_goes_on_where_it_was(asked, tmp_path):
     assert float(state["step"]) == 3
     assert "exp_avg_sq" not in state
     assert "exp_avg_sq" in run.optimiser.state[run.pupil.tensors["head.weight"]]
+
+
+def test_questions_that_are_given_are_answered_greedily(target, corpus, tmp_path):
+    """One a line, as text or JSON; longer ones are left out, and a batch that is not full is none the worse for it."""
+    file = tmp_path / "asked"
+    file.write_text("what is this?\n\n" + json.dumps("two\nlines") + "\n" + "long " * 40 + "\n12\n")
+    told = Speaking(model=str(target), like=str(corpus), out=str(tmp_path / "answers.npz"), asked=str(file), rows=2)
+    found = speak(replace(told, question=20, answer=6, seconds=60.0, eager=True, device="cpu"))
+    assert found["documents"] == 3
+    read, lm = Corpus.read([tmp_path / "answers.npz"]), load(target)
+    documents = [read[number] for number in range(3)]
+    asked = {tuple(one.tokens[: one.prompt].tolist()): one.tokens[one.prompt :].tolist() for one in documents}
+    assert set(asked) == {tuple(lm.encode(text)) for text in ("what is this?", "two\nlines", "12")}
+    for prompt, answer in asked.items():
+        text = lm.generate(prompt, Told(max_tokens=6, temperature=0, ignore_eos=True)).tokens
+        assert answer == list(text[: len(answer)])
+    with pytest.raises(BadRequest, match="no question of at most 1 tokens"):
+        speak(replace(told, question=1, device="cpu", eager=True))
 
 
 def test_a_drafter_that_is_there_learns_on(asked, tmp_path):

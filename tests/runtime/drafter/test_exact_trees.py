@@ -50,6 +50,7 @@ EVERY = ("a drawn chain under rejection", "marginals' likeliest paths under samp
 OTHERS = ("eagle-1", "mtp", "p-eagle", "dflash", "jetspec", "dflash2", "medusa", "mlp speculator", *FORMS)
 PAIRS += [(kind, EVERY[n % 2]) for n, kind in enumerate(OTHERS)]
 PAIRS += [(kind, "likeliest paths under traversal") for kind in ("hydra", "clover2", "jakiro", "dflash2")]
+PAIRS += [pytest.param("dflash2", "drawn paths under traversal", marks=pytest.mark.slow)]
 
 
 def few(file: DrafterFile) -> DrafterFile:

@@ -1,19 +1,27 @@
-"""More documents in the model's own words: it asks itself questions by sampling, and answers them greedily.
+"""More documents in the model's own words: it answers questions greedily, which it asks itself by sampling or is given.
 
-Questions are sampled after the bare opening of a conversation; both the opening and what stands between question and
-answer are taken from documents that exist. An answer that runs into a loop is cut where its second turn begins.
+Its own questions are sampled after the bare opening of a conversation; both the opening and what stands between
+question and answer are taken from documents that exist. An answer that runs into a loop is cut where its second turn
+begins.
+A drafter guesses best what answers to questions of the same sort have taught it: give those that will be asked.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
+
+from unspool.core.errors import BadRequest
+from unspool.models.address import path
+from unspool.models.weights import open_checkpoint
 
 from .command import ModelSettings, command, device_of, setting
 from .corpus import CLOSED, Corpus
@@ -34,7 +42,8 @@ class Settings(ModelSettings):
     seconds: float = setting(90.0, "How long to write, loading not counted.")
     rounds: int = setting(0, "Stop after so many rounds; 0: by time alone.")
     rows: int = setting(4096, "Texts at a time.")
-    question: int = setting(96, "Tokens of a question at most.")
+    asked: str = setting("", "A file of questions to answer, one a line, as text or as a string of JSON; else its own.")
+    question: int = setting(96, "Tokens of a question at most; longer ones that are given are left out.")
     answer: int = setting(256, "Tokens of an answer at most.")
     temperature: float = setting(1.0, "Temperature of the questions.")
     seed: int = setting(1, "The seed of the questions.")
@@ -78,21 +87,16 @@ def speak(settings: Settings) -> dict[str, float]:
     room = len(opening) + settings.question + len(bridge) + settings.answer + 1
     decoder = Decoder(frozen, settings.rows, room, 16, 2, not settings.eager)
     decoder.load({**frozen.base, "mask": frozen.embedding.mean(0)})
-    chance = torch.Generator(device).manual_seed(settings.seed)
-    pool: list[list[int]] = []
-    asked: set[tuple[int, ...]] = set()
+    given = questions(settings)
+    texts = own_questions(decoder, settings, opening) if given is None else iter(given)
     written: list[tuple[list[int], int, int]] = []
     began, rounds = time.monotonic(), 0
     while time.monotonic() - began < settings.seconds and not (settings.rounds and rounds >= settings.rounds):
-        found = sampled(decoder, [opening] * settings.rows, settings.question, settings.temperature, chance)
-        for text in found.tokens:
-            if text[-1] == decoder.end and len(text) > 3 and tuple(text) not in asked:
-                asked.add(tuple(text))
-                pool.append([*opening, *text[:-1], *bridge])  # the bridge begins with the end of the question
-        if len(pool) < settings.rows:
-            continue
-        prompts, pool = pool[: settings.rows], pool[settings.rows :]
-        for prompt, text in zip(prompts, greedy(decoder, prompts, settings.answer).tokens, strict=True):
+        prompts = [[*opening, *text, *bridge] for text in islice(texts, settings.rows)]
+        if not prompts:
+            break
+        full = prompts + [prompts[-1]] * (settings.rows - len(prompts))
+        for prompt, text in zip(prompts, greedy(decoder, full, settings.answer).tokens, strict=False):
             closed = text[-1] == decoder.end
             kept = text if closed else unlooped(text)
             end = CLOSED if closed else CUT if len(kept) == len(text) else LOOPED
@@ -104,6 +108,40 @@ def speak(settings: Settings) -> dict[str, float]:
     save(settings.out, written)
     tokens = sum(len(text) for text, _, _ in written)
     return {"documents": len(written), "tokens": tokens, "seconds": took}
+
+
+def own_questions(decoder: Decoder, settings: Settings, opening: list[int]) -> Iterator[list[int]]:
+    """Questions that the model asks itself, each once, for ever."""
+    chance = torch.Generator(decoder.device).manual_seed(settings.seed)
+    asked: set[tuple[int, ...]] = set()
+    while True:
+        found = sampled(decoder, [opening] * settings.rows, settings.question, settings.temperature, chance)
+        for text in found.tokens:
+            if text[-1] == decoder.end and len(text) > 3 and tuple(text) not in asked:
+                asked.add(tuple(text))
+                yield text[:-1]  # the bridge begins with the end of the question
+
+
+def questions(settings: Settings) -> list[list[int]] | None:
+    """The questions of the file, those of like length together; None if there is no file."""
+    if not settings.asked:
+        return None
+    source = Path(settings.model).expanduser()
+    vocabulary = open_checkpoint(source if source.exists() else path(settings.model)).vocabulary()
+    lines = Path(settings.asked).read_text(encoding="utf-8").splitlines()
+    found = sorted((list(vocabulary.encode(_said(line))) for line in lines if line.strip()), key=len)
+    found = [text for text in found if len(text) <= settings.question]
+    if not found:
+        raise BadRequest(f"--asked: {settings.asked} has no question of at most {settings.question} tokens.")
+    return found
+
+
+def _said(line: str) -> str:
+    try:
+        text = json.loads(line)
+    except ValueError:
+        return line
+    return text if isinstance(text, str) else line
 
 
 def save(file: str, written: Sequence[tuple[list[int], int, int]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...core.errors import BadModel
 from ..config_fields import ConfigFields
 from ..shape import Shape
@@ -33,13 +35,13 @@ def names_of(named: Named) -> dict[str, str]:
     return names
 
 
-def described(stored: StoredDrafter, named: Named, target: Shape) -> DrafterSpec:
-    """What the settings and tensors of a block drafter say."""
+def described(stored: StoredDrafter, named: Named, target: Shape, known: Sequence[str] = ()) -> DrafterSpec:
+    """What the settings and tensors of a block drafter say; `known` are parts of layers that its kind has besides."""
     source, fields, group = stored.source, fields_of(stored), fields_of(stored, "dflash_config")
     theirs = fields.text("speculators_model_type", "")
     config = dict(fields_of(stored, "transformer_layer_config").values) if theirs else stored.config
     config.setdefault("model_type", "qwen3")
-    shape = layer_shape(config, source, named, target)
+    shape = layer_shape(config, source, named, target, known=known)
     states = (
         state_numbers(fields.get("aux_hidden_state_layer_ids"), source, target)
         or state_numbers(either("target_layer_ids", group, fields), source, target, shift=1)

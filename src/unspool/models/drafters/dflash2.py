@@ -10,7 +10,7 @@ from ..config_fields import ConfigFields
 from ..shape import Shape
 from .description import DrafterFile, selector_tensors
 from .dflash import described, either, names_of
-from .reading import Named, assembled, fields_of
+from .reading import CONVOLUTIONS, Named, assembled, fields_of
 from .stored_drafter import StoredDrafter
 
 SELECTOR = {
@@ -24,7 +24,7 @@ MOST_TAPS, MOST_RANK, MOST_CANDIDATES = 16, 1 << 12, 256
 def read_dflash2(stored: StoredDrafter, named: Named, target: Shape) -> DrafterFile:
     """DFlash2 as `speculators` 0.9 and vLLM have it: settings in `dflash_config`, codebooks of all tokens."""
     fields, group, source = fields_of(stored), fields_of(stored, "dflash_config"), stored.source
-    spec = described(stored, named, target)
+    spec = described(stored, named, target, CONVOLUTIONS)
     dim = spec.shape.dim
     taps = _whole("conv_kernel_size", group, fields, 2, MOST_TAPS)
     each = _whole("conv_group_size", group, fields, 16, dim)

@@ -16,7 +16,8 @@ from .stored_drafter import StoredDrafter, absolute_ids
 
 MOST_BLOCK = 256
 _MOST_LAYERS = 64
-_UNKNOWN = ("kv_a_proj_with_mqa", "kv_b_proj", "mlp.gate.", "experts", "indexer")
+CONVOLUTIONS = ("attention_conv", "mlp_conv")
+_UNKNOWN = ("kv_a_proj_with_mqa", "kv_b_proj", "mlp.gate.", "experts", "indexer", *CONVOLUTIONS)
 
 
 class Named:
@@ -61,12 +62,21 @@ def fields_of(stored: StoredDrafter, nested: str | None = None) -> ConfigFields:
     return fields if nested is None else fields.within(nested) or ConfigFields({}, f"{source}: {nested}")
 
 
-def layer_shape(config: Mapping[str, object], source: str, named: Named, target: Shape, at: str = "layers.0.") -> Shape:
+def layer_shape(
+    config: Mapping[str, object],
+    source: str,
+    named: Named,
+    target: Shape,
+    at: str = "layers.0.",
+    known: Sequence[str] = (),
+) -> Shape:
     """The shape of a drafter's own layers; which biases and norms they have is told by the tensors that are there.
 
-    Its vocabulary must be the target's; its context is, since rotary positions go on.
+    Its vocabulary must be the target's; its context is, since rotary positions go on. `known` are parts that only some
+    kinds of drafters have, and this one.
     """
-    odd = sorted({part for name in named for part in _UNKNOWN if name.startswith(at) and part in name})
+    strange = [part for part in _UNKNOWN if part not in known]
+    odd = sorted({part for name in named for part in strange if name.startswith(at) and part in name})
     if odd:
         raise BadModel(
             f"{source}: its layers have {', '.join(odd)}, which the native runtime does not do in a drafter."

@@ -65,5 +65,5 @@ def residual(p: Law, q: Law, weight: float) -> tuple[Law, float]:
     """
     rest = (weight * p.p - q.spread(p)).clamp_min(0)
     left = float(rest.sum(dtype=torch.float64))
-    short = left + 1 - weight
+    short = left + (1 - weight)  # in this order, so that at weight 1 it is what is left, to the last bit
     return (Law(rest.log()) if left > 0 else p), (left / short if short > 0 else 1.0)

@@ -8,6 +8,7 @@ Cost: fifteen products of a matrix's smaller side a step.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 STEPS, POLYNOMIAL = 5, (3.4445, -4.7750, 2.0315)
 MOMENTUM, BETAS, TINY = 0.95, (0.9, 0.95), 1e-8
-BY_TOKENS = ("head.", "embed.", "markov.")  # names of matrices whose rows are tokens
+BY_TOKENS = re.compile(r"(head|embed|markov|selector)\..*|steps\.\d+\.(embed|out)")  # matrices whose rows are tokens
 
 
 def orthogonal(x: Tensor) -> Tensor:
@@ -37,7 +38,7 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(self, tensors: Mapping[str, Tensor], lr: float = 0.0) -> None:
         def turned(name: str, tensor: Tensor) -> bool:
-            return tensor.dim() == 2 and min(tensor.shape) > 1 and not name.startswith(BY_TOKENS)
+            return tensor.dim() == 2 and min(tensor.shape) > 1 and not BY_TOKENS.fullmatch(name)
 
         matrices = [tensor for name, tensor in tensors.items() if turned(name, tensor)]
         others = [tensor for name, tensor in tensors.items() if not turned(name, tensor)]
