@@ -104,7 +104,7 @@ class LlamaCpp:
         zero = (ctypes.c_int32 * 1)(0)
         whose = (ctypes.c_void_p * count)(*[ctypes.addressof(zero)] * count)
         parts = (ctypes.addressof(part) for part in (at, number, whose, wanted))
-        batch = self.library.Batch(count, ctypes.addressof(ids), None, *parts)
+        batch = self.library.BatchStruct(count, ctypes.addressof(ids), None, *parts)
         if self.c.llama_decode(self.context, batch):
             raise RuntimeError(f"llama.cpp cannot decode: {self.library.said()}")
         rows = self.c.llama_get_logits_ith(self.context, count - 1)

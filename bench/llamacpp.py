@@ -32,7 +32,7 @@ from unspool.api.loader import load
 from unspool.api.settings import Settings
 from unspool.models.address import path
 from unspool.runtime.engine.price import measure
-from unspool.runtime.llamacpp.library import Batch, library
+from unspool.runtime.llamacpp.library import BatchStruct, library
 
 METHODS = ("plain", "lookup", "suffix", "suffix:depth=3")
 NGRAMS, DRAFTED = (3, 2), 7
@@ -55,7 +55,7 @@ class Bare:
         self.arrays = [(kind * 512)() for kind in (ctypes.c_int32,) * 3 + (ctypes.c_void_p, ctypes.c_int8)]
         self.zero, self.read = ctypes.c_int32(0), ()
         tokens, places, counts, sets, wanted = map(ctypes.addressof, self.arrays)
-        self.batch = Batch(0, tokens, None, places, counts, sets, wanted)
+        self.batch = BatchStruct(0, tokens, None, places, counts, sets, wanted)
         self.arrays[2][:] = [1] * 512
         self.arrays[3][:] = [ctypes.addressof(self.zero)] * 512
 

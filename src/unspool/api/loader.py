@@ -18,6 +18,7 @@ from ..core.errors import BadRequest, NotNative
 from ..core.option import expect, whole
 from ..core.version import VERSION
 from ..models.address import heads_of, path
+from ..models.quant import QuantBlocks
 from ..models.weights import Checkpoint, open_checkpoint
 from ..runtime.cache.cached_model import CachedModel
 from ..runtime.network.linear import EmbeddingAndHead, fastest
@@ -231,7 +232,10 @@ def _attach_heads(lm: LM, heads: str | Path | None) -> None:
 
 
 def _loaded_heads(file: Path, ends: EmbeddingAndHead) -> MedusaHeads:
-    return runtimes.network.lookahead_heads.MedusaHeads.load(file, ends)  # which is loaded by who wants any
+    """Heads are loaded by who wants any; beside packed weights they are packed too."""
+    if isinstance(ends.table, QuantBlocks):
+        return runtimes.cpu.packed_heads.PackedHeads.load(file, ends)
+    return runtimes.network.lookahead_heads.MedusaHeads.load(file, ends)
 
 
 def _on_ranks(name: str | Path, dtype: torch.dtype, device: str, asked: LoadOptions) -> LM:

@@ -9,6 +9,7 @@ from functools import cached_property
 from .law import Drawn
 
 ROOT = ~0  # the only leaf of a text that has not been forked
+FEW = 16  # nodes that are sooner looked through than sorted by their parents
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,12 @@ class Tree:
 
     def child(self, node: int, token: int) -> int | None:
         """The first node directly below `node` that has this token, if there is one."""
-        return next((kid for kid in self.kids(node) if self.drawn[kid].token == token), None)
+        if len(self.parent) > FEW:
+            return next((kid for kid in self.kids(node) if self.drawn[kid].token == token), None)
+        for kid, parent in enumerate(self.parent):
+            if parent == node and self.drawn[kid].token == token:
+                return kid
+        return None
 
     def end(self, tokens: Iterable[int]) -> int:
         """The node that these tokens lead to from the first leaf; they must have been drafted."""
@@ -93,7 +99,7 @@ class Tree:
 
     def within(self, depth: float) -> Tree:
         """The nodes no deeper than `depth`, in the same order; the tree itself if there is nothing to prune."""
-        if max(self._depths, default=0) <= depth:
+        if len(self) <= depth or max(self._depths, default=0) <= depth:
             return self
         return self.only([node for node in range(len(self)) if self._depths[node] <= depth])
 

@@ -181,6 +181,27 @@ def test_no_sibling_is_worked_out_before_its_elder_is_taken():
     assert sorted(asked) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0)]
 
 
+@pytest.mark.parametrize("ahead", [0.0, 0.4])
+def test_nobody_is_asked_for_nodes_that_cannot_pay(ahead):
+    asked = []
+
+    def endless(depth):
+        for rank in count():
+            asked.append((depth, rank))
+            yield rank, 0.6 * 0.4**rank
+
+    def on(depth, token):
+        return depth + 1
+
+    steep = Cost((1, 2, 4, 32), (1.0, 1.1, 1.5, 12.0))
+    every = best_first(endless, 31, start=0, then=on)
+    all_asked, asked[:] = len(asked), []
+    twigs = best_first(endless, 31, steep, 0, on, ahead)
+    assert twigs == every[: worth([twig.p for twig in every], steep, ahead)]
+    assert 0 < len(twigs) < 6
+    assert len(asked) < all_asked / 3
+
+
 def test_drafting_time_is_sunk_when_the_size_is_chosen():
     steep = Cost((1, 2), (1.0, 1.95))
     assert worth([0.9], steep) == 0

@@ -25,7 +25,9 @@ from unspool.core.law import chosen
 from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING, ROOT
 from unspool.core.warp import Same
+from unspool.core.warp.warp import Prefix
 from unspool.recipes.methods import method
+from unspool.rules.draft.heads import HeadsSource
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
@@ -99,6 +101,13 @@ def knowing(period, heads):
         for k in range(1, heads + 1)
     ]
     return target
+
+
+def test_guesses_are_for_the_text_that_they_were_made_for():
+    source = HeadsSource(4, 2)
+    source.guesses = [[(1, 0.5)]]
+    assert (source.start(Prefix.of((0, 1), Same())), source.below(0)[1]) == (0, [(1, 0.5)])
+    assert (source.start(Prefix.of((0, 1, 2), Same())), source.below(0)[1]) == (0, ())
 
 
 @pytest.mark.parametrize("heads", [1, 3])

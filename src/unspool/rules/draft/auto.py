@@ -19,7 +19,7 @@ from ...loops.drafter import Draft, Memory, Proposing, Source, begun, possible
 from ...loops.guard import parts
 from ...loops.speculate import Speculate
 from .. import draft
-from ..grow.best_first import planted, worth
+from ..grow.best_first import planted
 from .bigram_recycling import BigramRecycling
 from .chain import DRAFT
 from .composite import CompositeSource
@@ -140,8 +140,7 @@ class Paying(CompositeSource):
             return NOTHING
         self.began = began = perf_counter()
         yield from self.free.gather(prefix, budget, chance)
-        twigs = self.free.best(budget, FREE)
-        twigs = twigs[: worth([twig.p for twig in twigs], cost, ahead)]
+        twigs = self.free.best(budget, cost, ahead)
         rate = (1 + sum(twig.p for twig in twigs)) / (cost(1 + len(twigs)) + ahead)
         self._pace(rate * cost(1), (ahead + cost.aside * cost.requests) / cost(1))
         self.spent = perf_counter() - began

@@ -15,6 +15,7 @@ from ...core.warp.warp import Prefix
 from ...loops.drafter import Draft, Proposing, Source
 from ...loops.speculate import Speculate
 from ..grow.best_first import best_first, planted
+from .guide import Guide, Kids
 
 HEADS = "heads"
 Guesses: TypeAlias = Sequence[Sequence[tuple[int, float]]]
@@ -46,8 +47,10 @@ class Heads(Draft):
         return HeadsSource(self.width, len(prefix))
 
 
-class HeadsSource(Source):
+class HeadsSource(Source, Guide):
     """What the heads said last of one text."""
+
+    voices = (1.0, 0.9, 0.8, 0.7)  # of the first head, the second, …
 
     def __init__(self, width: int, length: int) -> None:
         self.width, self.length = width, length
@@ -59,9 +62,18 @@ class HeadsSource(Source):
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         yield from ()
-        guesses = self.guesses
-        twigs = best_first(lambda d: guesses[d] if d < len(guesses) else (), budget, start=0, then=lambda d, _: d + 1)
-        return planted(twigs)
+        return planted(best_first(lambda d: self.below(d)[1], budget, start=self.start(prefix), then=self.then))
+
+    def start(self, prefix: Prefix) -> int:
+        if len(prefix) != self.length:  # the text has gone on by itself since they were asked
+            self.guesses, self.length = (), len(prefix)
+        return 0
+
+    def below(self, place: int) -> tuple[int, Kids]:
+        return min(place, len(self.voices) - 1), self.guesses[place] if place < len(self.guesses) else ()
+
+    def then(self, place: int, token: int) -> int:
+        return place + 1
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
         """Take the guesses made where the accepted path ends and the token that follows it is known."""

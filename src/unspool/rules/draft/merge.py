@@ -143,9 +143,9 @@ class Merged(CompositeSource):
             self._records.append([[Rate(trust * 2**-0.25 * step) for step in (*STEPS, 1.0)] for trust in guide.voices])
         self.root.append((guide, self._records[len(self.root)], guide.start(prefix)))
 
-    def best(self, budget: int, cost: Cost) -> list[Twig]:
-        """The nodes that are most likely to stand."""
-        return best_first(self.below, budget, cost, self.root, _then)
+    def best(self, budget: int, cost: Cost, ahead: float = 0.0) -> list[Twig]:
+        """The nodes that are most likely to stand, as many as pay where drafting has cost `ahead` already."""
+        return best_first(self.below, budget, cost, self.root, _then, ahead)
 
     def below(self, stand: Stand) -> Iterator[tuple[int, float]]:
         """The tokens that may follow a path, with what their record makes of them, together never more than sure."""

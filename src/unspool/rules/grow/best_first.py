@@ -38,8 +38,13 @@ def further(path: tuple[int, ...], token: int) -> tuple[int, ...]:
     return (*path, token)
 
 
-def best_first(below: Below, budget: int, cost: Cost = FREE, start: Any = (), then: Then = further) -> list[Twig]:
+def best_first(
+    below: Below, budget: int, cost: Cost = FREE, start: Any = (), then: Then = further, ahead: float = 0.0
+) -> list[Twig]:
     """The at most `budget` nodes with the largest path probabilities, best first; no more than pay under `cost`.
+
+    Nobody is asked for more of them once no number of nodes as probable as the next one would pay; `ahead` is what
+    drafting has cost already.
 
     p̂(path) = Π p̂(token | path before it). A child is never more probable than its parent, so one heap gives the
     optimum, and every parent before its children. Of equal siblings the first comes first.
@@ -61,16 +66,23 @@ def best_first(below: Below, budget: int, cost: Cost = FREE, start: Any = (), th
             break
 
     turn = count()  # of equally probable nodes, what was offered first
+    tokens, times = 1.0, [t + ahead for t in _times(cost, max(budget, 0))]
+    best = 1.0 / times[0]
     if budget > 0:
         offer(ROOT, 1.0, start, iter(below(start)))
     while heap and len(taken) < budget:
         minus, _, token, parent, reach, place, kids = heappop(heap)
+        left = times[len(taken) + 1 :]  # what forwards over one node more take, over two more, …
+        if not any(tokens - minus * more > best * time for more, time in enumerate(left, 1)):
+            break
         taken.append(Twig(token, parent, -minus))
+        tokens -= minus
+        best = max(best, tokens / left[0])
         if len(taken) < budget:
             offer(parent, reach, place, kids)
             here = then(place, token)
             offer(len(taken) - 1, -minus, here, iter(below(here)))
-    return taken[: worth([twig.p for twig in taken], cost)]
+    return taken[: worth([twig.p for twig in taken], cost, ahead)]
 
 
 def worth(estimates: Sequence[float], cost: Cost, ahead: float = 0.0) -> int:

@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import best_tokens as best_tokens, compiled as compiled, packed as packed, packed_llama as packed_llama
+    from . import (
+        best_tokens as best_tokens,
+        compiled as compiled,
+        packed as packed,
+        packed_heads as packed_heads,
+        packed_llama as packed_llama,
+    )
 
 __getattr__, __dir__ = lazily(__name__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from copy import copy
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -46,6 +47,13 @@ class PackedLinear:
             matrix.kind, matrix.out, matrix.inputs = KINDS[part.format.name], rows, self.inputs
             matrix.tiles, matrix.bias = tiles.data_ptr(), at
             first += rows
+
+    def first(self, out: int) -> PackedLinear:
+        """The first `out` outputs of one matrix alone, in the same memory; all of them if there are no more."""
+        part, (whole,) = copy(self), self.matrices
+        part.out = min(out, self.out)
+        part.matrices = (MatrixStruct * 1)(MatrixStruct(whole.kind, part.out, whole.inputs, whole.tiles, whole.bias))
+        return part
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.float().contiguous()
