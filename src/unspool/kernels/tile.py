@@ -130,8 +130,8 @@ def steady_cut(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) 
         if found.splits != splits:  # as many, by as many programs only where there are few
             found = replace(found, splits=splits) if found.splits > 1 else replace(found, chunks=splits)
         return replace(found, step=PIECE, apart=True) if apart else found
-    step = PIECE if apart else 64
-    for tile in (Tile(128, 128, step, warps=8, stages=3), Tile(64, 64, step)):
+    step, block = PIECE if apart else 64, 64 if apart and gated else 128  # two sums of pieces take twice the registers
+    for tile in (Tile(128, block, step, warps=8, stages=3), Tile(64, 64, step)):
         if -(-n // tile.rows) * -(-width // tile.block) >= PROGRAMS:
             return replace(tile, chunks=splits, apart=apart)
     return Tile(64, 32, PIECE, chunks=splits, apart=apart)
