@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 WIDEST = 64  # tokens of a row in one step; more of a prompt are read before, without logits
 FEW = 4  # rows up to which short prompts go with the step that gives logits for all tokens
-PORTION = 4096  # tokens of a row that one forward reads of a prompt
+PORTION = 2048  # tokens of a row that one forward reads of a prompt
 CHUNK = 512  # and those of all prompts together between two tokens of others
 FLOCK = 16384  # tokens of one forward over prompts
 SHORTEST = 1024  # tokens of the shortest text that graphs are made for
