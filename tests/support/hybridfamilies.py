@@ -83,9 +83,10 @@ HYBRIDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("MiniCPM3", "minicpm3", {**LATENT, "dim_model_base": 16}),
 )
 RECURRENT = {"lfm2", "lfm2_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid", "nemotron_h"}
+LATENTS = {"deepseek_v3", "glm4_moe_lite", "minicpm3"}
 
 
 def in_graphs(kind: str) -> dict[str, str]:
     """What the table says of a family: whether its steps are CUDA graphs, and whether a text's bits are fixed there."""
-    said = "no" if kind in RECURRENT else "yes"
-    return {"CUDA graphs": said, "batch-invariant in graphs": said}
+    graphs, fixed = kind not in RECURRENT, kind not in RECURRENT | LATENTS
+    return {"CUDA graphs": "yes" if graphs else "no", "batch-invariant in graphs": "yes" if fixed else "no"}

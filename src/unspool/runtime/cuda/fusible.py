@@ -6,8 +6,13 @@ from ...models.layer_shape import AttentionSpec
 from ...models.shape import Shape
 
 
-def unfused(shape: Shape, rounded: bool = False) -> str | None:
-    """Why the fused kernels cannot run a shape, its weights `rounded` to few bits or not; None if they can."""
+def unfused(shape: Shape, rounded: bool = False, steady: bool = False) -> str | None:
+    """Why the fused kernels cannot run a shape, its weights `rounded` to few bits or not; None if they can.
+
+    If it is to be `steady`, a token's bits are the same in every batch.
+    """
+    if steady and any(layer.mixer is not None and layer.mixer.kind == "latent" for layer in shape.stack):
+        return "it has latent attention, whose kernels do not keep a token's bits in every batch"
     if rounded and any(not isinstance(layer.mixer, AttentionSpec) or layer.mixture for layer in shape.stack):
         return "its experts or latents are kept in few bits, which the kernels do not know"
     if shape.recurrent:
