@@ -200,7 +200,7 @@ class OnlyTheLastToken:
         return self.stop.left(tail)
 
     def prune(self, tail, tree):
-        return tree
+        return tree, frozenset()
 
     def cut(self, tail, new):
         cut = self.stop.cut(tail, new)
@@ -226,7 +226,7 @@ def stop_not_cut(text, chance, warp, stop):
             return stop.left(tail)
 
         def prune(self, tail, tree):
-            return tree
+            return tree, frozenset()
 
         def cut(self, tail, new):
             cut = stop.cut(tail, new)

@@ -80,7 +80,7 @@ KNOWN_AS = {
     "synthetic acceptance": "synthetic",
     "DDTree": "likeliest",
     "DFlash2": "likeliest",
-    "DREAM": "likeliest",
+    "DREAM drafter": "likeliest",
     "EAGLE-2": "likeliest",
     "EAGLE-3": "likeliest",
     "EAGLE-3.1": "likeliest",
