@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeVar
@@ -58,6 +59,23 @@ class Chance(Protocol):
 
     def race(self, law: Law, at: At) -> int:
         """A token of `law`, by other numbers than `choose`: the first of Eₓ / p(x), E the waiting times at `at`."""
+
+
+@dataclass(frozen=True)
+class Readdressed:
+    """Chance whose numbers stand at other addresses, so that several users of one source share none of them."""
+
+    chance: Chance
+    moved: Callable[[At], At]
+
+    def choose(self, law: Law, at: At) -> int:
+        return self.chance.choose(law, self.moved(at))
+
+    def coin(self, p: float, at: At) -> bool:
+        return self.chance.coin(p, self.moved(at))
+
+    def race(self, law: Law, at: At) -> int:
+        return self.chance.race(law, self.moved(at))
 
 
 class Philox:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .tree import Tree
+from .tree import NOBODY, Tree
 
 
 class Tail(NamedTuple):
@@ -95,7 +95,7 @@ class Stop:
         that lead to it, so every verifier stays exact.
         """
         if not self.strings and self.tokens.isdisjoint(tree.tokens(range(len(tree)))):
-            return tree, frozenset()
+            return tree, NOBODY
         tails: dict[int, Tail] = {}  # of the nodes after which the text goes on
         kept: list[int] = []
         last: list[int] = []

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
 from unspool.core.asks import Share
-from unspool.core.chance import Every, Philox
+from unspool.core.chance import Every, Philox, Readdressed
 from unspool.core.cost import FREE, Cost
 from unspool.core.law import Drawn, Law, chosen
 from unspool.core.stop import Stop
@@ -28,18 +26,9 @@ STAIRS = Cost((1, 2, 3, 4), (1.0, 1.9, 2.0, 2.1))
 STEEP = Cost((1, 2, 3, 4, 8), (1.0, 1.3, 1.7, 2.2, 4.5))
 
 
-@dataclass(frozen=True)
-class Apart:
+def apart(chance, text):
     """Chance for one of several texts: its addresses are nobody else's."""
-
-    chance: object
-    text: int
-
-    def choose(self, law, at):
-        return self.chance.choose(law, at._replace(position=at.position + 100 * self.text))
-
-    def coin(self, p, at):
-        return self.chance.coin(p, at._replace(position=at.position + 100 * self.text))
+    return Readdressed(chance, lambda at: at._replace(position=at.position + 100 * text))
 
 
 def together(method, price=FREE, prompts=((0,), (1, 0)), most=3):
@@ -48,7 +37,7 @@ def together(method, price=FREE, prompts=((0,), (1, 0)), most=3):
     def program(chance):
         engine = Engine({"target": TARGET, "draft": DRAFT}, price=lambda _: price)
         jobs = [
-            engine.submit(method, prompt, Apart(chance, i), Same(), Stop(most=most)) for i, prompt in enumerate(prompts)
+            engine.submit(method, prompt, apart(chance, i), Same(), Stop(most=most)) for i, prompt in enumerate(prompts)
         ]
         engine.run()
         return tuple(job.result().tokens for job in jobs)

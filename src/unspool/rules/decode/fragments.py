@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
 from ...core.asks import Decoding, Done, Emit, OutOfTime
 from ...core.canvas import Canvas, Status
-from ...core.chance import At, Chance, Role
+from ...core.chance import At, Chance, Readdressed, Role
 from ...core.claim import HEURISTIC, Method, claims, fit
 from ...core.errors import BadRequest
 from ...core.law import Law, Point
@@ -93,7 +94,8 @@ class Fragments:
         grade, texts = None if self.reward is None else Grader(self.reward, stop), list[PopulationText]()
         step = 0
         for n in range(self.population):
-            own = yield from overheard(self.first(text, chance if n == 0 else Apart(chance, n), warp, stop))
+            noise = chance if n == 0 else Readdressed(chance, partial(_of_text, n))
+            own = yield from overheard(self.first(text, noise, warp, stop))
             laws = list(zip(own.before, own.after, strict=True))
             texts.append(self._candidate(own.tokens, laws, own.reason, grade, stop))
             step = max(step, own.step + 1)
@@ -150,24 +152,9 @@ class PopulationText(NamedTuple):
     worth: float
 
 
-@dataclass(frozen=True)
-class Apart:
-    """Chance with numbers of its own for the n-th of several texts of one request."""
-
-    chance: Chance
-    n: int
-
-    def choose(self, law: Law, at: At) -> int:
-        return self.chance.choose(law, self._at(at))
-
-    def coin(self, p: float, at: At) -> bool:
-        return self.chance.coin(p, self._at(at))
-
-    def race(self, law: Law, at: At) -> int:
-        return self.chance.race(law, self._at(at))
-
-    def _at(self, at: At) -> At:
-        return at._replace(k=at.k + (self.n << 12))  # siblings of one text have smaller numbers than that
+def _of_text(n: int, at: At) -> At:
+    """An address for the n-th of several texts of one request."""
+    return at._replace(k=at.k + (n << 12))  # siblings of one text have smaller numbers than that
 
 
 def _alone(before: Law, after: Law) -> tuple[Law, Law]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ...core.asks import TARGET, Ask, Begin, Draw, Fetch, Look, Price, Score, Scores, Share, Verify
-from ...core.chance import At, Chance
+from ...core.chance import At, Chance, Readdressed
 from ...core.claim import LAW, Method, claims
 from ...core.errors import BadRequest, EmptyLaw
 from ...core.law import Drawn, Law
@@ -76,7 +77,8 @@ class Cascade(Memoryless):
         written: list[Drawn] = []
         inner, here = begun(self.draft, prefix), prefix
         while len(written) < prefix.ahead(min(self.depth, budget)):
-            noise, trunk = _Apart(chance, len(prefix), len(written)), Tree.chain(written)
+            noise = Readdressed(chance, partial(_inner, len(prefix), len(written)))
+            trunk = Tree.chain(written)
             tree: Tree = yield from _below(trunk, proposed(inner, here, budget, noise))
             scores: Scores = yield from _score(trunk, Score(tree, by=DRAFT, want=inner.want))
             scored = _ending(_EndedScores(tree, here, scores.leaf[0], scores.after))
@@ -91,27 +93,11 @@ class Cascade(Memoryless):
         return Tree.chain(written[:budget])
 
 
-@dataclass(frozen=True)
-class _Apart:
-    """Chance for one inner round: no address of it is used by the outer round, or by any other inner one."""
-
-    chance: Chance
-    round: int
-    written: int
-
-    def choose(self, law: Law, at: At) -> int:
-        return self.chance.choose(law, self._apart(at))
-
-    def coin(self, p: float, at: At) -> bool:
-        return self.chance.coin(p, self._apart(at))
-
-    def race(self, law: Law, at: At) -> int:
-        return self.chance.race(law, self._apart(at))
-
-    def _apart(self, at: At) -> At:
-        if at.k >= APART:
-            raise BadRequest("a cascade inside a cascade cannot be run; expected one cascade of two levels")
-        return at._replace(k=(self.written + 1) * APART + at.k, round=self.round)
+def _inner(round: int, written: int, at: At) -> At:
+    """An address of one inner round, which is used by neither the outer round nor any other inner one."""
+    if at.k >= APART:
+        raise BadRequest("a cascade inside a cascade cannot be run; expected one cascade of two levels")
+    return at._replace(k=(written + 1) * APART + at.k, round=round)
 
 
 class _EndedScores(Scored):
