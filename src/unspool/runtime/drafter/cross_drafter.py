@@ -8,17 +8,16 @@ language model of two layers, which knows nothing of its target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ..cache.kv_pool import Where
-from ..network.attention import Projected, QuerySpan, attend, turn
+from ..network.attention import Projected, attend, turn
 from ..network.layer import Layer
 from ..network.linear import rms
 from ..network.network import Row
-from .drafter_network import DrafterLayers, DrafterNetwork
+from .drafter_network import DrafterLayers, DrafterNetwork, LayerCall
 from .feature_drafter import FeatureDrafter
 
 MIDDLE = 1  # the layer that looks at states
@@ -41,30 +40,17 @@ class CrossLayers(DrafterLayers):
         super().__init__(network, network.slots)
         self._tensors, self._eps = network.tensors, network.eps
 
-    def through(
-        self,
-        x: Tensor,
-        places: Sequence[int],
-        into: Where,
-        plan: Callable[[int], list[QuerySpan]],
-        first: Tensor | None = None,
-        entry_norm: bool = True,
-    ) -> Tensor:
-        assert first is not None, "states, which no token is without"
-        turns = self.turns(places)
-        for index, layer in enumerate(self._stack):
-            normed = self._normed(x, layer.before_attention)
-            if index != MIDDLE:
-                x = self._finish(layer, x, self._gathered(layer, index, normed, turns, into, plan(index)))
-                continue
-            assert layer.mlp is not None
-            found = self._crossed(layer, normed, first, turns)
-            self._slots.write(index, into, found.keys.transpose(0, 1), found.values.transpose(0, 1))
-            seen = attend(found.queries, index, plan(index), self._slots, layer.attention.spec.scale)
-            look, think = self._tensors["cross.gates"].tanh()
-            x = x + look * layer.attention.out(seen)
-            x = x + think * layer.mlp(self._normed(x, layer.before_mlp))
-        return x
+    def _one(self, layer: Layer, x: Tensor, call: LayerCall) -> Tensor:
+        if call.number != MIDDLE:
+            return super()._one(layer, x, call._replace(first=None))
+        assert call.first is not None, "states, which no token is without"
+        assert layer.mlp is not None
+        found = self._crossed(layer, self._normed(x, layer.before_attention), call.first, call.turns)
+        self._slots.write(call.number, call.into, found.keys.transpose(0, 1), found.values.transpose(0, 1))
+        seen = attend(found.queries, call.number, call.spans, self._slots, layer.attention.spec.scale)
+        gates = self._tensors["cross.gates"].tanh()  # of the look, and of the perceptron
+        x = x + gates[0] * layer.attention.out(seen)
+        return x + gates[1] * layer.mlp(self._normed(x, layer.before_mlp))
 
     def _crossed(self, layer: Layer, x: Tensor, states: Tensor, turns: tuple[Tensor, Tensor]) -> Projected:
         """Queries of what is drafted, keys and values of states."""

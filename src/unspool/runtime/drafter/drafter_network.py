@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -83,6 +84,17 @@ class DrafterNetwork(ABC):
         return states if weight is None else F.linear(states, weight, self.tensors.get("fuse.bias"))
 
 
+class LayerCall(NamedTuple):
+    """One layer's part of a forward: its number, rotations, where new keys go, what is attended, and how x enters."""
+
+    number: int
+    turns: tuple[Tensor, Tensor]
+    into: Where
+    spans: list[QuerySpan]
+    first: Tensor | None
+    entry_norm: bool
+
+
 class DrafterLayers(Llama):
     """The layers of a drafter, over a pool of slots of its own; what enters them is not a token but a vector."""
 
@@ -131,13 +143,20 @@ class DrafterLayers(Llama):
         """What leaves the last layer; `first` is what layer 0 attends with, where that is not x itself, normed."""
         turns = self.turns(places)
         for index, layer in enumerate(self._stack):
-            if index == 0 and (first is not None or not entry_norm):
-                seen = self._gathered(layer, 0, x if first is None else first, turns, into, plan(0))
-            else:
-                normed = self._normed(x, layer.before_attention)
-                seen = self._gathered(layer, index, normed, turns, into, plan(index))
-            x = self._finish(layer, x, seen)
+            x = self._one(layer, x, LayerCall(index, turns, into, plan(index), first, entry_norm))
         return x
+
+    def _one(self, layer: Layer, x: Tensor, call: LayerCall) -> Tensor:
+        """What leaves one layer."""
+        if call.number == 0 and (call.first is not None or not call.entry_norm):
+            entering = x if call.first is None else call.first
+        else:
+            entering = self._normed(x, layer.before_attention)
+        return self._finish(layer, x, self._seen(layer, entering, call))
+
+    def _seen(self, layer: Layer, entering: Tensor, call: LayerCall) -> Tensor:
+        """What a layer's attention gathers for what enters it."""
+        return self._gathered(layer, call.number, entering, call.turns, call.into, call.spans)
 
 
 def _layer(network: DrafterNetwork, number: int) -> Layer:

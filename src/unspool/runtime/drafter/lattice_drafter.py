@@ -18,11 +18,11 @@ from torch import Tensor
 
 from ...core.law import NEVER
 from ...models.drafters.description import DrafterFile
-from ..cache.kv_pool import KVPool, Where
-from ..network.attention import QuerySpan
+from ..cache.kv_pool import KVPool
+from ..network.layer import Layer
 from ..network.linear import EmbeddingAndHead
 from .block_drafter import BlockDrafter
-from .drafter_network import DrafterLayers
+from .drafter_network import DrafterLayers, LayerCall
 from .guess import Guess
 
 
@@ -63,24 +63,12 @@ class ConvolvedLayers(DrafterLayers):
         super().__init__(network, pool)
         self._network = network
 
-    def through(
-        self,
-        x: Tensor,
-        places: Sequence[int],
-        into: Where,
-        plan: Callable[[int], list[QuerySpan]],
-        first: Tensor | None = None,
-        entry_norm: bool = True,
-    ) -> Tensor:
-        turns = self.turns(places)
-        for index, layer in enumerate(self._stack):
-            assert layer.mlp is not None
-            y, behind = self._before(f"layers.{index}.attention_conv", self._normed(x, layer.before_attention))
-            seen = layer.attention.out(self._gathered(layer, index, y, turns, into, plan(index)))
-            x = x + behind(seen)
-            y, behind = self._before(f"layers.{index}.mlp_conv", self._normed(x, layer.before_mlp))
-            x = x + behind(layer.mlp(y))
-        return x
+    def _one(self, layer: Layer, x: Tensor, call: LayerCall) -> Tensor:
+        assert layer.mlp is not None
+        y, behind = self._before(f"layers.{call.number}.attention_conv", self._normed(x, layer.before_attention))
+        x = x + behind(layer.attention.out(self._seen(layer, y, call)))
+        y, behind = self._before(f"layers.{call.number}.mlp_conv", self._normed(x, layer.before_mlp))
+        return x + behind(layer.mlp(y))
 
     def _before(self, name: str, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """What enters a part, and what is to be done with what leaves it."""
