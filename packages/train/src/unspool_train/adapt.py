@@ -18,9 +18,10 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,7 +80,7 @@ class Run:
     """One adaptation: the network, its objective, its log and its clock."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.began, self.stopped = settings, time.monotonic(), False
+        self.settings, self.began, self.interrupts = settings, time.monotonic(), Interrupts()
         self.recipe, self.device = settings.recipe(), device_of(settings.device)
         self.on_gpu = self.device.startswith("cuda")
         self.out = Path(settings.out)
@@ -139,7 +140,7 @@ def adapt(settings: Settings) -> dict[str, Any]:
         trained = Trained(begun(settings.init, start) if settings.init else start)
         _settle(run, trained, feed.take())
         run.say("start", device=run.device, compiled=run.network.compiled, figures=run.validate(trained.plain(), held))
-        with Interrupts(run):
+        with run.interrupts:
             steps = _loop(run, trained, feed, held)
     return _export(run, trained, held, steps)
 
@@ -158,28 +159,24 @@ def _settle(run: Run, trained: Trained, batch: Batch) -> None:
         parameter.grad = None
 
 
-class Stoppable(Protocol):
-    """A loop that looks, after each step, whether it was asked to end."""
-
-    stopped: bool
-
-
 class Interrupts:
-    """While open, an interrupt or a termination asks the loop to end after its step, so that the export follows."""
+    """While open, an interrupt or a termination asks the loop to end after its step, so that the export follows.
 
-    def __init__(self, run: Stoppable) -> None:
-        self.run = run
+    The loop looks, after each step, whether it was asked to (`stopped`).
+    """
+
+    def __init__(self) -> None:
+        self.stopped = False
         self.before: dict[int, Any] = {}
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Interrupts:
         def stop(number: int, frame: object) -> None:
-            self.run.stopped = True
+            self.stopped = True
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            try:
+        with suppress(ValueError):  # only the main thread may do this
+            for number in (signal.SIGINT, signal.SIGTERM):
                 self.before[number] = signal.signal(number, stop)
-            except ValueError:
-                return  # only the main thread may do this
+        return self
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self.before.items():
@@ -203,7 +200,7 @@ def _loop(run: Run, trained: Trained, feed: Feed, held: list[Batch]) -> int:
     step = formed = 0  # steps, and steps in this form
     turned = validated = 0.0
     passed = Passed(run.elapsed())
-    while not run.stopped:
+    while not run.interrupts.stopped:
         done = (run.elapsed() - began) / (ends - began)
         done = max(done, step / settings.steps) if settings.steps else done
         if done >= 1.0:

@@ -117,7 +117,7 @@ class Run:
 
     def __init__(self, settings: Settings) -> None:
         settings.check()
-        self.settings, self.began, self.stopped = settings, time.monotonic(), False
+        self.settings, self.began, self.interrupts = settings, time.monotonic(), Interrupts()
         self.device, self.out = device_of(settings.device), Path(settings.out)
         self.kind = kind_of(settings.kind)
         self.corpus = Corpus.read([Path(part) for part in settings.corpus.split(",")])
@@ -258,7 +258,7 @@ def drafter(settings: Settings) -> dict[str, Any]:
     size = sum(tensor.numel() for tensor in run.pupil.tensors.values())
     run.say("start", drafter=run.file.spec.title, parameters=size, device=run.device, documents=len(run.among))
     run.settle(next(stream))
-    with Interrupts(run):
+    with run.interrupts:
         train(run, stream)
     found = run.examine()
     run.keep()
@@ -274,7 +274,7 @@ def train(run: Run, stream: Iterator[Batch]) -> None:
     since, tokens, examined = time.monotonic(), run.progress.tokens, run.done
     first = run.progress.steps
     with tqdm(total=100, unit="%", leave=False, disable=run.settings.json or not sys.stderr.isatty()) as bar:
-        while not run.stopped and run.done < 1:
+        while not run.interrupts.stopped and run.done < 1:
             losses, norm = run.step(next(stream))
             bar.update(round(100 * run.done, 1) - bar.n)
             bar.set_postfix(loss=f"{losses[0]:.3f}", refresh=False)

@@ -60,12 +60,6 @@ KINDS: Mapping[str, Callable[[Settings, Texts], Lesson]] = {
 }
 
 
-class Run:
-    """One training: what ends it."""
-
-    stopped = False
-
-
 def filler(settings: Settings) -> dict[str, Any]:
     """Train, write the folder, and return what was found; Ctrl-C ends training and writes what there is."""
     if settings.kind not in KINDS:
@@ -84,9 +78,8 @@ def filler(settings: Settings) -> dict[str, Any]:
     if settings.init:
         network.take(settings.init)
     lesson = KINDS[settings.kind](settings, texts)
-    run = Run()
-    with Interrupts(run):
-        steps, loss = _loop(settings, network, lesson, texts, run)
+    with Interrupts() as asked:
+        steps, loss = _loop(settings, network, lesson, texts, asked)
     found = {"kind": settings.kind, "steps": steps, "loss": loss, "held_out": measured(network, lesson, held)}
     write_folder(Path(settings.out), network, tokenizer, {**asdict(settings), **found})
     print(f"{settings.out}: {steps} steps, held-out loss {found['held_out']:.4f}", flush=True)
@@ -102,7 +95,9 @@ def _tokens(settings: Settings, lines: list[str]) -> Tokenizer:
     return Tokenizer.from_file(str(file))
 
 
-def _loop(settings: Settings, network: SmallNetwork, lesson: Lesson, texts: Texts, run: Run) -> tuple[int, float]:
+def _loop(
+    settings: Settings, network: SmallNetwork, lesson: Lesson, texts: Texts, asked: Interrupts
+) -> tuple[int, float]:
     """Train until the time is up; the number of steps, and the mean loss of the last fifty."""
     optimiser = torch.optim.AdamW(network.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.01)
     began, step, losses = time.monotonic(), 0, list[float]()
@@ -110,7 +105,7 @@ def _loop(settings: Settings, network: SmallNetwork, lesson: Lesson, texts: Text
         for some in batches(texts, settings.batch, torch.randperm(len(texts)).tolist()):  # type: ignore[arg-type]
             done = (time.monotonic() - began) / max(settings.minutes * 60, 1e-3)
             done = max(done, step / settings.steps) if settings.steps else done
-            if run.stopped or done >= 1:
+            if asked.stopped or done >= 1:
                 return step, sum(losses[-50:]) / max(1, len(losses[-50:]))
             for group in optimiser.param_groups:
                 group["lr"] = rate(settings.lr, step, 50, done)
