@@ -46,10 +46,10 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree this runs from; None if it is an installed package."""
+    """The commit of the source tree this runs from; of a tree without git what UNSPOOL_COMMIT says, or None."""
     here = Path(__file__).parents[3]
     if not (here / ".git").exists():
-        return None
+        return os.environ.get("UNSPOOL_COMMIT")
     try:
         ran = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True)
     except OSError:
