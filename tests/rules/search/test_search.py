@@ -181,6 +181,16 @@ def test_a_constrained_beam_writes_only_what_is_allowed():
     assert all(masked[text] >= logp[text] for text in allowed)
 
 
+@pytest.mark.parametrize("search", [Beam(3), Diverse(3, 1, 0.0), Diverse(1, 3)])
+def test_as_many_different_texts_are_found_as_there_are_beams(search):
+    """Although two tokens end a text, and the likeliest three continuations are all of them ends of two texts."""
+    weights = {(0,): (5, 3, 2, 0, 0), (0, 0): (0, 0, 0, 5, 4), (0, 1): (0, 0, 0, 5, 4), (0, 2): (0, 0, 0, 5, 4)}
+    model, stop, seen = Table(5, lambda text: weights[text]), Stop(tokens=frozenset({3, 4}), most=4), []
+    done(replace(search, length=Power(0.0), watch=seen.extend), model, stop)
+    wanted = 1 if getattr(search, "groups", 1) > 1 else 3  # groups that nothing keeps apart write one text
+    assert [text.tokens for text in seen] == [(0, 3), (1, 3), (2, 3)][:wanted]
+
+
 def test_a_search_without_any_text_left_says_so():
     nothing = Constrained(Listed(frozenset(), 3))
     with pytest.raises(EmptyLaw, match="no text left"):
