@@ -62,7 +62,18 @@ def asked(reward: Reward, text: str) -> float:
 
 
 def reward_of(spec: str) -> Reward:
-    """The function that FILE.py:NAME means."""
+    """The function that FILE.py:NAME means; of several, joined by *, the sum: potentials exp(reward) multiply."""
+    first, *others = [_named(one) for one in spec.split("*")]
+    if not others:
+        return first
+
+    def together(text: str) -> float:
+        return asked(first, text) + sum(asked(one, text) for one in others)
+
+    return together
+
+
+def _named(spec: str) -> Reward:
     found = loaded(spec)
     if not callable(found):
         raise BadRequest(f"{spec} is a {type(found).__name__}; expected a function from a text to a number")
