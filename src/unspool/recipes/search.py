@@ -178,9 +178,10 @@ def smc(
     moves: Annotated[int, Range(0, 64)] = 0,
     back: Few = 1,
     checks: Annotated[int, Range(0, CHECKS)] = 0,
+    draft: Annotated[float, Range(0, 0.99)] = 0.0,
     rows: Budget = 0,
 ) -> Annotated[Method, Product(1024, "particles", "back"), Product(CHECKS, "particles", "checks")]:
-    """Particles for the request's constraint, and for p(text)^power if that is not 1.
+    """Particles for the request's constraint, and for p(text)^power if that is not 1; `draft` has a model propose.
 
     `checks` bounds how often the constraint is asked for one token; 0 shares out a bound among the particles.
     """
@@ -194,8 +195,10 @@ def smc(
     }
     proposal = part("proposal", propose, known)
     expect(power == 1 or propose == "masked", "smc:power", power, "1, unless propose=masked, which alone knows powers")
+    expect(power == 1 or not draft, "smc:power", power, "1 beside a draft model that proposes")
     again = part("resampling", resample, search.RESAMPLE)
-    return search.Smc(particles, proposal, constrain.Potential(), again, threshold, block, moves, rows, back)
+    wanted = constrain.Potential()
+    return search.Smc(particles, proposal, wanted, again, threshold, block, moves, rows, back, draft=draft)
 
 
 def stochastic(width: Texts = 4, rows: Budget = 0) -> Method:

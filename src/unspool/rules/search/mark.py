@@ -43,13 +43,6 @@ class RewardMark:
         return [weighed(self.worth, "the mark", rollout.text.tokens) for rollout in rollouts]
 
 
-class Readable(Protocol):
-    """What a reward needs to know of a vocabulary."""
-
-    def decode(self, tokens: tuple[int, ...]) -> str:
-        """The text of some tokens."""
-
-
 @dataclass(frozen=True)
 class Graded:
     """What a reward says of the text after the prompt, as far as it is written: a process reward model, a checker."""
@@ -57,7 +50,7 @@ class Graded:
     reward: Reward
     read: Callable[[tuple[int, ...]], str] | None = None
 
-    def fit(self, vocabulary: Readable) -> Graded:
+    def fit(self, vocabulary: Chatting) -> Graded:
         return replace(self, read=vocabulary.decode)
 
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
