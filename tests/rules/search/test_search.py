@@ -620,7 +620,7 @@ def test_bad_input_is_named(call, message):
 def test_functions_of_the_user_that_cannot_be_used(make):
     model, stop = table(), letters(most=3)
     for worth, message in [
-        (lambda tokens: math.nan, r"gave nan for \("),
+        (lambda tokens: math.nan, r"gave nan for the tokens \("),
         (lambda tokens: None, "gave None"),
         (lambda tokens: tokens[99], r"raised IndexError: .*, on the tokens \("),
     ]:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from ...core.errors import BadRequest
 from ...core.stop import Stop
 from ...core.user_objects import loaded
+from ..constrain.potential import told
 from .search_text import Text
 
 Reward: TypeAlias = Callable[[str], float]
@@ -43,22 +44,7 @@ class Grader:
 def asked(reward: Reward, text: str) -> float:
     """What a reward says of a text, or an error that shows which text it failed on."""
     named, shown = getattr(reward, "__name__", "it"), text if len(text) <= 80 else "…" + text[-80:]
-    try:
-        given = reward(text)
-    except Exception as error:
-        raise BadRequest(
-            f"the reward {named} raised {type(error).__name__}: {error}, on the text {shown!r}; "
-            "expected a number for every finished text"
-        ) from error
-    try:
-        value = float(given)
-    except (TypeError, ValueError):
-        value = math.nan
-    if math.isnan(value) or value == math.inf:
-        raise BadRequest(
-            f"the reward {named} gave {given!r} for the text {shown!r}; expected a number, -inf for what is worthless"
-        )
-    return value
+    return told(reward, text, f"the reward {named}", f"the text {shown!r}")
 
 
 def reward_of(spec: str) -> Reward:
