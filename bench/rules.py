@@ -2,6 +2,7 @@
 
     python bench/rules.py [--rules lookup block …] [--limit 6] [--tokens 64] [--device cuda] [--json FILE]
     python bench/rules.py --no-times --json bench/results/rules-cpu.json     # where others use the machine too
+    python bench/rules.py --no-times --specs 'chain + block' 'explore:candidates=4' --json FILE     # methods as written
 
 The models are smollm2 and what is made of it: see MODELS in bench/setups.py, which says for every rule how it is run.
 Prompts are those of `unspool bench`, one of each family, or with --data the first of each family of Spec-Bench. With
@@ -30,7 +31,7 @@ from typing import Any
 
 from likeness import Text, likelihoods, likeness, verdicts, work
 from record import save
-from setups import FILLS, MODELS, READS, TEXTS, Setup, Stock, setups
+from setups import FILLS, MODELS, READS, TEXTS, Setup, Stock, setups, written
 from tqdm import tqdm
 
 from unspool.api.lm import LM
@@ -38,7 +39,7 @@ from unspool.api.settings import Settings
 from unspool.api.writer import Output
 from unspool.core.claim import Entry
 from unspool.core.errors import BadRequest
-from unspool.recipes.methods import entries
+from unspool.recipes.methods import claim_of, entries
 from unspool_bench.denoise import likelihood
 from unspool_bench.journal import Journal
 from unspool_bench.machine import machine
@@ -143,10 +144,14 @@ def _forget(lm: LM) -> None:
         model.forget()
 
 
-def row(bench: Bench, entry: Entry, size: dict[str, Any]) -> dict[str, Any]:
-    """All that is to be kept of one rule; what fails is told and ends nothing else."""
-    about = {"family": entry.family, "claim": entry.claim.name, "commit": machine()["commit"], "size": size}
-    ways = setups(entry, bench.tokens, bench.timed)
+def row(bench: Bench, entry: Entry | str, size: dict[str, Any]) -> dict[str, Any]:
+    """All that is to be kept of one rule, or of a method as it is written; what fails is told and ends nothing else."""
+    about = {"commit": machine()["commit"], "size": size}
+    if isinstance(entry, str):
+        about["claim"], ways = claim_of(entry).name, written(entry)
+    else:
+        about |= {"family": entry.family, "claim": entry.claim.name}
+        ways = setups(entry, bench.tokens, bench.timed)
     if isinstance(ways, str):
         return about | {"skipped": ways}
     runs: list[dict[str, Any]] = []
@@ -181,7 +186,7 @@ def opened(file: Path | None, asked: dict[str, Any]) -> Journal:
             )
     journal = Journal(beside, asked)
     if record is not None:
-        for name, found in record["rules"].items():
+        for name, found in {**record["rules"], **record.get("specs", {})}.items():
             journal.add((name,), found)
     return journal
 
@@ -207,6 +212,7 @@ def told(name: str, found: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rules", nargs="+", metavar="NAME", help="only these")
+    parser.add_argument("--specs", nargs="+", metavar="METHOD", default=[], help="and these, as they are written")
     parser.add_argument("--again", action="store_true", help="measure them even if they were measured")
     parser.add_argument("--data", type=Path, help="a folder with question.jsonl of Spec-Bench, instead of our prompts")
     parser.add_argument("--limit", type=int, default=6, help="prompts, each of another family")
@@ -237,24 +243,27 @@ def main() -> None:
         **({"shapes": "fixed"} if args.batch_invariant else {}),
     }
     journal, began = opened(args.json, asked), perf_counter()
-    wanted = [known[name] for name in args.rules] if args.rules else list(known.values())
+    chosen = args.rules if args.rules or args.specs else known
+    wanted: dict[str, Entry | str] = {name: known[name] for name in chosen or ()} | {spec: spec for spec in args.specs}
     had = {name: found for (name,), found in journal.items()}
-    due = [e for e in wanted if args.again or e.name not in had or failed(had[e.name]) or smaller(had[e.name], size)]
+    due = [name for name in wanted if args.again or name not in had or failed(had[name]) or smaller(had[name], size)]
     stock = Stock(args.device, args.dtype, args.batch_invariant)
     bench = Bench(stock, [c.prompts[0] for c in cases], args.tokens, args.texts, not args.no_times)
     with tqdm(due, unit="rule", disable=not sys.stderr.isatty()) as bar:
-        for entry in bar:
+        for name in bar:
             if perf_counter() - began > args.seconds:
                 bar.write(f"{args.seconds:g} seconds are over: run the same command again for the rest")
                 break
-            bar.set_description(entry.name)
-            found = row(bench, entry, size)
-            journal.add((entry.name,), found)
-            tqdm.write(told(entry.name, found), file=sys.stdout)
+            bar.set_description(name)
+            found = row(bench, wanted[name], size)
+            journal.add((name,), found)
+            tqdm.write(told(name, found), file=sys.stdout)
             sys.stdout.flush()
     if args.json:
-        rules = {name: found for (name,), found in journal.items() if name in known}
-        save(str(args.json), asked | {"rules": {name: rules[name] for name in known if name in rules}})
+        kept = {name: found for (name,), found in journal.items()}
+        rules = {name: kept[name] for name in known if name in kept}
+        specs = {name: kept[name] for name in sorted(kept.keys() - known.keys()) if "family" not in kept[name]}
+        save(str(args.json), asked | {"rules": rules, "specs": specs})
         args.json.with_suffix(".jsonl").unlink(missing_ok=True)
 
 

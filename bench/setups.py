@@ -15,6 +15,8 @@ from unspool.loops.denoise import Denoise
 from unspool.loops.speculate import Speculate
 from unspool.loops.unmasker import FixedBlocks
 from unspool.models.vocabulary import Vocabulary
+from unspool.recipes.methods import claim_of, needs, ours
+from unspool.recipes.names import known, parts_of
 from unspool.recipes.verify import USUAL
 from unspool.rules.constrain import Form, ItemSet, Static, choices, regex
 from unspool.rules.draft import RSDC, Chain, Retrieve, SpecDecPP, SpecInfer, Store
@@ -157,6 +159,18 @@ def setups(entry: Entry, tokens: int, timed: bool) -> tuple[Setup, ...] | str:
     drawing = entry.family == "draft" or entry.name in ("plain", "anyorder", "blended")
     warm = replace(greedy, heat=WARM, exact=promised and entry.claim is SEED, texts=TEXTS)
     return (greedy, warm) if drawing else (greedy,)
+
+
+def written(spec: str) -> tuple[Setup, ...]:
+    """A method as somebody writes it, greedily, on the models that it needs."""
+    said = [ours(known(part.said) or part.said) for part in parts_of(spec)]
+    fills = any(each.family == "unmask" or each.name in FILLING for each in said)
+    if "by=draft" in spec or "draft" in needs(spec):
+        models = CASCADE if "small" in needs(spec) else DRAFTED
+    else:
+        models = FILLS if fills else READS
+    exact = claim_of(spec).name in ("SEED", "LAW", "ARGMAX") and models != FILLS
+    return (Setup(f"`{spec}`", models, spec, exact=exact),)
 
 
 def _verifying(entry: Entry) -> tuple[Setup, ...]:

@@ -9,7 +9,6 @@ from unspool.core.errors import UnspoolError
 from unspool.recipes.methods import fills
 
 OPTIONS = {  # where a bare name does little or nothing
-    "filtered": "file=FILTER",
     "insert": "words=dog+river",
     "mcts": "reward=tests.py:passed,enough=1",
     "neurologic": "words=dog/dogs+river",

@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 from letters import Letters
+from serving import serving
 
 from unspool import Settings, choices, regex
 from unspool.core.errors import BadRequest
@@ -135,3 +136,18 @@ def test_a_message_cannot_be_healed(smollm2, one_thread):
 def test_it_is_an_option_of_the_command_line(loaded):
     status, out, err = loaded("run", "The capital of France is Par", "--raw", "--heal", "--max-tokens", "4")
     assert (status, out[:2]) == (0, "is"), err
+
+
+HEAL = {"decoding": {"heal": True}}
+
+
+def test_it_is_an_option_of_the_server(smollm2, one_thread):
+    told = {"prompt": "The capital of France is Par", "max_tokens": 6, "temperature": 0}
+    with serving(smollm2) as made:
+        healed, plain = (made.post("/v1/completions", **told, decoding={"heal": heal}) for heal in (True, False))
+        chat = {"messages": [{"role": "user", "content": "Par"}], "max_tokens": 2, "decoding": {"heal": True}}
+        refused = made.post("/v1/chat/completions", **chat), made.post("/v1/completions", **told, suffix="x", **HEAL)
+    expected = smollm2.generate(told["prompt"], raw=True, max_tokens=6, heal=True)
+    assert healed.json()["choices"][0]["text"] == expected.text
+    assert plain.json()["choices"][0]["text"] == smollm2.generate(told["prompt"], raw=True, max_tokens=6).text
+    assert [answer.json()["error"]["param"] for answer in refused] == ["decoding.heal"] * 2

@@ -461,6 +461,18 @@ def test_slots_bound_to_items_rank_them_by_the_models_own_law(seed):
     assert told(Slots(beam=8, warm=3), model, (0,), warp=alike)[0] == ranked[0]  # the size is that of the items
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_items_of_different_lengths_are_ranked_with_their_ends(seed):
+    model, end = table(4, seed), 3
+    items = [(0, 1, 2), (2, 1), (1,), (2, 2, 0), (0, 0)]
+    bound, heard = Constrained(Static(ItemSet.of(items, 4, (end,)))), []
+    told(Slots(beam=8, warm=3, watch=heard.append), model, (0,), warp=bound, stop=Stop(tokens=frozenset({end})))
+    filled = {item: (*item, *(end,) * (3 - len(item))) for item in items}
+    order = [text for text in likeliest(model) if text in filled.values()]
+    shown = [one.tokens for one in heard[0]]
+    assert shown == [next((*i, end)[:3] for i, whole in filled.items() if whole == text) for text in order]
+
+
 def test_one_beam_and_one_slot_a_step_is_greedy_by_confidence():
     for seed in range(5):
         model = table(3, seed)

@@ -15,8 +15,9 @@ from unspool.core.asks import Look
 from unspool.core.canvas import HOLE, Canvas
 from unspool.core.errors import BadModel
 from unspool.core.tree import NOTHING
+from unspool.core.weights import DELTAS, trained
 from unspool.models.address import path
-from unspool.models.catalog import CATALOG, DELTAS, trained
+from unspool.models.catalog import CATALOG
 from unspool.models.delta import base_of
 from unspool.models.shape import DiffusionSpec
 from unspool.models.weights import open_checkpoint

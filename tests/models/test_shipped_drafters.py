@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from unspool.api.trained_draft import shipped
+from unspool.core.weights import DRAFTERS, trained
 from unspool.models.address import drafter_of
-from unspool.models.catalog import CATALOG, DRAFTERS, trained
+from unspool.models.catalog import CATALOG
 from unspool.models.drafters.opening import is_drafter
 
 SHIPPED = [(entry.name, said) for entry in CATALOG.values() for said in entry.drafters]

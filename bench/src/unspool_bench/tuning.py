@@ -26,7 +26,7 @@ MODEL_FREE = (
     "auto",
 )
 HEADED = ("heads:nodes=3", "heads:nodes=7", "heads:nodes=15")
-DRAFTED = ("chain:depth=2", "chain:depth=4", "chain:depth=8", "paced")
+DRAFTED = ("chain:depth=2", "chain:depth=4", "chain:depth=8", "paced", "svip", "likeliest", "phrase")
 
 
 @dataclass

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from .. import models
 from ..core.errors import FetchFailed
-from .catalog import CATALOG, DELTAS, DRAFTERS, HEADS, CatalogEntry, look_up, required, trained
+from ..core.weights import DELTAS, DRAFTERS, HEADS, required, trained
+from .catalog import CATALOG, CatalogEntry, look_up
 
 if TYPE_CHECKING:
     from .fetch import Fetcher

@@ -8,10 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
-from pathlib import Path
 
-from ..core.errors import BadRequest, MissingDistribution
+from ..core.errors import BadRequest
 
 
 @dataclass(frozen=True)
@@ -114,20 +112,3 @@ def look_up(name: str, catalog: Mapping[str, CatalogEntry] = CATALOG) -> Catalog
         f"{name!r} is neither a known model nor a file or folder here.{hint} Known models: {', '.join(catalog)}. "
         "Give one of them, a .gguf file, a folder with config.json and *.safetensors, or a Hub id such as org/name."
     )
-
-
-DELTAS, HEADS, DRAFTERS = "deltas", "heads", "drafters"  # its folders
-
-
-def trained(folder: str, file: str) -> Path | None:
-    """A file of that distribution; None where it is not installed."""
-    found = find_spec("unspool_weights")
-    return None if found is None or found.origin is None else Path(found.origin).parent / folder / file
-
-
-def required(folder: str, file: str, purpose: str) -> Path:
-    """The same file, or an error that says what to install, and what for."""
-    found = trained(folder, file)
-    if found is None:
-        raise MissingDistribution("unspool-weights", "packages/weights", purpose)
-    return found

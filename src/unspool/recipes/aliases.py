@@ -141,6 +141,7 @@ KNOWN_AS = {
     "typical acceptance": "typical",
     "sampler match": "sample_match",
     "Window-Diffusion": "windowed",
+    "EoTP": "foreseen",
     "EAGLE": "zeroing",
     "TLI": "chain",
     "token-level intersection": "chain",

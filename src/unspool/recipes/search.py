@@ -14,9 +14,11 @@ ANSWER = "How good is your answer so far? Give one digit from 0 to 9: 9 if it is
 CHECKS = 2**11  # of a constraint, for all particles together, between two forwards: half a millisecond each
 
 
-def astar(kids: Texts = 3, longest: Steps = 64, rows: Annotated[int, Range(1, 8000)] = 4000) -> Method:
-    """Steps are lines, marked by how likely they are; it draws, so it wants a temperature above 0."""
-    return search.AStar(kids, search.Likely(), search.Border(("\n",), longest), rows)
+def astar(
+    kids: Texts = 3, longest: Steps = 64, reward: FileName = "", rows: Annotated[int, Range(1, 8000)] = 4000
+) -> Method:
+    """Steps are lines, marked by a reward or by how likely they are; it draws, so it wants a temperature above 0."""
+    return search.AStar(kids, _marked(reward), search.Border(("\n",), longest), rows)
 
 
 def beam(
@@ -30,6 +32,11 @@ def beam(
     return search.Beam(
         width, part("length", length, search.LENGTH)(alpha), part("patience", patience, search.PATIENCE), rows
     )
+
+
+def _marked(reward: str) -> search.Mark:
+    """Marks by the function that FILE.py:NAME means, else by how likely a piece of text is."""
+    return search.Graded(search.reward_of(reward)) if reward else search.Likely()
 
 
 def cautious(
@@ -46,10 +53,11 @@ def chaotic(
     top: Texts = 3,
     weight: Annotated[float, Range(-1000, 1000)] = 2.0,
     longest: Steps = 64,
+    reward: FileName = "",
     rows: Budget = 0,
 ) -> Method:
-    """Self-evaluation with the ready-made question for chat models."""
-    mark = search.Leaning(search.Judged(question=ANSWER), weight)
+    """Self-evaluation by the ready-made question for chat models, or by an evaluator that is FILE.py:NAME."""
+    mark = search.Leaning(_marked(reward) if reward else search.Judged(question=ANSWER), weight)
     return search.Branch(search.Chaotic(entropy, ratio, top), mark, search.Border((), longest), 1, rows, texts=top + 1)
 
 
@@ -78,10 +86,11 @@ def foresight(
     steps: Few = 4,
     tau: Annotated[float, Range(0, 1e9)] = 0.05,
     longest: Steps = 64,
+    reward: FileName = "",
     rows: Budget = 0,
 ) -> Method:
-    """Steps are lines; it draws, so it wants a temperature above 0."""
-    return search.Foresight(rollouts, steps, tau, search.Likely(), search.Border(("\n",), longest), rows)
+    """Steps are lines, marked by a reward or by how likely they are; it wants a temperature above 0, since it draws."""
+    return search.Foresight(rollouts, steps, tau, _marked(reward), search.Border(("\n",), longest), rows)
 
 
 def mcts(
@@ -110,15 +119,22 @@ def neurologic(
     penalty: Annotated[float, Range(-100, 100)] = 0.2,
     rows: Budget = 0,
 ) -> Annotated[Method, Product(4096, "width", "width", "words")]:
-    """Beams for keywords, as in words=dog/dogs+ball; `ahead` is greedy, beam or sample; 0 steps is NeuroLogic's own."""
+    """Beams for keywords, as in words=dog/dogs+ball+!cat, the last never to be written; 0 steps is NeuroLogic's own."""
     known: dict[str, search.Ahead] = {
         "greedy": search.Greedy(steps),
         "beam": search.Beamed(steps),
         "sample": search.Sampled(steps),
     }
     look = part("lookahead", ahead, known)
-    demand = constrain.Keywords(tuple(tuple(clause.split("/")) for clause in words.split("+"))) if words else None
-    return search.Neurologic(width, look, alpha, prune, tolerance, search.Power(penalty), rows=rows, demand=demand)
+    clauses = [tuple(clause.split("/")) for clause in words.split("+")] if words else []
+    for clause in clauses:
+        alone = len(clause) == 1 or not any(phrase.startswith("!") for phrase in clause)
+        expect(alone, "neurologic:words", "/".join(clause), "what is never to be written in a clause of its own: !cat")
+    never = tuple(clause[0][1:] for clause in clauses if clause[0].startswith("!"))
+    said = tuple(clause for clause in clauses if not clause[0].startswith("!"))
+    demand = constrain.Keywords(said) if said else None
+    length = search.Power(penalty)
+    return search.Neurologic(width, look, alpha, prune, tolerance, length, rows=rows, demand=demand, never=never)
 
 
 def rewarded(
@@ -146,10 +162,10 @@ def rewarded(
     return search.Smc(particles, full, wanted, again, threshold, block, moves, rows, back, twist)
 
 
-def several(count: Texts = 8, rows: Budget = 0) -> Method:
-    """The most likely of `count` texts."""
+def several(count: Texts = 8, reward: FileName = "", rows: Budget = 0) -> Method:
+    """The best of `count` texts by a reward, or else the most likely."""
     border = search.Border((), search.FOREVER)
-    return search.Branch(search.Several(count), search.Likely(), border, rows=rows, texts=count + 1)
+    return search.Branch(search.Several(count), _marked(reward), border, rows=rows, texts=count + 1)
 
 
 def smc(
@@ -162,9 +178,10 @@ def smc(
     moves: Annotated[int, Range(0, 64)] = 0,
     back: Few = 1,
     checks: Annotated[int, Range(0, CHECKS)] = 0,
+    draft: Annotated[float, Range(0, 0.99)] = 0.0,
     rows: Budget = 0,
 ) -> Annotated[Method, Product(1024, "particles", "back"), Product(CHECKS, "particles", "checks")]:
-    """Particles for the request's constraint, and for p(text)^power if that is not 1.
+    """Particles for the request's constraint, and for p(text)^power if that is not 1; `draft` has a model propose.
 
     `checks` bounds how often the constraint is asked for one token; 0 shares out a bound among the particles.
     """
@@ -178,8 +195,10 @@ def smc(
     }
     proposal = part("proposal", propose, known)
     expect(power == 1 or propose == "masked", "smc:power", power, "1, unless propose=masked, which alone knows powers")
+    expect(power == 1 or not draft, "smc:power", power, "1 beside a draft model that proposes")
     again = part("resampling", resample, search.RESAMPLE)
-    return search.Smc(particles, proposal, constrain.Potential(), again, threshold, block, moves, rows, back)
+    wanted = constrain.Potential()
+    return search.Smc(particles, proposal, wanted, again, threshold, block, moves, rows, back, draft=draft)
 
 
 def stochastic(width: Texts = 4, rows: Budget = 0) -> Method:

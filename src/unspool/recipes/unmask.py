@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from ..core import weights
 from ..core.claim import Method
 from ..core.errors import BadRequest
 from ..core.option import MODEL, Block, Choice, FileName, Holes, Level, Range, Span, Steps, Threshold, Weight, part
@@ -90,13 +91,14 @@ def factor(factor: Weight = 1.0, block: Block = MODEL, size: Holes = 0) -> Metho
 
 
 def filtered(file: FileName = "", threshold: Level = 0.9, size: Holes = 0) -> Method:
-    """A filter from a file, in blocks of its own size."""
-    if not file:
+    """A filter from a file, or else the one that was trained for smollm2-diffusion, in blocks of its own size."""
+    known = file or weights.trained(weights.FILTERS, "smollm2-diffusion.safetensors")
+    if known is None:
         raise BadRequest(
-            "filtered needs a trained filter: filtered:file=PATH; `unspool train filter` makes one from a model and "
-            "some prompts"
+            "filtered needs a trained filter: unspool-weights has one (pip install ./packages/weights), and "
+            "`unspool train filter` makes one from a model and some prompts, for filtered:file=PATH"
         )
-    net = unmask.Filter.load(file)
+    net = unmask.Filter.load(known)
     return Denoise(unmask.Filtered(net, net.size, threshold), size, FixedBlocks(net.size))
 
 

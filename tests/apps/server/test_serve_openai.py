@@ -198,11 +198,11 @@ def test_who_has_no_key_or_asks_for_another_model(lm):
         )
 
 
-@pytest.mark.parametrize("name", ["method", "within", "regex", "grammar", "choices", "json_schema"])
+@pytest.mark.parametrize("name", ["method", "within", "heal", "regex", "grammar", "choices", "json_schema"])
 def test_what_is_ours_in_the_wrong_place_is_not_ignored(served, name):
     told = error(served.post(CHATS, messages=CHAT, **{name: "lookup"}))
     assert told["param"] == name
-    assert ("decoding" if name in ("method", "within") else "response_format") in told["message"]
+    assert ("decoding" if name in ("method", "within", "heal") else "response_format") in told["message"]
 
 
 def test_what_is_not_ours_is_ignored(served):

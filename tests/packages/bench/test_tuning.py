@@ -11,10 +11,12 @@ from littlemodel import little_model
 
 from unspool.api.profile import Profile
 from unspool.api.settings import Settings
+from unspool.core.claim import LAW, SEED
 from unspool.core.cost import Cost
 from unspool.core.errors import BadRequest
+from unspool.recipes.methods import claim_of
 from unspool_bench.contender import Sample
-from unspool_bench.tuning import tune, turns
+from unspool_bench.tuning import DRAFTED, tune, turns
 
 PROMPTS = [(i, i + 1, i + 2) for i in range(8)]
 
@@ -125,3 +127,9 @@ def test_the_command_writes_a_profile_that_run_uses(here, tmp_path, monkeypatch)
     code, _, err = here("auto-tune", "--method", "lookup + typical", "-m", str(model), "-o", str(out))
     assert code == 2
     assert "does not write plain decoding's text" in err or "no method" in err
+
+
+def test_a_draft_model_is_tried_as_a_chain_with_early_ends_as_a_tree_and_with_phrases():
+    tried = {spec.partition(":")[0] for spec in DRAFTED}
+    assert tried == {"chain", "paced", "svip", "likeliest", "phrase"}
+    assert all(claim_of(spec) in (LAW, SEED) for spec in DRAFTED)

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from letters import Letters
 from safetensors.torch import save_file
 
+from unspool.core import weights
 from unspool.core.canvas import HOLE, Field
 from unspool.core.errors import BadRequest
 from unspool.core.law import Law
@@ -99,9 +100,18 @@ def test_training_finds_what_certainty_does_not_tell(tmp_path):
     assert method(f"filtered:file={tmp_path / 'filter.safetensors'}").unmask.size == 6
 
 
-def test_a_file_that_is_no_filter_is_refused(tmp_path):
-    with pytest.raises(BadRequest, match="trained filter"):
+def test_one_comes_with_the_weights_and_knows_the_blocks_of_its_model(monkeypatch):
+    made = method("filtered")
+    assert made.unmask.size == 8  # as smollm2-diffusion was trained
+    sure, unsure = (made.unmask.net(torch.full((8,), p)).sigmoid() for p in (0.999, 0.2))
+    assert all(sure > made.unmask.threshold)
+    assert not any(unsure[1:] > made.unmask.threshold)  # it has learnt that what comes next is read, not guessed
+    monkeypatch.setattr(weights, "find_spec", lambda _: None)
+    with pytest.raises(BadRequest, match=r"trained filter: unspool-weights has one \(pip install"):
         method("filtered")
+
+
+def test_a_file_that_is_no_filter_is_refused(tmp_path):
     with pytest.raises(BadRequest, match="is no filter"):
         method(f"filtered:file={tmp_path / 'none.safetensors'}")
     odd = tmp_path / "odd.safetensors"

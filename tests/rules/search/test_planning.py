@@ -1,6 +1,7 @@
 """Searches for what a function wants: planning, lexical search with lookahead, and templates."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -252,6 +253,24 @@ def test_what_is_forbidden_never_appears():
         done(Neurologic(3, watch=seen.extend), model, spelling(8), warp=warp)
         assert seen
         assert not any("ab" in WORDS.decode(text.tokens) for text in seen)
+
+
+def test_a_negative_clause_is_never_written_and_the_others_are():
+    seen = []
+    made = replace(named("neurologic:words=cd+b+!ab,width=3"), watch=seen.extend).fit(WORDS)
+    for salt in range(4):
+        done(made, table(vocab=6, salt=salt), spelling(8))
+    texts = [WORDS.decode(text.tokens) for text in seen if text.reason == "token"]
+    assert texts
+    assert not any("ab" in WORDS.decode(text.tokens) for text in seen)
+    assert all("cd" in text and "b" in text for text in texts)
+
+
+def test_a_negative_clause_stands_alone_and_needs_a_vocabulary():
+    with pytest.raises(BadRequest, match=r"dog/!cat.*expected what is never to be written in a clause of its own"):
+        named("neurologic:words=dog/!cat")
+    with pytest.raises(BadRequest, match="fitted to a vocabulary"):
+        done(named("neurologic:words=!ab"), table(vocab=6), spelling(4))
 
 
 def test_the_outlook_by_hand():

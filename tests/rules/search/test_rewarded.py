@@ -16,7 +16,7 @@ from unspool.core.chance import Every, Philox
 from unspool.core.errors import BadRequest, EmptyLaw
 from unspool.core.law import NEVER
 from unspool.core.stop import Stop
-from unspool.core.warp import Same
+from unspool.core.warp import Same, TopK
 from unspool.recipes.methods import method as named
 from unspool.rules.constrain import Constrained, FullMask, Recursive
 from unspool.rules.search import LookaheadTwist, Rewarded, Smc
@@ -42,7 +42,7 @@ def letters(**more):
 
 
 def run(method, model, stop, chance, warp=None):
-    engine = Engine({"target": model})
+    engine = Engine({"target": model, "draft": table(model.vocab, salt=77)})
     job = engine.submit(method, PROMPT, chance, warp or Same(), stop)
     engine.run()
     return job.result()
@@ -103,6 +103,38 @@ def test_both_variants_are_properly_weighted_with_every_way_of_resampling(twist,
     model, stop = table(2, salt=3), letters(most=2)
     smc = Smc(2, potential=Rewarded(reward, 0.7, partial), resample=resample, threshold=1.5, twist=twist)
     proper(smc, model, stop, wanted(model, stop, reward, 0.7))
+
+
+@pytest.mark.parametrize("propose", [FullMask(), Recursive()], ids=lambda propose: type(propose).__name__)
+@pytest.mark.parametrize(
+    ("particles", "vocab", "warp"),
+    [
+        (2, 2, Same()),
+        (1, 3, TopK(2)),
+        (1, 3, Constrained(Listed(frozenset({(0, 1), (1, 1), (2, 0)}), 3))),
+    ],
+    ids=["two", "warped", "constrained"],
+)
+def test_a_model_that_proposes_leaves_the_weights_proper(propose, particles, vocab, warp):
+    """Whatever it proposes, and although warps forbid tokens that it would write."""
+    model, stop = table(vocab, salt=3), letters(most=2)
+    smc = Smc(particles, propose, resample=multinomial, threshold=1.5)
+    (own, total), (guided, other) = (means(replace(smc, draft=share), model, stop, warp) for share in (0.0, 0.6))
+    assert guided == pytest.approx(own, abs=1e-12)
+    assert other == pytest.approx(total, abs=1e-12)
+
+
+def test_what_is_proposed_is_what_the_other_model_would_write():
+    model, stop = Table(2, lambda text: (9, 1)), letters(most=1)
+    other = Table(2, lambda text: (1, 9))
+
+    def drawn(draft):
+        engine = Engine({"target": model, "draft": other})
+        jobs = [engine.submit(Smc(1, draft=draft), PROMPT, Philox(seed), Same(), stop) for seed in range(40)]
+        engine.run()
+        return sum(job.result().tokens[0] for job in jobs)
+
+    assert drawn(0.0) < 10 < 25 < drawn(0.9)  # of 40; one particle has nobody to be resampled for
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from letters import Letters
 from listed import Listed
 from toy import Toy, logits_of
 from truth import law_of_text
@@ -40,7 +41,8 @@ from unspool.rules.search import (
     choose,
 )
 from unspool.rules.search.length_norm import Gnmt, Power, SearchOutlook, enough, likely, sure
-from unspool.rules.search.mark import Judged, Leaning, Likely, RewardMark
+from unspool.rules.search.mark import Graded, Judged, Leaning, Likely, RewardMark
+from unspool.rules.search.reward import reward_of
 from unspool.rules.search.rollout import Border
 from unspool.rules.search.search_text import leading, without_greedy
 from unspool.rules.search.several import divergence_of_best
@@ -179,6 +181,16 @@ def test_a_constrained_beam_writes_only_what_is_allowed():
     # Under local masking a forced token costs nothing, so the best text is by masked laws
     masked = {text.tokens: text.logp for text in seen}
     assert all(masked[text] >= logp[text] for text in allowed)
+
+
+@pytest.mark.parametrize("search", [Beam(3), Diverse(3, 1, 0.0), Diverse(1, 3)])
+def test_as_many_different_texts_are_found_as_there_are_beams(search):
+    """Although two tokens end a text, and the likeliest three continuations are all of them ends of two texts."""
+    weights = {(0,): (5, 3, 2, 0, 0), (0, 0): (0, 0, 0, 5, 4), (0, 1): (0, 0, 0, 5, 4), (0, 2): (0, 0, 0, 5, 4)}
+    model, stop, seen = Table(5, lambda text: weights[text]), Stop(tokens=frozenset({3, 4}), most=4), []
+    done(replace(search, length=Power(0.0), watch=seen.extend), model, stop)
+    wanted = 1 if getattr(search, "groups", 1) > 1 else 3  # groups that nothing keeps apart write one text
+    assert [text.tokens for text in seen] == [(0, 3), (1, 3), (2, 3)][:wanted]
 
 
 def test_a_search_without_any_text_left_says_so():
@@ -390,6 +402,42 @@ def test_an_evaluator_can_talk_a_chaotic_point_round():
     assert first(likes(2)) == 0  # not among the two best
 
 
+@pytest.fixture
+def graded(tmp_path):
+    """Rewards in a file: of texts with an a, of short ones, and of all alike."""
+    file = tmp_path / "grade.py"
+    rewards = {"has_a": "float('a' in text)", "short": "-len(text) / 9", "alike": "0"}
+    file.write_text("\n".join(f"def {name}(text):\n    return {worth}\n" for name, worth in rewards.items()))
+    return file
+
+
+@pytest.mark.parametrize(
+    "name", ["several:count=8", "astar:kids=8", "foresight:rollouts=8,tau=0", "chaotic:ratio=0,weight=9"]
+)
+def test_a_reward_by_name_is_what_a_search_goes_by(graded, name):
+    """The model would rather write c; one reward wants an a in the text, the other finds all texts alike."""
+    words = Letters(("a", "b", "c"))
+    model, stop = Table(words.size, lambda text: (4, 1, 6, *(1,) * (words.size - 3))), letters(most=3)
+    alike, wanted = (
+        [words.decode(done(made.fit(words), model, stop, chance=Philox(seed)).tokens) for seed in range(6)]
+        for made in (named(f"{name},reward={graded}:{reward}") for reward in ("alike", "has_a"))
+    )
+    assert sum("a" in text for text in wanted) == 6 > sum("a" in text for text in alike)
+
+
+def test_rewards_of_several_potentials_add_up(graded):
+    one, other = (reward_of(f"{graded}:{which}") for which in ("has_a", "short"))
+    both = reward_of(f"{graded}:has_a*{graded}:short")
+    assert [both(text) for text in ("", "a", "cab")] == [one(text) + other(text) for text in ("", "a", "cab")]
+    with pytest.raises(BadRequest, match="has no 'rhymes'"):
+        reward_of(f"{graded}:has_a*{graded}:rhymes")
+
+
+def test_a_reward_that_cannot_read_says_so():
+    with pytest.raises(BadRequest, match="a reward reads text"):
+        done(AStar(2, Graded(len), Border((), 2)), table(), letters(most=3))
+
+
 def test_a_judge_is_asked_behind_every_branch_inside_one_forward():
     toy, stop = Toy(vocab=5, room=300), Stop(most=5)
     judge = Judged(Judge(ask=(3, 4), marks=(0, 1, 2)))
@@ -572,7 +620,7 @@ def test_bad_input_is_named(call, message):
 def test_functions_of_the_user_that_cannot_be_used(make):
     model, stop = table(), letters(most=3)
     for worth, message in [
-        (lambda tokens: math.nan, r"gave nan for \("),
+        (lambda tokens: math.nan, r"gave nan for the tokens \("),
         (lambda tokens: None, "gave None"),
         (lambda tokens: tokens[99], r"raised IndexError: .*, on the tokens \("),
     ]:

@@ -16,8 +16,9 @@ from tqdm import tqdm
 
 from ... import api, models
 from ...core.errors import BadRequest
+from ...core.weights import DELTAS, required
 from ...models.address import model_folder
-from ...models.catalog import CATALOG, DELTAS, required
+from ...models.catalog import CATALOG
 from .. import batch as batches
 from .. import server
 from ..cluster import crew, joined

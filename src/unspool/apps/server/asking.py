@@ -114,6 +114,10 @@ def _asking(
         settings = replace(settings, constraint=offered.form(settings.max_tokens))
     elif body.decoding is not None and body.decoding.within is not None:
         settings = replace(settings, constraint=_closed(settings, body.decoding.within))
+    if body.decoding is not None and body.decoding.heal:
+        if not isinstance(body, CompletionRequest) or body.suffix:
+            wrong("decoding.heal", True, "a completion without suffix: a message ends where its answer begins")
+        settings = replace(settings, heal=True)
     _count(settings.n, len(prompts), limits.texts)
     named = None if body.decoding is None else body.decoding.method
     predicted = None if body.prediction is None else body.prediction.text()

@@ -33,6 +33,7 @@ UNSUPPORTED = {
 MISPLACED = {  # ours, where they would be ignored
     "method": 'give it as "decoding": {"method": …}',
     "within": 'give it as "decoding": {"within": …}',
+    "heal": 'give it as "decoding": {"heal": true}',
     "json_schema": 'give it as "response_format": {"type": "json_schema", "json_schema": {"schema": …}}',
     "regex": 'give it as "response_format": {"type": "regex", "regex": …}',
     "grammar": 'give it as "response_format": {"type": "grammar", "grammar": …}',
@@ -254,6 +255,7 @@ class Decoding(Body):
 
     method: str | None = None
     within: Amount | None = None
+    heal: bool | None = None
 
 
 class TextRequest(Body):
@@ -283,7 +285,8 @@ class TextRequest(Body):
     prediction: Prediction | None = Field(None, description='{"type": "content", "content": …}')
     decoding: Decoding | None = Field(
         None,
-        description='an object with a method, as in {"method": "lookup:ngram=2"}, or within beside a response_format',
+        description='an object with a method, as in {"method": "lookup:ngram=2"}, within beside a response_format, or '
+        "heal beside a prompt that may end inside a word",
     )
     stream: bool | None = None
     stream_options: StreamOptions | None = None

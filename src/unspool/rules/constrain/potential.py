@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from ...core.errors import BadRequest
 from ...core.stop import Stop
 
+T = TypeVar("T")
 Worth: TypeAlias = Callable[[tuple[int, ...]], float]
 """The log-weight of the tokens written so far; −∞ forbids them."""
 
@@ -52,16 +53,20 @@ class Potential:
 
 def weighed(worth: Worth, name: str, tokens: tuple[int, ...]) -> float:
     """What a function says of some tokens, or an error that names it and shows which tokens it failed on."""
+    return told(worth, tokens, name, f"the tokens {tokens}")
+
+
+def told(function: Callable[[T], float], of: T, name: str, shown: str) -> float:
+    """The number that a user's function gives, -inf being one; else an error that names it and what it failed on."""
+    expected = "expected a number, -inf for what is worthless or forbidden"
     try:
-        given = worth(tokens)
+        given = function(of)
     except Exception as error:
-        raise BadRequest(
-            f"{name} raised {type(error).__name__}: {error}, on the tokens {tokens}; expected a number, -inf to forbid"
-        ) from error
+        raise BadRequest(f"{name} raised {type(error).__name__}: {error}, on {shown}; {expected}") from error
     try:
         value = float(given)
     except (TypeError, ValueError):
         value = math.nan
     if math.isnan(value) or value == math.inf:
-        raise BadRequest(f"{name} gave {given!r} for {tokens}; expected a log-weight: a number, or -inf to forbid")
+        raise BadRequest(f"{name} gave {given!r} for {shown}; {expected}")
     return value

@@ -17,13 +17,16 @@ _HERE = "the-answer-so-far"  # stands for the text in the rendered chat
 
 
 class Chatting(Protocol):
-    """What a judge needs to know of a vocabulary."""
+    """What a judge, or a reward of what is written, needs to know of a vocabulary."""
 
     def chat(self, messages: Sequence[Mapping[str, str]], reply: bool = True) -> str:
         """Messages as the text the model was tuned on."""
 
     def encode(self, text: str, special: bool = True) -> tuple[int, ...]:
         """The tokens of a text."""
+
+    def decode(self, tokens: tuple[int, ...]) -> str:
+        """The text of some tokens."""
 
     def token(self, text: str) -> int | None:
         """The one token that is this text."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ...core.asks import Ask, Decoding, Done, Emit, Look, OutOfTime
 from ...core.canvas import Canvas, Field
@@ -85,7 +86,8 @@ class Slots(Watchable):
     cannot be compared; slots filled together are scored as if they were independent. Of the final beams the likeliest
     that is `valid` is written, or the likeliest if none is; n texts are the n likeliest. Bound to a set of items
     (`--items FILE`), a slot only takes tokens that some item has there beside all that was filled, so that every beam
-    is an item; with a beam as wide as the set it ranks them all. Reconstructed from the abstract.
+    is an item; with a beam as wide as the set it ranks them all. Without a size there are as many slots as the longest
+    item has tokens, and behind a shorter one stands the token that ends texts. Reconstructed from the abstract.
 
     Claim: HEURISTIC. Serial and with a beam as wide as all texts together it finds the likeliest of them. It loses as
     every beam does, where the likeliest begins unlikely, and where slots filled together belong together. Cost: one
@@ -111,14 +113,9 @@ class Slots(Watchable):
         tail = stop.start()
         items, warp = _bound(warp)
         warp, size = _chanceless(unguarded(warp, "slots")), self.size
-        if items is not None:
-            lengths = items.lengths
-            size = size or (lengths[0] if len(lengths) == 1 else 0)
-            if size not in lengths:
-                told = ", ".join(map(str, lengths[:8]))
-                raise BadRequest(f"slots:size is {size}; expected the tokens of an item, which have {told}")
+        rows = None if items is None else _rows(items, size)
+        size = size if rows is None else rows.shape[1]
         blank = Canvas.blank(text, size or room(stop.left(tail)))
-        rows = None if items is None else items.rows(size)
         beams = yield from self.ranked(blank, chance, warp, rows)
         fits = [b for b in beams if self.valid(b.canvas.tokens[len(text) :])]
         found = [_filled(beam, len(text), stop) for beam in fits or beams]
@@ -187,6 +184,17 @@ def _bound(warp: Warp) -> tuple[ItemSet | None, Warp]:
     (one,) = sets
     assert isinstance(one.constraint, Static)
     return one.constraint.items, reduce(or_, [part for part in listed if part is not one], Same())
+
+
+def _rows(items: ItemSet, size: int) -> Tensor:
+    """The items of this size; if it is 0 all of them, with the token that ends texts behind the shorter ones."""
+    sizes = (size,) if size else items.lengths
+    if size not in (0, *items.lengths) or (len(sizes) > 1 and not len(items.stops)):
+        told = ", ".join(map(str, items.lengths[:8]))
+        raise BadRequest(f"slots:size is {size}; expected the tokens of an item, which have {told}")
+    end, longest = int(items.stops[0]) if len(sizes) > 1 else 0, max(sizes)
+    listed = (items.rows(length) for length in sizes)
+    return torch.cat([pad(rows, (0, longest - rows.shape[1]), value=end) for rows in listed])
 
 
 def _filled(beam: SlotBeam, prompt: int, stop: Stop) -> Filled:

@@ -26,7 +26,8 @@ class Beam(Branching, Watchable):
     Finished texts are compared by Σ log p / length(tokens). A continuation that ends counts only if it is among the
     `width` best itself, so that the search does not fill up with short texts; places that finished texts leave go to
     the next best. Laws are those after all warps but a temperature of 0, so a `Constrained` warp makes this
-    constrained beam search. `watch` is told all finished texts, best first.
+    constrained beam search. `watch` is told all finished texts, best first; where these are fewer than `width`, the
+    best of those that ended below the `width` best come behind them, so that whoever asks for several is not refused.
 
     Claim: HEURISTIC: what it finds is often likelier than the greedy text, and not always the likeliest. With one beam
     it is greedy decoding, which is enumerated in the tests; with a beam for every text (width ≥ Vᵀ), `sure` and
@@ -70,20 +71,34 @@ def beams(
                 fines = {token: apart * count for token, count in taken.items()}
                 taken.update(pool.advance([next(raws) for _ in pool.live], fines, stop))
     finally:
-        found += sorted((text for pool in pools for text in pool.found()), key=lambda text: -text.score)
+        for texts in ([pool.found() for pool in pools], [pool.passed_over() for pool in pools]):
+            found += sorted((text for each in texts for text in each), key=lambda text: -text.score)
+        found[:] = _different(found)
         watch(found)
     return (yield from told(found, grove.forwards))
 
 
+def _different(found: Sequence[Text]) -> list[Text]:
+    """The first of all that say the same; a model may have several tokens that end a text."""
+    said: dict[tuple[int, ...], Text] = {}
+    for text in found:
+        said.setdefault(text.tokens[:-1] if text.reason == "token" else text.tokens, text)
+    return list(said.values())
+
+
 @dataclass(eq=False)
 class BeamPool:
-    """The beams that compete with each other: `live` ones, scored by Σ log p less what they were fined, and `ended`."""
+    """The beams that compete with each other: `live` ones, scored by Σ log p less what they were fined, and `ended`.
+
+    `passed` are the best that ended below the `width` best continuations.
+    """
 
     width: int
     length: LengthNorm
     patience: Patience
     live: list[Text] = field(default_factory=list)
     ended: list[Text] = field(default_factory=list)
+    passed: list[Text] = field(default_factory=list)
 
     def advance(self, raws: Sequence[Law], fines: dict[int, float], stop: Stop) -> list[int]:
         """One token more for all; those that were written."""
@@ -109,15 +124,23 @@ class BeamPool:
             elif text.reason is not None and rank < self.width:
                 self.ended.append(text.ranked(self._score(text)))
             else:
+                self.passed += [text.ranked(self._score(text))] if text.reason is not None else []
                 continue
             written.append(text.tokens[-1])
-        self.ended = sorted(self.ended, key=lambda text: -text.score)[: self.width]
+        self.ended, self.passed = self._best(self.ended), self._best(self.passed)
         self.live = live if self._goes_on(live, stop) else []
         return written
 
     def found(self) -> list[Text]:
         """The finished texts; if there are none, those that were being written, once they have a token."""
         return self.ended or [text.ranked(self._score(text)) for text in self.live if text.tokens]
+
+    def passed_over(self) -> list[Text]:
+        """As many of those that ended below the best continuations as finished texts are missing."""
+        return _different([*self.ended, *self.passed])[len(self.ended) : self.width] if self.ended else []
+
+    def _best(self, texts: list[Text]) -> list[Text]:
+        return _different(sorted(texts, key=lambda text: -text.score))[: self.width]
 
     def _score(self, text: Text) -> float:
         return text.logp / self.length(len(text.tokens))

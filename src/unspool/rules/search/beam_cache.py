@@ -37,6 +37,11 @@ class BeamCache:
         own = {text.tokens: _own(scores.leaf[self._known[text.tokens]]) for text in live}
         return [own[text.tokens] for text in live]
 
+    def told_by(self, model: str, live: Sequence[Text]) -> Generator[Ask, Any, list[Law]]:
+        """The law of another model after each of these texts, which have just been scored."""
+        scores: Scores = yield Score(by=model)
+        return [_own(scores.leaf[self._known[text.tokens]]) for text in live]
+
     def after(self, live: Sequence[Text], tokens: Sequence[int]) -> Generator[Ask, Any, list[Law]]:
         """The model's law after each of these texts with the same tokens behind it, which are not kept; all else is."""
         yield self._keep(live, self._known)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ...core.asks import Ask
@@ -12,6 +12,7 @@ from ...core.errors import BadRequest
 from ..constrain.potential import Worth, weighed
 from ..decode.judge import QUESTION, Chatting, Judge
 from .beam_cache import BeamCache
+from .reward import Reward, asked
 from .rollout import Rollout
 
 
@@ -40,6 +41,23 @@ class RewardMark:
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
         yield from ()
         return [weighed(self.worth, "the mark", rollout.text.tokens) for rollout in rollouts]
+
+
+@dataclass(frozen=True)
+class Graded:
+    """What a reward says of the text after the prompt, as far as it is written: a process reward model, a checker."""
+
+    reward: Reward
+    read: Callable[[tuple[int, ...]], str] | None = None
+
+    def fit(self, vocabulary: Chatting) -> Graded:
+        return replace(self, read=vocabulary.decode)
+
+    def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
+        if self.read is None:
+            raise BadRequest("a reward reads text: run the method by name, or give Graded(reward, read)")
+        yield from ()
+        return [asked(self.reward, self.read(rollout.text.tokens)) for rollout in rollouts]
 
 
 @dataclass(frozen=True)
@@ -85,4 +103,4 @@ class Leaning:
 
 def fit_mark(mark: Mark, vocabulary: Chatting) -> Mark:
     """The mark for this vocabulary, if it has to know it."""
-    return mark.fit(vocabulary) if isinstance(mark, (Judged, Leaning)) else mark
+    return mark.fit(vocabulary) if isinstance(mark, (Graded, Judged, Leaning)) else mark

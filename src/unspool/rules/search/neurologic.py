@@ -13,6 +13,7 @@ from ...core.errors import BadRequest
 from ...core.law import Law
 from ...core.option import expect, real, whole
 from ...core.stop import Stop
+from ...core.warp.never_say import NeverSay, pieces_of
 from ...core.warp.warp import Warp
 from ..constrain.combine import And
 from ..constrain.constraint import Constrained, Constraint
@@ -120,7 +121,8 @@ class Neurologic(Branching, Watchable):
     log p/length + `alpha`·h, where h = max over phrases z not yet said and places t up to `ahead` tokens on of
     mean_j log p(z_j | text, ahead to t, z to j); a phrase under way counts as what is missing of it, right here. h is 0
     where all is said. Then the best of every set of clauses is taken, then the second best of each, until there are
-    `width`. A text ends only when all is said; finished ones are compared by log p / length(tokens). The paper's soft
+    `width`. A text ends only when all is said; finished ones are compared by log p / length(tokens). What is `never`
+    to be said, the paper's negative clauses, no text says, whichever tokens would spell it. The paper's soft
     lookahead, which mixes embeddings, is not offered; its beams are 20.
 
     Claim: HEURISTIC. Without keywords it is beam search, and with one beam greedy decoding. With no steps ahead, or
@@ -140,6 +142,7 @@ class Neurologic(Branching, Watchable):
     patience: Patience = likely
     rows: int = 0
     demand: Keywords | Lexical | None = None
+    never: tuple[str, ...] | NeverSay = ()
 
     def __post_init__(self) -> None:
         expect(whole(self.width, 1), "neurologic:width", self.width, "a whole number of texts from 1 on")
@@ -153,7 +156,11 @@ class Neurologic(Branching, Watchable):
         return 3 * self.width
 
     def fit(self, vocabulary: FormVocabulary) -> Neurologic:
-        return replace(self, demand=self.demand.fit(vocabulary)) if isinstance(self.demand, Keywords) else self
+        demand = self.demand.fit(vocabulary) if isinstance(self.demand, Keywords) else self.demand
+        never = self.never
+        if never and not isinstance(never, NeverSay):
+            never = NeverSay(tuple(phrase.encode() for phrase in never), pieces_of(vocabulary))
+        return replace(self, demand=demand, never=never)
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         grove, pool = BeamCache(self.rows), BeamPool(self.width, self.length, self.patience)
@@ -161,6 +168,10 @@ class Neurologic(Branching, Watchable):
             if isinstance(self.demand, Keywords):
                 raise BadRequest("keywords have to be fitted to a vocabulary: give keywords(…).fit(vocabulary)")
             warp = Constrained(self.demand) | warp
+        if self.never:
+            if not isinstance(self.never, NeverSay):
+                raise BadRequest("what is never to be said has to be fitted to a vocabulary: run the method by name")
+            warp = self.never | warp
         clauses = _clauses(parted(warp)[1])
         pool.live = [Text.begin(text, without_greedy(warp), stop).ranked(0.0)]
         found: list[Text] = []

@@ -16,6 +16,7 @@ from ...core.stop import Stop
 from ..constrain.awrs import Propose
 from ..constrain.constraint import State
 from ..constrain.potential import Potential
+from ..draft.chain import DRAFT
 from .beam_cache import BeamCache
 from .search_text import Text
 
@@ -54,6 +55,7 @@ class ParticleWriter:
     potential: Potential
     chance: Chance
     stop: Stop
+    draft: float = 0.0  # the share of the draft model's law in what tokens are drawn from
     front: Sequence[Particle] = ()  # the particles themselves, as far as they have come
     _turns: count[int] = field(default_factory=lambda: count(1))
 
@@ -71,16 +73,23 @@ class ParticleWriter:
             if not self.grove.affords(live):
                 break
             raws = iter((yield from self.grove.score(live, held)))
-            cloud = [self._moved(one, next(raws), number + i) if one.live else one for i, one in enumerate(cloud)]
+            guides = iter((yield from self.grove.told_by(DRAFT, live)) if self.draft else [None] * len(live))
+            cloud = [
+                self._moved(one, next(raws), next(guides), number + i) if one.live else one
+                for i, one in enumerate(cloud)
+            ]
             self.front = self.front if number else cloud
         return cloud
 
-    def _moved(self, one: Particle, raw: Law, number: int) -> Particle:
+    def _moved(self, one: Particle, raw: Law, guide: Law | None, number: int) -> Particle:
         law = one.text.prefix.shape(raw)
         at = At(len(one.text.prefix), Role.PICK, number)
-        token, weight, _ = self.propose(law, one.state, self.chance, at)
+        source = law if guide is None else self._guided(law, guide)
+        token, weight, _ = self.propose(source, one.state, self.chance, at)
         if token is None or weight == 0:
             return one.heavier(NEVER)
+        if source is not law:
+            weight *= math.exp(law.logprob(token) - source.logprob(token))
         text = one.text.then(token, raw, law, self.stop)
         state = None if one.state is None else one.state.step(token)
         moved, gain = replace(one, text=text, state=state), math.log(weight)
@@ -88,6 +97,11 @@ class ParticleWriter:
             return moved.heavier(gain, self.potential.part(text.tokens))
         met = state is None or state.complete()
         return moved.heavier(gain + self.potential.whole(text.tokens) if met else NEVER)
+
+    def _guided(self, law: Law, guide: Law) -> Law:
+        """The law with a share of the guide's, of what both can write; so no weight is above 1/(1 − draft)."""
+        possible = guide.only(law.scores > NEVER)
+        return law if possible.is_empty() else law.mix(possible, self.draft)
 
 
 def shares(weights: Sequence[float]) -> list[float]:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from ...core.errors import BadRequest
 from ...core.stop import Stop
 from ...core.user_objects import loaded
+from ..constrain.potential import told
 from .search_text import Text
 
 Reward: TypeAlias = Callable[[str], float]
@@ -43,26 +44,22 @@ class Grader:
 def asked(reward: Reward, text: str) -> float:
     """What a reward says of a text, or an error that shows which text it failed on."""
     named, shown = getattr(reward, "__name__", "it"), text if len(text) <= 80 else "…" + text[-80:]
-    try:
-        given = reward(text)
-    except Exception as error:
-        raise BadRequest(
-            f"the reward {named} raised {type(error).__name__}: {error}, on the text {shown!r}; "
-            "expected a number for every finished text"
-        ) from error
-    try:
-        value = float(given)
-    except (TypeError, ValueError):
-        value = math.nan
-    if math.isnan(value) or value == math.inf:
-        raise BadRequest(
-            f"the reward {named} gave {given!r} for the text {shown!r}; expected a number, -inf for what is worthless"
-        )
-    return value
+    return told(reward, text, f"the reward {named}", f"the text {shown!r}")
 
 
 def reward_of(spec: str) -> Reward:
-    """The function that FILE.py:NAME means."""
+    """The function that FILE.py:NAME means; of several, joined by *, the sum: potentials exp(reward) multiply."""
+    first, *others = [_named(one) for one in spec.split("*")]
+    if not others:
+        return first
+
+    def together(text: str) -> float:
+        return asked(first, text) + sum(asked(one, text) for one in others)
+
+    return together
+
+
+def _named(spec: str) -> Reward:
     found = loaded(spec)
     if not callable(found):
         raise BadRequest(f"{spec} is a {type(found).__name__}; expected a function from a text to a number")

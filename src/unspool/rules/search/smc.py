@@ -181,6 +181,8 @@ class Smc(Branching, Watchable):
     the effective number 1/Σw̄² falls below `threshold` times the particles, at the end of a block of `block` tokens,
     `resample` chooses who goes on. After every block copies part by `moves` Metropolis steps: one of the last `back`
     blocks and all after it are written anew, and taken with probability min(1, their weight/that of the old ones).
+    With `draft` above 0 another model proposes: tokens come from (1 − draft)·p + draft·q, q the draft model's law, and
+    weigh p over that.
     Under a constraint the last token that fits must be one that ends the text. The constraint is taken out of the
     request's warps.
 
@@ -190,7 +192,8 @@ class Smc(Branching, Watchable):
     Claim: HEURISTIC for the one text that is drawn at the end: its law tends to the wanted one with more particles; the
     gap printed is the one to plain decoding, for p². The weights are proper, E[Σw·1{text}]/n = p(text)·potential(text),
     which the tests enumerate. Where nothing is weighed the law is plain decoding's.
-    Cost: one forward per token, of a row per live particle; at most `rows` rows in all, then one of the finished texts.
+    Cost: one forward per token, of a row per live particle, and one of the draft model if it proposes; at most `rows`
+    rows in all, then one of the finished texts.
     """
 
     SCORES = "log_weight"
@@ -205,6 +208,7 @@ class Smc(Branching, Watchable):
     rows: int = 0
     back: int = 1
     twist: Twist = PrefixTwist()
+    draft: float = 0.0
 
     def __post_init__(self) -> None:
         expect(whole(self.particles, 1), "smc:particles", self.particles, "a whole number of texts from 1 on")
@@ -212,6 +216,8 @@ class Smc(Branching, Watchable):
         expect(whole(self.block, 1), "smc:block", self.block, "a whole number of tokens from 1 on")
         expect(whole(self.moves, 0), "smc:moves", self.moves, "a whole number of steps from 0 on")
         expect(whole(self.back, 1), "smc:back", self.back, "a whole number of blocks from 1 on")
+        fits = real(self.draft, 0) and self.draft < 1
+        expect(fits, "smc:draft", self.draft, "a share below 1, so that every token can come and no weight is endless")
         BeamCache(self.rows)
 
     @property
@@ -220,7 +226,7 @@ class Smc(Branching, Watchable):
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         warp, constraint = parted(warp)
-        pen = ParticleWriter(BeamCache(self.rows), self.propose, self.potential.over(stop), chance, stop)
+        pen = ParticleWriter(BeamCache(self.rows), self.propose, self.potential.over(stop), chance, stop, self.draft)
         cloud: Cloud = [Particle(Text.begin(text, warp, stop), timely(constraint, stop))] * self.particles
         past: Past = []
         blocks = math.inf if stop.most is None else math.ceil(stop.most / self.block)  # after which all have ended
