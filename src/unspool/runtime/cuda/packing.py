@@ -41,8 +41,8 @@ class Size(NamedTuple):
 
     @property
     def words(self) -> int:
-        """Words of bits per token: its row, and as many drafts of earlier forwards again."""
-        return -(-2 * self.tokens // BITS)
+        """Words of bits per token: its row, and as many drafts of earlier forwards again; prompts have none."""
+        return 1 if self.kind is Kind.FILL else -(-2 * self.tokens // BITS)
 
     @property
     def entries(self) -> int:
