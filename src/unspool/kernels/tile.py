@@ -20,7 +20,8 @@ class Tile:
     `rows` is 1 for one token on ordinary cores, else 16, 32 or 64 on tensor cores; `turned` there has the weights come
     first in each product, tokens second. `norms`: every program norms the tokens anew, else a launch before it does.
     With `chunks` one program adds up a sum as so many splits would, to the last bit. If `apart`, tensor cores sum the
-    terms of each step by themselves, and these sums are added up in order; `at_once`, all of them at the same time.
+    terms of each PIECE by themselves, and these sums are added up in order; `at_once`, all of them at the same time.
+    If `described`, tiles are copied by the chip, where it can.
     """
 
     rows: int
@@ -34,6 +35,7 @@ class Tile:
     chunks: int = 1
     apart: bool = False
     at_once: bool = False
+    described: bool = False
 
 
 LIBRARY = Tile(rows=0, block=0, step=0)
