@@ -19,12 +19,14 @@ from unspool.kernels import (
     grow,
     likely,
     linear,
+    many_tokens,
     pick,
     prompt_attention,
     report,
     rope,
     route,
     spine,
+    tile,
     top,
     truncate,
     verify,
@@ -131,8 +133,8 @@ def families(step):
         joined = {"width": width, "padded": padded, "sinking": True}
         made(attention_join._join, seen, step | joined | {"lanes": 16}, 4)
         made(attention_join._join_in_order, seen, step | joined | {"at_once": 8}, 2)
-    shape = {"group": 3, "width": 64, "padded": 64, "rows": 64, "step": 64, "early": 16, "share": 4, "late": 3}
-    made(prompt_attention._prompt, seen, step | shape, 4, num_stages=3, enable_fp_fusion=False)
+    shape = {"group": 3, "width": 64, "padded": 64, "rows": 64, "step": 64, "early": 16, "share": 4, "late": 2}
+    made(prompt_attention._prompt, seen, step | shape | {"steady": True}, 4, num_stages=2, enable_fp_fusion=False)
     turning = dict.fromkeys(("qkv", "norm", "queries", "keys", "values"), HALF) | {"eps": "fp32"}
     turning |= {"cos": REAL, "sin": REAL, "places": WHOLE, "slots": WHOLE}
     shape = {"heads": 8, "kv_heads": 2, "width": 128, "half": 64, "pairs": 32, "block": 4, "normed": True}
@@ -172,6 +174,17 @@ def dense(step):
             made(few_tokens._few_tokens, given, step | around | few | {"scaling": False}, 4)
         many = {"rows": 64, "block": 16, "splits": 1, "normed": False, "scaled": False, "chunks": 1, "turned": False}
         made(linear._few, given, step | around | many | {"apart": True, "ahead": 8}, 4, num_stages=4)
+        cut = tile.APART[gates]
+        tiles = {"tokens": cut.rows, "weights": cut.block, "others": cut.block}
+        described = {name: f"tensordesc<bf16[{lines}, {cut.step}]>" for name, lines in tiles.items()}
+        shape = {"rows": cut.rows, "block": cut.block, "piece": tile.PIECE, "apart": True, "stages": cut.stages}
+        made(
+            many_tokens._many_tokens,
+            given | described,
+            step | around | shape | {"step": cut.step},
+            cut.warps,
+            num_stages=cut.stages,
+        )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from .draft_chain import chained, start, wait
 from .fit import fitted
 from .kernel_rows import Rows, Visibility
 from .prompt_attention import prompt_attention
-from .tiling import Tiling, tiling
+from .tiling import Tiling, prompt, tiling
 
 BITS = tl.constexpr(int(Visibility.BITS))
 BLOCKS = tl.constexpr(int(Visibility.BLOCKS))
@@ -221,10 +221,12 @@ def attention(
     n, heads, width = queries.shape
     kv_heads = keys.shape[0]
     group, number, tokens, room = heads // kv_heads, rows.number, rows.tokens, rows.table.shape[1]
-    cut = cut or tiling(number, tokens, kv_heads, group, width, room + tokens, queries.dtype)
     listed, paths = rows.paths is not None, rows.table[:, None] if rows.paths is None else rows.paths
-    if cut.joins and rows.sight == Visibility.CAUSAL and not listed and window is softcap is sinks is None:
-        return prompt_attention(queries, keys, values, rows, scale, cut)
+    if rows.sight == Visibility.CAUSAL and not listed and window is softcap is sinks is None:
+        many = cut or prompt(number, tokens, kv_heads, group, width, queries.dtype)
+        if many is not None and many.joins:
+            return prompt_attention(queries, keys, values, rows, scale, many)
+    cut = cut or tiling(number, tokens, kv_heads, group, width, room + tokens, queries.dtype)
     lines = cut.heads if listed else group  # of a tile, for one token
     out = torch.empty(n, heads * width, dtype=queries.dtype, device=queries.device)
     parts = stats = out

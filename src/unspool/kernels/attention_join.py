@@ -7,6 +7,7 @@ from torch import Tensor
 from .draft_chain import chained, start, wait
 
 LOG2E = tl.constexpr(1.4426950408889634)
+ONES = tl.constexpr(16)  # columns of ones that weights are counted by
 AT_ONCE = 16  # shares whose reads do not wait for each other
 
 
@@ -32,9 +33,9 @@ def take(total, top, gathered, score, v, scale, steady: tl.constexpr):
     weight = tl.exp2(tl.fma(score, tl.full(score.shape, 1.0, tl.float32) * scale, tl.zeros_like(score) - base[:, None]))
     fade = tl.exp2(top - base)
     if steady:  # what is gathered is also what is counted, on tensor cores, whose order of adding is always the same
-        ones = tl.full([score.shape[1], 16], 1.0, v.dtype)
+        ones = tl.full([score.shape[1], ONES], 1.0, v.dtype)
         gathered = tl.dot(weight.to(v.dtype), v, gathered * fade[:, None], input_precision="ieee")
-        counted = tl.dot(weight.to(v.dtype), ones, tl.zeros([score.shape[0], 16], tl.float32), input_precision="ieee")
+        counted = tl.dot(weight.to(v.dtype), ones, tl.zeros([score.shape[0], ONES], tl.float32), input_precision="ieee")
         return tl.fma(total, fade, tl.max(counted, 1)), highest, gathered
     gathered = gathered * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision="ieee")
     return total * fade + tl.sum(weight, 1), highest, gathered

@@ -15,8 +15,8 @@ from torch import Tensor
 from .draft_chain import chained, start, wait
 
 GROUP, MOST = 32, 256  # scores of a group, and groups that are copied
-CHUNK = 4096  # scores per program that looks through them
-EACH, AT_ONCE = 64, 128  # groups per program that copies them, and with how many others it compares them at a time
+CHUNK = 2048  # scores per program that looks through them
+EACH, AT_ONCE = 32, 512  # groups per program that copies them, and with how many others it compares them at a time
 
 
 class Likely(NamedTuple):
@@ -92,6 +92,6 @@ def likely(scores: Tensor, temperature: Tensor) -> Likely:
     )  # fmt: skip
     _gather[(n, triton.cdiv(groups, EACH))](
         scores, maxima, near, floor, vocab, groups, scores.stride(0),
-        group=GROUP, most=MOST, each=EACH, at_once=AT_ONCE, num_warps=4, chained=chain, launch_pdl=chain,
+        group=GROUP, most=MOST, each=EACH, at_once=AT_ONCE, num_warps=8, chained=chain, launch_pdl=chain,
     )  # fmt: skip
     return Likely(near, floor, tops, masses)

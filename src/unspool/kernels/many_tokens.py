@@ -28,19 +28,24 @@ def _many_tokens(
     wait(chained)
     row, column = tl.program_id(0) * rows, tl.program_id(1) * block
     none = tl.zeros([rows, block], tl.float32)
+    one = none + 1.0  # pieces are not added by an addition, which would make them one product
     y, z, own, other = none, none, none, none
+    whole: tl.constexpr = apart and step == piece
     for at in tl.range(0, depth, step, num_stages=stages):
         x = tokens.load([row, at])
-        own = tl.dot(x, weights.load([column, at]).T, own)
+        own = tl.dot(x, weights.load([column, at]).T, none if whole else own)
         if gates:
-            other = tl.dot(x, others.load([column, at]).T, other)
-        if apart:  # noqa: SIM102 (known when it is compiled, the other is not)
+            other = tl.dot(x, others.load([column, at]).T, none if whole else other)
+        if whole:
+            y, z = tl.fma(own, one, y), tl.fma(other, one, z)
+        elif apart:  # noqa: SIM102 (known when it is compiled, what follows is not)
             if (at + step) % piece == 0:
-                y, own = tl.fma(own, none + 1.0, y), none  # not by an addition, which would make it one product
+                y, own = tl.fma(own, one, y), none
                 if gates:
-                    z, other = tl.fma(other, none + 1.0, z), none
+                    z, other = tl.fma(other, one, z), none
     start(chained)
-    y, z = tl.fma(own, none + 1.0, y), tl.fma(other, none + 1.0, z)
+    if not whole:
+        y, z = tl.fma(own, one, y), tl.fma(other, one, z)
     lines, columns = row + tl.arange(0, rows), column + tl.arange(0, block)
     inside = columns[None, :] < width
     exists, spot = (lines < n)[:, None] & inside, lines[:, None].to(tl.int64) * width + columns[None, :]

@@ -17,6 +17,8 @@ from .fit import fitted
 from .kernel_rows import Rows
 from .tiling import Tiling
 
+ALL = 1 << 30  # blocks of keys: more than any text has
+
 
 @triton.jit
 def _slots(table, slots, index, past, end, step: tl.constexpr):
@@ -29,7 +31,7 @@ def _slots(table, slots, index, past, end, step: tl.constexpr):
 @triton.jit
 def _read(
     own, highest, part, query, keys, values, slot, slot_stride, index, last, scale,
-    width: tl.constexpr, padded: tl.constexpr, step: tl.constexpr, masked: tl.constexpr,
+    width: tl.constexpr, padded: tl.constexpr, step: tl.constexpr, steady: tl.constexpr, masked: tl.constexpr,
 ):  # fmt: skip
     """Take a block of keys into a running softmax; if `masked`, those up to the `last` that each query sees."""
     column = tl.arange(0, padded)
@@ -43,7 +45,7 @@ def _read(
     if masked:
         key = index * step + tl.arange(0, step)
         score = tl.where(key[None, :] <= last[:, None], score, float("-inf"))
-    return take(own, highest, part, score, v, scale, True)
+    return take(own, highest, part, score, v, scale, steady)
 
 
 @triton.jit
@@ -51,7 +53,7 @@ def _prompt(
     queries, keys, values, out, table, past_of, count_of, slots,
     tokens, room, kv_heads, token_stride, head_stride, kv_stride, slot_stride, scale,
     group: tl.constexpr, width: tl.constexpr, padded: tl.constexpr, rows: tl.constexpr, step: tl.constexpr,
-    early: tl.constexpr, share: tl.constexpr, late: tl.constexpr, chained: tl.constexpr,
+    early: tl.constexpr, share: tl.constexpr, steady: tl.constexpr, late: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     wait(chained)
     row, shared = tl.program_id(0) // kv_heads, tl.program_id(0) % kv_heads
@@ -80,7 +82,7 @@ def _prompt(
     for index in tl.range(0, tl.minimum(plain, early), num_stages=late):  # each block is a share of its own
         own, highest, part = _read(
             none, lowest, nothing, query, keys, values, slot, slot_stride, index, last, scale,
-            width, padded, step, False,
+            width, padded, step, steady, False,
         )  # fmt: skip
         total, top, gathered = merge(total, top, gathered, own, highest, part)
         slot = _slots(table, slots, index + 1, past, end, step)
@@ -88,7 +90,7 @@ def _prompt(
     for index in tl.range(early, plain, num_stages=late):
         own, highest, part = _read(
             own, highest, part, query, keys, values, slot, slot_stride, index, last, scale,
-            width, padded, step, False,
+            width, padded, step, steady, False,
         )  # fmt: skip
         if (index + 1 - early) % share == 0:
             total, top, gathered = merge(total, top, gathered, own, highest, part)
@@ -97,7 +99,7 @@ def _prompt(
     for index in tl.range(plain, high, num_stages=1):
         own, highest, part = _read(
             own, highest, part, query, keys, values, slot, slot_stride, index, last, scale,
-            width, padded, step, True,
+            width, padded, step, steady, True,
         )  # fmt: skip
         if (index < early) | ((index + 1 - early) % share == 0) | (index + 1 == high):
             total, top, gathered = merge(total, top, gathered, own, highest, part)
@@ -111,7 +113,7 @@ def _prompt(
 
 
 def prompt_attention(queries: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float, cut: Tiling) -> Tensor:
-    """`attention` of tokens that see their text up to themselves, by a tiling that joins shares of one step at first.
+    """`attention` of tokens that see their text up to themselves, by a tiling that joins: `small` is 1.
 
     Cost: each key and value once per tile of queries; one launch.
     """
@@ -124,7 +126,8 @@ def prompt_attention(queries: Tensor, keys: Tensor, values: Tensor, rows: Rows, 
             queries, keys, values, out, rows.table, rows.past, rows.count, rows.slots,
             tokens, rows.table.shape[1], kv_heads, queries.stride(0), queries.stride(1), keys.stride(0), keys.stride(1),
             scale * math.log2(math.e), group=group, width=width, padded=max(16, triton.next_power_of_2(width)),
-            rows=cut.heads, step=cut.keys, early=cut.early, share=cut.share // cut.keys, late=stages,
+            rows=cut.heads, step=cut.keys, early=cut.early, share=cut.share // cut.keys or ALL, steady=cut.share > 0,
+            late=stages,
             num_warps=cut.warps, num_stages=stages, enable_fp_fusion=False, chained=chain, launch_pdl=chain,
         ),
         cut.stages,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -92,7 +93,7 @@ class Bucket:
         self.staging.wait()
 
         def spread(field: str, rest: int) -> list[int]:
-            return [x for row in rows for x in _filled(getattr(row, field), tokens, rest)]
+            return list(chain.from_iterable(_filled(getattr(row, field), tokens, rest) for row in rows))
 
         shown = spread("tokens", 0)
         put("tokens", self.network.shown(shown) if HOLE in shown else shown)
@@ -150,9 +151,10 @@ class Bucket:
             self._warps = WarpStage(self.size.rows, self.lines.padding, self.network.device, nodes, self.network.vocab)
         if self.shaping.masks:
             self._warps.make_masks()
-        known = zip(sampling.plans, leaves, strict=True)
-        lines = [self.lines.line(leaf) if plan.remembers else None for plan, leaf in known]
-        self._warps.put(sampling.plans, sampling.prompts, lines)
+        known = list(zip(sampling.plans, leaves, strict=True))
+        lines = iter(self.lines.lines([leaf for plan, leaf in known if plan.remembers]))
+        own = [next(lines) if plan.remembers else None for plan, _ in known]
+        self._warps.put(sampling.plans, sampling.prompts, own)
 
     @property
     def shapings(self) -> list[Shaping]:

@@ -47,8 +47,7 @@ class StagingBuffer:
         """Write an array; what is left of it becomes `rest`."""
         code, to = self._to[name]
         given = array(code, numbers)
-        given.extend([int(rest) if code in "iq" else rest] * (len(to) - len(given)))
-        to[:] = given
+        to[:] = given + array(code, (int(rest) if code in "iq" else rest,)) * (len(to) - len(given))
 
     def begin(self, name: str, numbers: Sequence[int] | Sequence[float]) -> None:
         """Write the first numbers of an array and leave the others as they are."""
