@@ -134,7 +134,14 @@ def families(step):
         made(attention_join._join, seen, step | joined | {"lanes": 16}, 4)
         made(attention_join._join_in_order, seen, step | joined | {"at_once": 8}, 2)
     shape = {"group": 3, "width": 64, "padded": 64, "rows": 64, "step": 64, "early": 16, "share": 4, "late": 2}
-    made(prompt_attention._prompt, seen, step | shape | {"steady": True}, 4, num_stages=2, enable_fp_fusion=False)
+    made(
+        prompt_attention._prompt,
+        seen,
+        step | shape | {"steady": True, "tail": 2},
+        4,
+        num_stages=2,
+        enable_fp_fusion=False,
+    )
     turning = dict.fromkeys(("qkv", "norm", "queries", "keys", "values"), HALF) | {"eps": "fp32"}
     turning |= {"cos": REAL, "sin": REAL, "places": WHOLE, "slots": WHOLE}
     shape = {"heads": 8, "kv_heads": 2, "width": 128, "half": 64, "pairs": 32, "block": 4, "normed": True}

@@ -17,6 +17,7 @@ from .fit import fitted
 from .kernel_rows import Rows
 from .tiling import Tiling
 
+TAIL, NREG = 2, 168
 ALL = 1 << 30  # blocks of keys: more than any text has
 
 
@@ -53,7 +54,8 @@ def _prompt(
     queries, keys, values, out, table, past_of, count_of, slots,
     tokens, room, kv_heads, token_stride, head_stride, kv_stride, slot_stride, scale,
     group: tl.constexpr, width: tl.constexpr, padded: tl.constexpr, rows: tl.constexpr, step: tl.constexpr,
-    early: tl.constexpr, share: tl.constexpr, steady: tl.constexpr, late: tl.constexpr, chained: tl.constexpr,
+    early: tl.constexpr, share: tl.constexpr, steady: tl.constexpr, late: tl.constexpr, tail: tl.constexpr,
+    chained: tl.constexpr,
 ):  # fmt: skip
     wait(chained)
     row, shared = tl.program_id(0) // kv_heads, tl.program_id(0) % kv_heads
@@ -96,7 +98,7 @@ def _prompt(
             total, top, gathered = merge(total, top, gathered, own, highest, part)
             own, highest, part = none, lowest, nothing
         slot = _slots(table, slots, index + 1, past, end, step)
-    for index in tl.range(plain, high, num_stages=1):
+    for index in tl.range(plain, high, num_stages=tail):
         own, highest, part = _read(
             own, highest, part, query, keys, values, slot, slot_stride, index, last, scale,
             width, padded, step, steady, True,
@@ -127,7 +129,7 @@ def prompt_attention(queries: Tensor, keys: Tensor, values: Tensor, rows: Rows, 
             tokens, rows.table.shape[1], kv_heads, queries.stride(0), queries.stride(1), keys.stride(0), keys.stride(1),
             scale * math.log2(math.e), group=group, width=width, padded=max(16, triton.next_power_of_2(width)),
             rows=cut.heads, step=cut.keys, early=cut.early, share=cut.share // cut.keys or ALL, steady=cut.share > 0,
-            late=stages,
+            late=stages, tail=TAIL, maxnreg=NREG if width <= 64 and queries.dtype.itemsize == 2 else None,
             num_warps=cut.warps, num_stages=stages, enable_fp_fusion=False, chained=chain, launch_pdl=chain,
         ),
         cut.stages,
