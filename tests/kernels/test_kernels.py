@@ -130,13 +130,15 @@ def test_tiles_that_the_chip_copies_are_what_their_parts_are(given, step):
     close(linear_.linear(*odd, cut=described), linear_.linear(*odd, cut=plain))
 
 
-@pytest.mark.parametrize("cut", [{"at_once": True}, {}, {"turned": True}, {"described": True}])
+@pytest.mark.parametrize(
+    "cut", [{"at_once": True}, {}, {"turned": True}, {"described": True}, {"described": True, "step": 64}]
+)
 def test_pieces_of_a_sum_are_added_in_order(cut):
     """One term of each piece is not zero, so what a piece sums to is exact, and 2^24 + 1 + 1 - 2^24 tells the order."""
     x, weight = torch.zeros(2, 600, device=DEVICE), torch.ones(20, 600, device=DEVICE)
     x[:, torch.arange(0, 600, 128) + torch.arange(5) * 7] = torch.tensor([4096.0, 1.0, 1.0, -4096.0, 3.0]).to(DEVICE)
     weight[:, torch.tensor([0, 3 * 128 + 21])] = 4096.0
-    ours = linear_.linear(x.half(), weight.half(), cut=Tile(16, 16, 128, apart=True, **cut))
+    ours = linear_.linear(x.half(), weight.half(), cut=Tile(16, 16, **{"step": 128, "apart": True, **cut}))
     assert ours.unique().tolist() == [3.0]  # all at once it would be 5
 
 
