@@ -6,6 +6,7 @@ import torch
 
 MOST_ROWS = 64  # tokens up to which streaming the weights is all that counts
 TILED_ROWS, NARROW = 128, 4096  # tokens up to which narrow products are made of such tiles, and how narrow
+TWICE = 264  # programs that give two to every processor
 PROGRAMS = 80  # that keep most of an H200's 132 processors at work
 PIECE, MOST_PIECES = 128, 16  # terms of a sum that tensor cores add by themselves, and up to how many such pieces
 AT_ONCE, MOST_COLUMNS = 8, 256  # tokens whose pieces are taken at once, and up to how many pieces of all of them
@@ -43,8 +44,10 @@ LIBRARY = Tile(rows=0, block=0, step=0)
 """PyTorch's own product, with launches of their own for what stands around it."""
 
 MANY = Tile(128, 128, 64, warps=8, stages=3, described=True), Tile(128, 64, 64, warps=8, stages=3, described=True)
-APART = Tile(64, 128, 64, stages=3, apart=True, described=True), Tile(64, 64, 128, stages=2, apart=True, described=True)
-"""Narrow products of many tokens, plain and gated: one chain of terms, or pieces (measured at 2,048 and 4,096)."""
+APART = Tile(64, 128, 64, stages=3, apart=True, described=True), Tile(64, 64, 64, stages=3, apart=True, described=True)
+"""Narrow products of many tokens: one chain of terms, of plain and of gated ones; and pieces, many programs and fewer.
+
+As measured at 2,048 and 4,096 tokens."""
 
 TUNED: dict[tuple[int, int, int, bool], Tile] = {
     (960, 576, 1, False): Tile(1, 2, 1024, norms=True),
@@ -139,8 +142,10 @@ def steady_cut(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) 
         if found.splits != splits:  # as many, by as many programs only where there are few
             found = replace(found, splits=splits) if found.splits > 1 else replace(found, chunks=splits)
         return replace(found, step=PIECE, apart=True) if apart else found
-    large = APART[gated] if apart else Tile(128, 128, 64, warps=8, stages=3)
-    for tile in (large, Tile(64, 64, PIECE if apart else 64)):
+    large, middle = APART if apart else (Tile(128, 128, 64, warps=8, stages=3), Tile(64, 64, 64))
+    if apart and (gated or _programs(large, width, n) < TWICE):
+        large = middle
+    for tile in (large, middle):
         if _programs(tile, width, n) >= PROGRAMS:
             return replace(tile, chunks=splits, apart=apart)
     return Tile(64, 32, PIECE, chunks=splits, apart=apart)

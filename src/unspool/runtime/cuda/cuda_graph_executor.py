@@ -238,5 +238,5 @@ def _chunk(request: ForwardRequest, done: int, count: int) -> Packed:
     """A chunk of a prompt. It produces no logits, so parents are left empty."""
     clear, end = len(request.leaf.slots) + done, done + count
     behind = [*request.slots[:done], *(node.slot for node in request.leaf.drafts)]
-    places, past = list(range(clear, clear + count)), len(request.leaf.slots) + len(behind)
+    places, past = range(clear, clear + count), len(request.leaf.slots) + len(behind)
     return Packed(request.owed[done:end], places, request.slots[done:end], [], clear, behind, [], past, -1, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -59,7 +60,7 @@ class Packed(NamedTuple):
     """
 
     tokens: list[int]
-    places: list[int]
+    places: Sequence[int]
     slots: list[int]
     sees: list[int]
     clear: int
