@@ -137,7 +137,7 @@ def families(step):
     made(
         prompt_attention._prompt,
         seen,
-        step | shape | {"steady": True, "tail": 2},
+        step | shape | {"steady": True},
         4,
         num_stages=2,
         enable_fp_fusion=False,

@@ -17,7 +17,6 @@ from .fit import fitted
 from .kernel_rows import Rows
 from .tiling import Tiling
 
-TAIL, NREG = 2, 168
 ALL = 1 << 30  # blocks of keys: more than any text has
 
 
@@ -54,7 +53,7 @@ def _prompt(
     queries, keys, values, out, table, past_of, count_of, slots,
     tokens, room, kv_heads, token_stride, head_stride, kv_stride, slot_stride, scale,
     group: tl.constexpr, width: tl.constexpr, padded: tl.constexpr, rows: tl.constexpr, step: tl.constexpr,
-    early: tl.constexpr, share: tl.constexpr, steady: tl.constexpr, late: tl.constexpr, tail: tl.constexpr,
+    early: tl.constexpr, share: tl.constexpr, steady: tl.constexpr, late: tl.constexpr,
     chained: tl.constexpr,
 ):  # fmt: skip
     wait(chained)
@@ -98,7 +97,7 @@ def _prompt(
             total, top, gathered = merge(total, top, gathered, own, highest, part)
             own, highest, part = none, lowest, nothing
         slot = _slots(table, slots, index + 1, past, end, step)
-    for index in tl.range(plain, high, num_stages=tail):
+    for index in tl.range(plain, high, num_stages=1):  # a pipeline here takes registers from the loops before
         own, highest, part = _read(
             own, highest, part, query, keys, values, slot, slot_stride, index, last, scale,
             width, padded, step, steady, True,
@@ -129,7 +128,7 @@ def prompt_attention(queries: Tensor, keys: Tensor, values: Tensor, rows: Rows, 
             tokens, rows.table.shape[1], kv_heads, queries.stride(0), queries.stride(1), keys.stride(0), keys.stride(1),
             scale * math.log2(math.e), group=group, width=width, padded=max(16, triton.next_power_of_2(width)),
             rows=cut.heads, step=cut.keys, early=cut.early, share=cut.share // cut.keys or ALL, steady=cut.share > 0,
-            late=stages, tail=TAIL, maxnreg=NREG if width <= 64 and queries.dtype.itemsize == 2 else None,
+            late=stages,
             num_warps=cut.warps, num_stages=stages, enable_fp_fusion=False, chained=chain, launch_pdl=chain,
         ),
         cut.stages,

@@ -85,5 +85,5 @@ def steady(room: int, context: int, group: int, width: int, tiles: int = 1, fold
     if folds:
         return Tiling(max(FOLDED, heads), keys, 1, stages=2, joins=True, **fixed)
     if tiles >= MANY_TILES:
-        return Tiling(heads, keys, 1, warps=2, stages=3, joins=True, **fixed)
+        return Tiling(heads, keys, 1, warps=2, stages=3 if width <= 64 else 2, joins=True, **fixed)
     return Tiling(heads, keys, max(2, splits), warps=1 if width <= 64 and tiles > PROCESSORS else 2, stages=2, **fixed)
