@@ -82,7 +82,7 @@ def test_a_steady_cut_adds_up_in_one_order_whatever_the_number_of_tokens(n, widt
     each, first = (math.ceil(math.ceil(depth / t.step) / (t.splits * t.chunks)) * t.step for t in (cut, few))
     assert each == first or few.splits * few.chunks == 1
     assert cut.apart == few.apart
-    assert not cut.apart or cut.step == few.step
+    assert not cut.apart or cut.step == few.step or (cut.described and few.step % cut.step == 0)
     exact = [steady_cut(width, depth, tokens, torch.float32, gated) for tokens in (1, n)]
     assert exact[0] == exact[1]
 
@@ -111,13 +111,34 @@ def test_few_tokens_and_weights_of_eight_bits_are_scaled_as_many_are(n):
         torch.testing.assert_close(few, many[:n], atol=1e-3, rtol=1e-2)
 
 
-@pytest.mark.parametrize("cut", [{"at_once": True}, {}, {"turned": True}])
+@pytest.mark.parametrize("given", [{}, {"activation": "silu"}, {"residual": True}, {"norm": True}, {"bias": True}])
+@pytest.mark.parametrize("step", [64, 128])
+def test_tiles_that_the_chip_copies_are_what_their_parts_are(given, step):
+    n, depth, apart = 37, 328, "bias" not in given
+    x, weight = tensor(n, depth, dtype=torch.float16), tensor(44, depth, dtype=torch.float16)
+    width = 22 if "activation" in given else 44
+    made = {"residual": tensor(n, width), "norm": tensor(depth), "bias": tensor(44)}
+    more = {name: made[name].half() if value is True else value for name, value in given.items()}
+    out = torch.full((n + 1, width), NAN, dtype=torch.float16, device=DEVICE)
+    described, plain = (Tile(16, 16, size, apart=apart, described=size == step) for size in (step, 32))
+    assert linear_.describable(x, weight, out)
+    ours = linear_.linear(x, weight, eps=1e-5, cut=described, out=out[:n], **more)
+    close(ours, linear_.linear(x, weight, eps=1e-5, cut=plain, **more))
+    assert out[n].isnan().all()
+    odd = x[:, :301].contiguous(), weight[:, :301].contiguous()  # of which lines do not start where they must
+    assert not linear_.describable(*odd, out)
+    close(linear_.linear(*odd, cut=described), linear_.linear(*odd, cut=plain))
+
+
+@pytest.mark.parametrize(
+    "cut", [{"at_once": True}, {}, {"turned": True}, {"described": True}, {"described": True, "step": 64}]
+)
 def test_pieces_of_a_sum_are_added_in_order(cut):
     """One term of each piece is not zero, so what a piece sums to is exact, and 2^24 + 1 + 1 - 2^24 tells the order."""
     x, weight = torch.zeros(2, 600, device=DEVICE), torch.ones(20, 600, device=DEVICE)
     x[:, torch.arange(0, 600, 128) + torch.arange(5) * 7] = torch.tensor([4096.0, 1.0, 1.0, -4096.0, 3.0]).to(DEVICE)
     weight[:, torch.tensor([0, 3 * 128 + 21])] = 4096.0
-    ours = linear_.linear(x.half(), weight.half(), cut=Tile(16, 16, 128, apart=True, **cut))
+    ours = linear_.linear(x.half(), weight.half(), cut=Tile(16, 16, **{"step": 128, "apart": True, **cut}))
     assert ours.unique().tolist() == [3.0]  # all at once it would be 5
 
 

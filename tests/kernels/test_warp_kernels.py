@@ -22,6 +22,7 @@ from unspool.core.warp.penalise import Frequency, LogitBias, Presence, Repetitio
 from unspool.core.warp.truncate import Epsilon, Eta, MinP, TopK, TopNSigma, TopP, Typical
 from unspool.core.warp.warp import Prefix, Same, Scored, Temperature, Warp
 from unspool.core.warp.warp_plan import ORDER, WarpPlan, plan_of
+from unspool.kernels.likely import likely
 from unspool.kernels.pick import pick
 from unspool.rules.constrain.bits import packed
 from unspool.runtime.cuda.sampling import StepMasks
@@ -108,6 +109,21 @@ def test_a_truncation_keeps_what_the_hosts_keeps(name, t, vocab):
     ours, _, _ = shaped([warp] * 3, logits, prefixes)
     for row in range(3):
         same_law(ours[row], prefixes[row].shape(Law(logits[row].float().cpu())))
+
+
+@pytest.mark.parametrize("vocab", [7, 9000])
+def test_every_score_above_the_floor_is_among_the_likeliest(vocab):
+    logits = logits_of(2, vocab, seed=vocab)
+    logits[1] = torch.round(logits[1])  # many ties
+    found = likely(logits, on_device(0.7, 1.0, dtype=torch.float32))
+    for row in range(2):
+        near, every = (x[row].float().cpu() for x in (found.near, logits))
+        near = near[near > NEVER].sort().values
+        if vocab <= found.near.shape[1]:
+            assert torch.equal(near, every.sort().values)
+        else:
+            floor = found.floor[row].cpu()
+            assert torch.equal(near[near > floor], every[every > floor].sort().values)
 
 
 EDITS = {

@@ -17,12 +17,16 @@ from unspool.kernels import (
     fewbits,
     grouped,
     grow,
+    likely,
     linear,
+    many_tokens,
     pick,
+    prompt_attention,
     report,
     rope,
     route,
     spine,
+    tile,
     top,
     truncate,
     verify,
@@ -46,14 +50,13 @@ def main():
     step = {"chained": True}
     weighed = dict.fromkeys(("tops", "temperature", "bars", "logprobs"), REAL) | {"raw": DOUBLE, "warm": DOUBLE}
     for scores in (HALF, REAL):
-        rows = {"scores": scores, "temperature": REAL, "cuts": DOUBLE, "count": WHOLE, "bars": REAL}
-        made(
-            truncate._truncate,
-            rows,
-            step | {"wide": truncate.CUTS, "block": truncate.BLOCK},
-            32,
-            enable_fp_fusion=False,
-        )
+        found = dict.fromkeys(("near", "floors", "floor", "tops", "maxima"), REAL) | {"masses": DOUBLE}
+        rows = found | {"scores": scores, "temperature": REAL, "cuts": DOUBLE, "count": WHOLE, "bars": REAL}
+        sizes = {"wide": truncate.CUTS, "block": truncate.BLOCK, "small": likely.GROUP * likely.MOST, "lanes": 16}
+        made(truncate._truncate, rows, step | sizes, 16, enable_fp_fusion=False)
+        made(likely._survey, rows, step | {"group": likely.GROUP, "block": likely.CHUNK}, 8)
+        sizes = {"group": likely.GROUP, "most": likely.MOST, "each": likely.EACH, "at_once": likely.AT_ONCE}
+        made(likely._gather, rows, step | sizes, 4)
         own = weighed | {"logits": scores, "count": WHOLE, "bests": WHOLE, "uniforms": DOUBLE, "picks": WHOLE}
         made(pick._weigh, own, step | {"barred": True, "block": pick.CHUNK}, 8)
         made(pick._pick, own, step | {"barred": True, "block": pick.CHUNK, "lanes": 16}, 8)
@@ -126,10 +129,19 @@ def families(step):
         shape |= {"whole": False, "share": 128 if fixed else 0, "early": 16 if fixed else 0, "small": 1}
         shape |= {"sight": 0, "windowed": True, "listed": False, "joins": False, "late": 2}
         odd = {"capped": True, "chunked": width == 64, "sinking": True}
-        made(attention._attend, seen, step | shape | odd, 4, num_stages=2)
+        made(attention._attend, seen, step | shape | odd, 4, num_stages=2, enable_fp_fusion=False)
         joined = {"width": width, "padded": padded, "sinking": True}
         made(attention_join._join, seen, step | joined | {"lanes": 16}, 4)
         made(attention_join._join_in_order, seen, step | joined | {"at_once": 8}, 2)
+    shape = {"group": 3, "width": 64, "padded": 64, "rows": 64, "step": 64, "early": 16, "share": 4, "late": 2}
+    made(
+        prompt_attention._prompt,
+        seen,
+        step | shape | {"steady": True},
+        4,
+        num_stages=2,
+        enable_fp_fusion=False,
+    )
     turning = dict.fromkeys(("qkv", "norm", "queries", "keys", "values"), HALF) | {"eps": "fp32"}
     turning |= {"cos": REAL, "sin": REAL, "places": WHOLE, "slots": WHOLE}
     shape = {"heads": 8, "kv_heads": 2, "width": 128, "half": 64, "pairs": 32, "block": 4, "normed": True}
@@ -169,6 +181,17 @@ def dense(step):
             made(few_tokens._few_tokens, given, step | around | few | {"scaling": False}, 4)
         many = {"rows": 64, "block": 16, "splits": 1, "normed": False, "scaled": False, "chunks": 1, "turned": False}
         made(linear._few, given, step | around | many | {"apart": True, "ahead": 8}, 4, num_stages=4)
+        cut = tile.APART[gates]
+        tiles = {"tokens": cut.rows, "weights": cut.block, "others": cut.block}
+        described = {name: f"tensordesc<bf16[{lines}, {cut.step}]>" for name, lines in tiles.items()}
+        shape = {"rows": cut.rows, "block": cut.block, "piece": tile.PIECE, "apart": True, "stages": cut.stages}
+        made(
+            many_tokens._many_tokens,
+            given | described,
+            step | around | shape | {"step": cut.step},
+            cut.warps,
+            num_stages=cut.stages,
+        )
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .attention_join import LOG2E, join, merge
+from .attention_join import LOG2E, join, merge, take
 from .draft_chain import chained, start, wait
 from .fit import fitted
 from .kernel_rows import Rows, Visibility
-from .tiling import Tiling, tiling
+from .prompt_attention import prompt_attention
+from .tiling import Tiling, prompt, tiling
 
 BITS = tl.constexpr(int(Visibility.BITS))
 BLOCKS = tl.constexpr(int(Visibility.BLOCKS))
@@ -37,9 +38,9 @@ def _step(
     inside = exists[:, None] & (column < width)[None, :]
     k = tl.load(keys + where, mask=inside, other=0.0)
     v = tl.load(values + where, mask=inside, other=0.0)
-    score = tl.dot(query, tl.trans(k), input_precision="ieee") * scale
-    if capped:  # cap·tanh(score / cap); scores are in units of log 2 from here on
-        score = cap * LOG2E * (1.0 - 2.0 / (tl.exp(2.0 * score / cap) + 1.0))
+    score = tl.dot(query, tl.trans(k), input_precision="ieee")
+    if capped:  # cap·tanh(score / cap), in units of log 2 from here on
+        score = cap * LOG2E * (1.0 - 2.0 / (tl.exp(2.0 * score * scale / cap) + 1.0))
     if masked:
         seen = exists[None, :] & real[:, None]
         if sight == CAUSAL:
@@ -71,17 +72,7 @@ def _step(
         else:
             near = place[:, None] - key_place[None, :] < window
         score = tl.where(near, score, float("-inf"))
-    highest = tl.maximum(top, tl.max(score, 1))
-    base = tl.where(highest == float("-inf"), 0.0, highest)
-    weight = tl.exp2(score - base[:, None])
-    fade = tl.exp2(top - base)
-    if steady:  # what is gathered is also what is counted, on tensor cores, whose order of adding is always the same
-        ones = tl.full([step, 16], 1.0, v.dtype)
-        gathered = tl.dot(weight.to(v.dtype), v, gathered * fade[:, None], input_precision="ieee")
-        counted = tl.dot(weight.to(v.dtype), ones, tl.zeros([weight.shape[0], 16], tl.float32), input_precision="ieee")
-        return tl.fma(total, fade, tl.max(counted, 1)), highest, gathered
-    gathered = gathered * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision="ieee")
-    return total * fade + tl.sum(weight, 1), highest, gathered
+    return take(total, top, gathered, score, v, 1.0 if capped else scale, steady)
 
 
 @triton.jit
@@ -141,8 +132,6 @@ def _attend(
         many, blocks = tl.num_programs(2), high - low
         begin, end = low + tl.cdiv(split * blocks, many), low + tl.cdiv((split + 1) * blocks, many)
     middle = tl.maximum(begin, tl.minimum(plain, end))
-    if share > 0:  # a product that is masked is rounded before the best is taken off, another one perhaps after
-        middle = begin
 
     column = tl.arange(0, padded)
     exists = ours[:, None] & (column < width)[None, :]
@@ -232,8 +221,12 @@ def attention(
     n, heads, width = queries.shape
     kv_heads = keys.shape[0]
     group, number, tokens, room = heads // kv_heads, rows.number, rows.tokens, rows.table.shape[1]
-    cut = cut or tiling(number, tokens, kv_heads, group, width, room + tokens, queries.dtype)
     listed, paths = rows.paths is not None, rows.table[:, None] if rows.paths is None else rows.paths
+    if rows.sight == Visibility.CAUSAL and not listed and tokens > 1 and window is softcap is sinks is None:
+        many = cut or prompt(number, tokens, kv_heads, group, width, queries.dtype)
+        if many is not None and many.joins:
+            return prompt_attention(queries, keys, values, rows, scale, many)
+    cut = cut or tiling(number, tokens, kv_heads, group, width, room + tokens, queries.dtype)
     lines = cut.heads if listed else group  # of a tile, for one token
     out = torch.empty(n, heads * width, dtype=queries.dtype, device=queries.device)
     parts = stats = out
@@ -254,7 +247,7 @@ def attention(
             share=cut.share, early=cut.early, small=cut.small, sight=int(Visibility.FULL if listed else rows.sight),
             windowed=window is not None, listed=listed, joins=cut.joins, late=stages if cut.share else 1,
             capped=softcap is not None, chunked=chunked, sinking=sinks is not None,
-            num_warps=cut.warps, num_stages=stages, chained=chain, launch_pdl=chain,
+            num_warps=cut.warps, num_stages=stages, enable_fp_fusion=False, chained=chain, launch_pdl=chain,
         ),
         cut.stages,
         ("attention", cut, width, queries.dtype),

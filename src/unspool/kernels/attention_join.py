@@ -7,6 +7,7 @@ from torch import Tensor
 from .draft_chain import chained, start, wait
 
 LOG2E = tl.constexpr(1.4426950408889634)
+ONES = tl.constexpr(16)  # columns of ones that weights are counted by
 AT_ONCE = 16  # shares whose reads do not wait for each other
 
 
@@ -18,6 +19,26 @@ def merge(total, top, gathered, more, other, part):
     fade, weight = tl.exp2(top - base), tl.exp2(other - base)
     gathered = tl.fma(gathered, fade[:, None] + tl.zeros_like(gathered), part * weight[:, None])
     return tl.fma(total, fade, more * weight), highest, gathered
+
+
+@triton.jit
+def take(total, top, gathered, score, v, scale, steady: tl.constexpr):
+    """A block of keys into a running softmax: scores [n, keys], which `scale` brings to units of log 2, values v.
+
+    Products are rounded where this says so and nowhere else (an explicit fma; `enable_fp_fusion` is off), so that a
+    block has the same bits in every kernel. If `steady`, so has the sum of its weights, whatever a kernel's layout.
+    """
+    highest = tl.maximum(top, tl.max(score, 1) * scale)
+    base = tl.where(highest == float("-inf"), 0.0, highest)
+    weight = tl.exp2(tl.fma(score, tl.full(score.shape, 1.0, tl.float32) * scale, tl.zeros_like(score) - base[:, None]))
+    fade = tl.exp2(top - base)
+    if steady:  # what is gathered is also what is counted, on tensor cores, whose order of adding is always the same
+        ones = tl.full([score.shape[1], ONES], 1.0, v.dtype)
+        gathered = tl.dot(weight.to(v.dtype), v, gathered * fade[:, None], input_precision="ieee")
+        counted = tl.dot(weight.to(v.dtype), ones, tl.zeros([score.shape[0], ONES], tl.float32), input_precision="ieee")
+        return tl.fma(total, fade, tl.max(counted, 1)), highest, gathered
+    gathered = gathered * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision="ieee")
+    return total * fade + tl.sum(weight, 1), highest, gathered
 
 
 @triton.jit
@@ -91,10 +112,10 @@ def join(parts: Tensor, stats: Tensor, out: Tensor, sinks: Tensor | None, in_ord
     if in_order:
         _join_in_order[(n * heads,)](
             *given, width=width, padded=padded, at_once=AT_ONCE, sinking=sinking,
-            num_warps=max(1, padded // 64), chained=chain, launch_pdl=chain,
+            num_warps=max(1, padded // 64), enable_fp_fusion=False, chained=chain, launch_pdl=chain,
         )  # fmt: skip
     else:
         _join[(n * heads,)](
             *given, width=width, padded=padded, lanes=triton.next_power_of_2(splits), sinking=sinking,
-            num_warps=4, chained=chain, launch_pdl=chain,
+            num_warps=4, enable_fp_fusion=False, chained=chain, launch_pdl=chain,
         )  # fmt: skip

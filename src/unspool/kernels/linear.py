@@ -1,5 +1,7 @@
 """A matrix times few tokens: weights stream past once, and what stands around the product is done while they do."""
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 import triton
@@ -12,8 +14,9 @@ from .few_tokens import few_tokens
 from .fit import fitted
 from .gate import SILU, gate
 from .gate import reference as gate_reference
+from .many_tokens import describable, many_tokens
 from .norm import rms, rms_reference
-from .tile import LIBRARY, Tile, cut_for, steady_cut
+from .tile import LIBRARY, PIECE, Tile, cut_for, steady_cut
 
 SMALL = 16 * 2**20  # bytes of a weight that is read in about the time a launch takes
 AHEAD = 4  # steps of a small weight to fetch while the kernel before ends
@@ -270,6 +273,10 @@ def linear(
         out = torch.empty(n, width, dtype=x.dtype, device=x.device)
     if cut.at_once:
         return few_tokens(x, weight, bias, scale, norm, eps, residual, activation, out, cut)
+    if cut.described and describable(x, weight, out):
+        return many_tokens(x, weight, bias, residual, activation, out, cut)
+    if cut.described:
+        cut = replace(cut, step=PIECE, stages=2)
     chain, small = chained(), weight.numel() * weight.element_size() <= SMALL
     # What helps a small product, whose time is mostly its start and end, takes bandwidth from a large one.
     ahead = AHEAD * cut.step // 64 if chain and small else 0

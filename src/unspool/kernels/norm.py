@@ -8,6 +8,8 @@ from torch import Tensor
 
 from .draft_chain import chained, start, wait
 
+MANY = 1024  # rows that keep a chip at work if each has one warp
+
 
 @triton.jit
 def scaled(given, square, factor, dim, eps):
@@ -67,7 +69,16 @@ def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     block = triton.next_power_of_2(dim)
     chain = chained()
     _rms[(n,)](
-        x, weight, out, dim, eps, x.stride(0), block=block, num_warps=_warps(block), chained=chain, launch_pdl=chain
+        x,
+        weight,
+        out,
+        dim,
+        eps,
+        x.stride(0),
+        block=block,
+        num_warps=1 if n > MANY and block <= 1024 else _warps(block),
+        chained=chain,
+        launch_pdl=chain,
     )
     return out
 

@@ -46,8 +46,9 @@ def _rope(
     s = tl.load(sin + place.to(tl.int64) * pairs + pair, mask=turns, other=0.0)
     c, s = c.to(kind).to(tl.float32)[None, :], s.to(kind).to(tl.float32)[None, :]
     # As `turn` has it: the first product is rounded, the second is added to it unrounded.
-    p = ((x * c).to(kind).to(tl.float32) - y * s).to(kind)
-    q = ((y * c).to(kind).to(tl.float32) + x * s).to(kind)
+    c, s = c + tl.zeros_like(x), s + tl.zeros_like(x)
+    p = tl.fma(-y, s, (x * c).to(kind).to(tl.float32)).to(kind)
+    q = tl.fma(x, s, (y * c).to(kind).to(tl.float32)).to(kind)
     asking = inside & (head < heads)[:, None]
     into = queries + token.to(tl.int64) * (heads * width) + head[:, None] * width
     tl.store(into + left[None, :], p, mask=asking)
@@ -80,14 +81,16 @@ def rope(
     `norm` [heads + kv_heads, width] norms each head first. cos and sin [places, pairs] are float32 and rounded to
     qkv's type; numbers i and i + pairs of a head turn, and those from 2·pairs on do not. `keys` and `values` are pools
     [kv_heads, slots, width] of the same strides. Padding goes to its slot.
-    `block` is how many heads a program takes, by the number of tokens unless told.
+    `block` is how many heads a program takes where it norms them, which may show in the last bit; else that goes by the
+    number of tokens.
     Cost: one launch; reads and writes everything once.
     """
     n, (kv_heads, _, width) = qkv.shape[0], keys.shape
     together = qkv.shape[1] // width
     heads = together - 2 * kv_heads
     queries = torch.empty(n, heads, width, dtype=qkv.dtype, device=qkv.device)
-    block = block or (4 if n <= 128 else 16)
+    if block is None or norm is None:
+        block = 4 if n <= 128 else 16
     chain = chained()
     _rope[(n, triton.cdiv(together, block))](
         qkv, cos if norm is None else norm, cos, sin, places, slots, queries, keys, values,

@@ -6,10 +6,12 @@ import torch
 
 MOST_ROWS = 64  # tokens up to which streaming the weights is all that counts
 TILED_ROWS, NARROW = 128, 4096  # tokens up to which narrow products are made of such tiles, and how narrow
-PROGRAMS = 96  # that keep most of an H200's 132 processors at work
+TWICE = 264  # programs that give two to every processor
+PROGRAMS = 80  # that keep most of an H200's 132 processors at work
 PIECE, MOST_PIECES = 128, 16  # terms of a sum that tensor cores add by themselves, and up to how many such pieces
 AT_ONCE, MOST_COLUMNS = 8, 256  # tokens whose pieces are taken at once, and up to how many pieces of all of them
 LINES = 64  # pieces of weights that a program takes then
+SHORT = 1024  # terms of a sum up to which many tokens are faster by such tiles than by the library
 NORM_ROWS = 16  # tokens up to which every program may norm them anew rather than have a launch of its own for it
 
 
@@ -20,7 +22,8 @@ class Tile:
     `rows` is 1 for one token on ordinary cores, else 16, 32 or 64 on tensor cores; `turned` there has the weights come
     first in each product, tokens second. `norms`: every program norms the tokens anew, else a launch before it does.
     With `chunks` one program adds up a sum as so many splits would, to the last bit. If `apart`, tensor cores sum the
-    terms of each step by themselves, and these sums are added up in order; `at_once`, all of them at the same time.
+    terms of each PIECE by themselves, and these sums are added up in order; `at_once`, all of them at the same time.
+    If `described`, tiles are copied by the chip, where it can.
     """
 
     rows: int
@@ -34,10 +37,17 @@ class Tile:
     chunks: int = 1
     apart: bool = False
     at_once: bool = False
+    described: bool = False
 
 
 LIBRARY = Tile(rows=0, block=0, step=0)
 """PyTorch's own product, with launches of their own for what stands around it."""
+
+MANY = Tile(128, 128, 64, warps=8, stages=3, described=True), Tile(128, 64, 64, warps=8, stages=3, described=True)
+APART = Tile(64, 128, 64, stages=3, apart=True, described=True), Tile(64, 64, 64, stages=3, apart=True, described=True)
+"""Narrow products of many tokens: one chain of terms, of plain and of gated ones; and pieces, many programs and fewer.
+
+As measured at 2,048 and 4,096 tokens."""
 
 TUNED: dict[tuple[int, int, int, bool], Tile] = {
     (960, 576, 1, False): Tile(1, 2, 1024, norms=True),
@@ -93,8 +103,10 @@ TUNED: dict[tuple[int, int, int, bool], Tile] = {
 def cut_for(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) -> Tile:
     """The cut for results [n, width] summed over `depth`; gated ones sum two halves of the weight at once."""
     if n > MOST_ROWS:
-        tiled = n <= TILED_ROWS and width < NARROW and dtype != torch.float32
-        return cut_for(width, depth, MOST_ROWS, dtype, gated) if tiled else LIBRARY
+        narrow = width < NARROW and dtype != torch.float32
+        if n <= TILED_ROWS or not narrow:
+            return cut_for(width, depth, MOST_ROWS, dtype, gated) if narrow else LIBRARY
+        return MANY[gated] if depth <= SHORT and _programs(MANY[gated], width, n) >= PROGRAMS else LIBRARY
     rows = rows_for(n) if n > 1 else 1
     if dtype == torch.float32:
         return Tile(rows, 32, 32, stages=2, norms=n <= NORM_ROWS) if n > 1 else Tile(1, 4, 512, norms=True)
@@ -130,11 +142,17 @@ def steady_cut(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) 
         if found.splits != splits:  # as many, by as many programs only where there are few
             found = replace(found, splits=splits) if found.splits > 1 else replace(found, chunks=splits)
         return replace(found, step=PIECE, apart=True) if apart else found
-    step, block = PIECE if apart else 64, 64 if apart and gated else 128  # two sums of pieces take twice the registers
-    for tile in (Tile(128, block, step, warps=8, stages=3), Tile(64, 64, step)):
-        if -(-n // tile.rows) * -(-width // tile.block) >= PROGRAMS:
+    large, middle = APART if apart else (Tile(128, 128, 64, warps=8, stages=3), Tile(64, 64, 64))
+    if apart and (gated or _programs(large, width, n) < TWICE):
+        large = middle
+    for tile in (large, middle):
+        if _programs(tile, width, n) >= PROGRAMS:
             return replace(tile, chunks=splits, apart=apart)
     return Tile(64, 32, PIECE, chunks=splits, apart=apart)
+
+
+def _programs(tile: Tile, width: int, n: int) -> int:
+    return -(-n // tile.rows) * -(-width // tile.block)
 
 
 def _apart(width: int, depth: int) -> bool:

@@ -11,6 +11,7 @@ MOST_SPLITS = 64
 STEADY_SPLITS = 32
 MANY_TILES = 256  # that keep all processors at work without being split
 EARLY, SMALL = 16, 1  # shares of the first keys of a text, and how many steps each of them is
+FOLDED = 64  # queries of a program that reads prompts
 LONG = 4096  # keys of a row from which on narrow heads are read by many small programs
 
 
@@ -62,6 +63,13 @@ def tiling(rows: int, tokens: int, kv_heads: int, group: int, width: int, room: 
     return Tiling(heads, keys, max(1, splits), warps, stages)
 
 
+def prompt(rows: int, tokens: int, kv_heads: int, group: int, width: int, dtype: torch.dtype) -> Tiling | None:
+    """A tiling for the tokens of prompts, by one program each, where they are enough to keep the chip at work."""
+    tiles = rows * triton.cdiv(tokens * group, FOLDED) * kv_heads
+    fits = width <= 128 and dtype != torch.float32 and tokens > 1
+    return Tiling(FOLDED, 64, 1, stages=2, joins=True) if fits and tiles >= PROCESSORS else None
+
+
 def steady(room: int, context: int, group: int, width: int, tiles: int = 1, folds: bool = False) -> Tiling:
     """A tiling whose shares depend on nothing but the longest text that a model can read.
 
@@ -75,7 +83,7 @@ def steady(room: int, context: int, group: int, width: int, tiles: int = 1, fold
     heads = max(16, triton.next_power_of_2(group))
     fixed = {"share": share, "early": EARLY, "small": SMALL}
     if folds:
-        return Tiling(max(64, heads), keys, 1, stages=2, joins=True, **fixed)
+        return Tiling(max(FOLDED, heads), keys, 1, stages=2, joins=True, **fixed)
     if tiles >= MANY_TILES:
-        return Tiling(heads, keys, 1, warps=2, stages=3, joins=True, **fixed)
+        return Tiling(heads, keys, 1, warps=2, stages=3 if width <= 64 else 2, joins=True, **fixed)
     return Tiling(heads, keys, max(2, splits), warps=1 if width <= 64 and tiles > PROCESSORS else 2, stages=2, **fixed)

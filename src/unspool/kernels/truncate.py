@@ -8,8 +8,9 @@ from torch import Tensor
 from ..core.law import Law
 from ..core.warp import truncate as host
 from .draft_chain import chained, start, wait
+from .likely import likely
 
-BLOCK = 16384  # scores at a time
+BLOCK = 8192  # scores at a time
 CUTS = 7  # numbers per row: top_n_sigma, top_k, top_p, log(min_p), typical, log(epsilon), log(eta)
 NONE = (-1.0, 0.0, 1.0, float("-inf"), 1.0, float("-inf"), float("-inf"))
 """The row that truncates nothing."""
@@ -24,17 +25,6 @@ def _scores(line, x, low, high, vocab):
     """Scores, and which of them have stayed so far."""
     s = tl.load(line + x, mask=x < vocab, other=float("-inf")).to(tl.float32)
     return s, (s >= low) & (s <= high) & (s > float("-inf"))
-
-
-@triton.jit
-def _ends(line, low, high, vocab, block: tl.constexpr):
-    """The lowest and the highest score that have stayed."""
-    most, least = tl.full([block], float("-inf"), tl.float32), tl.full([block], float("inf"), tl.float32)
-    for first in range(0, vocab, block):
-        s, stays = _scores(line, first + tl.arange(0, block), low, high, vocab)
-        most = tl.maximum(most, tl.where(stays, s, float("-inf")))
-        least = tl.minimum(least, tl.where(stays, s, float("inf")))
-    return tl.min(least, 0), tl.max(most, 0)
 
 
 @triton.jit
@@ -88,20 +78,23 @@ def _rank(s, top, warm, shift, typical: tl.constexpr):
 @triton.jit
 def _border(
     line, warm, low, high, top, shift, wanted, total, vocab,
-    counted: tl.constexpr, typical: tl.constexpr, block: tl.constexpr,
+    counted: tl.constexpr, typical: tl.constexpr, known: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     """The rank of the last token needed, taking them by rank, to gather `wanted`: as many, if counted, or such mass.
 
     `under` always holds enough, above `over` there is never enough, and both are ranks that tokens have. What lies
     between is halved, or cut where a straight line through the logarithms of what both hold would be at `wanted`.
+    If they are `known`, `low` and `top` are scores that tokens have.
     """
-    most, least = tl.full([block], float("-inf"), tl.float32), tl.full([block], float("inf"), tl.float32)
-    for first in range(0, vocab, block):
-        s, stays = _scores(line, first + tl.arange(0, block), low, high, vocab)
-        r = _rank(s, top, warm, shift, typical)
-        most = tl.maximum(most, tl.where(stays, r, float("-inf")))
-        least = tl.minimum(least, tl.where(stays, r, float("inf")))
-    under, over = tl.min(least, 0), tl.max(most, 0)
+    under, over = low, top
+    if typical or not known:
+        most, least = tl.full([block], float("-inf"), tl.float32), tl.full([block], float("inf"), tl.float32)
+        for first in range(0, vocab, block):
+            s, stays = _scores(line, first + tl.arange(0, block), low, high, vocab)
+            r = _rank(s, top, warm, shift, typical)
+            most = tl.maximum(most, tl.where(stays, r, float("-inf")))
+            least = tl.minimum(least, tl.where(stays, r, float("inf")))
+        under, over = tl.min(least, 0), tl.max(most, 0)
     target = tl.maximum(wanted.to(tl.float32), 1e-30)
     much, little = tl.maximum(total.to(tl.float32), target), tl.minimum(target, 1.0) * 0.5
     turn = 0
@@ -132,62 +125,124 @@ def _border(
 
 
 @triton.jit
+def _near(line, warm, floor, top, vocab, block: tl.constexpr):
+    """Of the scores above the floor: the lowest, how many there are, and their mass."""
+    least, count = tl.full([block], float("inf"), tl.float32), tl.zeros([block], tl.float32)
+    mass = tl.zeros([block], tl.float32)
+    for first in range(0, vocab, block):
+        x = first + tl.arange(0, block)
+        s = tl.load(line + x, mask=x < vocab, other=float("-inf")).to(tl.float32)
+        there = s > floor
+        least = tl.minimum(least, tl.where(there, s, float("inf")))
+        count += tl.where(there, 1.0, 0.0)
+        mass += tl.where(there, tl.exp((s - top) * warm), 0.0)
+    return tl.min(least, 0), tl.sum(count.to(tl.float64), 0), tl.sum(mass.to(tl.float64), 0)
+
+
+@triton.jit
+def _bars(line, own, t, top, z, zd, floor, vocab, block: tl.constexpr, part: tl.constexpr):
+    """The lowest and the highest of a line of scores that stay, over the temperature, and whether that is sound.
+
+    If it is but a `part` of all scores, those above a floor, `top`, `z` and `zd` are those of all; and it is sound
+    unless a truncation might keep some that are not in it.
+    """
+    sigma, k, p, min_p = tl.load(own), tl.load(own + 1), tl.load(own + 2), tl.load(own + 3)
+    mass, epsilon, eta = tl.load(own + 4), tl.load(own + 5), tl.load(own + 6)
+    low, high = tl.full([], float("-inf"), tl.float32), tl.full([], float("inf"), tl.float32)
+    roof, never, warm = high, float("-inf"), 1.0 / t
+    beyond = part & (floor > never)  # whether scores below the floor have stayed so far
+    unsound, count, held = beyond & (sigma >= 0), z * 0, z * 0
+    if part:
+        low, count, held = _near(line, warm, floor, top, vocab, block)
+    if sigma >= 0:
+        spread = (_sigma(line, low, high, top, vocab, block) / t).to(tl.float32)
+        bar = tl.div_rn(top, t) - sigma.to(tl.float32) * spread
+        low = _above(line, t, bar, low, high, vocab, block)
+    if k > 0:
+        unsound = unsound | (beyond & (count < k))
+        beyond = beyond & False
+        low = _border(line, warm, low, high, top, top, k, k * 0 + vocab, vocab, True, False, part, block)
+    if p < 1:
+        if beyond:
+            unsound = unsound | (held < p * z)
+        else:
+            z, zd = _mass(line, warm, low, high, top, vocab, block)
+        beyond = beyond & False
+        low = _border(line, warm, low, high, top, top, p * z, z, vocab, False, False, part, block)
+    if min_p > never:
+        bar = tl.div_rn(top, t) + min_p.to(tl.float32)
+        unsound = unsound | (beyond & (tl.div_rn(floor, t) >= bar))
+        beyond = beyond & False
+        low = _above(line, t, bar, low, high, vocab, block)
+    if mass < 1:
+        if beyond == 0:
+            z, zd = _mass(line, warm, low, high, top, vocab, block)
+        # −log p − H = (log Z − d) − (log Z − Σw·d / Z) = Σw·d / Z − d
+        shift = (zd / z).to(tl.float32)
+        at = _border(line, warm, low, high, top, shift, mass * z, z, vocab, False, True, part, block)
+        deepest = (floor - top) * warm - shift  # no other score below the floor comes as near
+        unsound = unsound | (beyond & ((held < mass * z) | (deepest > 0) | (deepest >= at)))
+        beyond = beyond & False
+        most, least = tl.full([block], float("-inf"), tl.float32), tl.full([block], float("inf"), tl.float32)
+        for first in range(0, vocab, block):
+            s, stays = _scores(line, first + tl.arange(0, block), low, high, vocab)
+            stays = stays & (_rank(s, top, warm, shift, True) >= at)
+            most = tl.maximum(most, tl.where(stays, s, float("-inf")))
+            least = tl.minimum(least, tl.where(stays, s, float("inf")))
+        high, low = tl.max(most, 0), tl.min(least, 0)
+        top = high
+        roof = tl.div_rn(high, t)
+    if epsilon > never:
+        if beyond == 0:
+            z, zd = _mass(line, warm, low, high, top, vocab, block)
+        bar = (tl.div_rn(top, t).to(tl.float64) + tl.log(z) + epsilon).to(tl.float32)
+        bar = tl.minimum(bar, tl.div_rn(top, t))
+        unsound = unsound | (beyond & (tl.div_rn(floor, t) >= bar))
+        beyond = beyond & False
+        low = _above(line, t, bar, low, high, vocab, block)
+    if eta > never:
+        if beyond == 0:
+            z, zd = _mass(line, warm, low, high, top, vocab, block)
+        bar = tl.minimum(eta, eta * 0.5 - (tl.log(z) - zd / z))
+        bar = (tl.div_rn(top, t).to(tl.float64) + tl.log(z) + bar).to(tl.float32)
+        bar = tl.minimum(bar, tl.div_rn(top, t))
+        unsound = unsound | (beyond & (tl.div_rn(floor, t) >= bar))
+        low = _above(line, t, bar, low, high, vocab, block)
+    return tl.div_rn(low, t), roof, unsound
+
+
+@triton.jit
 def _truncate(
-    scores, temperature, cuts, count, bars, tokens, vocab, stride,
-    wide: tl.constexpr, block: tl.constexpr, chained: tl.constexpr,
+    scores, near, floors, tops, masses, temperature, cuts, count, bars, tokens, vocab, chunks, stride, many, left,
+    wide: tl.constexpr, block: tl.constexpr, small: tl.constexpr, lanes: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
+    """Among the likeliest scores of a node, and only if these may not be enough among all of them."""
     start(chained)
     wait(chained)
     node = tl.program_id(0)
     row = node // tokens
     t = tl.load(temperature + row)
     own = cuts + row * wide
-    sigma, k, p, min_p = tl.load(own), tl.load(own + 1), tl.load(own + 2), tl.load(own + 3)
-    mass, epsilon, eta = tl.load(own + 4), tl.load(own + 5), tl.load(own + 6)
-    low, high = tl.full([], float("-inf"), tl.float32), tl.full([], float("inf"), tl.float32)
-    bottom, roof = low, high
     never = float("-inf")
-    acts = (sigma >= 0) | (k > 0) | (p < 1) | (min_p > never) | (mass < 1) | (epsilon > never) | (eta > never)
+    acts = (tl.load(own) >= 0) | (tl.load(own + 1) > 0) | (tl.load(own + 2) < 1) | (tl.load(own + 3) > never)
+    acts = acts | (tl.load(own + 4) < 1) | (tl.load(own + 5) > never) | (tl.load(own + 6) > never)
+    bottom, roof = tl.full([], float("-inf"), tl.float32), tl.full([], float("inf"), tl.float32)
     if acts & (t > 0) & (node % tokens < tl.load(count + row)):
-        line = scores + node.to(tl.int64) * stride
-        _lowest, top = _ends(line, low, high, vocab, block)
+        chunk = tl.arange(0, lanes)
+        above = tl.load(tops + node * chunks + chunk, mask=chunk < chunks, other=float("-inf"))
+        top = tl.max(above, 0)
         if top > never:
-            warm = 1.0 / t
-            if sigma >= 0:
-                spread = (_sigma(line, low, high, top, vocab, block) / t).to(tl.float32)
-                bar = tl.div_rn(top, t) - sigma.to(tl.float32) * spread
-                low = _above(line, t, bar, low, high, vocab, block)
-            if k > 0:
-                low = _border(line, warm, low, high, top, top, k, k * 0 + vocab, vocab, True, False, block)
-            if p < 1:
-                z, zd = _mass(line, warm, low, high, top, vocab, block)
-                low = _border(line, warm, low, high, top, top, p * z, z, vocab, False, False, block)
-            if min_p > never:
-                low = _above(line, t, tl.div_rn(top, t) + min_p.to(tl.float32), low, high, vocab, block)
-            if mass < 1:
-                z, zd = _mass(line, warm, low, high, top, vocab, block)
-                # −log p − H = (log Z − d) − (log Z − Σw·d / Z) = Σw·d / Z − d
-                shift = (zd / z).to(tl.float32)
-                at = _border(line, warm, low, high, top, shift, mass * z, z, vocab, False, True, block)
-                most, least = tl.full([block], float("-inf"), tl.float32), tl.full([block], float("inf"), tl.float32)
-                for first in range(0, vocab, block):
-                    s, stays = _scores(line, first + tl.arange(0, block), low, high, vocab)
-                    stays = stays & (_rank(s, top, warm, shift, True) >= at)
-                    most = tl.maximum(most, tl.where(stays, s, float("-inf")))
-                    least = tl.minimum(least, tl.where(stays, s, float("inf")))
-                high, low = tl.max(most, 0), tl.min(least, 0)
-                top = high
-                roof = tl.div_rn(high, t)
-            if epsilon > never:
-                z, zd = _mass(line, warm, low, high, top, vocab, block)
-                bar = (tl.div_rn(top, t).to(tl.float64) + tl.log(z) + epsilon).to(tl.float32)
-                low = _above(line, t, tl.minimum(bar, tl.div_rn(top, t)), low, high, vocab, block)
-            if eta > never:
-                z, zd = _mass(line, warm, low, high, top, vocab, block)
-                bar = tl.minimum(eta, eta * 0.5 - (tl.log(z) - zd / z))
-                bar = (tl.div_rn(top, t).to(tl.float64) + tl.log(z) + bar).to(tl.float32)
-                low = _above(line, t, tl.minimum(bar, tl.div_rn(top, t)), low, high, vocab, block)
-            bottom = tl.div_rn(low, t)
+            z = tl.load(masses + 2 * (node * chunks + chunk), mask=chunk < chunks, other=0.0)
+            zd = tl.load(masses + 2 * (node * chunks + chunk) + 1, mask=chunk < chunks, other=0.0)
+            d = tl.where(above > never, above - top, 0.0) * (1.0 / t)
+            w = tl.where(above > never, tl.exp(d), 0.0).to(tl.float64)
+            z, zd = tl.sum(w * z, 0), tl.sum(w * (zd + z * d.to(tl.float64)), 0)
+            floor = tl.load(floors + node, mask=left > 0, other=float("-inf"))
+            line = near + node.to(tl.int64) * many
+            bottom, roof, unsound = _bars(line, own, t, top, z, zd, floor, many, small, True)
+            if unsound:
+                every = scores + node.to(tl.int64) * stride
+                bottom, roof, unsound = _bars(every, own, t, top, z, zd, floor, vocab, block, False)
     tl.store(bars + 2 * node, bottom)
     tl.store(bars + 2 * node + 1, roof)
 
@@ -200,15 +255,19 @@ def truncate(scores: Tensor, temperature: Tensor, cuts: Tensor, count: Tensor) -
     temperature 0, the bars are −∞ and ∞. Borders are those of the host's warps, at tokens' own scores; masses are
     float32 and sums float64, in another order than the host's: a border within rounding (about 1e-6 of the mass) of the
     mass that is wanted may fall on the next token.
-    Cost: one launch; a row that truncates reads its scores about ten times per border, from the cache of the chip.
+    Cost: three launches; a row that truncates reads its likeliest 8,192 scores about ten times per border, from a cache
+    of the processor, and all of them only where those may not be enough.
     """
     n, vocab = scores.shape
     bars = torch.empty(n, 2, dtype=torch.float32, device=scores.device)
-    block, chain = min(BLOCK, triton.next_power_of_2(vocab)), chained()
+    found = likely(scores, temperature)
+    (many, chunks), chain = (found.near.shape[1], found.tops.shape[1]), chained()
+    block, small = (min(BLOCK, triton.next_power_of_2(size)) for size in (vocab, many))
     _truncate[(n,)](
-        scores, temperature, cuts, count, bars, n // count.shape[0], vocab, scores.stride(0),
-        wide=CUTS, block=block, num_warps=max(1, min(32, block // 512)), chained=chain, launch_pdl=chain,
-        enable_fp_fusion=False,
+        scores, found.near, found.floor, found.tops, found.masses, temperature, cuts, count, bars,
+        n // count.shape[0], vocab, chunks, scores.stride(0), many, int(vocab > many),
+        wide=CUTS, block=block, small=small, lanes=triton.next_power_of_2(chunks),
+        num_warps=max(1, min(16, block // 512)), chained=chain, launch_pdl=chain, enable_fp_fusion=False,
     )  # fmt: skip
     return bars
 

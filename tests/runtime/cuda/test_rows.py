@@ -23,9 +23,12 @@ from unspool.models.vocabulary import Vocabulary
 from unspool.rules.decode import Speculate, plain
 from unspool.rules.draft import Lookup
 from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.cache.sequence import CachedSequence
 from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
+from unspool.runtime.cuda.footprint import PORTION, WIDEST, portion, step_up
 from unspool.runtime.cuda.graph_model import graph_model, on_device
 from unspool.runtime.cuda.packing import Kind
+from unspool.runtime.cuda.text_lines import TextLines
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.engine.model_runner import ModelRunner
@@ -261,3 +264,24 @@ def test_only_who_shows_no_laws_is_priced_as_one_whose_model_drafts_for_itself()
 
 def engine_job():
     return Engine({"target": standin(VOCAB)}).submit(plain(), [1], Philox(0), stop=Stop(most=1))
+
+
+def test_a_prompt_is_read_in_forwards_that_it_nearly_fills():
+    for size in (1, 64, 2048, 2049, 3583, 3584, 4095, 4096, 4097, 8100, 8192):
+        left, padded = size, 0
+        while left:
+            count = portion(left)
+            assert 0 < count <= min(left, PORTION)
+            left, padded = left - count, padded + step_up(count, WIDEST)
+        assert padded <= (4 * size / 3 if size >= PORTION // 2 else max(WIDEST, 2 * size))
+
+
+def test_the_tokens_of_many_texts_travel_in_one_copy():
+    lines = TextLines(3, 10, torch.device("cpu"))
+    texts = [CachedSequence([1, 2, 3], []), CachedSequence(list(range(10)), [])]
+    assert len({line.number for line in lines.lines(texts)}) == 2
+    texts[0].tokens += [7, 8]
+    for leaf in (*texts, CachedSequence([4], [])):
+        line = lines.line(leaf)
+        assert line.written == len(leaf.tokens)
+        assert lines.texts[line.number, : line.written].tolist() == leaf.tokens

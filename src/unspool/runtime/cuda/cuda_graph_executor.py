@@ -21,7 +21,7 @@ from ..network.lookahead_heads import MedusaHeads
 from .block_table import BlockTable
 from .deferred_capture import DeferredCapture, Wish, includes
 from .device_rejection import rejected
-from .footprint import CHUNK, FEW, FLOCK, LANES, PORTION, SHORTEST, WIDEST, lanes_for, step_up
+from .footprint import CHUNK, FEW, FLOCK, LANES, SHORTEST, WIDEST, lanes_for, portion, step_up
 from .fused import Fused
 from .graph_bucket import Bucket, Lines
 from .packing import Kind, Packed, Size, packed
@@ -169,9 +169,9 @@ class CudaGraphExecutor:
             left = [i for i, r in enumerate(requests) if len(r) - done[i] > width and len(r.owed) - done[i] > last]
             if not left:
                 return done
-            most = max(min(PORTION, len(requests[i].owed) - last - done[i]) for i in left)
-            left = left[: max(1, FLOCK // step_up(most, WIDEST))]
-            chunks = [_chunk(requests[i], done[i], min(PORTION, len(requests[i].owed) - last - done[i])) for i in left]
+            counts = [portion(len(requests[i].owed) - last - done[i]) for i in left]
+            left = left[: max(1, FLOCK // step_up(max(counts), WIDEST))]
+            chunks = [_chunk(requests[i], done[i], count) for i, count in zip(left, counts, strict=False)]
             longest = max(row.past + len(row.tokens) for row in chunks)
             bucket, _ = self.serving(Kind.FILL, len(chunks), max(len(row.tokens) for row in chunks), longest)
             bucket.fill(chunks, self._lines([requests[i] for i in left], chunks))
@@ -238,5 +238,5 @@ def _chunk(request: ForwardRequest, done: int, count: int) -> Packed:
     """A chunk of a prompt. It produces no logits, so parents are left empty."""
     clear, end = len(request.leaf.slots) + done, done + count
     behind = [*request.slots[:done], *(node.slot for node in request.leaf.drafts)]
-    places, past = list(range(clear, clear + count)), len(request.leaf.slots) + len(behind)
+    places, past = range(clear, clear + count), len(request.leaf.slots) + len(behind)
     return Packed(request.owed[done:end], places, request.slots[done:end], [], clear, behind, [], past, -1, None)

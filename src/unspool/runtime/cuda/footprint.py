@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 WIDEST = 64  # tokens of a row in one step; more of a prompt are read before, without logits
 FEW = 4  # rows up to which short prompts go with the step that gives logits for all tokens
-PORTION = 2048  # tokens of a row that one forward reads of a prompt
+PORTION = 4096  # tokens of a row that one forward reads of a prompt
 CHUNK = 512  # and those of all prompts together between two tokens of others
 FLOCK = 16384  # tokens of one forward over prompts
 SHORTEST = 1024  # tokens of the shortest text that graphs are made for
@@ -44,6 +44,16 @@ def lanes_for(room: int, most: int = LANES) -> int:
 def step_up(number: int, least: int) -> int:
     """The next power of two from `least` on."""
     return max(least, 1 << (number - 1).bit_length())
+
+
+def portion(left: int) -> int:
+    """How many of so many tokens of a prompt the next forward reads.
+
+    Forwards are padded to a power of two. So the widest one reads what nearly fills it, and else comes one of half its
+    width.
+    """
+    half = PORTION // 2
+    return half if half < left < PORTION - PORTION // 8 else min(left, PORTION)
 
 
 def _attending(shape: Shape) -> list[AttentionSpec | LatentSpec]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -31,7 +32,6 @@ from .warp_stage import BARE, Shaping, WarpStage
 
 STRIDE = 32  # tokens that plain decoding writes at most before it looks up
 BEST = 8  # most probable tokens that are told after every node, for those who remember laws
-
 
 Lines: TypeAlias = tuple[list[int], list[int], list[int]]
 """The lanes of some rows, and what is new in them: indices into the table, and slots."""
@@ -91,11 +91,12 @@ class Bucket:
         tokens, width = size.tokens, size.words
         self.staging.wait()
 
-        def spread(field: str, rest: int) -> list[int]:
-            return [x for row in rows for x in _filled(getattr(row, field), tokens, rest)]
+        def spread(field: str, rest: int) -> Sequence[int]:
+            each: list[Sequence[int]] = [getattr(row, field) for row in rows]
+            return each[0] if len(each) == 1 else list(chain(*(_filled(x, tokens, rest) for x in each)))
 
         shown = spread("tokens", 0)
-        put("tokens", self.network.shown(shown) if HOLE in shown else shown)
+        put("tokens", self.network.shown(list(shown)) if HOLE in shown else shown)
         for field, rest in (("places", 0), ("slots", trash)):
             put(field, spread(field, rest), rest)
         put("count", [len(row.tokens) for row in rows])
@@ -107,7 +108,7 @@ class Bucket:
         put("parents", [x for row in rows for x in _filled(row.parents or [], tokens, -2)], -2)
         if size.tokens > 1:
             put("clear", [row.clear for row in rows])
-            put("sees", words(spread("sees", 0), width))
+            put("sees", words(list(spread("sees", 0)), width))
             if self.network.placed:
                 put("key_places", [x for row in rows for x in _filled(row.key_places, BITS * width, 0)])
 
@@ -151,8 +152,9 @@ class Bucket:
         if self.shaping.masks:
             self._warps.make_masks()
         known = zip(sampling.plans, leaves, strict=True)
-        lines = [self.lines.line(leaf) if plan.remembers else None for plan, leaf in known]
-        self._warps.put(sampling.plans, sampling.prompts, lines)
+        lines = iter(self.lines.lines([leaf for plan, leaf in known if plan.remembers]))
+        own = [next(lines) if plan.remembers else None for plan in sampling.plans]
+        self._warps.put(sampling.plans, sampling.prompts, own)
 
     @property
     def shapings(self) -> list[Shaping]:
@@ -344,5 +346,5 @@ def _side(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def _filled(numbers: list[int], size: int, rest: int) -> list[int]:
+def _filled(numbers: Sequence[int], size: int, rest: int) -> Sequence[int]:
     return numbers if len(numbers) == size else [*numbers, *[rest] * (size - len(numbers))]

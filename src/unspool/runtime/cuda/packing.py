@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -41,8 +42,8 @@ class Size(NamedTuple):
 
     @property
     def words(self) -> int:
-        """Words of bits per token: its row, and as many drafts of earlier forwards again."""
-        return -(-2 * self.tokens // BITS)
+        """Words of bits per token: its row, and as many drafts of earlier forwards again; prompts have none."""
+        return 1 if self.kind is Kind.FILL else -(-2 * self.tokens // BITS)
 
     @property
     def entries(self) -> int:
@@ -59,7 +60,7 @@ class Packed(NamedTuple):
     """
 
     tokens: list[int]
-    places: list[int]
+    places: Sequence[int]
     slots: list[int]
     sees: list[int]
     clear: int

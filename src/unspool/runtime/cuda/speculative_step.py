@@ -105,7 +105,7 @@ class SpeculativeStep(Bucket):
     def set_out(self, leaves: list[CachedSequence], wants: list[int], slots: list[list[int]], lines: Lines) -> None:
         """Write where each row goes on: its text but for the last token is computed; `slots` are its own to use up."""
         put, trash, tokens = self.staging.put, self.network.slots.trash, self.size.tokens
-        known = [self.memory.lines.line(leaf) for leaf in leaves]
+        known = self.memory.lines.lines(leaves)
         self.staging.wait()
         put("tokens", [x for leaf in leaves for x in (leaf.tokens[-1], *[0] * (tokens - 1))])
         put("slots", [slot for own in slots for slot in own[:tokens]], trash)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -46,9 +47,8 @@ class StagingBuffer:
     def put(self, name: str, numbers: Sequence[int] | Sequence[float], rest: float = 0) -> None:
         """Write an array; what is left of it becomes `rest`."""
         code, to = self._to[name]
-        given = array(code, numbers)
-        given.extend([int(rest) if code in "iq" else rest] * (len(to) - len(given)))
-        to[:] = given
+        given = _counted(numbers) if isinstance(numbers, range) and code == "i" else array(code, numbers)
+        to[:] = given + array(code, (int(rest) if code in "iq" else rest,)) * (len(to) - len(given))
 
     def begin(self, name: str, numbers: Sequence[int] | Sequence[float]) -> None:
         """Write the first numbers of an array and leave the others as they are."""
@@ -65,6 +65,16 @@ class StagingBuffer:
         self._device.copy_(self._host, non_blocking=True)
         if self._sent is not None:
             self._sent.record()
+
+
+def _counted(numbers: range) -> array[int]:
+    """Neighbouring whole numbers, without making each of them anew."""
+    return _first(1 << max(numbers.stop, 1).bit_length())[numbers.start : numbers.stop]
+
+
+@lru_cache(maxsize=1)
+def _first(count: int) -> array[int]:
+    return array("i", range(count))
 
 
 class ReadBack:

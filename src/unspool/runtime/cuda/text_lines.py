@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -34,13 +36,38 @@ class TextLines:
 
     def line(self, leaf: CachedSequence) -> TextLine:
         """The line of a text, with all its tokens."""
-        line = self._known.pop(id(leaf), None) or self._taken(leaf)
-        self._known[id(leaf)] = line
-        if line.written < len(leaf.tokens):
-            new = torch.tensor(leaf.tokens[line.written :], dtype=torch.int32)
-            self.texts[line.number, line.written : len(leaf.tokens)] = new.to(self.texts.device)
-            line.written = len(leaf.tokens)
-        return line
+        return self.lines([leaf])[0]
+
+    def lines(self, leaves: Sequence[CachedSequence]) -> list[TextLine]:
+        """The lines of some texts, with all their tokens; what is new of all of them travels in one copy."""
+        found, late = [], []
+        for leaf in leaves:
+            line = self._known.pop(id(leaf), None) or self._taken(leaf)
+            self._known[id(leaf)] = line
+            found.append(line)
+            if line.written < len(leaf.tokens):
+                late.append((line.number, line.written, leaf.tokens[line.written :]))
+                line.written = len(leaf.tokens)
+        if late:
+            self._write(late)
+        return found
+
+    def _write(self, late: Sequence[tuple[int, int, list[int]]]) -> None:
+        """Write tokens from a place of a line on, behind what the device was asked to do, without waiting for that.
+
+        All are sent as if they were as many as the most are; nobody reads a line behind its end.
+        """
+        width, flat = max(len(tokens) for *_, tokens in late), array("i")
+        for number, first, tokens in late:
+            flat.extend((number, first))
+            flat.extend(tokens)
+            flat.extend(array("i", (0,)) * (width - len(tokens)))
+        sent = torch.frombuffer(flat, dtype=torch.int32)
+        if self.texts.is_cuda:
+            sent = sent.pin_memory().to(self.texts.device, non_blocking=True)
+        sent = sent.view(len(late), width + 2)
+        places = sent[:, 1:2] + torch.arange(width, device=sent.device)
+        self.texts[sent[:, :1].long(), places.clamp_(max=self.texts.shape[1] - 1)] = sent[:, 2:]
 
     def wrote(self, leaf: CachedSequence, but: int = 0) -> None:
         """Take note that the device has put down what it wrote itself, but for the last so many tokens."""
