@@ -309,8 +309,10 @@ class Fused(Llama):
             )
         if norm is not None:
             x = rms(x, norm, eps)
-        if isinstance(matrix, Int4Linear) and few:
-            return product(x, matrix.weight, matrix.shared, matrix.bias, residual=residual, activation=activation)
+        if isinstance(matrix, Int4Linear) and few and x.dtype != torch.float32:
+            given = matrix.weight, matrix.shared, matrix.bias
+            width = matrix.size[0] // 2 if activation else matrix.size[0]
+            return product(x, *given, width=width, residual=residual, activation=activation)
         y = matrix(x)
         if activation is not None:
             return gate(y, activation)

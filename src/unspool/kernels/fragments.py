@@ -1,0 +1,144 @@
+"""Products of weights of few bits on tensor cores, from the registers that a load puts them in.
+
+A warp multiplies 16 lines of weights with 8 tokens. Thread 4·g + t of it has its share of lines g and g + 8, of numbers
+8·t to 8·t + 7 of each 32 of token g, and of the results of both lines for tokens 2·t and 2·t + 1: four numbers, of line
+g first. That is how these cores take what they multiply (`mma.m16n8k16`), so nothing moves between threads.
+
+A whole number q of up to 8 bits is a number of 16 bits as it stands there, q·2⁻²⁴ in float16 and q·2⁻¹³³ in bfloat16:
+it needs no conversion, a mask is enough. Tokens in bfloat16 come times 2⁶⁴, so that no sum is too small to be told; see
+`unit`. Every function has two forms: one for the GPU, and one in Triton alone, which the interpreter runs.
+"""
+
+import triton
+import triton.language as tl
+
+_KINDS = ("bf16", "f16")
+
+
+def _mma(kind: str, into: str, a: str, b: str, c: str) -> str:
+    return f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{{into}}}, {{{a}}}, {{{b}}}, {{{c}}};"
+
+
+def _listed(first: int, number: int) -> list[str]:
+    return [f"${i}" for i in range(first, first + number)]
+
+
+def _four(kind: str) -> str:
+    """Both groups of 64 numbers of 16 lines: masks, two products each, and what a group shares applied to their sum."""
+    out, w, shared, low, high, low_sum, high_sum, y = (_listed(4 * i, 4) for i in range(8))
+    text = "{ .reg .b32 a<4>, t; .reg .b16 h<2>; .reg .f32 f<4>, s<8>, y<4>; "
+    for i in range(4):  # scales of lines g and g + 8, then leasts; of both groups each
+        text += f"mov.b32 {{h0, h1}}, {shared[i]}; cvt.f32.f16 s{i}, h0; cvt.f32.f16 s{4 + i}, h1; "
+    text += "".join(f"mov.f32 y{i}, {y[i]}; " for i in range(4))
+    for group, (x, total) in enumerate(((low, low_sum), (high, high_sum))):
+        for half in range(2):
+            word = w[2 * group + half]
+            text += f"and.b32 a0, {word}, 0x000F000F; and.b32 a1, {word}, 0x00F000F0; shr.u32 t, {word}, 8; "
+            text += "and.b32 a2, t, 0x000F000F; and.b32 a3, t, 0x00F000F0; "
+            before = "f0, f1, f2, f3" if half else "0f00000000, 0f00000000, 0f00000000, 0f00000000"
+            text += _mma(kind, "f0, f1, f2, f3", "a0, a1, a2, a3", ", ".join(x[2 * half : 2 * half + 2]), before)
+        for i in range(4):
+            scale, least = f"s{4 * group + i // 2}", f"s{4 * group + 2 + i // 2}"
+            text += f"fma.rn.f32 y{i}, f{i}, {scale}, y{i}; fma.rn.f32 y{i}, {total[i]}, {least}, y{i}; "
+    return text + "".join(f"mov.f32 {out[i]}, y{i}; " for i in range(4)) + "}"
+
+
+def _sum(kind: str) -> str:
+    """The sums of a group of every token, times 16 for lines g + 8."""
+    x, ones = _listed(4, 4), "a, b, a, b"
+    text = "{ .reg .b32 a, b; .reg .f32 f<4>; mov.b32 a, 0x00010001; mov.b32 b, 0x00100010; "
+    text += _mma(kind, "f0, f1, f2, f3", ones, f"{x[0]}, {x[1]}", "0f00000000, 0f00000000, 0f00000000, 0f00000000")
+    return text + _mma(kind, "$0, $1, $2, $3", ones, f"{x[2]}, {x[3]}", "f0, f1, f2, f3") + " }"
+
+
+_FOUR = tl.constexpr(tuple(map(_four, _KINDS)))
+_SUM = tl.constexpr(tuple(map(_sum, _KINDS)))
+_FOUR_ARGS = tl.constexpr("=f,=f,=f,=f," + ",".join(["r"] * 16 + ["f"] * 12))
+_SUM_ARGS = tl.constexpr("=f,=f,=f,=f,r,r,r,r")
+
+
+@triton.jit
+def enlarged(x, kind: tl.constexpr, packs: tl.constexpr):
+    """Tokens [threads, 4] of two numbers a word, times 2⁶⁴ if they are bfloat16."""
+    if packs and kind == tl.bfloat16:
+        return tl.inline_asm_elementwise(
+            "{ .reg .b32 t; mov.b32 t, 0x5F805F80; mul.rn.bf16x2 $0, $1, t; }",
+            "=r,r", [x], dtype=tl.int32, is_pure=True, pack=1,
+        )  # fmt: skip
+    else:
+        return x
+
+
+@triton.jit
+def unit(kind: tl.constexpr, packs: tl.constexpr):
+    """What one is in the results of these products."""
+    if not packs:
+        return 1.0
+    elif kind == tl.float16:
+        return 1.0 / 16777216.0  # 2⁻²⁴
+    else:
+        return 1.0 / 590295810358705651712.0  # 2⁻⁶⁹
+
+
+@triton.jit
+def four(y, w, shared, low, high, low_sum, high_sum, kind: tl.constexpr, packs: tl.constexpr):
+    """y [threads, 4] and what 64 numbers of weights of 4 bits add: scale·Σ q·x + least·Σ x of both groups of 32.
+
+    All are words [threads, 4]. Bits 8·i + 16·h + 4·l to the third next of word 2·p + m have the weight of line
+    g + 8·l for number 8·t + 4·m + 2·i + h of group p; `shared` has scales of line g, of line g + 8, then leasts, each
+    of both groups in float16. Lines g + 8 come out times 16.
+    """
+    if packs:
+        which: tl.constexpr = 1 if kind == tl.float16 else 0
+        return tl.inline_asm_elementwise(
+            _FOUR[which], _FOUR_ARGS, [w, shared, low, high, low_sum, high_sum, y],
+            dtype=tl.float32, is_pure=True, pack=4,
+        )  # fmt: skip
+    else:
+        first, second = _halves(w)
+        y = _grouped(y, first, shared, _numbers(low, kind), low_sum)
+        return _grouped(y, second, shared >> 16, _numbers(high, kind), high_sum)
+
+
+@triton.jit
+def sums(x, kind: tl.constexpr, packs: tl.constexpr):
+    """The sums over a group of every token x [threads, 4], as results stand; times 16 for lines g + 8."""
+    if packs:
+        which: tl.constexpr = 1 if kind == tl.float16 else 0
+        return tl.inline_asm_elementwise(_SUM[which], _SUM_ARGS, [x], dtype=tl.float32, is_pure=True, pack=4)
+    else:
+        ones, _ = _halves(tl.full(x.shape, 0x11111111, tl.int32))
+        return _met(ones, _numbers(x, kind))
+
+
+@triton.jit
+def _halves(x):
+    """The first two and the last two of four."""
+    return tl.split(tl.permute(tl.reshape(x, [x.shape[0], 2, 2]), (0, 2, 1)))
+
+
+@triton.jit
+def _numbers(x, kind: tl.constexpr):
+    """The 32 numbers of a group of every token of a warp [warps, 1, tokens, 32]."""
+    each = tl.reshape(x, [x.shape[0], 4, 1]) >> (16 * tl.arange(0, 2))[None, None, :]
+    return tl.reshape(each.to(tl.int16).to(kind, bitcast=True).to(tl.float32), [x.shape[0] // 32, 1, 8, 32])
+
+
+@triton.jit
+def _met(w, x):
+    """Σ q·x as results stand, of two words of weights of every thread and the numbers of tokens."""
+    part = tl.arange(0, 4)
+    q = tl.reshape(w, [w.shape[0], 2, 1]) >> (8 * (part // 2) + 16 * (part % 2))[None, None, :]
+    own = tl.reshape((q & 15).to(tl.float32), [w.shape[0] // 32, 8, 1, 32])
+    other = tl.reshape((q & 240).to(tl.float32), [w.shape[0] // 32, 8, 1, 32])
+    both = tl.join(tl.reshape(tl.sum(own * x, 3), w.shape), tl.reshape(tl.sum(other * x, 3), w.shape))
+    return tl.reshape(tl.permute(both, (0, 2, 1)), [w.shape[0], 4])
+
+
+@triton.jit
+def _grouped(y, w, shared, x, total):
+    """y with the terms of one group."""
+    both = shared.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+    both = tl.broadcast_to(tl.reshape(both, [y.shape[0], 4, 1]), [y.shape[0], 4, 2])
+    scale, least = tl.split(tl.permute(tl.reshape(both, [y.shape[0], 2, 4]), (0, 2, 1)))
+    return y + scale * _met(w, x) + least * total
