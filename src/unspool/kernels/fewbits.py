@@ -1,4 +1,4 @@
-"""A matrix of 4-bit weights times few tokens: they are stored as tensor cores take them, and masked on their way there.
+"""A matrix of weights of 4 or 8 bits times few tokens: tensor cores take them as they are loaded, masked at most.
 
 The warps of a program have the same results and each a share of every sum, so that a small matrix too keeps all of the
 memory busy. What a warp reads next is always on its way while it multiplies what it has, and the first of it already
@@ -14,137 +14,233 @@ from torch import Tensor
 
 from .draft_chain import chained, start, wait
 from .epilogue import finish, gated
-from .fragments import enlarged, four, sums, unit
+from .fit import fitted
+from .fragments import eight, enlarged, four, quads, sums, unit
 from .gate import SILU, gate
 
-GROUP = 32  # weights that share a scale and a least
-LINES, PIECE = 16, 2 * GROUP  # lines of a tile, and the weights of each that stand together
+GROUP = 32  # weights of 4 bits that share a scale and a least
+LINES, PIECE = 16, 64  # results of a tile, and weights of each of its lines that a warp takes at a time
 MOST_TOKENS = 32  # of a program
+LONG = 6144  # results from which on there are programs enough for fewer warps
+PROCESSORS = 132  # of an H200
 
 
 @dataclass(frozen=True)
 class Share:
-    """How a product is cut: `warps` of a program share its sums, each has `ahead` pieces on their way.
+    """How a product is cut: `warps` of a program share its sums and take `ahead` pieces each at a time.
 
-    A program has `tiles` of 16 results, or of a gated product twice as many. A token's bits depend on the warps alone.
+    A program has `tiles` of 16 results at a time, or of a gated product twice as many; `stages` are those of its
+    pipeline, and so many `programs` a processor has at most. A token's bits depend on the warps alone.
     """
 
-    warps: int = 8
-    ahead: int = 4
+    warps: int
+    ahead: int = 1
     tiles: int = 1
+    stages: int = 4
+    programs: int = 4
 
 
-TUNED: dict[tuple[int, int, int, bool], Share] = {}
-"""The best cuts as measured on an H200 in bfloat16, by (out, in, tokens up to 8, 16, 32, gated)."""
+TUNED: dict[tuple[int, int, int, int, bool], Share] = {}
+"""The best cuts as measured on an H200 in bfloat16, by (bits, out, in, 8 or more tokens, gated)."""
 
 
-def share_for(width: int, depth: int, n: int, gated: bool) -> Share:
+def share_for(bits: int, width: int, depth: int, n: int, gated: bool) -> Share:
     """The cut for results [n, width] summed over `depth`; the warps that share a sum are as many for any n."""
-    found = TUNED.get((width, depth, 8 if n <= 8 else 16 if n <= 16 else 32, gated))
-    return found or Share()
+    found = TUNED.get((bits, width, depth, 8 if n <= 8 else 32, gated))
+    return found or Share(4 if gated or width >= LONG else 8)
 
 
 @triton.jit
-def _words(weight, shared, begin, at, total, piece, tiles: tl.constexpr, ahead: tl.constexpr, even: tl.constexpr):
-    """The next pieces of every warp, one after the other: its weights, then what their groups share."""
-    pieces = ()
-    warps: tl.constexpr = weight.shape[0] // 32
-    for i in tl.static_range(ahead):
-        for r in tl.static_range(tiles):
-            place = begin[r] + at + i * warps
-            if even:
-                pieces += (tl.load(weight + place * 128, eviction_policy="evict_first"),)
-                pieces += (tl.load(shared + place * 32, eviction_policy="evict_first"),)
-            else:
-                here = (piece + at + i * warps < total)[:, None]
-                pieces += (tl.load(weight + place * 128, mask=here, other=0, eviction_policy="evict_first"),)
-                pieces += (tl.load(shared + place * 32, mask=here, other=0, eviction_policy="evict_first"),)
-    return pieces
+def _places(weight, shared, width, depth, bits: tl.constexpr, warps: tl.constexpr):
+    """Where the threads of a program begin in its first tile: its weights, then what their groups share or other lines."""
+    thread, each = tl.arange(0, 32 * warps), tl.arange(0, 4)
+    lane, piece = thread % 32, thread // 32
+    if bits == 4:
+        own = weight + (thread * 4)[:, None] + each[None, :]
+        return own, shared + (piece * 32 + lane // 4 * 4)[:, None] + each[None, :]
+    else:
+        column = (piece * 16 + lane % 4 * 4)[:, None] + each[None, :]
+        line = tl.minimum(lane // 4, width - 1).to(tl.int64) * (depth // 4)
+        other = tl.minimum(lane // 4 + 8, width - 1).to(tl.int64) * (depth // 4)
+        return weight + line[:, None] + column, shared + other[:, None] + column
+
+
+@triton.jit
+def _row(tile, width, bits: tl.constexpr):
+    """The first line of a tile; of lines of 8 bits, which are not filled up, the last tile ends with the last one."""
+    return tile * 16 if bits == 4 else tl.maximum(tl.minimum(tile * 16, width - 16), 0)
+
+
+@triton.jit
+def _weights(
+    own, other, tile, at, width, depth, total, bits: tl.constexpr, tiles: tl.constexpr, full: tl.constexpr,
+    warps: tl.constexpr, even: tl.constexpr,
+):  # fmt: skip
+    """The piece of every warp from `at` on, tile by tile."""
+    thread, each = tl.arange(0, 32 * warps), tl.arange(0, 4)
+    here = True
+    if not even and bits == 4:
+        here = (thread // 32 + at < total)[:, None]
+    if not even and bits == 8:
+        here = ((thread // 32 + at) * 16 + thread % 4 * 4)[:, None] + each[None, :] < depth // 4
+    found = ()
+    for r in tl.static_range(full):
+        if bits == 4:
+            begin = (tile * tiles + (r % tiles + r // tiles * (width // 16))) * tl.cast(total, tl.int64) + at
+            found += (tl.load(own + begin * 128, mask=here, other=0), tl.load(other + begin * 32, mask=here, other=0))
+        else:
+            row = _row(tile * tiles + r % tiles, width, bits) + r // tiles * width
+            begin = row * tl.cast(depth // 4, tl.int64) + at * 16
+            found += (tl.load(own + begin, mask=here, other=0), tl.load(other + begin, mask=here, other=0))
+    return found
+
+
+@triton.jit
+def _tokens(
+    x, at, n, depth, bits: tl.constexpr, some: tl.constexpr, warps: tl.constexpr, even: tl.constexpr,
+    packs: tl.constexpr,
+):  # fmt: skip
+    """What the piece of every warp from `at` on multiplies: of every 8 tokens twice 8 numbers of each thread's token."""
+    thread = tl.arange(0, 32 * warps)
+    found = ()
+    for s in tl.static_range(some):
+        # There may be fewer tokens; what is computed with another one is not stored.
+        token = tl.minimum(tl.program_id(1) * 8 * some + thread % 32 // 4 + 8 * s, n - 1).to(tl.int64)
+        for half in tl.static_range(2):
+            word = thread // 32 * 32 + thread % 4 * (8 if bits == 8 else 4) + half * (4 if bits == 8 else 16)
+            source = x + (token * (depth // 2) + word) + at * 32
+            found += (quads(source, depth // 2 - word - at * 32, even, packs),)
+    return found
 
 
 @triton.jit
 def _terms(
-    ys, pieces, x, token, at, piece, n, depth, kind: tl.constexpr, tiles: tl.constexpr, ahead: tl.constexpr,
-    some: tl.constexpr, even: tl.constexpr, packs: tl.constexpr,
+    found, pieces, tokens, kind: tl.constexpr, bits: tl.constexpr, full: tl.constexpr, some: tl.constexpr,
+    warps: tl.constexpr, packs: tl.constexpr,
 ):  # fmt: skip
-    """Add the terms of the pieces that are there to all sums, piece by piece."""
-    warps: tl.constexpr = x.shape[0] // 32
-    for i in tl.static_range(ahead):
-        after = ()
-        for s in tl.static_range(some):
-            here = token + 8 * s < n
-            low, high = here, here
-            if not even:
-                low = here & ((piece + at + i * warps) * 64 < depth)
-                high = here & ((piece + at + i * warps) * 64 + 32 < depth)
-            spot = x + (depth * (4 * s) + (at + i * warps) * 32)
-            a = enlarged(tl.load(spot, mask=low[:, None], other=0), kind, packs)
-            b = enlarged(tl.load(spot + 16, mask=high[:, None], other=0), kind, packs)
-            c, d = sums(a, kind, packs), sums(b, kind, packs)
-            for r in tl.static_range(tiles):
-                w, shared = pieces[2 * (i * tiles + r)], pieces[2 * (i * tiles + r) + 1]
-                after += (four(ys[s * tiles + r], w, shared, a, b, c, d, kind, packs),)
-        ys = after
-    return ys
+    """Add the terms of a piece to all sums; behind them stand, for 8 bits, tokens' own sums."""
+    none = tl.zeros([32 * warps, 4], tl.float32)
+    after, totals = (), ()
+    for s in tl.static_range(some):
+        low, high = (
+            enlarged(tokens[2 * s], kind, bits == 8, packs),
+            enlarged(tokens[2 * s + 1], kind, bits == 8, packs),
+        )
+        if bits == 4:
+            c, d = sums(none, low, kind, bits, packs), sums(none, high, kind, bits, packs)
+        else:
+            c = sums(sums(found[some * full + s], low, kind, bits, packs), high, kind, bits, packs)
+            totals += (c,)
+        for r in tl.static_range(full):
+            if bits == 4:
+                after += (four(found[s * full + r], pieces[2 * r], pieces[2 * r + 1], low, high, c, d, kind, packs),)
+            else:
+                after += (eight(found[s * full + r], pieces[2 * r], pieces[2 * r + 1], low, high, kind, packs),)
+    return after + totals
+
+
+@triton.jit
+def _zeros(number: tl.constexpr, warps: tl.constexpr):
+    found = ()
+    for _ in tl.static_range(number):
+        found += (tl.zeros([32 * warps, 4], tl.float32),)
+    return found
+
+
+@triton.jit
+def _together(found, number: tl.constexpr, warps: tl.constexpr):
+    """The sums of all warps [32, 4, number]."""
+    for level in tl.static_range(6):
+        if (number >> level) > 1:
+            pairs = ()
+            for i in tl.static_range(number >> (level + 1)):
+                pairs += (tl.join(found[i], found[i + (number >> (level + 1))]),)
+            found = pairs
+    return tl.sum(tl.reshape(found[0], [warps, 32, 4, number]), 0)
+
+
+@triton.jit
+def _finish(
+    found, tile, scale, bias, residual, out, n, width, kind: tl.constexpr, bits: tl.constexpr, tiles: tl.constexpr,
+    some: tl.constexpr, warps: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr,
+    adds: tl.constexpr, packs: tl.constexpr,
+):  # fmt: skip
+    """Add up what the warps have, and store what becomes of it."""
+    full: tl.constexpr = 2 * tiles if gates else tiles
+    ordered = ()
+    for s in tl.static_range(some):
+        for r in tl.static_range(full):
+            own = found[s * full + (r % 2 * tiles + r // 2 if gates else r)]
+            ordered += (own - found[some * full + s] if bits == 8 else own,)
+    y = _together(ordered, some * full, warps)
+    lane, each = tl.arange(0, 32)[:, None, None], tl.arange(0, 4)[None, :, None]
+    number = tl.arange(0, some * tiles)[None, None, :]
+    column = _row(tile * tiles + number % tiles, width, bits) + lane // 4 + each // 2 * 8
+    token = (tl.program_id(1) * some + number // tiles) * 8 + lane % 4 * 2 + each % 2
+    inside = column < width
+    exists, spot = inside & (token < n), token.to(tl.int64) * width + column
+    size = 1 / unit(kind, packs) * tl.where(each < 2, 1.0, 1.0 if bits == 8 else 1 / 16)
+    if gates:
+        y, u = tl.split(tl.reshape(y, [32, 4, some * tiles, 2]))
+        y, u = y * size, u * size
+        if bits == 8:
+            y *= tl.load(scale + column, mask=inside, other=0.0)
+            u *= tl.load(scale + width + column, mask=inside, other=0.0)
+        y = gated(y, u, bias, column, width, inside, kind, has_bias, silu)
+    else:
+        y *= size
+        if bits == 8:
+            y *= tl.load(scale + column, mask=inside, other=0.0)
+        more = y
+        if adds:
+            more = tl.load(residual + spot, mask=exists, other=0.0)
+        y = finish(y, bias, more, column, exists, kind, has_bias, adds)
+    tl.store(out + spot, y.to(kind), mask=exists)
 
 
 @triton.jit
 def _product(
-    x, weight, shared, bias, residual, out, n, width, depth, total, kind: tl.constexpr,
+    x, weight, shared, scale, bias, residual, out, n, width, depth, total, kind: tl.constexpr, bits: tl.constexpr,
     tiles: tl.constexpr, some: tl.constexpr, warps: tl.constexpr, ahead: tl.constexpr,
-    gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr, even: tl.constexpr,
-    packs: tl.constexpr, chained: tl.constexpr,
+    stages: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr,
+    even: tl.constexpr, packs: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
-    """`tiles` of 16 results for 8·some tokens by one program."""
+    """A program makes `tiles` of 16 results for 8·some tokens, then the next ones, with no pause in what it reads."""
     full: tl.constexpr = 2 * tiles if gates else tiles
-    thread, each = tl.arange(0, 32 * warps), tl.arange(0, 4)
-    lane, piece = thread % 32, thread // 32
-    last = tl.cdiv(width, 16) - 1
-    begin = ()
-    for r in tl.static_range(tiles):
-        begin += (tl.minimum(tl.program_id(0) * tiles + r, last).to(tl.int64) * total,)
-    if gates:
-        for r in tl.static_range(tiles):
-            begin += (begin[r] + (last + 1).to(tl.int64) * total,)
-    line = weight + (thread * 4)[:, None] + each[None, :]
-    own = shared + (piece * 32 + lane // 4 * 4)[:, None] + each[None, :]
-    pieces = _words(line, own, begin, 0, total, piece, full, ahead, even)
-    token = tl.program_id(1) * 8 * some + lane // 4
-    source = x + (token.to(tl.int64) * (depth // 2) + piece * 32 + lane % 4 * 4)[:, None] + each[None, :]
-    ys = ()
-    for _ in tl.static_range(some * full):
-        ys += (tl.zeros([32 * warps, 4], tl.float32),)
-    wait(chained)
+    number: tl.constexpr = some * full + (some if bits == 8 else 0)
     step: tl.constexpr = ahead * warps
-    at = 0
-    for _ in range(0, total - step, step):
-        coming = _words(line, own, begin, at + step, total, piece, full, ahead, even)
-        ys = _terms(ys, pieces, source, token, at, piece, n, depth, kind, full, ahead, some, even, packs)
-        pieces = coming
-        at += step
-    ys = _terms(ys, pieces, source, token, at, piece, n, depth, kind, full, ahead, some, even, packs)
-    start(chained)
-    row = tl.arange(0, 32)[:, None] // 4 + each[None, :] // 2 * 8
-    size = (tl.where(each < 2, 1.0, 1 / 16) / unit(kind, packs))[None, :]
-    for s in tl.static_range(some):
-        token = (tl.program_id(1) * some + s) * 8 + tl.arange(0, 32)[:, None] % 4 * 2 + each[None, :] % 2
-        for r in tl.static_range(tiles):
-            column = (tl.program_id(0) * tiles + r) * 16 + row
-            y = tl.sum(tl.reshape(ys[s * full + r], [warps, 32, 4]), 0) * size
-            exists = (column < width) & (token < n)
-            spot = token.to(tl.int64) * width + column
-            if gates:
-                u = tl.sum(tl.reshape(ys[s * full + tiles + r], [warps, 32, 4]), 0) * size
-                y = gated(y, u, bias, column, width, column < width, kind, has_bias, silu)
-            else:
-                more = y
-                if adds:
-                    more = tl.load(residual + spot, mask=exists, other=0.0).to(tl.float32)
-                y = finish(y, bias, more, column, exists, kind, has_bias, adds)
-            tl.store(out + spot, y.to(kind), mask=exists)
+    own, other = _places(weight, shared, width, depth, bits, warps)
+    last = tl.cdiv(width, 16 * tiles)
+    steps = tl.cdiv(total, step)
+    found = _zeros(number, warps)
+    tile, at, own_tile, left = tl.program_id(0), 0, tl.program_id(0), steps
+    for _ in tl.range(0, tl.cdiv(last - tile, tl.num_programs(0)) * steps, num_stages=stages):
+        pieces = ()
+        for i in tl.static_range(ahead):
+            pieces += _weights(own, other, tile, at + i * warps, width, depth, total, bits, tiles, full, warps, even)
+        wraps = at + step >= total
+        tile = tl.where(wraps, tile + tl.num_programs(0), tile)
+        at = tl.where(wraps, 0, at + step)
+        wait(chained)
+        left -= 1
+        begin = (steps - 1 - left) * step
+        for i in tl.static_range(ahead):
+            tokens = _tokens(x, begin + i * warps, n, depth, bits, some, warps, even, packs)
+            found = _terms(
+                found, pieces[2 * full * i : 2 * full * (i + 1)], tokens, kind, bits, full, some, warps, packs
+            )
+        if left == 0:
+            if own_tile + tl.num_programs(0) >= last:
+                start(chained)
+            _finish(
+                found, own_tile, scale, bias, residual, out, n, width, kind, bits, tiles, some, warps, gates, silu,
+                has_bias, adds, packs,
+            )  # fmt: skip
+            found = _zeros(number, warps)
+            own_tile, left = own_tile + tl.num_programs(0), steps
 
 
-def product(
+def four_bits(
     x: Tensor,
     weight: Tensor,
     shared: Tensor,
@@ -158,25 +254,67 @@ def product(
     """y = x·Wᵀ + b for x [n, in] in 16 bits and W of 4; `residual` and `activation` as `kernel.linear` takes them.
 
     weight is int32 [out / 16, in / 64, 32, 4], shared float16 [out / 16, in / 64, 8, 8], as `fragments.four` takes the
-    words of 32 threads, and of 8 for what is shared; filled up with zeros. W has `width` rows, or of a gated product
-    twice as many. A token's bits do not depend on how many there are.
+    words of 32 threads, and of 8 for what is shared; filled up with zeros. There are `width` results.
+    A token's bits do not depend on how many there are.
     Cost: the stored bytes once for every 32 tokens; one launch, or two if a gated product is no whole tiles.
     """
-    (n, depth), (_, total) = x.shape, weight.shape[:2]
     if activation is not None and width % LINES:
-        return gate(product(x, weight, shared, bias, width=2 * width, cut=cut), activation)
+        return gate(four_bits(x, weight, shared, bias, width=2 * width, cut=cut), activation)
+    total, both = weight.shape[1], shared.view(torch.int32)
+    return _launched(4, x, weight, both, None, bias, width, total, residual, activation, cut)
+
+
+def eight_bits(
+    x: Tensor,
+    weight: Tensor,
+    scale: Tensor,
+    bias: Tensor | None = None,
+    *,
+    residual: Tensor | None = None,
+    activation: str | None = None,
+    cut: Share | None = None,
+) -> Tensor:
+    """The same for W = scale·weight with weight int8 [out, in] and scale float32 [out]; `in` is a multiple of 4.
+
+    Cost: the stored bytes once for every 32 tokens; one launch.
+    """
+    width, depth = weight.shape[0] // 2 if activation else weight.shape[0], weight.shape[1]
+    words = weight.view(torch.int32)
+    return _launched(8, x, words, words, scale, bias, width, -(-depth // PIECE), residual, activation, cut)
+
+
+def _launched(
+    bits: int,
+    x: Tensor,
+    weight: Tensor,
+    shared: Tensor,
+    scale: Tensor | None,
+    bias: Tensor | None,
+    width: int,
+    total: int,
+    residual: Tensor | None,
+    activation: str | None,
+    cut: Share | None,
+) -> Tensor:
+    n, depth = x.shape
     out = torch.empty(n, width, dtype=x.dtype, device=x.device)
     gates, chain = activation is not None, chained()
-    cut = cut or share_for(width, depth, n, gates)
+    cut = cut or share_for(bits, width, depth, n, gates)
     some = min(MOST_TOKENS, triton.next_power_of_2(max(n, 8))) // 8
-    b, r = (out if given is None else given for given in (bias, residual))
-    each = cut.ahead * cut.warps
-    even = depth == total * PIECE and total % each == 0
-    _product[(triton.cdiv(width, LINES * cut.tiles), triton.cdiv(n, 8 * some))](
-        x.view(torch.int32), weight, shared.view(torch.int32), b, r, out, n, width, depth, total,
-        kind=tl.float16 if x.dtype == torch.float16 else tl.bfloat16,
-        tiles=cut.tiles, some=some, warps=cut.warps, ahead=cut.ahead, gates=gates, silu=activation == SILU,
-        has_bias=bias is not None, adds=residual is not None, even=even,
-        packs=x.is_cuda, num_warps=cut.warps, num_stages=1, chained=chain, launch_pdl=chain,
+    s, b, r = (out if given is None else given for given in (scale, bias, residual))
+    programs = triton.cdiv(width, LINES)
+    tiles = 1 if programs % cut.tiles else cut.tiles
+    programs = min(programs // tiles, cut.programs * PROCESSORS)
+    fitted(
+        lambda stages: _product[(programs, triton.cdiv(n, 8 * some))](
+            x.view(torch.int32), weight, shared, s, b, r, out, n, width, depth, total,
+            kind=tl.float16 if x.dtype == torch.float16 else tl.bfloat16, bits=bits,
+            tiles=tiles, some=some, warps=cut.warps, ahead=cut.ahead, stages=stages, gates=gates,
+            silu=activation == SILU, has_bias=bias is not None, adds=residual is not None,
+            even=depth == total * PIECE and total % (cut.ahead * cut.warps) == 0,
+            packs=x.is_cuda, num_warps=cut.warps, num_stages=stages, chained=chain, launch_pdl=chain,
+        ),
+        cut.stages,
+        ("few bits", bits, cut, some, gates, x.dtype),
     )  # fmt: skip
     return out

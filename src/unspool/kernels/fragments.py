@@ -1,8 +1,8 @@
 """Products of weights of few bits on tensor cores, from the registers that a load puts them in.
 
-A warp multiplies 16 lines of weights with 8 tokens. Thread 4·g + t of it has its share of lines g and g + 8, of numbers
-8·t to 8·t + 7 of each 32 of token g, and of the results of both lines for tokens 2·t and 2·t + 1: four numbers, of line
-g first. That is how these cores take what they multiply (`mma.m16n8k16`), so nothing moves between threads.
+A warp multiplies 16 lines of weights with 8 tokens. Thread 4·g + t of it has its share of lines g and g + 8, its share
+of token g, and the results of both lines for tokens 2·t and 2·t + 1: four numbers, those of line g first. That is how
+these cores take what they multiply (`mma.m16n8k16`), so nothing moves between threads.
 
 A whole number q of up to 8 bits is a number of 16 bits as it stands there, q·2⁻²⁴ in float16 and q·2⁻¹³³ in bfloat16:
 it needs no conversion, a mask is enough. Tokens in bfloat16 come times 2⁶⁴, so that no sum is too small to be told; see
@@ -13,29 +13,31 @@ import triton
 import triton.language as tl
 
 _KINDS = ("bf16", "f16")
+_NONE = ", ".join(["0f00000000"] * 4)
 
 
 def _mma(kind: str, into: str, a: str, b: str, c: str) -> str:
-    return f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{{into}}}, {{{a}}}, {{{b}}}, {{{c}}};"
+    return f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{{into}}}, {{{a}}}, {{{b}}}, {{{c}}}; "
 
 
-def _listed(first: int, number: int) -> list[str]:
-    return [f"${i}" for i in range(first, first + number)]
+def _operands(number: int) -> list[list[str]]:
+    """The names of so many operands of four registers each, the result first."""
+    return [[f"${4 * i + j}" for j in range(4)] for i in range(number)]
 
 
 def _four(kind: str) -> str:
     """Both groups of 64 numbers of 16 lines: masks, two products each, and what a group shares applied to their sum."""
-    out, w, shared, low, high, low_sum, high_sum, y = (_listed(4 * i, 4) for i in range(8))
+    out, w, shared, *parts, y = _operands(8)
     text = "{ .reg .b32 a<4>, t; .reg .b16 h<2>; .reg .f32 f<4>, s<8>, y<4>; "
     for i in range(4):  # scales of lines g and g + 8, then leasts; of both groups each
         text += f"mov.b32 {{h0, h1}}, {shared[i]}; cvt.f32.f16 s{i}, h0; cvt.f32.f16 s{4 + i}, h1; "
     text += "".join(f"mov.f32 y{i}, {y[i]}; " for i in range(4))
-    for group, (x, total) in enumerate(((low, low_sum), (high, high_sum))):
+    for group, (x, total) in enumerate(zip(parts[:2], parts[2:], strict=True)):
         for half in range(2):
             word = w[2 * group + half]
             text += f"and.b32 a0, {word}, 0x000F000F; and.b32 a1, {word}, 0x00F000F0; shr.u32 t, {word}, 8; "
             text += "and.b32 a2, t, 0x000F000F; and.b32 a3, t, 0x00F000F0; "
-            before = "f0, f1, f2, f3" if half else "0f00000000, 0f00000000, 0f00000000, 0f00000000"
+            before = "f0, f1, f2, f3" if half else _NONE
             text += _mma(kind, "f0, f1, f2, f3", "a0, a1, a2, a3", ", ".join(x[2 * half : 2 * half + 2]), before)
         for i in range(4):
             scale, least = f"s{4 * group + i // 2}", f"s{4 * group + 2 + i // 2}"
@@ -43,30 +45,56 @@ def _four(kind: str) -> str:
     return text + "".join(f"mov.f32 {out[i]}, y{i}; " for i in range(4)) + "}"
 
 
-def _sum(kind: str) -> str:
-    """The sums of a group of every token, times 16 for lines g + 8."""
-    x, ones = _listed(4, 4), "a, b, a, b"
-    text = "{ .reg .b32 a, b; .reg .f32 f<4>; mov.b32 a, 0x00010001; mov.b32 b, 0x00100010; "
-    text += _mma(kind, "f0, f1, f2, f3", ones, f"{x[0]}, {x[1]}", "0f00000000, 0f00000000, 0f00000000, 0f00000000")
-    return text + _mma(kind, "$0, $1, $2, $3", ones, f"{x[2]}, {x[3]}", "f0, f1, f2, f3") + " }"
+def _eight(kind: str) -> str:
+    """64 numbers of 16 lines: four products, of masked bytes 0 and 2, then 1 and 3 of a word, plus 128."""
+    out, w, other, low, high, y = _operands(6)
+    text = "{ .reg .b32 a<4>, t; .reg .f32 f<4>; "
+    for i in range(4):
+        for j, word in enumerate((w[i], other[i])):
+            text += f"and.b32 t, {word}, 0x00FF00FF; xor.b32 a{j}, t, 0x00800080; shr.u32 t, {word}, 8; "
+            text += f"and.b32 t, t, 0x00FF00FF; xor.b32 a{2 + j}, t, 0x00800080; "
+        into = ", ".join(out) if i == 3 else "f0, f1, f2, f3"
+        text += _mma(
+            kind,
+            into,
+            "a0, a1, a2, a3",
+            ", ".join((low + high)[2 * i : 2 * i + 2]),
+            "f0, f1, f2, f3" if i else ", ".join(y),
+        )
+    return text + "}"
 
 
-_FOUR = tl.constexpr(tuple(map(_four, _KINDS)))
-_SUM = tl.constexpr(tuple(map(_sum, _KINDS)))
-_FOUR_ARGS = tl.constexpr("=f,=f,=f,=f," + ",".join(["r"] * 16 + ["f"] * 12))
-_SUM_ARGS = tl.constexpr("=f,=f,=f,=f,r,r,r,r")
+def _sum(kind: str, own: int, other: int) -> str:
+    """y and the sums of a token's numbers times the one whole number for lines g, times the other for lines g + 8."""
+    out, x, y = _operands(3)
+    text = f"{{ .reg .b32 a, b; .reg .f32 f<4>; mov.b32 a, {own * 0x10001:#x}; mov.b32 b, {other * 0x10001:#x}; "
+    text += _mma(kind, "f0, f1, f2, f3", "a, b, a, b", ", ".join(x[:2]), ", ".join(y))
+    return text + _mma(kind, ", ".join(out), "a, b, a, b", ", ".join(x[2:]), "f0, f1, f2, f3") + "}"
 
 
-@triton.jit
-def enlarged(x, kind: tl.constexpr, packs: tl.constexpr):
-    """Tokens [threads, 4] of two numbers a word, times 2⁶⁴ if they are bfloat16."""
-    if packs and kind == tl.bfloat16:
-        return tl.inline_asm_elementwise(
-            "{ .reg .b32 t; mov.b32 t, 0x5F805F80; mul.rn.bf16x2 $0, $1, t; }",
-            "=r,r", [x], dtype=tl.int32, is_pure=True, pack=1,
-        )  # fmt: skip
-    else:
-        return x
+def _paired(kind: str) -> str:
+    """Words of numbers 0 1, 2 3, 4 5, 6 7 as words of 0 2, 1 3, 4 6, 5 7, times 2⁶⁴ if they are bfloat16."""
+    out, x = _operands(2)
+    text = "{ .reg .b32 t, x<4>; mov.b32 t, 0x5F805F80; "
+    for i in range(4):
+        text += f"mul.rn.bf16x2 x{i}, {x[i]}, t; " if kind == "bf16" else f"mov.b32 x{i}, {x[i]}; "
+    for i in (0, 2):
+        text += f"prmt.b32 {out[i]}, x{i}, x{i + 1}, 0x5410; prmt.b32 {out[i + 1]}, x{i}, x{i + 1}, 0x7632; "
+    return text + "}"
+
+
+def _args(words: int, numbers: int) -> tl.constexpr:
+    return tl.constexpr(",".join(["=f"] * 4 + ["r"] * (4 * words) + ["f"] * (4 * numbers)))
+
+
+_FOUR, _FOUR_ARGS = tl.constexpr(tuple(map(_four, _KINDS))), _args(4, 3)
+_EIGHT, _EIGHT_ARGS = tl.constexpr(tuple(map(_eight, _KINDS))), _args(4, 1)
+_SUM, _SUM_ARGS = (
+    tl.constexpr(tuple(_sum(kind, *lines) for lines in ((1, 16), (128, 128)) for kind in _KINDS)),
+    _args(1, 1),
+)
+_PAIRED = tl.constexpr(tuple(map(_paired, _KINDS)))
+_ENLARGED = tl.constexpr("{ .reg .b32 t; mov.b32 t, 0x5F805F80; mul.rn.bf16x2 $0, $1, t; }")
 
 
 @triton.jit
@@ -81,34 +109,81 @@ def unit(kind: tl.constexpr, packs: tl.constexpr):
 
 
 @triton.jit
+def quads(source, left, even: tl.constexpr, packs: tl.constexpr):
+    """Four words from each pointer on [threads, 4]; unless `even`, zeros where fewer are left, a multiple of four or two.
+
+    Not by `tl.load`, which would bring them by way of shared memory in a pipelined loop, past the cache that has them.
+    """
+    if packs and even:
+        return tl.inline_asm_elementwise(
+            "ld.global.v4.b32 {$0, $1, $2, $3}, [$4];", "=r,=r,=r,=r,l,l,l,l",
+            [tl.broadcast_to(source[:, None], [source.shape[0], 4])], dtype=tl.int32, is_pure=False, pack=4,
+        )  # fmt: skip
+    else:
+        each = tl.arange(0, 4)[None, :]
+        return tl.load(source[:, None] + each, mask=each < left[:, None], other=0)
+
+
+@triton.jit
+def enlarged(x, kind: tl.constexpr, pairs: tl.constexpr, packs: tl.constexpr):
+    """Tokens [threads, 4], two numbers a word, as `four` takes them, or if it `pairs`, as `eight` does."""
+    if not packs:
+        return x
+    elif pairs:
+        return tl.inline_asm_elementwise(
+            _PAIRED[1 if kind == tl.float16 else 0], "=r,=r,=r,=r,r,r,r,r", [x], dtype=tl.int32, is_pure=True, pack=4
+        )
+    elif kind == tl.bfloat16:
+        return tl.inline_asm_elementwise(_ENLARGED, "=r,r", [x], dtype=tl.int32, is_pure=True, pack=1)
+    else:
+        return x
+
+
+@triton.jit
 def four(y, w, shared, low, high, low_sum, high_sum, kind: tl.constexpr, packs: tl.constexpr):
     """y [threads, 4] and what 64 numbers of weights of 4 bits add: scale·Σ q·x + least·Σ x of both groups of 32.
 
-    All are words [threads, 4]. Bits 8·i + 16·h + 4·l to the third next of word 2·p + m have the weight of line
-    g + 8·l for number 8·t + 4·m + 2·i + h of group p; `shared` has scales of line g, of line g + 8, then leasts, each
-    of both groups in float16. Lines g + 8 come out times 16.
+    All are words [threads, 4], a token's of numbers 8·t to 8·t + 7 of a group. Bits 8·i + 16·h + 4·l to the third next
+    of word 2·p + m have the weight of line g + 8·l for number 8·t + 4·m + 2·i + h of group p; `shared` has scales of
+    line g, of line g + 8, then leasts, each of both groups in float16. Lines g + 8 come out times 16.
     """
     if packs:
-        which: tl.constexpr = 1 if kind == tl.float16 else 0
         return tl.inline_asm_elementwise(
-            _FOUR[which], _FOUR_ARGS, [w, shared, low, high, low_sum, high_sum, y],
+            _FOUR[1 if kind == tl.float16 else 0], _FOUR_ARGS, [w, shared, low, high, low_sum, high_sum, y],
             dtype=tl.float32, is_pure=True, pack=4,
         )  # fmt: skip
     else:
         first, second = _halves(w)
-        y = _grouped(y, first, shared, _numbers(low, kind), low_sum)
-        return _grouped(y, second, shared >> 16, _numbers(high, kind), high_sum)
+        y = _shared(y, _met(_nibbles(first, 15), _nibbles(first, 240), low, kind), shared, low_sum)
+        return _shared(y, _met(_nibbles(second, 15), _nibbles(second, 240), high, kind), shared >> 16, high_sum)
 
 
 @triton.jit
-def sums(x, kind: tl.constexpr, packs: tl.constexpr):
-    """The sums over a group of every token x [threads, 4], as results stand; times 16 for lines g + 8."""
+def eight(y, w, other, low, high, kind: tl.constexpr, packs: tl.constexpr):
+    """y [threads, 4] and Σ (128 + q)·x of 64 numbers of weights of 8 bits, 16·t to 16·t + 15 of lines g and g + 8.
+
+    All are words [threads, 4], as they stand in a row.
+    """
     if packs:
-        which: tl.constexpr = 1 if kind == tl.float16 else 0
-        return tl.inline_asm_elementwise(_SUM[which], _SUM_ARGS, [x], dtype=tl.float32, is_pure=True, pack=4)
+        return tl.inline_asm_elementwise(
+            _EIGHT[1 if kind == tl.float16 else 0], _EIGHT_ARGS, [w, other, low, high, y],
+            dtype=tl.float32, is_pure=True, pack=4,
+        )  # fmt: skip
     else:
-        ones, _ = _halves(tl.full(x.shape, 0x11111111, tl.int32))
-        return _met(ones, _numbers(x, kind))
+        a, b = _halves(w)
+        c, d = _halves(other)
+        return y + _met(_bytes(a), _bytes(c), low, kind) + _met(_bytes(b), _bytes(d), high, kind)
+
+
+@triton.jit
+def sums(y, x, kind: tl.constexpr, bits: tl.constexpr, packs: tl.constexpr):
+    """y and the sums over 32 numbers of every token, as results stand: for 4 bits times 16 for lines g + 8; for 8, 128."""
+    if packs:
+        which: tl.constexpr = (2 if bits == 8 else 0) + (1 if kind == tl.float16 else 0)
+        return tl.inline_asm_elementwise(_SUM[which], _SUM_ARGS, [x, y], dtype=tl.float32, is_pure=True, pack=4)
+    else:
+        ones = tl.full([x.shape[0], 2, 4], 128.0 if bits == 8 else 1.0, tl.float32)
+        return y + _met(ones, ones if bits == 8 else 16.0 * ones, x, kind)
 
 
 @triton.jit
@@ -118,27 +193,35 @@ def _halves(x):
 
 
 @triton.jit
-def _numbers(x, kind: tl.constexpr):
-    """The 32 numbers of a group of every token of a warp [warps, 1, tokens, 32]."""
-    each = tl.reshape(x, [x.shape[0], 4, 1]) >> (16 * tl.arange(0, 2))[None, None, :]
-    return tl.reshape(each.to(tl.int16).to(kind, bitcast=True).to(tl.float32), [x.shape[0] // 32, 1, 8, 32])
-
-
-@triton.jit
-def _met(w, x):
-    """Σ q·x as results stand, of two words of weights of every thread and the numbers of tokens."""
+def _nibbles(w, mask: tl.constexpr):
+    """The numbers of one of both lines in two words, those of line g + 8 times 16 [threads, 2, 4]."""
     part = tl.arange(0, 4)
-    q = tl.reshape(w, [w.shape[0], 2, 1]) >> (8 * (part // 2) + 16 * (part % 2))[None, None, :]
-    own = tl.reshape((q & 15).to(tl.float32), [w.shape[0] // 32, 8, 1, 32])
-    other = tl.reshape((q & 240).to(tl.float32), [w.shape[0] // 32, 8, 1, 32])
-    both = tl.join(tl.reshape(tl.sum(own * x, 3), w.shape), tl.reshape(tl.sum(other * x, 3), w.shape))
-    return tl.reshape(tl.permute(both, (0, 2, 1)), [w.shape[0], 4])
+    shift = 8 * (part // 2) + 16 * (part % 2)
+    return ((tl.reshape(w, [w.shape[0], 2, 1]) >> shift[None, None, :]) & mask).to(tl.float32)
 
 
 @triton.jit
-def _grouped(y, w, shared, x, total):
+def _bytes(w):
+    """The bytes of two words as whole numbers with a sign, plus 128 [threads, 2, 4]."""
+    each = tl.reshape(w, [w.shape[0], 2, 1]) >> (8 * tl.arange(0, 4))[None, None, :]
+    return ((each & 255) ^ 128).to(tl.float32)
+
+
+@triton.jit
+def _met(own, other, x, kind: tl.constexpr):
+    """Σ q·x as results stand, of the numbers that every thread has of both lines and of its token."""
+    each = tl.reshape(x, [x.shape[0], 4, 1]) >> (16 * tl.arange(0, 2))[None, None, :]
+    x = tl.reshape(each.to(tl.int16).to(kind, bitcast=True).to(tl.float32), [x.shape[0] // 32, 1, 8, 32])
+    first = tl.sum(tl.reshape(own, [own.shape[0] // 32, 8, 1, 32]) * x, 3)
+    second = tl.sum(tl.reshape(other, [own.shape[0] // 32, 8, 1, 32]) * x, 3)
+    both = tl.join(tl.reshape(first, [own.shape[0], 2]), tl.reshape(second, [own.shape[0], 2]))
+    return tl.reshape(tl.permute(both, (0, 2, 1)), [own.shape[0], 4])
+
+
+@triton.jit
+def _shared(y, found, shared, total):
     """y with the terms of one group."""
     both = shared.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
     both = tl.broadcast_to(tl.reshape(both, [y.shape[0], 4, 1]), [y.shape[0], 4, 2])
     scale, least = tl.split(tl.permute(tl.reshape(both, [y.shape[0], 2, 4]), (0, 2, 1)))
-    return y + scale * _met(w, x) + least * total
+    return y + scale * found + least * total
