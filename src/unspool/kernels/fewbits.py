@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .draft_chain import chained, start, wait
+from .draft_chain import awaited, chained, start
 from .epilogue import finish, gated
 from .fit import fitted
 from .fragments import eight, enlarged, four, quads, sums, unit
@@ -40,29 +40,28 @@ class Share:
     programs: int = 4
 
 
-TUNED: dict[tuple[int, int, int, int, bool], Share] = {}
-"""The best cuts as measured on an H200 in bfloat16, by (bits, out, in, 8 or more tokens, gated)."""
+def share_for(width: int, n: int, gated: bool) -> Share:
+    """The cut for results [n, width]; the warps that share a sum are as many for any n.
 
-
-def share_for(bits: int, width: int, depth: int, n: int, gated: bool) -> Share:
-    """The cut for results [n, width] summed over `depth`; the warps that share a sum are as many for any n."""
-    found = TUNED.get((bits, width, depth, 8 if n <= 8 else 32, gated))
-    return found or Share(4 if gated or width >= LONG else 8)
+    With more tokens a program takes more lines of weights at a time: the tokens too must be read.
+    """
+    warps = 4 if gated or width >= LONG else 8
+    return Share(warps, ahead=2) if n <= 8 else Share(warps, tiles=2)
 
 
 @triton.jit
 def _places(weight, shared, width, depth, bits: tl.constexpr, warps: tl.constexpr):
-    """Where the threads of a program begin in its first tile: its weights, then what their groups share or other lines."""
+    """Where threads begin in the first tile: their weights, and what groups share, or of 8 bits their other lines."""
     thread, each = tl.arange(0, 32 * warps), tl.arange(0, 4)
     lane, piece = thread % 32, thread // 32
     if bits == 4:
         own = weight + (thread * 4)[:, None] + each[None, :]
-        return own, shared + (piece * 32 + lane // 4 * 4)[:, None] + each[None, :]
+        other = shared + (piece * 32 + lane // 4 * 4)[:, None] + each[None, :]
     else:
         column = (piece * 16 + lane % 4 * 4)[:, None] + each[None, :]
-        line = tl.minimum(lane // 4, width - 1).to(tl.int64) * (depth // 4)
-        other = tl.minimum(lane // 4 + 8, width - 1).to(tl.int64) * (depth // 4)
-        return weight + line[:, None] + column, shared + other[:, None] + column
+        own = weight + tl.minimum(lane // 4, width - 1).to(tl.int64)[:, None] * (depth // 4) + column
+        other = shared + tl.minimum(lane // 4 + 8, width - 1).to(tl.int64)[:, None] * (depth // 4) + column
+    return own, other
 
 
 @triton.jit
@@ -100,16 +99,17 @@ def _tokens(
     x, at, n, depth, bits: tl.constexpr, some: tl.constexpr, warps: tl.constexpr, even: tl.constexpr,
     packs: tl.constexpr,
 ):  # fmt: skip
-    """What the piece of every warp from `at` on multiplies: of every 8 tokens twice 8 numbers of each thread's token."""
+    """What the piece of every warp from `at` on multiplies: of every 8 tokens, twice 8 numbers for each thread."""
     thread = tl.arange(0, 32 * warps)
     found = ()
     for s in tl.static_range(some):
         # There may be fewer tokens; what is computed with another one is not stored.
-        token = tl.minimum(tl.program_id(1) * 8 * some + thread % 32 // 4 + 8 * s, n - 1).to(tl.int64)
+        token = tl.minimum(tl.program_id(1) * 8 * some + thread % 32 // 4 + 8 * s, n - 1)
+        word = thread // 32 * 32 + thread % 4 * (8 if bits == 8 else 4)
+        place = token * (depth // 2) + word
         for half in tl.static_range(2):
-            word = thread // 32 * 32 + thread % 4 * (8 if bits == 8 else 4) + half * (4 if bits == 8 else 16)
-            source = x + (token * (depth // 2) + word) + at * 32
-            found += (quads(source, depth // 2 - word - at * 32, even, packs),)
+            ahead = at * 32 + half * (4 if bits == 8 else 16)
+            found += (quads(x + place + ahead, depth // 2 - word - ahead, even, packs),)
     return found
 
 
@@ -214,16 +214,15 @@ def _product(
     steps = tl.cdiv(total, step)
     found = _zeros(number, warps)
     tile, at, own_tile, left = tl.program_id(0), 0, tl.program_id(0), steps
-    for _ in tl.range(0, tl.cdiv(last - tile, tl.num_programs(0)) * steps, num_stages=stages):
+    for now in tl.range(0, tl.cdiv(last - tile, tl.num_programs(0)) * steps, num_stages=stages):
         pieces = ()
         for i in tl.static_range(ahead):
             pieces += _weights(own, other, tile, at + i * warps, width, depth, total, bits, tiles, full, warps, even)
         wraps = at + step >= total
         tile = tl.where(wraps, tile + tl.num_programs(0), tile)
         at = tl.where(wraps, 0, at + step)
-        wait(chained)
         left -= 1
-        begin = (steps - 1 - left) * step
+        begin = awaited((steps - 1 - left) * step, now, chained)
         for i in tl.static_range(ahead):
             tokens = _tokens(x, begin + i * warps, n, depth, bits, some, warps, even, packs)
             found = _terms(
@@ -299,7 +298,7 @@ def _launched(
     n, depth = x.shape
     out = torch.empty(n, width, dtype=x.dtype, device=x.device)
     gates, chain = activation is not None, chained()
-    cut = cut or share_for(bits, width, depth, n, gates)
+    cut = cut or share_for(width, n, gates)
     some = min(MOST_TOKENS, triton.next_power_of_2(max(n, 8))) // 8
     s, b, r = (out if given is None else given for given in (scale, bias, residual))
     programs = triton.cdiv(width, LINES)

@@ -6,11 +6,13 @@ these cores take what they multiply (`mma.m16n8k16`), so nothing moves between t
 
 A whole number q of up to 8 bits is a number of 16 bits as it stands there, q·2⁻²⁴ in float16 and q·2⁻¹³³ in bfloat16:
 it needs no conversion, a mask is enough. Tokens in bfloat16 come times 2⁶⁴, so that no sum is too small to be told; see
-`unit`. Every function has two forms: one for the GPU, and one in Triton alone, which the interpreter runs.
+`unit`. All this is PTX; the same in Triton alone, which the interpreter runs, is in fragments_plain.py.
 """
 
 import triton
 import triton.language as tl
+
+from .fragments_plain import plain_eight, plain_four, plain_sums
 
 _KINDS = ("bf16", "f16")
 _NONE = ", ".join(["0f00000000"] * 4)
@@ -53,14 +55,8 @@ def _eight(kind: str) -> str:
         for j, word in enumerate((w[i], other[i])):
             text += f"and.b32 t, {word}, 0x00FF00FF; xor.b32 a{j}, t, 0x00800080; shr.u32 t, {word}, 8; "
             text += f"and.b32 t, t, 0x00FF00FF; xor.b32 a{2 + j}, t, 0x00800080; "
-        into = ", ".join(out) if i == 3 else "f0, f1, f2, f3"
-        text += _mma(
-            kind,
-            into,
-            "a0, a1, a2, a3",
-            ", ".join((low + high)[2 * i : 2 * i + 2]),
-            "f0, f1, f2, f3" if i else ", ".join(y),
-        )
+        into, before = ", ".join(out) if i == 3 else "f0, f1, f2, f3", "f0, f1, f2, f3" if i else ", ".join(y)
+        text += _mma(kind, into, "a0, a1, a2, a3", ", ".join((low + high)[2 * i : 2 * i + 2]), before)
     return text + "}"
 
 
@@ -99,44 +95,37 @@ _ENLARGED = tl.constexpr("{ .reg .b32 t; mov.b32 t, 0x5F805F80; mul.rn.bf16x2 $0
 
 @triton.jit
 def unit(kind: tl.constexpr, packs: tl.constexpr):
-    """What one is in the results of these products."""
-    if not packs:
-        return 1.0
-    elif kind == tl.float16:
-        return 1.0 / 16777216.0  # 2⁻²⁴
-    else:
-        return 1.0 / 590295810358705651712.0  # 2⁻⁶⁹
+    """What one is in the results of these products: 2⁻²⁴ or 2⁻⁶⁹."""
+    return 1.0 if not packs else 1.0 / 16777216.0 if kind == tl.float16 else 1.0 / 590295810358705651712.0
 
 
 @triton.jit
 def quads(source, left, even: tl.constexpr, packs: tl.constexpr):
-    """Four words from each pointer on [threads, 4]; unless `even`, zeros where fewer are left, a multiple of four or two.
+    """Four words from each pointer on [threads, 4]; unless `even`, zeros where there are not so many left.
 
     Not by `tl.load`, which would bring them by way of shared memory in a pipelined loop, past the cache that has them.
     """
+    each = tl.arange(0, 4)[None, :]
     if packs and even:
-        return tl.inline_asm_elementwise(
+        found = tl.inline_asm_elementwise(
             "ld.global.v4.b32 {$0, $1, $2, $3}, [$4];", "=r,=r,=r,=r,l,l,l,l",
             [tl.broadcast_to(source[:, None], [source.shape[0], 4])], dtype=tl.int32, is_pure=False, pack=4,
         )  # fmt: skip
     else:
-        each = tl.arange(0, 4)[None, :]
-        return tl.load(source[:, None] + each, mask=each < left[:, None], other=0)
+        found = tl.load(source[:, None] + each, mask=each < left[:, None], other=0)
+    return found
 
 
 @triton.jit
 def enlarged(x, kind: tl.constexpr, pairs: tl.constexpr, packs: tl.constexpr):
     """Tokens [threads, 4], two numbers a word, as `four` takes them, or if it `pairs`, as `eight` does."""
-    if not packs:
-        return x
-    elif pairs:
-        return tl.inline_asm_elementwise(
+    if packs and pairs:
+        x = tl.inline_asm_elementwise(
             _PAIRED[1 if kind == tl.float16 else 0], "=r,=r,=r,=r,r,r,r,r", [x], dtype=tl.int32, is_pure=True, pack=4
         )
-    elif kind == tl.bfloat16:
-        return tl.inline_asm_elementwise(_ENLARGED, "=r,r", [x], dtype=tl.int32, is_pure=True, pack=1)
-    else:
-        return x
+    elif packs and kind == tl.bfloat16:
+        x = tl.inline_asm_elementwise(_ENLARGED, "=r,r", [x], dtype=tl.int32, is_pure=True, pack=1)
+    return x
 
 
 @triton.jit
@@ -148,14 +137,13 @@ def four(y, w, shared, low, high, low_sum, high_sum, kind: tl.constexpr, packs: 
     line g, of line g + 8, then leasts, each of both groups in float16. Lines g + 8 come out times 16.
     """
     if packs:
-        return tl.inline_asm_elementwise(
+        y = tl.inline_asm_elementwise(
             _FOUR[1 if kind == tl.float16 else 0], _FOUR_ARGS, [w, shared, low, high, low_sum, high_sum, y],
             dtype=tl.float32, is_pure=True, pack=4,
         )  # fmt: skip
     else:
-        first, second = _halves(w)
-        y = _shared(y, _met(_nibbles(first, 15), _nibbles(first, 240), low, kind), shared, low_sum)
-        return _shared(y, _met(_nibbles(second, 15), _nibbles(second, 240), high, kind), shared >> 16, high_sum)
+        y = plain_four(y, w, shared, low, high, low_sum, high_sum, kind)
+    return y
 
 
 @triton.jit
@@ -165,63 +153,23 @@ def eight(y, w, other, low, high, kind: tl.constexpr, packs: tl.constexpr):
     All are words [threads, 4], as they stand in a row.
     """
     if packs:
-        return tl.inline_asm_elementwise(
+        y = tl.inline_asm_elementwise(
             _EIGHT[1 if kind == tl.float16 else 0], _EIGHT_ARGS, [w, other, low, high, y],
             dtype=tl.float32, is_pure=True, pack=4,
         )  # fmt: skip
     else:
-        a, b = _halves(w)
-        c, d = _halves(other)
-        return y + _met(_bytes(a), _bytes(c), low, kind) + _met(_bytes(b), _bytes(d), high, kind)
+        y = plain_eight(y, w, other, low, high, kind)
+    return y
 
 
 @triton.jit
 def sums(y, x, kind: tl.constexpr, bits: tl.constexpr, packs: tl.constexpr):
-    """y and the sums over 32 numbers of every token, as results stand: for 4 bits times 16 for lines g + 8; for 8, 128."""
+    """y and the sums of 32 numbers of every token, as results stand: of 8 bits times 128; of 4, g + 8 times 16."""
     if packs:
-        which: tl.constexpr = (2 if bits == 8 else 0) + (1 if kind == tl.float16 else 0)
-        return tl.inline_asm_elementwise(_SUM[which], _SUM_ARGS, [x, y], dtype=tl.float32, is_pure=True, pack=4)
+        y = tl.inline_asm_elementwise(
+            _SUM[(2 if bits == 8 else 0) + (1 if kind == tl.float16 else 0)], _SUM_ARGS, [x, y],
+            dtype=tl.float32, is_pure=True, pack=4,
+        )  # fmt: skip
     else:
-        ones = tl.full([x.shape[0], 2, 4], 128.0 if bits == 8 else 1.0, tl.float32)
-        return y + _met(ones, ones if bits == 8 else 16.0 * ones, x, kind)
-
-
-@triton.jit
-def _halves(x):
-    """The first two and the last two of four."""
-    return tl.split(tl.permute(tl.reshape(x, [x.shape[0], 2, 2]), (0, 2, 1)))
-
-
-@triton.jit
-def _nibbles(w, mask: tl.constexpr):
-    """The numbers of one of both lines in two words, those of line g + 8 times 16 [threads, 2, 4]."""
-    part = tl.arange(0, 4)
-    shift = 8 * (part // 2) + 16 * (part % 2)
-    return ((tl.reshape(w, [w.shape[0], 2, 1]) >> shift[None, None, :]) & mask).to(tl.float32)
-
-
-@triton.jit
-def _bytes(w):
-    """The bytes of two words as whole numbers with a sign, plus 128 [threads, 2, 4]."""
-    each = tl.reshape(w, [w.shape[0], 2, 1]) >> (8 * tl.arange(0, 4))[None, None, :]
-    return ((each & 255) ^ 128).to(tl.float32)
-
-
-@triton.jit
-def _met(own, other, x, kind: tl.constexpr):
-    """Σ q·x as results stand, of the numbers that every thread has of both lines and of its token."""
-    each = tl.reshape(x, [x.shape[0], 4, 1]) >> (16 * tl.arange(0, 2))[None, None, :]
-    x = tl.reshape(each.to(tl.int16).to(kind, bitcast=True).to(tl.float32), [x.shape[0] // 32, 1, 8, 32])
-    first = tl.sum(tl.reshape(own, [own.shape[0] // 32, 8, 1, 32]) * x, 3)
-    second = tl.sum(tl.reshape(other, [own.shape[0] // 32, 8, 1, 32]) * x, 3)
-    both = tl.join(tl.reshape(first, [own.shape[0], 2]), tl.reshape(second, [own.shape[0], 2]))
-    return tl.reshape(tl.permute(both, (0, 2, 1)), [own.shape[0], 4])
-
-
-@triton.jit
-def _shared(y, found, shared, total):
-    """y with the terms of one group."""
-    both = shared.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
-    both = tl.broadcast_to(tl.reshape(both, [y.shape[0], 4, 1]), [y.shape[0], 4, 2])
-    scale, least = tl.split(tl.permute(tl.reshape(both, [y.shape[0], 2, 4]), (0, 2, 1)))
-    return y + scale * found + least * total
+        y = plain_sums(y, x, kind, bits)
+    return y
