@@ -70,7 +70,9 @@ def answer(
     residual: Tensor | None = None,
     weighs: bool = True,
 ) -> Tensor:
-    """`grouped.combine` of `grouped.grouped` for pairs x [n · active, in] of tokens and their experts, bit for bit.
+    """`grouped.combine` of `grouped.grouped` for pairs x [n · active, in] of tokens and their experts.
+
+    Every step rounds as there; sums are in the order of narrow tensor cores, which may be another than that of wide ones.
 
     weight [experts, dim, in] and bias [experts, dim] are those of the experts `chosen` [n, active], each read once for
     every token that chose it. x has 16 bits. Cost: one launch.

@@ -58,7 +58,7 @@ class StackedExperts:
         entering, factors = (self.first, self.first_bias, ends, order), weight if weigh_inputs else None
         share, activation = chosen.shape[1], self.activation
         bent = grouped(x, *entering, share=share, activation=activation, factors=factors, steady=steady)
-        if alone and x.dtype != torch.float32:
+        if alone and not steady and x.dtype != torch.float32:  # whose sums have an order of their own
             return answer(bent, self.down, self.down_bias, chosen, weight, beside, residual, not weigh_inputs)
         said = grouped(bent, self.down, self.down_bias, ends, order, puts=True, steady=steady)
         return combine(said, weight, beside, residual, not weigh_inputs)
