@@ -72,7 +72,7 @@ def answer(
 ) -> Tensor:
     """`grouped.combine` of `grouped.grouped` for pairs x [n · active, in] of tokens and their experts.
 
-    Every step rounds as there; sums are in the order of narrow tensor cores, which may be another than that of wide ones.
+    Every step rounds as there; sums may have another order, that of narrow products on tensor cores.
 
     weight [experts, dim, in] and bias [experts, dim] are those of the experts `chosen` [n, active], each read once for
     every token that chose it. x has 16 bits. Cost: one launch.
