@@ -17,7 +17,8 @@ from torch import Tensor
 from .draft_chain import awaited, chained, start
 from .epilogue import finish, gated
 from .fit import fitted
-from .fragments import eight, enlarged, four, quads, scaled, squares, sums, unit
+from .fragments import eight, enlarged, four, scaled, squares, sums, unit
+from .fragments_load import places_of, row_of, tokens_of, weights_of
 from .gate import SILU, gate
 from .norm import rms
 
@@ -51,78 +52,6 @@ def share_for(width: int, n: int, gated: bool) -> Share:
     """
     warps = 4 if gated or width >= LONG else 8
     return Share(warps, ahead=2) if n <= 8 else Share(warps, tiles=2)
-
-
-@triton.jit
-def _places(weight, shared, width, depth, bits: tl.constexpr, warps: tl.constexpr):
-    """Where threads begin in the first tile: their weights, and what groups share, or of 8 bits their other lines."""
-    thread, each = tl.arange(0, 32 * warps), tl.arange(0, 4)
-    lane, piece = thread % 32, thread // 32
-    if bits == 4:
-        own = weight + (thread * 4)[:, None] + each[None, :]
-        other = shared + (piece * 32 + lane // 4 * 4)[:, None] + each[None, :]
-    else:
-        column = (piece * 16 + lane % 4 * 4)[:, None] + each[None, :]
-        own = weight + tl.minimum(lane // 4, width - 1).to(tl.int64)[:, None] * (depth // 4) + column
-        other = shared + tl.minimum(lane // 4 + 8, width - 1).to(tl.int64)[:, None] * (depth // 4) + column
-    return own, other
-
-
-@triton.jit
-def _row(tile, width, bits: tl.constexpr):
-    """The first line of a tile; of lines of 8 bits, which are not filled up, the last tile ends with the last one."""
-    return tile * 16 if bits == 4 else tl.maximum(tl.minimum(tile * 16, width - 16), 0)
-
-
-@triton.jit
-def _weights(
-    own, other, tile, at, width, depth, total, bits: tl.constexpr, tiles: tl.constexpr, full: tl.constexpr,
-    warps: tl.constexpr, even: tl.constexpr,
-):  # fmt: skip
-    """The piece of every warp from `at` on, tile by tile."""
-    thread, each = tl.arange(0, 32 * warps), tl.arange(0, 4)
-    here = True
-    if not even and bits == 4:
-        here = (thread // 32 + at < total)[:, None]
-    if not even and bits == 8:
-        here = ((thread // 32 + at) * 16 + thread % 4 * 4)[:, None] + each[None, :] < depth // 4
-    found = ()
-    for r in tl.static_range(full):
-        if bits == 4:
-            begin = (tile * tiles + (r % tiles + r // tiles * (width // 16))) * tl.cast(total, tl.int64) + at
-            found += (tl.load(own + begin * 128, mask=here, other=0), tl.load(other + begin * 32, mask=here, other=0))
-        else:
-            row = _row(tile * tiles + r % tiles, width, bits) + r // tiles * width
-            begin = row * tl.cast(depth // 4, tl.int64) + at * 16
-            found += (tl.load(own + begin, mask=here, other=0), tl.load(other + begin, mask=here, other=0))
-    return found
-
-
-@triton.jit
-def _tokens(
-    x, norm, at, n, depth, bits: tl.constexpr, some: tl.constexpr, warps: tl.constexpr, normed: tl.constexpr,
-    even: tl.constexpr, packs: tl.constexpr,
-):  # fmt: skip
-    """What the piece of every warp from `at` on multiplies: of every 8 tokens, twice 8 numbers for each thread.
-
-    Behind them stand the factors of a norm.
-    """
-    thread = tl.arange(0, 32 * warps)
-    found = ()
-    for s in tl.static_range(some):
-        # There may be fewer tokens; what is computed with another one is not stored.
-        token = tl.minimum(tl.program_id(1) * 8 * some + thread % 32 // 4 + 8 * s, n - 1)
-        word = thread // 32 * 32 + thread % 4 * (8 if bits == 8 else 4)
-        place = token * (depth // 2) + word
-        for half in tl.static_range(2):
-            ahead = at * 32 + half * (4 if bits == 8 else 16)
-            found += (quads(x + place + ahead, depth // 2 - word - ahead, even, packs),)
-    if normed:
-        word = thread // 32 * 32 + thread % 4 * (8 if bits == 8 else 4)
-        for half in tl.static_range(2):
-            ahead = at * 32 + half * (4 if bits == 8 else 16)
-            found += (quads(norm + word + ahead, depth // 2 - word - ahead, even, packs),)
-    return found
 
 
 @triton.jit
@@ -192,7 +121,7 @@ def _finish(
     y = _together(ordered, some * full, warps)
     lane, each = tl.arange(0, 32)[:, None, None], tl.arange(0, 4)[None, :, None]
     number = tl.arange(0, some * tiles)[None, None, :]
-    column = _row(tile * tiles + number % tiles, width, bits) + lane // 4 + each // 2 * 8
+    column = row_of(tile * tiles + number % tiles, width, bits) + lane // 4 + each // 2 * 8
     token = (tl.program_id(1) * some + number // tiles) * 8 + lane % 4 * 2 + each % 2
     inside = column < width
     exists, spot = inside & (token < n), token.to(tl.int64) * width + column
@@ -233,7 +162,7 @@ def _product(
     full: tl.constexpr = 2 * tiles if gates else tiles
     number: tl.constexpr = some * full + (some if bits == 8 else 0) + (1 if normed else 0)
     step: tl.constexpr = ahead * warps
-    own, other = _places(weight, shared, width, depth, bits, warps)
+    own, other = places_of(weight, shared, width, depth, bits, warps)
     last = tl.cdiv(width, 16 * tiles)
     steps = tl.cdiv(total, step)
     found = _zeros(number, warps)
@@ -241,14 +170,14 @@ def _product(
     for now in tl.range(0, tl.cdiv(last - tile, tl.num_programs(0)) * steps, num_stages=stages):
         pieces = ()
         for i in tl.static_range(ahead):
-            pieces += _weights(own, other, tile, at + i * warps, width, depth, total, bits, tiles, full, warps, even)
+            pieces += weights_of(own, other, tile, at + i * warps, width, depth, total, bits, tiles, full, warps, even)
         wraps = at + step >= total
         tile = tl.where(wraps, tile + tl.num_programs(0), tile)
         at = tl.where(wraps, 0, at + step)
         left -= 1
         begin = awaited((steps - 1 - left) * step, now, chained)
         for i in tl.static_range(ahead):
-            tokens = _tokens(x, norm, begin + i * warps, n, depth, bits, some, warps, normed, even, packs)
+            tokens = tokens_of(x, norm, begin + i * warps, n, depth, bits, some, warps, normed, even, packs)
             found = _terms(
                 found, pieces[2 * full * i : 2 * full * (i + 1)], tokens, kind, bits, full, some, warps, normed, packs
             )
