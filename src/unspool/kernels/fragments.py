@@ -12,7 +12,7 @@ it needs no conversion, a mask is enough. Tokens in bfloat16 come times 2⁶⁴,
 import triton
 import triton.language as tl
 
-from .fragments_plain import plain_eight, plain_four, plain_scaled, plain_squares, plain_sums
+from .fragments_plain import plain_eight, plain_four, plain_sums
 
 _KINDS = ("bf16", "f16")
 _NONE = ", ".join(["0f00000000"] * 4)
@@ -79,14 +79,6 @@ def _paired(kind: str) -> str:
     return text + "}"
 
 
-def _squares(kind: str) -> str:
-    """y and the products of eight numbers of every token with those of all: its own stand where g is 2·t or 2·t + 1."""
-    out, x, y = _operands(3)
-    text = "{ .reg .b32 z; .reg .f32 f<4>; mov.b32 z, 0; "
-    text += _mma(kind, "f0, f1, f2, f3", f"{x[0]}, z, {x[1]}, z", ", ".join(x[:2]), ", ".join(y))
-    return text + _mma(kind, ", ".join(out), f"{x[2]}, z, {x[3]}, z", ", ".join(x[2:]), "f0, f1, f2, f3") + "}"
-
-
 def _args(words: int, numbers: int) -> tl.constexpr:
     return tl.constexpr(",".join(["=f"] * 4 + ["r"] * (4 * words) + ["f"] * (4 * numbers)))
 
@@ -97,8 +89,6 @@ _SUM, _SUM_ARGS = (
     tl.constexpr(tuple(_sum(kind, *lines) for lines in ((1, 16), (128, 128)) for kind in _KINDS)),
     _args(1, 1),
 )
-_SQUARES = tl.constexpr(tuple(map(_squares, _KINDS)))
-_SCALED = tl.constexpr("mul.rn.bf16x2 $0, $1, $2;")
 _PAIRED = tl.constexpr(tuple(map(_paired, _KINDS)))
 _ENLARGED = tl.constexpr("{ .reg .b32 t; mov.b32 t, 0x5F805F80; mul.rn.bf16x2 $0, $1, t; }")
 
@@ -147,28 +137,6 @@ def enlarged(x, kind: tl.constexpr, pairs: tl.constexpr, packs: tl.constexpr):
     elif packs and kind == tl.bfloat16:
         x = tl.inline_asm_elementwise(_ENLARGED, "=r,r", [x], dtype=tl.int32, is_pure=True, pack=1)
     return x
-
-
-@triton.jit
-def scaled(x, factor, kind: tl.constexpr, packs: tl.constexpr):
-    """Words of two numbers in bfloat16 times others, each rounded."""
-    if packs:
-        x = tl.inline_asm_elementwise(_SCALED, "=r,r,r", [x, factor], dtype=tl.int32, is_pure=True, pack=1)
-    else:
-        x = plain_scaled(x, factor, kind)
-    return x
-
-
-@triton.jit
-def squares(y, x, kind: tl.constexpr, packs: tl.constexpr):
-    """y and Σ x·x' over 32 numbers of tokens g and 2·t, 2·t + 1: the squares of a token where they are the same."""
-    if packs:
-        y = tl.inline_asm_elementwise(
-            _SQUARES[1 if kind == tl.float16 else 0], _SUM_ARGS, [x, y], dtype=tl.float32, is_pure=True, pack=4
-        )
-    else:
-        y = plain_squares(y, x, kind)
-    return y
 
 
 @triton.jit

@@ -32,28 +32,6 @@ def plain_sums(y, x, kind: tl.constexpr, bits: tl.constexpr):
 
 
 @triton.jit
-def plain_squares(y, x, kind: tl.constexpr):
-    """As `fragments.squares`."""
-    own = tl.reshape(_numbers(x, kind), [x.shape[0], 2, 4])
-    return y + _met(own, 0.0 * own, x, kind)
-
-
-@triton.jit
-def plain_scaled(x, factor, kind: tl.constexpr):
-    """As `fragments.scaled`."""
-    found = (_numbers(x, kind) * _numbers(factor, kind)).to(kind).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
-    low, high = tl.split(found)
-    return low | (high << 16)
-
-
-@triton.jit
-def _numbers(x, kind: tl.constexpr):
-    """The numbers of words [threads, 4, 2]."""
-    each = tl.reshape(x, [x.shape[0], 4, 1]) >> (16 * tl.arange(0, 2))[None, None, :]
-    return each.to(tl.int16).to(kind, bitcast=True).to(tl.float32)
-
-
-@triton.jit
 def _halves(x):
     """The first two and the last two of four."""
     return tl.split(tl.permute(tl.reshape(x, [x.shape[0], 2, 2]), (0, 2, 1)))
@@ -77,7 +55,8 @@ def _bytes(w):
 @triton.jit
 def _met(own, other, x, kind: tl.constexpr):
     """Σ q·x as results stand, of the numbers that every thread has of both lines and of its token."""
-    x = tl.reshape(_numbers(x, kind), [x.shape[0] // 32, 1, 8, 32])
+    each = tl.reshape(x, [x.shape[0], 4, 1]) >> (16 * tl.arange(0, 2))[None, None, :]
+    x = tl.reshape(each.to(tl.int16).to(kind, bitcast=True).to(tl.float32), [x.shape[0] // 32, 1, 8, 32])
     first = tl.sum(tl.reshape(own, [own.shape[0] // 32, 8, 1, 32]) * x, 3)
     second = tl.sum(tl.reshape(other, [own.shape[0] // 32, 8, 1, 32]) * x, 3)
     both = tl.join(tl.reshape(first, [own.shape[0], 2]), tl.reshape(second, [own.shape[0], 2]))

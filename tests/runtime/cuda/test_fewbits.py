@@ -115,19 +115,6 @@ def test_kernels_read_few_bits_as_the_reference_widens_them(kind, n, depth, widt
         assert off < (3e-3 if dtype == torch.float16 else 2e-2)  # the interpreter cuts bfloat16 off
 
 
-@pytest.mark.parametrize("kind", [Int8Linear, Int4Linear])
-@pytest.mark.parametrize(("n", "width", "activation"), [(1, 48, None), (5, 32, "silu"), (9, 48, None)])
-def test_tokens_are_normed_on_the_way_into_few_bits(kind, n, width, activation):
-    """Up to eight of them by the product itself, which divides its results instead of the tokens."""
-    depth, cut = 256, kernel.Share(2)
-    kept = kind.of(matrix(2 * width if activation else width, depth), None)
-    x, norm = (3 * torch.randn(n, depth, device=DEVICE)).bfloat16(), (torch.rand(depth, device=DEVICE) + 0.5).bfloat16()
-    ours = times(kept, x, norm=norm, eps=1e-5, activation=activation, cut=cut)
-    want = F.linear(F.rms_norm(x.double(), (depth,), norm.double(), 1e-5), kept.whole(torch.float64))
-    want = gated(want, activation) if activation else want
-    assert (ours.double() - want).norm() / want.norm() < 2e-2
-
-
 def test_numbers_of_any_size_are_multiplied_as_well():
     """Tokens of bfloat16 are enlarged on their way, and sums must neither overflow nor vanish."""
     x = torch.randn(4, 64, device=DEVICE) * torch.tensor([[1e-12], [1e-3], [1.0], [1e9]], device=DEVICE)

@@ -305,15 +305,17 @@ class Fused(Llama):
                 activation=activation,
                 steady=self.steady,
             )
+        if norm is not None:
+            x = rms(x, norm, eps)
         if x.shape[0] <= MOST_ROWS and x.dtype != torch.float32:
             if isinstance(matrix, Int4Linear):
                 given, width = (matrix.weight, matrix.shared, matrix.bias), matrix.size[0]
                 width = width // 2 if activation else width
-                return four_bits(x, *given, width=width, norm=norm, eps=eps, residual=residual, activation=activation)
+                return four_bits(x, *given, width=width, residual=residual, activation=activation)
             if isinstance(matrix, Int8Linear) and matrix.weight.shape[1] % 4 == 0:
                 given = matrix.weight, matrix.scale, matrix.bias
-                return eight_bits(x, *given, norm=norm, eps=eps, residual=residual, activation=activation)
-        y = matrix(x if norm is None else rms(x, norm, eps))
+                return eight_bits(x, *given, residual=residual, activation=activation)
+        y = matrix(x)
         if activation is not None:
             return gate(y, activation)
         return y if residual is None else residual + y
