@@ -41,20 +41,6 @@ def wait(chained: tl.constexpr):
 
 
 @triton.jit
-def awaited(x, turn, chained: tl.constexpr):
-    """x as it is, after the wait if it is turn 0: in a loop whose first loads are to be on their way by then.
-
-    Triton moves a condition around the wait behind what it is to come before. To wait again and again empties caches.
-    """
-    if chained:
-        x = tl.inline_asm_elementwise(
-            "{ .reg .pred p; setp.eq.s32 p, $2, 0; @p griddepcontrol.wait; mov.b32 $0, $1; }",
-            "=r,r,r", [x, turn], dtype=tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
-    return x
-
-
-@triton.jit
 def fetch(pointers):
     """Bring the lines at these addresses into the cache, without waiting for them."""
     tl.inline_asm_elementwise(

@@ -14,41 +14,38 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .draft_chain import awaited, chained, start
+from .draft_chain import chained, start, wait
 from .epilogue import finish, gated
-from .fit import fitted
-from .fragments import eight, enlarged, four, quads, sums, unit
+from .fragments import eight, enlarged, four, sums, unit
 from .gate import SILU, gate
 
 GROUP = 32  # weights of 4 bits that share a scale and a least
 LINES, PIECE = 16, 64  # results of a tile, and weights of each of its lines that a warp takes at a time
 MOST_TOKENS = 32  # of a program
-LONG = 6144  # results from which on there are programs enough for fewer warps
-PROCESSORS = 132  # of an H200
+DEEP = 8192  # terms of a sum from which on more warps share it
 
 
 @dataclass(frozen=True)
 class Share:
-    """How a product is cut: `warps` of a program share its sums and take `ahead` pieces each at a time.
+    """How a product is cut: `warps` of a program share its sums, and each has `ahead` pieces on their way.
 
-    A program has `tiles` of 16 results at a time, or of a gated product twice as many; `stages` are those of its
-    pipeline, and so many `programs` a processor has at most. A token's bits depend on the warps alone.
+    A program has `tiles` of 16 results, or of a gated product twice as many. A token's bits depend on the warps alone.
     """
 
     warps: int
     ahead: int = 1
     tiles: int = 1
-    stages: int = 4
-    programs: int = 4
 
 
-def share_for(width: int, n: int, gated: bool) -> Share:
-    """The cut for results [n, width]; the warps that share a sum are as many for any n.
+def share_for(depth: int, n: int, gated: bool) -> Share:
+    """The cut for n tokens and sums over `depth`, as measured on an H200; the warps are as many for any n.
 
     With more tokens a program takes more lines of weights at a time: the tokens too must be read.
     """
-    warps = 4 if gated or width >= LONG else 8
-    return Share(warps, ahead=2) if n <= 8 else Share(warps, tiles=2)
+    warps = 8 if depth >= DEEP else 4
+    if n > 8:
+        return Share(warps, tiles=2)
+    return Share(warps, 4, 2) if depth >= DEEP else Share(warps, 4 if gated else 8)
 
 
 @triton.jit
@@ -75,70 +72,73 @@ def _row(tile, width, bits: tl.constexpr):
 @triton.jit
 def _weights(
     own, other, tile, at, width, depth, total, bits: tl.constexpr, tiles: tl.constexpr, full: tl.constexpr,
-    warps: tl.constexpr, even: tl.constexpr,
+    ahead: tl.constexpr, warps: tl.constexpr, even: tl.constexpr,
 ):  # fmt: skip
-    """The piece of every warp from `at` on, tile by tile."""
+    """The next pieces of every warp from `at` on, piece by piece and tile by tile."""
     thread, each = tl.arange(0, 32 * warps), tl.arange(0, 4)
-    here = True
-    if not even and bits == 4:
-        here = (thread // 32 + at < total)[:, None]
-    if not even and bits == 8:
-        here = ((thread // 32 + at) * 16 + thread % 4 * 4)[:, None] + each[None, :] < depth // 4
     found = ()
-    for r in tl.static_range(full):
-        if bits == 4:
-            begin = (tile * tiles + (r % tiles + r // tiles * (width // 16))) * tl.cast(total, tl.int64) + at
-            found += (tl.load(own + begin * 128, mask=here, other=0), tl.load(other + begin * 32, mask=here, other=0))
-        else:
-            row = _row(tile * tiles + r % tiles, width, bits) + r // tiles * width
-            begin = row * tl.cast(depth // 4, tl.int64) + at * 16
-            found += (tl.load(own + begin, mask=here, other=0), tl.load(other + begin, mask=here, other=0))
+    for i in tl.static_range(ahead):
+        piece = thread // 32 + at + i * warps
+        here = (piece < total)[:, None]
+        if bits == 8:
+            here = (piece * 16 + thread % 4 * 4)[:, None] + each[None, :] < depth // 4
+        for r in tl.static_range(full):
+            if bits == 4:
+                begin = (tile * tiles + (r % tiles + r // tiles * (width // 16))) * tl.cast(total, tl.int64)
+                begin = begin + at + i * warps
+                line, more = own + begin * 128, other + begin * 32
+            else:
+                row = _row(tile * tiles + r % tiles, width, bits) + r // tiles * width
+                begin = row * tl.cast(depth // 4, tl.int64) + at * 16 + i * warps * 16
+                line, more = own + begin, other + begin
+            if even:
+                found += (tl.load(line, eviction_policy="evict_first"),)
+                found += (tl.load(more, eviction_policy="evict_first"),)
+            else:
+                found += (tl.load(line, mask=here, other=0, eviction_policy="evict_first"),)
+                found += (tl.load(more, mask=here, other=0, eviction_policy="evict_first"),)
     return found
 
 
 @triton.jit
-def _tokens(
-    x, at, n, depth, bits: tl.constexpr, some: tl.constexpr, warps: tl.constexpr, even: tl.constexpr,
-    packs: tl.constexpr,
-):  # fmt: skip
-    """What the piece of every warp from `at` on multiplies: of every 8 tokens, twice 8 numbers for each thread."""
-    thread = tl.arange(0, 32 * warps)
-    found = ()
-    for s in tl.static_range(some):
-        # There may be fewer tokens; what is computed with another one is not stored.
-        token = tl.minimum(tl.program_id(1) * 8 * some + thread % 32 // 4 + 8 * s, n - 1)
-        word = thread // 32 * 32 + thread % 4 * (8 if bits == 8 else 4)
-        place = token * (depth // 2) + word
-        for half in tl.static_range(2):
-            ahead = at * 32 + half * (4 if bits == 8 else 16)
-            found += (quads(x + place + ahead, depth // 2 - word - ahead, even, packs),)
-    return found
+def _token(x, word, token, n, depth, even: tl.constexpr):
+    """Eight numbers of the token of every thread, two a word."""
+    each = tl.arange(0, 4)[None, :]
+    here = (token < n)[:, None]
+    if not even:
+        here = here & (word[:, None] + each < depth // 2)
+    return tl.load(x + (token.to(tl.int64) * (depth // 2) + word)[:, None] + each, mask=here, other=0)
 
 
 @triton.jit
 def _terms(
-    found, pieces, tokens, kind: tl.constexpr, bits: tl.constexpr, full: tl.constexpr, some: tl.constexpr,
-    warps: tl.constexpr, packs: tl.constexpr,
+    found, pieces, x, at, n, depth, kind: tl.constexpr, bits: tl.constexpr, full: tl.constexpr, ahead: tl.constexpr,
+    some: tl.constexpr, warps: tl.constexpr, even: tl.constexpr, packs: tl.constexpr,
 ):  # fmt: skip
-    """Add the terms of a piece to all sums; behind them stand, for 8 bits, tokens' own sums."""
+    """Add the terms of the pieces that are there to all sums, piece by piece; of 8 bits, tokens' own sums come last."""
+    thread = tl.arange(0, 32 * warps)
     none = tl.zeros([32 * warps, 4], tl.float32)
-    after, totals = (), ()
-    for s in tl.static_range(some):
-        low, high = (
-            enlarged(tokens[2 * s], kind, bits == 8, packs),
-            enlarged(tokens[2 * s + 1], kind, bits == 8, packs),
-        )
-        if bits == 4:
-            c, d = sums(none, low, kind, bits, packs), sums(none, high, kind, bits, packs)
-        else:
-            c = sums(sums(found[some * full + s], low, kind, bits, packs), high, kind, bits, packs)
-            totals += (c,)
-        for r in tl.static_range(full):
+    for i in tl.static_range(ahead):
+        word = (thread // 32 + at + i * warps) * 32 + thread % 4 * (8 if bits == 8 else 4)
+        after, totals = (), ()
+        for s in tl.static_range(some):
+            token = tl.program_id(1) * 8 * some + thread % 32 // 4 + 8 * s
+            low = _token(x, word, token, n, depth, even)
+            high = _token(x, word + (4 if bits == 8 else 16), token, n, depth, even)
+            low, high = enlarged(low, kind, bits == 8, packs), enlarged(high, kind, bits == 8, packs)
             if bits == 4:
-                after += (four(found[s * full + r], pieces[2 * r], pieces[2 * r + 1], low, high, c, d, kind, packs),)
+                c, d = sums(none, low, kind, bits, packs), sums(none, high, kind, bits, packs)
             else:
-                after += (eight(found[s * full + r], pieces[2 * r], pieces[2 * r + 1], low, high, kind, packs),)
-    return after + totals
+                c = sums(sums(found[some * full + s], low, kind, bits, packs), high, kind, bits, packs)
+                totals += (c,)
+            for r in tl.static_range(full):
+                y, w, more = found[s * full + r], pieces[2 * (i * full + r)], pieces[2 * (i * full + r) + 1]
+                if bits == 4:
+                    after += (four(y, w, more, low, high, c, d, kind, packs),)
+                else:
+                    after += (eight(y, w, more, low, high, kind, packs),)
+        found = after + totals
+    return found
 
 
 @triton.jit
@@ -204,41 +204,30 @@ def _finish(
 def _product(
     x, weight, shared, scale, bias, residual, out, n, width, depth, total, kind: tl.constexpr, bits: tl.constexpr,
     tiles: tl.constexpr, some: tl.constexpr, warps: tl.constexpr, ahead: tl.constexpr,
-    stages: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr,
+    gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr,
     even: tl.constexpr, packs: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
-    """A program makes `tiles` of 16 results for 8·some tokens, then the next ones, with no pause in what it reads."""
+    """A program makes `tiles` of 16 results, or twice as many, for 8·some tokens."""
     full: tl.constexpr = 2 * tiles if gates else tiles
     number: tl.constexpr = some * full + (some if bits == 8 else 0)
     step: tl.constexpr = ahead * warps
     own, other = _places(weight, shared, width, depth, bits, warps)
-    last = tl.cdiv(width, 16 * tiles)
-    steps = tl.cdiv(total, step)
+    tile = tl.program_id(0)
+    pieces = _weights(own, other, tile, 0, width, depth, total, bits, tiles, full, ahead, warps, even)
     found = _zeros(number, warps)
-    tile, at, own_tile, left = tl.program_id(0), 0, tl.program_id(0), steps
-    for now in tl.range(0, tl.cdiv(last - tile, tl.num_programs(0)) * steps, num_stages=stages):
-        pieces = ()
-        for i in tl.static_range(ahead):
-            pieces += _weights(own, other, tile, at + i * warps, width, depth, total, bits, tiles, full, warps, even)
-        wraps = at + step >= total
-        tile = tl.where(wraps, tile + tl.num_programs(0), tile)
-        at = tl.where(wraps, 0, at + step)
-        left -= 1
-        begin = awaited((steps - 1 - left) * step, now, chained)
-        for i in tl.static_range(ahead):
-            tokens = _tokens(x, begin + i * warps, n, depth, bits, some, warps, even, packs)
-            found = _terms(
-                found, pieces[2 * full * i : 2 * full * (i + 1)], tokens, kind, bits, full, some, warps, packs
-            )
-        if left == 0:
-            if own_tile + tl.num_programs(0) >= last:
-                start(chained)
-            _finish(
-                found, own_tile, scale, bias, residual, out, n, width, kind, bits, tiles, some, warps, gates, silu,
-                has_bias, adds, packs,
-            )  # fmt: skip
-            found = _zeros(number, warps)
-            own_tile, left = own_tile + tl.num_programs(0), steps
+    wait(chained)
+    at = 0
+    for _ in range(0, total - step, step):
+        coming = _weights(own, other, tile, at + step, width, depth, total, bits, tiles, full, ahead, warps, even)
+        found = _terms(found, pieces, x, at, n, depth, kind, bits, full, ahead, some, warps, even, packs)
+        pieces = coming
+        at += step
+    found = _terms(found, pieces, x, at, n, depth, kind, bits, full, ahead, some, warps, even, packs)
+    start(chained)
+    _finish(
+        found, tile, scale, bias, residual, out, n, width, kind, bits, tiles, some, warps, gates, silu, has_bias, adds,
+        packs,
+    )  # fmt: skip
 
 
 def four_bits(
@@ -300,22 +289,17 @@ def _launched(
     n, depth = x.shape
     out = torch.empty(n, width, dtype=x.dtype, device=x.device)
     gates, chain = activation is not None, chained()
-    cut = cut or share_for(width, n, gates)
+    cut = cut or share_for(depth, n, gates)
     some = min(MOST_TOKENS, triton.next_power_of_2(max(n, 8))) // 8
     s, b, r = (out if given is None else given for given in (scale, bias, residual))
     programs = triton.cdiv(width, LINES)
     tiles = 1 if programs % cut.tiles else cut.tiles
-    programs = min(programs // tiles, cut.programs * PROCESSORS)
-    fitted(
-        lambda stages: _product[(programs, triton.cdiv(n, 8 * some))](
-            x.view(torch.int32), weight, shared, s, b, r, out, n, width, depth, total,
-            kind=tl.float16 if x.dtype == torch.float16 else tl.bfloat16, bits=bits,
-            tiles=tiles, some=some, warps=cut.warps, ahead=cut.ahead, stages=stages, gates=gates,
-            silu=activation == SILU, has_bias=bias is not None, adds=residual is not None,
-            even=depth == total * PIECE and total % (cut.ahead * cut.warps) == 0,
-            packs=x.is_cuda, num_warps=cut.warps, num_stages=stages, chained=chain, launch_pdl=chain,
-        ),
-        cut.stages,
-        ("few bits", bits, cut, some, gates, x.dtype),
+    _product[(programs // tiles, triton.cdiv(n, 8 * some))](
+        x.view(torch.int32), weight, shared, s, b, r, out, n, width, depth, total,
+        kind=tl.float16 if x.dtype == torch.float16 else tl.bfloat16, bits=bits,
+        tiles=tiles, some=some, warps=cut.warps, ahead=cut.ahead, gates=gates, silu=activation == SILU,
+        has_bias=bias is not None, adds=residual is not None,
+        even=depth == total * PIECE and total % (cut.ahead * cut.warps) == 0,
+        packs=x.is_cuda, num_warps=cut.warps, num_stages=1, chained=chain, launch_pdl=chain,
     )  # fmt: skip
     return out

@@ -93,38 +93,10 @@ _PAIRED = tl.constexpr(tuple(map(_paired, _KINDS)))
 _ENLARGED = tl.constexpr("{ .reg .b32 t; mov.b32 t, 0x5F805F80; mul.rn.bf16x2 $0, $1, t; }")
 
 
-_QUAD, _QUAD_ARGS = tl.constexpr("ld.global.v4.b32 {$0, $1, $2, $3}, [$4];"), tl.constexpr("=r,=r,=r,=r,l,l,l,l")
-_SOME = tl.constexpr(
-    "{ .reg .pred p; .reg .b32 t<4>; "
-    + "".join(f"mov.b32 t{i}, 0; setp.gt.s32 p, $8, {i}; @p ld.global.b32 t{i}, [$4 + {4 * i}]; " for i in range(4))
-    + "".join(f"mov.b32 ${i}, t{i}; " for i in range(4))
-    + "}"
-)
-_SOME_ARGS = tl.constexpr("=r,=r,=r,=r,l,l,l,l,r,r,r,r")
-
-
 @triton.jit
 def unit(kind: tl.constexpr, packs: tl.constexpr):
     """What one is in the results of these products: 2⁻²⁴ or 2⁻⁶⁹."""
     return 1.0 if not packs else 1.0 / 16777216.0 if kind == tl.float16 else 1.0 / 590295810358705651712.0
-
-
-@triton.jit
-def quads(source, left, even: tl.constexpr, packs: tl.constexpr):
-    """Four words from each pointer on [threads, 4]; unless `even`, zeros where there are not so many left.
-
-    Not by `tl.load`, which would bring them by way of shared memory in a pipelined loop, past the cache that has them.
-    """
-    if packs and even:
-        wide = tl.broadcast_to(source[:, None], [source.shape[0], 4])
-        found = tl.inline_asm_elementwise(_QUAD, _QUAD_ARGS, [wide], dtype=tl.int32, is_pure=False, pack=4)
-    elif packs:
-        wide, left = tl.broadcast(tl.broadcast_to(source[:, None], [source.shape[0], 4]), left[:, None])
-        found = tl.inline_asm_elementwise(_SOME, _SOME_ARGS, [wide, left], dtype=tl.int32, is_pure=False, pack=4)
-    else:
-        each = tl.arange(0, 4)[None, :]
-        found = tl.load(source[:, None] + each, mask=each < left[:, None], other=0)
-    return found
 
 
 @triton.jit
