@@ -10,7 +10,6 @@ from triton.language import bfloat16, float16
 from unspool.kernels import (
     advance,
     amend,
-    answer,
     attention,
     attention_join,
     draft_states,
@@ -152,11 +151,6 @@ def families(step):
         made(grouped._grouped, product, step | shape | {"weighs": True, "turned": rows == 16}, 4, num_stages=3)
     sums = dict.fromkeys(("answers", "beside", "residual", "out"), HALF) | {"weights": REAL}
     made(grouped._combine, sums, step | {"active": 8, "block": 512, "adds": True, "more": True, "weighs": True}, 4)
-    answering = dict.fromkeys(("x", "weight", "bias", "beside", "residual", "out"), HALF)
-    answering |= {"chosen": WHOLE, "weights": REAL}
-    said = {"active": 8, "lanes": 8, "block": answer.BLOCK, "step": answer.STEP, "columns": answer.COLUMNS}
-    said |= {"has_bias": True, "weighs": True}
-    made(answer._answer, answering, step | said | {"more": True, "adds": True}, 8, num_stages=4)
     few_bits(step)
     dense(step)
 

@@ -11,7 +11,6 @@ from tests.support.graphfamilies import graphs, invariant_graphs
 from tests.support.hybridfamilies import in_graphs
 from unspool.kernels import grouped as grouped_
 from unspool.kernels import route as route_
-from unspool.kernels.answer import answer
 from unspool.kernels.norm import rms
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.cuda.fusible import unfused
@@ -151,19 +150,6 @@ def test_every_pair_is_multiplied_by_its_own_expert(activation, listed):
     weights = torch.rand(n, active, device=DEVICE)
     summed = grouped_.combine(said, weights, x, 2 * x)
     assert torch.allclose(summed, (want * weights[..., None]).sum(1) + 3 * x, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize(("active", "depth", "biased", "weighs"), [(4, 160, True, True), (3, 96, False, False)])
-def test_experts_of_few_tokens_are_added_up_as_those_of_many(active, depth, biased, weighs):
-    n, dim, count = 2, 40, 6
-    x, down = torch.randn(n * active, depth, device=DEVICE).half(), torch.randn(count, dim, depth, device=DEVICE).half()
-    bias = torch.randn(count, dim, device=DEVICE).half() if biased else None
-    chosen = torch.stack([torch.randperm(count)[:active] for _ in range(n)]).int().to(DEVICE)
-    weights, around = torch.rand(n, active, device=DEVICE), torch.randn(2, n, dim, device=DEVICE).half()
-    order, ends = route_.arrange(chosen, count)
-    said = grouped_.grouped(x[order.long()], down, bias, ends, order, puts=True, steady=True)
-    want = grouped_.combine(said, weights, *around, weighs)
-    torch.testing.assert_close(answer(x, down, bias, chosen, weights, *around, weighs), want, atol=4e-2, rtol=4e-3)
 
 
 def test_factors_multiply_what_enters_and_not_the_bias():

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
-from ...kernels.answer import answer
 from ...kernels.grouped import combine, grouped
 from ...kernels.route import arrange, choose, normed_scores, scores
 from ...models.layer_shape import Activation
@@ -42,26 +41,16 @@ class StackedExperts:
         bent = grouped(sent, self.first, self.first_bias, ends, order, activation=self.activation)
         return grouped(bent, self.down, self.down_bias, ends, order)
 
-    def together(
-        self,
-        x: Tensor,
-        chosen: Tensor,
-        weight: Tensor,
-        beside: Tensor | None,
-        residual: Tensor | None,
-        weigh_inputs: bool,
-        steady: bool,
-    ) -> Tensor:
-        """What the chosen experts [n, active] say of tokens [n, dim], as `mixed` says."""
-        alone = chosen.numel() <= ALONE
-        ends, order = (chosen.view(-1), None) if alone else arrange(chosen, len(self.first))[::-1]
-        entering, factors = (self.first, self.first_bias, ends, order), weight if weigh_inputs else None
-        share, activation = chosen.shape[1], self.activation
-        bent = grouped(x, *entering, share=share, activation=activation, factors=factors, steady=steady)
-        if alone and not steady and x.dtype != torch.float32:  # whose sums have an order of their own
-            return answer(bent, self.down, self.down_bias, chosen, weight, beside, residual, not weigh_inputs)
-        said = grouped(bent, self.down, self.down_bias, ends, order, puts=True, steady=steady)
-        return combine(said, weight, beside, residual, not weigh_inputs)
+    def answers(self, x: Tensor, chosen: Tensor, factors: Tensor | None, steady: bool) -> Tensor:
+        """What the chosen experts [n, active] say of each token [n, dim], pair by pair [n · active, dim]."""
+        active, pairs = chosen.shape[1], chosen.numel()
+        if pairs <= ALONE:
+            ends, order = chosen.view(-1), None
+        else:
+            order, ends = arrange(chosen, len(self.first))
+        entering = self.first, self.first_bias, ends, order
+        bent = grouped(x, *entering, share=active, activation=self.activation, factors=factors, steady=steady)
+        return grouped(bent, self.down, self.down_bias, ends, order, puts=True, steady=steady)
 
 
 class StackingLoader(Loader):
@@ -87,7 +76,8 @@ def mixed(
     crowd, weigh_inputs = experts.crowd, experts.mixture.weigh_inputs
     assert isinstance(crowd, StackedExperts)
     chosen, weight = routed
-    return crowd.together(x, chosen.int(), weight, beside, residual, weigh_inputs, steady)
+    said = crowd.answers(x, chosen.int(), weight if weigh_inputs else None, steady)
+    return combine(said, weight, beside, residual, weighs=not weigh_inputs)
 
 
 def normed_route(experts: Experts, x: Tensor, norm: Tensor | None, eps: float) -> tuple[Tensor, tuple[Tensor, Tensor]]:
