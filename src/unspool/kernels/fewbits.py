@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .draft_chain import chained, start, wait
 from .epilogue import finish, gated
-from .fragments import eight, enlarged, four, sums, unit
+from .fragments import eight, four, paired, sums
 from .gate import SILU, gate
 
 GROUP = 32  # weights of 4 bits that share a scale and a least
@@ -115,29 +115,28 @@ def _terms(
     found, pieces, x, at, n, depth, kind: tl.constexpr, bits: tl.constexpr, full: tl.constexpr, ahead: tl.constexpr,
     some: tl.constexpr, warps: tl.constexpr, even: tl.constexpr, packs: tl.constexpr,
 ):  # fmt: skip
-    """Add the terms of the pieces that are there to all sums, piece by piece; of 8 bits, tokens' own sums come last."""
+    """Add the terms of the pieces that are there to all sums, piece by piece."""
     thread = tl.arange(0, 32 * warps)
     none = tl.zeros([32 * warps, 4], tl.float32)
     for i in tl.static_range(ahead):
         word = (thread // 32 + at + i * warps) * 32 + thread % 4 * (8 if bits == 8 else 4)
-        after, totals = (), ()
+        after = ()
         for s in tl.static_range(some):
             token = tl.program_id(1) * 8 * some + thread % 32 // 4 + 8 * s
             low = _token(x, word, token, n, depth, even)
             high = _token(x, word + (4 if bits == 8 else 16), token, n, depth, even)
-            low, high = enlarged(low, kind, bits == 8, packs), enlarged(high, kind, bits == 8, packs)
             if bits == 4:
-                c, d = sums(none, low, kind, bits, packs), sums(none, high, kind, bits, packs)
+                c, d = sums(none, low, kind, packs), sums(none, high, kind, packs)
             else:
-                c = sums(sums(found[some * full + s], low, kind, bits, packs), high, kind, bits, packs)
-                totals += (c,)
+                low, high = paired(low, packs), paired(high, packs)
+                c = sums(sums(none, low, kind, packs), high, kind, packs)
             for r in tl.static_range(full):
                 y, w, more = found[s * full + r], pieces[2 * (i * full + r)], pieces[2 * (i * full + r) + 1]
                 if bits == 4:
                     after += (four(y, w, more, low, high, c, d, kind, packs),)
                 else:
-                    after += (eight(y, w, more, low, high, kind, packs),)
-        found = after + totals
+                    after += (eight(y, w, more, low, high, c, kind, packs),)
+        found = after
     return found
 
 
@@ -165,15 +164,14 @@ def _together(found, number: tl.constexpr, warps: tl.constexpr):
 def _finish(
     found, tile, scale, bias, residual, out, n, width, kind: tl.constexpr, bits: tl.constexpr, tiles: tl.constexpr,
     some: tl.constexpr, warps: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr,
-    adds: tl.constexpr, packs: tl.constexpr,
+    adds: tl.constexpr,
 ):  # fmt: skip
     """Add up what the warps have, and store what becomes of it."""
     full: tl.constexpr = 2 * tiles if gates else tiles
     ordered = ()
     for s in tl.static_range(some):
         for r in tl.static_range(full):
-            own = found[s * full + (r % 2 * tiles + r // 2 if gates else r)]
-            ordered += (own - found[some * full + s] if bits == 8 else own,)
+            ordered += (found[s * full + (r % 2 * tiles + r // 2 if gates else r)],)
     y = _together(ordered, some * full, warps)
     lane, each = tl.arange(0, 32)[:, None, None], tl.arange(0, 4)[None, :, None]
     number = tl.arange(0, some * tiles)[None, None, :]
@@ -181,16 +179,13 @@ def _finish(
     token = (tl.program_id(1) * some + number // tiles) * 8 + lane % 4 * 2 + each % 2
     inside = column < width
     exists, spot = inside & (token < n), token.to(tl.int64) * width + column
-    size = 1 / unit(kind, packs) * tl.where(each < 2, 1.0, 1.0 if bits == 8 else 1 / 16)
     if gates:
         y, u = tl.split(tl.reshape(y, [32, 4, some * tiles, 2]))
-        y, u = y * size, u * size
         if bits == 8:
             y *= tl.load(scale + column, mask=inside, other=0.0)
             u *= tl.load(scale + width + column, mask=inside, other=0.0)
         y = gated(y, u, bias, column, width, inside, kind, has_bias, silu)
     else:
-        y *= size
         if bits == 8:
             y *= tl.load(scale + column, mask=inside, other=0.0)
         more = y
@@ -209,12 +204,11 @@ def _product(
 ):  # fmt: skip
     """A program makes `tiles` of 16 results, or twice as many, for 8·some tokens."""
     full: tl.constexpr = 2 * tiles if gates else tiles
-    number: tl.constexpr = some * full + (some if bits == 8 else 0)
     step: tl.constexpr = ahead * warps
     own, other = _places(weight, shared, width, depth, bits, warps)
     tile = tl.program_id(0)
     pieces = _weights(own, other, tile, 0, width, depth, total, bits, tiles, full, ahead, warps, even)
-    found = _zeros(number, warps)
+    found = _zeros(some * full, warps)
     wait(chained)
     at = 0
     for _ in range(0, total - step, step):
@@ -226,7 +220,6 @@ def _product(
     start(chained)
     _finish(
         found, tile, scale, bias, residual, out, n, width, kind, bits, tiles, some, warps, gates, silu, has_bias, adds,
-        packs,
     )  # fmt: skip
 
 

@@ -12,8 +12,9 @@ import triton.language as tl
 def plain_four(y, w, shared, low, high, low_sum, high_sum, kind: tl.constexpr):
     """As `fragments.four`."""
     first, second = _halves(w)
-    y = _shared(y, _met(_nibbles(first, 15), _nibbles(first, 240), low, kind), shared, low_sum)
-    return _shared(y, _met(_nibbles(second, 15), _nibbles(second, 240), high, kind), shared >> 16, high_sum)
+    large: tl.constexpr = 1024 if kind == tl.float16 else 128
+    y = _shared(y, _met(_nibbles(first), _nibbles(first >> 4), low, kind), shared, low_sum / -large)
+    return _shared(y, _met(_nibbles(second), _nibbles(second >> 4), high, kind), shared >> 16, high_sum / -large)
 
 
 @triton.jit
@@ -25,10 +26,10 @@ def plain_eight(y, w, other, low, high, kind: tl.constexpr):
 
 
 @triton.jit
-def plain_sums(y, x, kind: tl.constexpr, bits: tl.constexpr):
+def plain_sums(y, x, kind: tl.constexpr):
     """As `fragments.sums`."""
-    ones = tl.full([x.shape[0], 2, 4], 128.0 if bits == 8 else 1.0, tl.float32)
-    return y + _met(ones, ones if bits == 8 else 16.0 * ones, x, kind)
+    large = tl.full([x.shape[0], 2, 4], -1024.0 if kind == tl.float16 else -128.0, tl.float32)
+    return y + _met(large, large, x, kind)
 
 
 @triton.jit
@@ -38,18 +39,18 @@ def _halves(x):
 
 
 @triton.jit
-def _nibbles(w, mask: tl.constexpr):
-    """The numbers of one of both lines in two words, those of line g + 8 times 16 [threads, 2, 4]."""
+def _nibbles(w):
+    """The numbers of line g in two words [threads, 2, 4]; those of line g + 8 stand four bits further on."""
     part = tl.arange(0, 4)
     shift = 8 * (part // 2) + 16 * (part % 2)
-    return ((tl.reshape(w, [w.shape[0], 2, 1]) >> shift[None, None, :]) & mask).to(tl.float32)
+    return ((tl.reshape(w, [w.shape[0], 2, 1]) >> shift[None, None, :]) & 15).to(tl.float32)
 
 
 @triton.jit
 def _bytes(w):
-    """The bytes of two words as whole numbers with a sign, plus 128 [threads, 2, 4]."""
+    """The bytes of two words as whole numbers with a sign [threads, 2, 4]."""
     each = tl.reshape(w, [w.shape[0], 2, 1]) >> (8 * tl.arange(0, 4))[None, None, :]
-    return ((each & 255) ^ 128).to(tl.float32)
+    return (((each & 255) ^ 128) - 128).to(tl.float32)
 
 
 @triton.jit
