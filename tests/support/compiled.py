@@ -5,6 +5,7 @@ Run as a program, without TRITON_INTERPRET: the kernels of warps, of a trained d
 
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
+from triton.language import bfloat16, float16
 
 from unspool.kernels import (
     advance,
@@ -162,12 +163,17 @@ def families(step):
         made(grouped._grouped, product, step | shape | {"weighs": True, "turned": rows == 16}, 4, num_stages=3)
     sums = dict.fromkeys(("answers", "beside", "residual", "out"), HALF) | {"weights": REAL}
     made(grouped._combine, sums, step | {"active": 8, "block": 512, "adds": True, "more": True, "weighs": True}, 4)
-    bits = dict.fromkeys(("x", "bias", "residual", "out"), HALF) | {"weight": "*i16", "shared": "*fp16"}
-    shape = {"block": 16, "warps": 4, "silu": True, "has_bias": False, "adds": True, "packs": True}
-    for rows in (8, 16):
-        gates = {"rows": rows, "gates": rows == 8, "even": rows == 16, "twins": rows == 16}
-        made(fewbits._product, bits, step | shape | gates, 4, num_stages=4)
+    few_bits(step)
     dense(step)
+
+
+def few_bits(step):
+    """Weights of 4 and 8 bits, for one token and for many."""
+    given = dict.fromkeys(("bias", "residual", "out"), HALF) | {"x": WHOLE, "weight": WHOLE, "shared": WHOLE}
+    for bits, kind, some in ((4, bfloat16, 1), (8, float16, 4)):
+        shape = {"bits": bits, "kind": kind, "some": some, "tiles": 1, "warps": 4, "ahead": 2}
+        shape |= {"gates": some == 1, "silu": True, "has_bias": False, "adds": some == 4, "even": some == 1}
+        made(fewbits._product, given | {"scale": REAL}, step | shape | {"packs": True}, 4, num_stages=1)
 
 
 def dense(step):

@@ -13,7 +13,6 @@ from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.kernels import fewbits as kernel
 from unspool.kernels.gate import reference as gated
-from unspool.kernels.linear import linear
 from unspool.models.shape import Shape
 from unspool.rules.decode import Speculate, plain
 from unspool.rules.draft import Lookup
@@ -87,22 +86,25 @@ def test_the_head_stays_whole_and_unknown_kinds_are_refused():
         rounded("int5", DenseLinear, head=48)
 
 
-@pytest.mark.parametrize("kind", ["int8", "int4"])
-@pytest.mark.parametrize("n", [1, 5, 33])
-def test_kernels_read_few_bits_as_the_reference_widens_them(kind, n):
-    depth, width = 640 if n == 5 else 192, 40  # pieces that are no full ones, or fewer or more than a program has warps
-    dtype = torch.float32 if n == 5 else torch.float16
+def times(kept, x, **around):
+    """The kernel's product of a matrix of few bits."""
+    if isinstance(kept, Int8Linear):
+        return kernel.eight_bits(x, kept.weight, kept.scale, kept.bias, **around)
+    width = kept.size[0] // 2 if around.get("activation") else kept.size[0]
+    return kernel.four_bits(x, kept.weight, kept.shared, kept.bias, width=width, **around)
+
+
+@pytest.mark.parametrize("kind", [Int8Linear, Int4Linear])
+@pytest.mark.parametrize(("n", "depth", "width"), [(1, 192, 40), (5, 640, 48), (33, 96, 40)])
+def test_kernels_read_few_bits_as_the_reference_widens_them(kind, n, depth, width):
+    dtype = torch.bfloat16 if n == 5 else torch.float16
     for activation, adds, biased in ((None, False, True), (None, True, False), ("silu", False, True)):
         weight = matrix(2 * width if activation else width, depth)
         bias = torch.randn(len(weight), device=DEVICE, dtype=dtype) if biased else None
-        kept = (Int8Linear if kind == "int8" else Int4Linear).of(weight, bias)
+        kept = kind.of(weight, bias)
         x = torch.randn(n, depth, device=DEVICE, dtype=dtype)
         residual = torch.randn(n, width, device=DEVICE, dtype=dtype) if adds else None
-        around = {"residual": residual, "activation": activation}
-        if kind == "int8":
-            ours = linear(x, kept.weight, bias, scale=kept.scale, **around)
-        else:
-            ours = kernel.product(x, kept.weight, kept.shared, bias, **around)
+        ours = times(kept, x, residual=residual, activation=activation)
         wide = None if bias is None else bias.float()
         theirs = F.linear(x.float(), kept.whole(torch.float32), wide).to(dtype)
         if activation:
@@ -110,23 +112,32 @@ def test_kernels_read_few_bits_as_the_reference_widens_them(kind, n):
         elif adds:
             theirs = residual + theirs
         off = (ours - theirs).double().norm() / theirs.double().norm()
-        assert off < (3e-3 if dtype == torch.float16 else 1e-5)
+        assert off < (3e-3 if dtype == torch.float16 else 2e-2)  # the interpreter cuts bfloat16 off
 
 
-@pytest.mark.parametrize("cut", [kernel.Share(2), kernel.Share(4, twins=True), kernel.Share(8, tokens=32)])
-def test_four_bits_give_a_token_the_same_bits_in_any_company(cut):
-    weight, x = matrix(40, 160), torch.randn(19, 160, device=DEVICE).half()
-    kept = Int4Linear.of(weight, None)
-    together = kernel.product(x, kept.weight, kept.shared, cut=cut)
+def test_numbers_of_any_size_are_multiplied_as_well():
+    """Tokens of bfloat16 are enlarged on their way, and sums must neither overflow nor vanish."""
+    x = torch.randn(4, 64, device=DEVICE) * torch.tensor([[1e-12], [1e-3], [1.0], [1e9]], device=DEVICE)
+    for kind in (Int8Linear, Int4Linear):
+        kept = kind.of(matrix(16, 64), None)
+        want = F.linear(x.bfloat16().double(), kept.whole(torch.float64))
+        off = (times(kept, x.bfloat16()).double() - want).norm(dim=1) / want.norm(dim=1)
+        assert (off < 1e-2).all()
+
+
+@pytest.mark.parametrize("kind", [Int8Linear, Int4Linear])
+@pytest.mark.parametrize("cut", [kernel.Share(2), kernel.Share(4, ahead=2, tiles=2), kernel.Share(8)])
+def test_few_bits_give_a_token_the_same_bits_in_any_company(kind, cut):
+    kept, x = kind.of(matrix(64, 160), None), torch.randn(19, 160, device=DEVICE).half()
+    together = times(kept, x, cut=cut)
     torch.testing.assert_close(together.float(), F.linear(x.float(), kept.whole(torch.float32)), atol=4e-3, rtol=4e-3)
     for some in ([0], [18], [5, 17, 2, 9]):
-        alone = kernel.product(x[some].contiguous(), kept.weight, kept.shared, cut=cut)
-        assert torch.equal(alone, together[some])
+        assert torch.equal(times(kept, x[some].contiguous(), cut=cut), together[some])
 
 
-def test_sums_of_four_bits_are_shared_alike_for_any_number_of_tokens():
-    for width, depth, _, gates in (*kernel.TUNED, (576, 1536, 8, False), (1536, 576, 8, True)):
-        assert len({kernel.share_for(width, depth, n, gates).warps for n in (1, 8, 9, 64)}) == 1
+@pytest.mark.parametrize(("depth", "gated"), [(576, False), (4096, True), (14336, False)])
+def test_sums_of_few_bits_are_shared_alike_for_any_number_of_tokens(depth, gated):
+    assert len({kernel.share_for(depth, n, gated).warps for n in (1, 8, 9, 64)}) == 1
 
 
 def test_weights_that_were_rounded_so_before_are_kept_exactly():
@@ -171,11 +182,12 @@ def _unsplit(monkeypatch):
 
 @pytest.mark.usefixtures("_unsplit")
 @pytest.mark.parametrize("kind", ["none", "int8", "int4"])
-def test_the_fused_network_computes_with_few_bits_what_the_plain_one_does(kind):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_the_fused_network_computes_with_few_bits_what_the_plain_one_does(kind, dtype):
     """A text that is read, written on, and followed by a tree: by kernels, and by PyTorch."""
     make = rounded(kind, DenseLinear, head=40)
-    ours = graph_model(Fused.load(Noise(), torch.float32, DEVICE, 200, make), sequences=8)
-    theirs = CachedModel(Llama.load(Noise(), torch.float32, DEVICE, 200, make))
+    ours = graph_model(Fused.load(Noise(), dtype, DEVICE, 200, make), sequences=8)
+    theirs = CachedModel(Llama.load(Noise(), dtype, DEVICE, 200, make))
     tree = Tree(tuple(chosen(x) for x in (3, 4, 5)), (ROOT, 0, ROOT))
     found = []
     for model in (ours, theirs):
@@ -185,7 +197,8 @@ def test_the_fused_network_computes_with_few_bits_what_the_plain_one_does(kind):
         second = model.score([ScoreRequest(session, tree)])[0]
         found.append(torch.stack([law.scores.cpu() for law in (first, *second.leaf, *second.after)]))
         session.close()
-    torch.testing.assert_close(*found, atol=2e-3, rtol=2e-3)
+    near = 2e-3 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(*(scores.float() for scores in found), atol=near, rtol=near)
 
 
 @pytest.mark.usefixtures("_unsplit")

@@ -18,7 +18,7 @@ WHOLE = "none"
 KINDS = (WHOLE, "int8", "int4")
 AUTO, PACKED = "auto", "packed"  # what is fastest; what the file has, see `runtime.cpu.packed`
 GROUP = 32  # weights that share a scale in 4 bits; so many do in files of 4-bit weights, which are then kept exactly
-PARTS = 4  # groups of a piece
+TILE, PARTS = 16, 2  # rows of a tile, and groups of a row in each piece of it
 SHARED = torch.float16  # what the scale and the least of a group are kept in
 
 
@@ -53,16 +53,14 @@ class Int8Linear:
 class Int4Linear:
     """w = least + scale·q with q in 0…15, both per group of 32 neighbours in a row.
 
-    Rows are cut into pieces of four groups, and what all rows have at one place stands together. In a piece, bits 4·p
-    to 4·p + 3 of word j hold q of number 32·p + j; `shared` has the scales of its four groups, then their leasts. A
-    last piece that is not full ends in zeros.
+    Stored as `kernels.fragments.four` takes it: tiles of 16 rows, cut into pieces of two groups, filled up with zeros.
     Cost: half a byte per weight and 4 bytes per group. Where no kernel of its own reads them, they are widened for
     every product.
     """
 
-    weight: Tensor  # int16 [pieces, out, 32]
-    shared: Tensor  # float16 [pieces, out, 8]
-    depth: int
+    weight: Tensor  # int32 [tiles, pieces, 32, 4]
+    shared: Tensor  # float16 [tiles, pieces, 8, 8]
+    size: tuple[int, int]
     bias: Tensor | None
 
     @classmethod
@@ -74,30 +72,28 @@ class Int4Linear:
         scale = ((groups.amax(2) - least.float()) / 15).to(SHARED)
         step = torch.where(scale > 0, scale.float(), 1.0)[:, :, None]
         q = ((groups - least.float()[:, :, None]) / step).round().clamp(0, 15).to(torch.uint8)
-        missing = -(depth // GROUP) % PARTS
-        q = F.pad(q, (0, 0, 0, missing)).view(rows, -1, PARTS, GROUP)
-        both = [F.pad(part, (0, missing)).view(rows, -1, PARTS) for part in (scale, least)]
-        return cls(packed(q), torch.cat(both, 2).transpose(0, 1).contiguous(), depth, bias)
+        more = (0, -(depth // GROUP) % PARTS, 0, -rows % TILE)  # groups and rows that fill up the last ones
+        q, scale, least = F.pad(q, (0, 0, *more)), F.pad(scale, more), F.pad(least, more)
+        tiles, pieces = len(q) // TILE, q.shape[1] // PARTS
+        # [tile, line l of two, g, piece, group p, t, m, i, h] to [tile, piece, g, t, p, m, (h, i, l)]
+        q = q.view(tiles, 2, 8, pieces, PARTS, 4, 2, 2, 2).permute(0, 3, 2, 5, 4, 6, 8, 7, 1)
+        words = q.reshape(-1, 4, 2).to(torch.int32)
+        words = (words[:, :, 0] | words[:, :, 1] << 4) << torch.arange(0, 32, 8, device=q.device, dtype=torch.int32)
+        both = torch.stack((scale, least)).view(2, tiles, 2, 8, pieces, PARTS).permute(1, 4, 3, 0, 2, 5)
+        packed = words.sum(1, dtype=torch.int32).view(tiles, pieces, 32, 4)
+        return cls(packed, both.reshape(tiles, pieces, 8, 8).contiguous(), (rows, depth), bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.whole(x.dtype), self.bias)
 
     def whole(self, dtype: torch.dtype) -> Tensor:
         """The matrix that it stands for."""
-        words = self.weight.transpose(0, 1)
-        q = torch.stack([words >> 4 * p & 15 for p in range(PARTS)], 2)
-        shared = self.shared.transpose(0, 1).float()
-        scale, least = shared[:, :, :PARTS], shared[:, :, PARTS:]
-        wide = q.float().mul_(scale[..., None]).add_(least[..., None])
-        return wide.view(len(q), -1)[:, : self.depth].to(dtype)
-
-
-def packed(q: Tensor) -> Tensor:
-    """Numbers from 0 to 15 [rows, pieces, 4, 32] in words, as `Int4Linear` has them."""
-    words = q[:, :, 0].short()
-    for p in range(1, PARTS):
-        words |= q[:, :, p].short() << 4 * p
-    return words.transpose(0, 1).contiguous()
+        (tiles, pieces), (rows, depth) = self.weight.shape[:2], self.size
+        pairs = self.weight.view(torch.uint8)  # of lines l, of [tile, piece, g, t, group p, m, h, i]
+        q = torch.stack((pairs & 15, pairs >> 4)).view(2, tiles, pieces, 8, 4, PARTS, 2, 2, 2)
+        wide = q.permute(1, 0, 3, 2, 5, 4, 6, 8, 7).reshape(tiles, 2, 8, pieces, PARTS, GROUP)
+        both = self.shared.float().view(tiles, pieces, 8, 2, 2, PARTS).permute(3, 0, 4, 2, 1, 5)[..., None]
+        return (wide * both[0]).add_(both[1]).view(tiles * TILE, -1)[:rows, :depth].to(dtype)
 
 
 def rounded(kind: str, make: MakeLinear, head: int) -> MakeLinear:
@@ -129,7 +125,8 @@ def bytes_of(kind: str, rows: int, depth: int, dtype: torch.dtype) -> int:
         return rows * depth * dtype.itemsize
     if kind == "int8" or not _grouped(depth):
         return rows * (depth + 4)
-    return rows * -(-depth // (PARTS * GROUP)) * PARTS * (GROUP // 2 + 2 * SHARED.itemsize)
+    groups = -(-depth // (PARTS * GROUP)) * PARTS
+    return -(-rows // TILE) * TILE * groups * (GROUP // 2 + 2 * SHARED.itemsize)
 
 
 def _grouped(depth: int) -> bool:
