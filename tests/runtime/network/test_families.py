@@ -131,7 +131,7 @@ def test_kernels_of_the_plain_family_refuse_what_they_do_not_know(made: Made) ->
         assert (shape.oddity() is None) == (family.kind in known), family.kind
         if family.kind not in known:
             assert unpacked(shape) is not None
-        assert (unfused(shape) is None) == (not shape.recurrent)
+        assert unfused(shape) is None
 
 
 @pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -68,6 +69,8 @@ class Packed(NamedTuple):
     past: int
     root: int
     parents: list[int] | None
+    before: Sequence[int] = ()  # in recurrent layers, the token of the row that each follows, or ~c for checkpoint c
+    into: Sequence[int] = ()  # and the number of the checkpoint that it leaves, −1 for none
 
 
 def packed(request: ForwardRequest, done: int = 0) -> Packed:
@@ -103,6 +106,11 @@ def words(sees: list[int], width: int) -> list[int]:
     if width == 1:
         return [_signed(bits & 0xFFFFFFFF) for bits in sees]
     return [_signed(bits >> (BITS * word) & 0xFFFFFFFF) for bits in sees for word in range(width)]
+
+
+def filled(numbers: Sequence[int], size: int, rest: int) -> Sequence[int]:
+    """These numbers, and as many of `rest` behind them as are lacking."""
+    return numbers if len(numbers) == size else [*numbers, *[rest] * (size - len(numbers))]
 
 
 def _signed(word: int) -> int:
