@@ -14,7 +14,7 @@ from .short_convolution import real_tokens
 VALUES = 16  # rows of a state that a program has
 
 
-@triton.jit(do_not_specialize=["tokens"])
+@triton.jit(do_not_specialize=["tokens", "heads"])
 def _delta(
     mixed, ba, decay, shift, before, into, count, states, out, tokens, mixed_stride, ba_stride, heads, scale,
     group: tl.constexpr, keys: tl.constexpr, width: tl.constexpr, all_keys: tl.constexpr,

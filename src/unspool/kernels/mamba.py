@@ -14,7 +14,7 @@ from .short_convolution import real_tokens
 VALUES = 16  # rows of a state that a program has
 
 
-@triton.jit(do_not_specialize=["tokens"])
+@triton.jit(do_not_specialize=["tokens", "heads"])
 def _mamba(
     mixed, dt, decay, shift, skip, before, into, count, states, out, tokens, mixed_stride, dt_stride, heads,
     least, most,

@@ -135,7 +135,9 @@ class SpeculativeStep(Bucket):
     def told(self, number: int) -> list[SpeculatedRun]:
         """What came of each of the first rows, in one copy."""
         start = [self.staging.on["start"][:, None]] if self.network.recurrent else []
-        packed = torch.cat((self.staging.on["tally"], self.rounds, self.written, self.kept, *start), 1)[:number].tolist()
+        packed = torch.cat((self.staging.on["tally"], self.rounds, self.written, self.kept, *start), 1)[
+            :number
+        ].tolist()
         return [self._run_of(row) for row in packed]
 
     def _run_of(self, row: list[int]) -> SpeculatedRun:
