@@ -1,4 +1,4 @@
-"""Kernels of recurrent layers: what tokens read and leave, in chains, trees and chunks; in the interpreter, or on a GPU."""
+"""Kernels of recurrent layers: what tokens read and leave in chains, trees and chunks; interpreted, or on a GPU."""
 
 import interpreted
 import pytest

@@ -81,7 +81,7 @@ def delta_net(
     Tokens of a row follow each other in one order of sums, so bits depend on no batch, tree or chunk.
     Cost: one launch; a row's tokens one after the other, its heads and their values side by side.
     """
-    (n, total), (_, heads, width, keys) = mixed.shape, states.shape
+    n, (_, heads, width, keys) = len(mixed), states.shape
     assert rows.before is not None
     assert mixed.stride(1) == ba.stride(1) == 1
     out = torch.empty(n, heads * width, dtype=mixed.dtype, device=mixed.device)
