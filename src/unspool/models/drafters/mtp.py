@@ -49,8 +49,9 @@ def layout_of(named: Named, layers: int, theirs: bool = False) -> _Layout | None
 def read_mtp(stored: StoredDrafter, named: Named, target: Shape) -> DrafterFile:
     """The first module of DeepSeek's, GLM's, Qwen's or MiMo's kind, which drafts every token after the next.
 
-    M·[norm(e); norm(h)] goes through one layer, plain or as the target's own, and a norm to the head; what leaves the norm is read with the
-    next token. h has left the target's last norm. MiMo has the state first. Later modules are left alone.
+    M·[norm(e); norm(h)] goes through one layer, plain or as the target has them, and a norm to the head; what leaves
+    the norm is read with the next token. h has left the target's last norm. MiMo has the state first. Later modules
+    are left alone.
     """
     fields, source = fields_of(stored), stored.source
     theirs = fields.text("speculators_model_type", "") == "mtp"

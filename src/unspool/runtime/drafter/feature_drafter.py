@@ -33,8 +33,7 @@ class FeatureDrafter(DrafterNetwork):
             self.layers = self._layers()
 
     def _layers(self) -> DrafterLayers:
-        plain = self.spec.shape.oddity() is None
-        return DrafterLayers(self, self.slots) if plain else FamilyLayers(self, self.slots)
+        return FamilyLayers(self, self.slots) if self.spec.of_family else DrafterLayers(self, self.slots)
 
     def slots_of(self, count: int) -> int:
         return 0 if self.spec.block else count
