@@ -27,6 +27,7 @@ from .device_rejection import refusable
 from .device_speculation import DeviceSpeculation
 from .footprint import FEW
 from .graph_bucket import STRIDE
+from .graph_states import Lent
 from .packing import Kind
 from .sampling import Sampling, StepMasks, device_plan
 
@@ -145,9 +146,10 @@ class DeviceDecoding:
             return None
         read = model.read_ahead(leaves)
         turns, plan = self._planned([turns if i in checked else want for i, want in enumerate(wants)], turns)
-        states = graphs.states
-        lent = [] if states is None else states.lend(leaves, 1)
+        states, lent = graphs.states, list[Lent]()
         try:
+            if states is not None:
+                lent = states.lend(leaves, 1)
             shaping = sampling.shaping._replace(ranks=bool(checked))
             bucket, shaping = graphs.serving(Kind.WRITE, len(leaves), 1, longest + turns, shaping)
             past = [len(leaf.slots) for leaf in leaves]
