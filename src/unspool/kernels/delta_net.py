@@ -11,7 +11,7 @@ from .draft_chain import chained, start, wait
 from .kernel_rows import Rows
 from .short_convolution import real_tokens
 
-VALUES = 16  # rows of a state that a program has
+VALUES, WARPS = 16, 4  # rows of a state that a program has, and its warps
 
 
 @triton.jit(do_not_specialize=["tokens", "heads"])
@@ -90,7 +90,7 @@ def delta_net(
         mixed, ba, decay, shift, rows.before, rows.into, rows.count, states, out, rows.tokens,
         mixed.stride(0), ba.stride(0), heads, keys**-0.5,
         group=heads // key_heads, keys=keys, width=width, all_keys=key_heads * keys,
-        lanes=triton.next_power_of_2(keys), block=block, num_warps=4, chained=chain, launch_pdl=chain,
+        lanes=triton.next_power_of_2(keys), block=block, num_warps=WARPS, chained=chain, launch_pdl=chain,
     )  # fmt: skip
     return out
 
