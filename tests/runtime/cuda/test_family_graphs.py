@@ -65,6 +65,11 @@ def test_a_family_in_graphs_computes_what_it_does_without(family, tmp_path):
     graphs(folder_of(family, tmp_path))
 
 
+def test_recurrent_layers_of_few_bits_compute_what_they_do_without(tmp_path):
+    family = next(family for family in FAMILIES if family.kind == "lfm2")
+    graphs(folder_of(family, tmp_path), kind="int8")
+
+
 @pytest.mark.parametrize("family", some(STEADY))
 def test_the_bits_of_a_family_in_graphs_depend_on_the_text_alone(family, tmp_path):
     invariant_graphs(folder_of(family, tmp_path))
