@@ -56,8 +56,8 @@ class DeviceDrafting:
         trash = graphs.network.slots.trash
         plan = [slot for slots in own for slot in (*slots, *[trash] * (turns - len(slots)))]
         try:
-            past, lines = [len(leaf.slots) for leaf in leaves], graphs.block_table.lines(leaves)
-            chain.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, lines, marks)
+            past, table = [len(leaf.slots) for leaf in leaves], graphs.block_table.lines(leaves)
+            chain.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, table, marks)
             chain.sampling(sampling, leaves)
             chain.staging.put("round", [draw.first.round for draw in draws])
             chain.run()

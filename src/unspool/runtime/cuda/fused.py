@@ -202,9 +202,7 @@ class Fused(Llama):
                 normed = self._normed(x, layer.before_attention)
                 seen = recurred(mixer, normed, index, rows, self._recurrent.checkpoints, self._product)
             else:
-                seen = self._latent(
-                    cast("LatentAttention", mixer), self._normed(x, layer.before_attention), index, rows
-                )
+                seen = self._latent(mixer, self._normed(x, layer.before_attention), index, rows)
             if layer.after_attention is None and simple:
                 x = self._product(mixer.out, seen, residual=x)
             elif simple and self._sandwiched(layer):

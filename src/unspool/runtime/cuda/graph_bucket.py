@@ -320,6 +320,7 @@ class Bucket:
     def _rows(self, tree: bool) -> Rows:
         """The batch as kernels take it; the tokens of a tree see what their bits say."""
         on = self.staging.on
+        before, into = followed(self.size, on, self.network.slots.trash) if self.network.recurrent else (None, None)
         return Rows(
             table=self.block_table.rows(on["lane"], self.size.length),
             past=on["past"],
@@ -330,7 +331,8 @@ class Bucket:
             clear=on["clear"] if tree else None,
             sees=on["sees"] if tree else None,
             key_places=on["key_places"] if tree else None,
-            **(followed(self.size, on, self.network.slots.trash) if self.network.recurrent else {}),
+            before=before,
+            into=into,
         )
 
     def _noise(self) -> Tensor:

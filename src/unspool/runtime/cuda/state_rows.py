@@ -44,20 +44,17 @@ def put_marks(staging: StagingBuffer, marks: Sequence[Sequence[int]], turns: int
     staging.put("marks", [number for own in marks for number in filled(own, turns + 1, own[-1])])
 
 
-def followed(size: Size, on: dict[str, Tensor], trash: int) -> dict[str, Tensor]:
+def followed(size: Size, on: dict[str, Tensor], trash: int) -> tuple[Tensor, Tensor]:
     """What every token of a batch goes on from and leaves, as `kernels.carried_state` has it."""
     if size.kind is Kind.WRITE:  # a row that has written all it wants leaves nothing more
         turn = on["turn"].long()
         start, end = (on["marks"].index_select(1, turn + more)[:, 0] for more in (0, 1))
-        return {"before": ~start, "into": torch.where(on["slots"] == trash, -1, end)}
+        return ~start, torch.where(on["slots"] == trash, -1, end)
     if size.kind is Kind.SPECULATE:
         parents = on["parents"].view(-1, size.tokens)
         first = torch.arange(0, parents.numel(), size.tokens, dtype=torch.int32, device=parents.device)[:, None]
-        return {
-            "before": torch.where(parents >= 0, parents + first, ~on["start"][:, None]).view(-1),
-            "into": on["into"],
-        }
-    return {"before": on["before"], "into": on["into"]}
+        return torch.where(parents >= 0, parents + first, ~on["start"][:, None]).view(-1), on["into"]
+    return on["before"], on["into"]
 
 
 def settle_states(on: dict[str, Tensor], last: Tensor) -> None:

@@ -34,8 +34,8 @@ class DrafterNetwork(ABC):
     def __init__(self, file: DrafterFile, ends: EmbeddingAndHead, room: int) -> None:
         self.file, self.spec, self.ends = file, file.spec, ends
         like = ends.embedding
-        own = file.spec.of_family  # whose layer is read from the file, where some numbers stay wide
-        held = {n: t for n, t in file.tensors.items() if not (own and n.startswith("layers."))}
+        apart = ("layers.",) if file.spec.of_family else ()  # a layer that is read from the file, where some stay wide
+        held = {n: t for n, t in file.tensors.items() if not n.startswith(apart)}
         self.tensors = {n: t if n == "ids" else t.to(like) for n, t in held.items()}
         own = self.tensors.get("head.weight")
         self.head: Linear = ends.head if own is None else dense(own, None)
