@@ -185,9 +185,9 @@ def recurrent(step):
     wide = followed | dict.fromkeys(("decay", "shift", "skip", "states"), REAL) | {"mixed": HALF}
     shape = {"keys": 128, "lanes": 128, "block": 16}
     given = wide | {"ba": HALF, "out": HALF, "scale": "fp32"}
-    made(delta_net._delta, given, step | shape | {"group": 2, "width": 128, "all_keys": 2048}, 4)
+    made(delta_net._delta, given, step | shape | {"group": 2, "width": 128, "all_keys": 2048}, delta_net.WARPS)
     given = wide | {"dt": HALF, "out": REAL, "least": "fp32", "most": "fp32"}
-    made(mamba._mamba, given, step | shape | {"share": 16, "width": 64, "inner": 4096, "groups": 4}, 4)
+    made(mamba._mamba, given, step | shape | {"share": 16, "width": 64, "inner": 4096, "groups": 4}, mamba.WARPS)
     given = {"y": REAL, "z": HALF, "weight": HALF, "out": HALF, "eps": "fp32"}
     for early in (False, True):
         made(gated_norm._gated_norm, given, step | {"block": 4096 if early else 128, "early": early}, 4)

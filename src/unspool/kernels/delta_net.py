@@ -11,7 +11,7 @@ from .draft_chain import chained, start, wait
 from .kernel_rows import Rows
 from .short_convolution import real_tokens
 
-VALUES, WARPS = 16, 4  # rows of a state that a program has, and its warps
+VALUES, WARPS = 16, 2  # rows of a state that a program has, and its warps
 
 
 @triton.jit(do_not_specialize=["tokens", "heads"])

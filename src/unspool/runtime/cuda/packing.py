@@ -10,6 +10,7 @@ from ..cache.forward_request import ForwardRequest
 from ..cache.sequence import CachedSequence, DraftNode
 
 BITS = 32
+ENTRIES = 64  # of the table that the smallest step can write
 
 
 class Kind(Enum):
@@ -47,8 +48,11 @@ class Size(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """New entries of the table per row that a step can write, besides those of its own tokens."""
-        return 2 * self.tokens
+        """New entries of the table per row that a step can write, besides those of its own tokens.
+
+        Few rows may have more: a plain step that follows an accepted tree writes the slots of all that stood.
+        """
+        return max(2 * self.tokens, ENTRIES // self.rows)
 
 
 class Packed(NamedTuple):
