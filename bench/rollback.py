@@ -5,8 +5,9 @@
 The model has the layers of Qwen3.5 (three gated delta nets to one attention) and random weights. A step reads one
 token; a tree is a chain of drafts, of which half is kept, so that the next step goes on from a checkpoint. `writing` is
 the time that goes into storing checkpoints within a forward, `rollback` what keeping a part of a draft takes, and
-`nothing` what measuring does. Times are medians. With `--graphs` it runs on CUDA graphs with fixed shapes: `turn` is a token of plain decoding that the host
-does not wait for, and `writing` the difference that checkpoints make to the kernels of all layers, replayed as a graph.
+`nothing` what measuring does. Times are medians. With `--graphs` it runs on CUDA graphs with fixed shapes: `turn` is a
+token of plain decoding that the host does not wait for, and `writing` the difference that checkpoints make to the
+kernels of all layers, replayed as a graph.
 """
 
 from __future__ import annotations
