@@ -74,7 +74,7 @@ def nothing_is_left(model):
     assert sorted(checkpoints._free) == list(range(2, checkpoints._size))
 
 
-@pytest.mark.parametrize(("t", "ahead", "rows", "states"), [(0.0, 3, 3, 64), (0.7, 7, 2, 4)])
+@pytest.mark.parametrize(("t", "ahead", "rows", "states"), [(0.0, 3, 2, 64), (0.7, 7, 2, 4)])
 def test_what_is_drafted_on_the_device_goes_on_from_what_stands(t, ahead, rows, states):
     model = model_of(states)
     model.device.speculation.gate = Always()
