@@ -12,20 +12,24 @@ from unspool.kernels import (
     amend,
     attention,
     attention_join,
+    delta_net,
     draft_states,
     edit,
     few_tokens,
     fewbits,
+    gated_norm,
     grouped,
     grow,
     likely,
     linear,
+    mamba,
     many_tokens,
     pick,
     prompt_attention,
     report,
     rope,
     route,
+    short_convolution,
     spine,
     tile,
     top,
@@ -81,6 +85,7 @@ def main():
         made(amend._amend, moved, step | {"remembers": remembers, "block": 32}, 1)
     drafting(step)
     families(step)
+    recurrent(step)
 
 
 def drafting(step):
@@ -198,6 +203,23 @@ def dense(step):
             cut.warps,
             num_stages=cut.stages,
         )
+
+
+def recurrent(step):
+    """Layers that carry a state from token to token."""
+    followed = dict.fromkeys(("before", "into", "count"), WHOLE)
+    given = followed | dict.fromkeys(("x", "weight", "bias", "times", "states", "out"), HALF)
+    shape = {"size": 4, "block": 256, "has_bias": True, "silu": True, "gates": True}
+    made(short_convolution._convolve, given, step | shape, 4)
+    wide = followed | dict.fromkeys(("decay", "shift", "skip", "states"), REAL) | {"mixed": HALF}
+    shape = {"keys": 128, "lanes": 128, "block": 16}
+    given = wide | {"ba": HALF, "out": HALF, "scale": "fp32"}
+    made(delta_net._delta, given, step | shape | {"group": 2, "width": 128, "all_keys": 2048}, delta_net.WARPS)
+    given = wide | {"dt": HALF, "out": REAL, "least": "fp32", "most": "fp32"}
+    made(mamba._mamba, given, step | shape | {"share": 16, "width": 64, "inner": 4096, "groups": 4}, mamba.WARPS)
+    given = {"y": REAL, "z": HALF, "weight": HALF, "out": HALF, "eps": "fp32"}
+    for early in (False, True):
+        made(gated_norm._gated_norm, given, step | {"block": 4096 if early else 128, "early": early}, 4)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from tests.support.families import Family, told
 from tests.support.littlemodel import little_model
 from unspool.models.config import read_config
-from unspool.models.folder import _stored
+from unspool.models.folder import stored_at
 
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 
@@ -21,7 +21,7 @@ SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 def tensors(config: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """What the files of a model of these settings hold."""
     shape, dice = read_config(config, "config.json"), torch.Generator().manual_seed(2)
-    sizes = {(at := _stored(name, size, shape)).name: at.whole(size) for name, size in shape.tensors().items()}
+    sizes = {(at := stored_at(name, size, shape)).name: at.whole(size) for name, size in shape.tensors().items()}
     return {name: torch.randn(size, generator=dice) * 0.2 + ("norm" in name) for name, size in sizes.items()}
 
 

@@ -20,7 +20,9 @@ from unspool.runtime.cuda.fused import Fused
 from unspool.runtime.cuda.graph_model import graph_model
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
+from unspool.runtime.network.linear import DenseLinear, dense
 from unspool.runtime.network.llama import Llama
+from unspool.runtime.network.quantised import WHOLE, rounded
 
 ROOM = 64
 
@@ -60,12 +62,14 @@ def off(checkpoint: Checkpoint, dtype: torch.dtype, device: str, size: int) -> t
     return float(found[0]), float(found[1])
 
 
-def graphs(folder: Path, size: int = 5) -> None:
+def graphs(folder: Path, size: int = 5, kind: str = WHOLE) -> None:
     """In float32, a tree behind a text longer than any window has the scores of the network without kernels."""
     checkpoint = open_checkpoint(folder)
     start = text(0, size).tolist()
-    ours = graph_model(Fused.load(checkpoint, torch.float32, "cpu", ROOM), sequences=8)
-    far = (laws(ours, start, BRANCHES) - laws(CachedModel(Llama.load(checkpoint)), start, BRANCHES)).abs().max()
+    make, plain = (rounded(kind, each, checkpoint.shape.vocab) for each in (DenseLinear, dense))
+    ours = graph_model(Fused.load(checkpoint, torch.float32, "cpu", ROOM, make), sequences=8)
+    theirs = CachedModel(Llama.load(checkpoint, linear=plain))
+    far = (laws(ours, start, BRANCHES) - laws(theirs, start, BRANCHES)).abs().max()
     assert far < 1e-4, f"off by {float(far)}"
 
 

@@ -82,11 +82,5 @@ HYBRIDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("GLM-4.7-Flash", "glm4_moe_lite", {**LATENT, **ROUTED, "n_group": 1}),
     ("MiniCPM3", "minicpm3", {**LATENT, "dim_model_base": 16}),
 )
-RECURRENT = {"lfm2", "lfm2_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid", "nemotron_h"}
-LATENTS = {"deepseek_v3", "glm4_moe_lite", "minicpm3"}
-
-
-def in_graphs(kind: str) -> dict[str, str]:
-    """What the table says of a family: whether its steps are CUDA graphs, and whether a text's bits are fixed there."""
-    graphs, fixed = kind not in RECURRENT, kind not in RECURRENT | LATENTS
-    return {"CUDA graphs": "yes" if graphs else "no", "batch-invariant in graphs": "yes" if fixed else "no"}
+IN_GRAPHS = ("CUDA graphs", "batch-invariant in graphs")
+"""The columns of the table that tests/runtime/cuda/test_family_graphs.py checks for every family."""

@@ -13,7 +13,7 @@ from unspool.runtime.cuda.packing import Kind
 class Blank:
     """A network without layers: nothing but slots."""
 
-    layers, placed = 0, False
+    layers, placed, recurrent = 0, False, None
 
     def __init__(self, vocab: int, room: int, context: int) -> None:
         self.vocab, self.context, self.device = vocab, context, torch.device("cpu")

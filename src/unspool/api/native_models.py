@@ -114,19 +114,17 @@ def on_invariant_graphs(
     """The same with fixed shapes, for whole weights of a model that reads."""
     if quantization != WHOLE or checkpoint.shape.filling is not None:
         return None
-    if not _fuses(checkpoint, dtype, device, quantization, steady=True):
+    if not _fuses(checkpoint, dtype, device, quantization):
         return None
     network = runtimes.cuda.batch_invariant_fused.BatchInvariantFused.load(checkpoint, dtype, device, room)
     return runtimes.cuda.graph_model.graph_model(network, PREFIX_CACHE)
 
 
-def _fuses(checkpoint: Checkpoint, dtype: torch.dtype, device: str, quantization: str, steady: bool = False) -> bool:
+def _fuses(checkpoint: Checkpoint, dtype: torch.dtype, device: str, quantization: str) -> bool:
     if not device.startswith("cuda") or dtype not in FUSED or importlib.util.find_spec("triton") is None:
         return False
-    unfused = runtimes.cuda.fusible.unfused
-    why = unfused(checkpoint.shape, quantization != WHOLE, steady)
-    if unfused(checkpoint.shape, quantization != WHOLE) is not None and checkpoint.shape.filling is None:
-        assert why is not None
+    why = runtimes.cuda.fusible.unfused(checkpoint.shape, quantization != WHOLE)
+    if why is not None and checkpoint.shape.filling is None:
         _note_unfused(why)
     return why is None
 

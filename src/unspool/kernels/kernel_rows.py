@@ -42,6 +42,8 @@ class Rows:
     sees: Tensor | None = None  # [R·T, W]
     key_places: Tensor | None = None  # [R, 32·W], places of the keys from clear[r] on; read where there is a window
     paths: Tensor | None = None  # [R, T, P]; tokens may share one, by a stride of 0
+    before: Tensor | None = None  # [R·T], what each goes on from in recurrent layers, see `carried_state`
+    into: Tensor | None = None  # [R·T], the state that it leaves
 
     @property
     def number(self) -> int:

@@ -78,7 +78,7 @@ class SafetensorsCheckpoint:
         own = self._sizes = self.shape.tensors()
         opened = {path: _opened(path) for path in self._files}
         inside = _inside({name for _, held in opened.values() for name in held})
-        stored = {name: _stored(name, size, self.shape) for name, size in own.items()}
+        stored = {name: stored_at(name, size, self.shape) for name, size in own.items()}
         stored = {name: at._replace(name=_within(at.name, inside)) for name, at in stored.items()}
         experts = {at.name for at in stored.values() if at.expert is not None}
         lying = {n: _shape(shard, n) for shard, held in opened.values() for n in experts.intersection(held)}
@@ -222,7 +222,8 @@ def _within(name: str, prefix: str) -> str:
     return f"language_model.{name}" if prefix == "language_model.model." else name
 
 
-def _stored(name: str, size: tuple[int, ...], shape: Shape) -> Stored:
+def stored_at(name: str, size: tuple[int, ...], shape: Shape) -> Stored:
+    """Where the files of a shape's family keep a tensor of this size."""
     if shape.family in LING:
         return stored_in_ling(name, shape)
     return Stored(stored_name(name, shape.family)) if shape.filling is not None else stored(name, size, shape)

@@ -38,6 +38,10 @@ class ConvolutionSpec(_Stateful):
             **matrix("conv.out_proj", dim, dim, self.bias),
         }
 
+    def width(self, dim: int) -> int:
+        """How many numbers of a token are there at once within it."""
+        return 5 * dim
+
     def state_bytes(self, dim: int, width: int) -> int:
         """What a token leaves to those that follow it, with numbers of so many bytes."""
         return (self.size - 1) * dim * width
@@ -79,6 +83,10 @@ class DeltaSpec(_Stateful):
         found |= {f"{at}.dt_bias": (self.heads,), f"{at}.A_log": (self.heads,), f"{at}.norm.weight": (self.value_dim,)}
         return found | matrix(f"{at}.out_proj", dim, self.values, False)
 
+    def width(self, dim: int) -> int:
+        """How many numbers of a token are there at once within it."""
+        return 2 * (2 * self.keys + self.values) + 3 * self.values + 2 * self.heads
+
     def state_bytes(self, dim: int, width: int) -> int:
         """What a token leaves to those that follow it, with numbers of so many bytes; its matrices have at least 4."""
         return self.values * self.key_dim * max(4, width) + (self.size - 1) * (2 * self.keys + self.values) * width
@@ -119,6 +127,10 @@ class MambaSpec(_Stateful):
         found |= {f"mamba.{name}": (self.heads,) for name in ("dt_bias", "A_log", "D")}
         found["mamba.norm.weight"] = (self.inner,)
         return found | matrix("mamba.out_proj", dim, self.inner, self.bias)
+
+    def width(self, dim: int) -> int:
+        """How many numbers of a token are there at once within it; what it reads from its matrices has 4 bytes."""
+        return 2 * self.mixed + 4 * self.inner + self.heads
 
     def state_bytes(self, dim: int, width: int) -> int:
         """What a token leaves to those that follow it, with numbers of so many bytes; its matrices have at least 4."""

@@ -202,7 +202,7 @@ def test_a_long_text_leaves_states_at_the_ends_of_blocks_and_before_its_last_tok
 @pytest.mark.parametrize("slip", ["states stay where they were", "siblings share a state"])
 def test_the_contract_catches_states_that_are_mixed_up(slip, monkeypatch):
     if slip == "siblings share a state":
-        behind = "unspool.runtime.cache.forward_request._behind"
+        behind = "unspool.runtime.cache.forward_request.follows"
         monkeypatch.setattr(behind, lambda r: [*(r.leaf.slots[-1:] or [-1]), *r.slots[:-1]])
     else:
         monkeypatch.setattr(CheckpointPool, "move", lambda self, old, new: None)

@@ -156,7 +156,7 @@ def test_every_method_writes_what_plain_decoding_does(name: str, made: Made) -> 
 
 def test_kernels_that_know_no_such_layers_say_so(made: Made) -> None:
     recurrent, latent = (open_checkpoint(made(name)).shape for name in ("lfm2", "deepseek_v3"))
-    assert "recurrent layers" in str(unfused(recurrent))
+    assert unfused(recurrent, rounded=True) is None
     assert unfused(latent) is None
     assert "few bits" in str(unfused(latent, rounded=True))
     assert unpacked(recurrent) is not None

@@ -76,6 +76,11 @@ class DrafterSpec:
     blocks: int = 0  # that each of them has besides
 
     @property
+    def of_family(self) -> bool:
+        """Whether its layer is one of its target's own family, and not a plain one."""
+        return bool(self.shape.each)
+
+    @property
     def title(self) -> str:
         """What it is and reads, for people."""
         read = ", ".join(map(str, self.states))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ...core.errors import BadModel
 from ..shape import Shape
 from .description import DrafterFile, DrafterSpec
+from .family_module import family_names, family_shape, holds
 from .reading import OWN, Named, assembled, fields_of, layer_shape
 from .stored_drafter import StoredDrafter
 
@@ -48,8 +49,9 @@ def layout_of(named: Named, layers: int, theirs: bool = False) -> _Layout | None
 def read_mtp(stored: StoredDrafter, named: Named, target: Shape) -> DrafterFile:
     """The first module of DeepSeek's, GLM's, Qwen's or MiMo's kind, which drafts every token after the next.
 
-    M·[norm(e); norm(h)] goes through one plain layer and a norm to the head; what leaves the norm is read with the
-    next token. h has left the target's last norm. MiMo has the state first. Later modules are left alone.
+    M·[norm(e); norm(h)] goes through one layer, plain or as the target has them, and a norm to the head; what leaves
+    the norm is read with the next token. h has left the target's last norm. MiMo has the state first. Later modules
+    are left alone.
     """
     fields, source = fields_of(stored), stored.source
     theirs = fields.text("speculators_model_type", "") == "mtp"
@@ -62,18 +64,21 @@ def read_mtp(stored: StoredDrafter, named: Named, target: Shape) -> DrafterFile:
             f"{source}: holds no module that predicts several tokens (no eh_proj behind the last layer, no mtp.fc, no "
             "mtp_layers.0.input_proj). Name a drafter's own folder with --draft, or another method."
         )
-    config.update(num_hidden_layers=1, layer_types=None)
-    shape = layer_shape(config, source, named, target, found.layer)
+    family = None if theirs else family_shape(target)
+    theirs_of = {} if family is None else family_names(family, found.layer)
+    if family is None or not holds(named, theirs_of):
+        config.update(num_hidden_layers=1, layer_types=None)
+        family, theirs_of = layer_shape(config, source, named, target, found.layer), {}
     spec = DrafterSpec(
         "MTP",
         (target.layers,),
-        shape,
+        family,
         "project",
         target.dim,
         embedding_first=found.embedding_first,
         recycles_normed=True,
     )
-    names = {name: f"{found.layer}{name.removeprefix('layers.0.')}" for name in _layer_names(spec)}
+    names = {name: f"{found.layer}{name.removeprefix('layers.0.')}" for name in _layer_names(spec)} | theirs_of
     names |= {
         "embed_norm.weight": found.embed_norm,
         "state_norm.weight": found.state_norm,

@@ -136,7 +136,8 @@ class CachedModel:
             self._resume(leaf, leaf.slots[-1:])
             if len(leaf.tokens) - len(leaf.slots) > 1:
                 requests[number] = ForwardRequest(leaf, leaf.owed[:-1])
-        self._prefill(list(requests.values()))
+        with self.slots.holding([leaf.slots[-1] for leaf in leaves if leaf.slots]):
+            self._prefill(list(requests.values()))
         return {number: len(request) for number, request in requests.items()}
 
     def _prefill(self, requests: list[ForwardRequest]) -> None:

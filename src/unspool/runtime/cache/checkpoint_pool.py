@@ -6,12 +6,13 @@ A drafted tree leaves one after every node, so that rolling back is a choice of 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor
 
-from .kv_pool import KVPool
+from .kv_pool import GatherPool, KVPool
 
 Part = tuple[int, str]
 """One tensor of a state: the number of its layer and its name there."""
@@ -38,6 +39,7 @@ class CheckpointPool:
         self._lasting: OrderedDict[int, int] = OrderedDict()
         self._free: list[int] = []
         self._size = 2  # numbers that were ever given out
+        self._held: set[int] = set()  # slots whose states stay for the time being
         self._stored: dict[Part, Tensor] = {}
 
     def __contains__(self, slot: int) -> bool:
@@ -58,10 +60,33 @@ class CheckpointPool:
         """Make room for states behind these new slots, without letting go of those behind the slots of `behind`."""
         new = [*passing, *lasting]
         self.drop(new)
-        needed = {slot for slot in behind if slot >= 0}.union(new)
+        needed = self._held.union(behind, new)
         for kept, slots in ((self._passing, passing), (self._lasting, lasting)):
             for slot in slots:
                 kept[slot] = self._number(needed)
+
+    @contextmanager
+    def holding(self, slots: Iterable[int]) -> Iterator[None]:
+        """Let go of no state behind these slots meanwhile."""
+        before, self._held = self._held, self._held.union(slots)
+        try:
+            yield
+        finally:
+            self._held = before
+
+    def lend(self, count: int, behind: Iterable[int]) -> list[int]:
+        """Numbers of states that stand behind no slot yet, without letting go of those behind the slots of `behind`."""
+        needed = self._held.union(behind)
+        return [self._number(needed) for _ in range(count)]
+
+    def give_back(self, numbers: Iterable[int]) -> None:
+        """Take back numbers that were lent."""
+        self._free += numbers
+
+    def attach(self, slot: int, number: int) -> None:
+        """Have the state of a number that was lent found behind a slot."""
+        self.drop([slot])
+        self._passing[slot] = number
 
     def drop(self, slots: Iterable[int]) -> None:
         """Forget the states behind these slots."""
@@ -90,11 +115,15 @@ class CheckpointPool:
         """Store one part of these states [states, …]."""
         self._stored[part][numbers] = states
 
-    def lay_out(self, part: Part, size: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
-        """Have storage for a part of this size of all states that have been taken."""
+    def stored(self, part: Part) -> Tensor:
+        """One part of all states [states, …], where kernels read and write it."""
+        return self._stored[part]
+
+    def lay_out(self, part: Part, size: Sequence[int], dtype: torch.dtype, device: torch.device) -> bool:
+        """Have storage for a part of this size of all states that have been taken; whether it had to move."""
         old = self._stored.get(part)
         if old is not None and len(old) >= self._size:
-            return
+            return False
         least = self.room + 2 if old is None else len(old) * 3 // 2  # so that growing by little is done seldom
         whole = torch.empty(max(self._size, least), *size, dtype=dtype, device=device)
         if old is None:
@@ -102,6 +131,7 @@ class CheckpointPool:
         else:
             whole[: len(old)] = old
         self._stored[part] = whole
+        return True
 
     def _number(self, needed: set[int]) -> int:
         if self._free:
@@ -118,18 +148,27 @@ class CheckpointPool:
         return self._size - 1
 
 
-class RecurrentPool(KVPool):
-    """A pool whose slots may carry a checkpoint; a slot that is free again has none."""
+class _CheckpointedPool(KVPool):
+    """What all pools do whose slots may carry a checkpoint."""
 
-    def __init__(self, room: int, checkpoints: CheckpointPool) -> None:
-        super().__init__(room)
-        self.checkpoints = checkpoints
+    checkpoints: CheckpointPool
 
     def resumable(self, slots: Sequence[int]) -> int:
         for count in range(len(slots), 0, -1):
             if slots[count - 1] in self.checkpoints:
                 return count
         return 0
+
+    def holding(self, slots: Iterable[int]) -> AbstractContextManager[None]:
+        return self.checkpoints.holding(slots)
+
+
+class RecurrentPool(_CheckpointedPool):
+    """A pool whose slots may carry a checkpoint; a slot that is free again has none."""
+
+    def __init__(self, room: int, checkpoints: CheckpointPool) -> None:
+        super().__init__(room)
+        self.checkpoints = checkpoints
 
     def drop(self, slots: Sequence[int]) -> None:
         super().drop(slots)
@@ -138,3 +177,23 @@ class RecurrentPool(KVPool):
     def move(self, old: Sequence[int], new: Sequence[int]) -> None:
         super().move(old, new)
         self.checkpoints.move(old, new)
+
+
+class RecurrentGatherPool(_CheckpointedPool, GatherPool):
+    """The same where kernels find slots through a table."""
+
+    def __init__(
+        self,
+        room: int,
+        sizes: Sequence[tuple[int, int, int]],
+        dtype: torch.dtype,
+        device: torch.device,
+        checkpoints: CheckpointPool,
+    ) -> None:
+        GatherPool.__init__(self, room, sizes, dtype, device)
+        self.checkpoints = checkpoints
+
+    def drop(self, slots: Sequence[int]) -> None:
+        free = len(self._stack)
+        GatherPool.drop(self, slots)
+        self.checkpoints.drop(self._stack[free:])

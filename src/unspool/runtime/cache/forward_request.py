@@ -99,11 +99,11 @@ def row_of(request: ForwardRequest, first: int) -> tuple[list[int], list[int], R
     slots = [*leaf.slots, *(node.slot for node in leaf.drafts), *request.slots]
     key_places = [*range(known), *(node.place for node in leaf.drafts), *places]
     hidden_from = None if _one_path(request) else _hidden_from(request, len(slots))
-    row = Row(first, len(tokens), slots, key_places, hidden_from, _behind(request), len(request.added))
+    row = Row(first, len(tokens), slots, key_places, hidden_from, follows(request), len(request.added))
     return tokens, places, row
 
 
-def _behind(request: ForwardRequest) -> list[int]:
+def follows(request: ForwardRequest) -> list[int]:
     """The slot that each new token of a request follows, −1 for the first of a text."""
     own, owed = request.slots, len(request.owed)
     last = request.leaf.slots[-1] if request.leaf.slots else -1

@@ -5,7 +5,8 @@ Where attention is a view of neighbouring slots, those are kept together; where 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -68,6 +69,10 @@ class KVPool:
     def resumable(self, slots: Sequence[int]) -> int:
         """How many of these slots, from the first on, a forward can resume behind: all, without recurrent layers."""
         return len(slots)
+
+    def holding(self, slots: Iterable[int]) -> AbstractContextManager[None]:
+        """See to it that a forward can resume behind these slots as long as it lasts."""
+        return nullcontext()
 
     def _full(self, count: int) -> str:
         return (

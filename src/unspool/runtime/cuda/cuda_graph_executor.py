@@ -24,6 +24,7 @@ from .device_rejection import rejected
 from .footprint import CHUNK, FEW, FLOCK, LANES, SHORTEST, WIDEST, lanes_for, portion, step_up
 from .fused import Fused
 from .graph_bucket import Bucket, Lines
+from .graph_states import GraphStates, resume_slots
 from .packing import Kind, Packed, Size, packed
 from .sampling import Sampling, StepMasks
 from .warp_stage import BARE, Shaping
@@ -70,6 +71,9 @@ class CudaGraphExecutor:
         self.block_table = BlockTable(lanes_for(network.slots.room, sequences), longest, network.device)
         self.buckets: dict[Size, Bucket] = {}
         self.makers: dict[Kind, Callable[..., Bucket]] = {}  # of buckets that are of another class
+        self.states: GraphStates | None = None  # where layers are recurrent
+        if network.recurrent is not None:
+            self.states = GraphStates(network, network.recurrent, self.buckets.clear)
         self.deferred: DeferredCapture | None = None  # where graphs are captured when nobody waits
 
     def defer_capture(self, wishes: Iterable[Wish]) -> None:
@@ -110,6 +114,8 @@ class CudaGraphExecutor:
         """
         read = self.read_prompts(requests, WIDEST if len(requests) <= FEW else 1)
         rows = [packed(request, done) for request, done in zip(requests, read, strict=True)]
+        if self.states is not None:
+            rows = self.states.follow(requests, rows, read, ())
         longest = max(row.past + len(row.tokens) for row in rows)
         bits = max(row.past - row.clear + len(row.tokens) for row in rows)
         tokens = max(len(row.tokens) for row in rows)
@@ -172,6 +178,9 @@ class CudaGraphExecutor:
             counts = [portion(len(requests[i].owed) - last - done[i]) for i in left]
             left = left[: max(1, FLOCK // step_up(max(counts), WIDEST))]
             chunks = [_chunk(requests[i], done[i], count) for i, count in zip(left, counts, strict=False)]
+            if self.states is not None:
+                needed = [slot for r, read in zip(requests, done, strict=True) for slot in resume_slots(r, read)]
+                chunks = self.states.follow([requests[i] for i in left], chunks, [done[i] for i in left], needed)
             longest = max(row.past + len(row.tokens) for row in chunks)
             bucket, _ = self.serving(Kind.FILL, len(chunks), max(len(row.tokens) for row in chunks), longest)
             bucket.fill(chunks, self._lines([requests[i] for i in left], chunks))

@@ -27,6 +27,7 @@ from .device_rejection import refusable
 from .device_speculation import DeviceSpeculation
 from .footprint import FEW
 from .graph_bucket import STRIDE
+from .graph_states import Lent
 from .packing import Kind
 from .sampling import Sampling, StepMasks, device_plan
 
@@ -145,11 +146,15 @@ class DeviceDecoding:
             return None
         read = model.read_ahead(leaves)
         turns, plan = self._planned([turns if i in checked else want for i, want in enumerate(wants)], turns)
+        states, lent = graphs.states, list[Lent]()
         try:
+            if states is not None:
+                lent = states.lend(leaves, 1)
             shaping = sampling.shaping._replace(ranks=bool(checked))
             bucket, shaping = graphs.serving(Kind.WRITE, len(leaves), 1, longest + turns, shaping)
             past = [len(leaf.slots) for leaf in leaves]
-            bucket.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, graphs.block_table.lines(leaves))
+            lines, marks = graphs.block_table.lines(leaves), [(row.start, *row.own) for row in lent]
+            bucket.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, lines, marks)
             bucket.sampling(sampling, leaves, shaping)
             if checked and turns >= LEAST:
                 free = graphs.beside(bucket, sampling.without_masks().shaping._replace(ranks=True))
@@ -164,6 +169,8 @@ class DeviceDecoding:
             reports = bucket.notes.reported(shaping.reports, len(leaves), turns) if told else None
         except BaseException:
             model.slots.drop([slot for slot in plan if slot != graphs.network.slots.trash])
+            if states is not None:
+                states.take_back(lent)
             raise
         replies: list[Written | UnspoolError] = []
         for number, (leaf, want, tokens) in enumerate(zip(leaves, wants, written, strict=True)):
@@ -171,6 +178,10 @@ class DeviceDecoding:
             row = checked.get(number)
             taken = own[: usable(tokens, min(want, ran))] if row is None else [own[turn] for turn in row.turns]
             count = len(taken)
+            if states is not None and count == min(want, turns):
+                states.settle(lent[number], taken[-1], *lent[number].own)
+            elif states is not None:  # its state has gone on to where the text does not
+                states.take_back([lent[number]])
             if count < turns:
                 kept = {*taken, graphs.network.slots.trash}
                 model.slots.drop([slot for slot in own if slot not in kept])
@@ -200,6 +211,8 @@ class DeviceDecoding:
     def _asked_behind(self, writes: Sequence[Write], sampling: Sampling) -> dict[int, CheckedRow]:
         """The rows with masks, if these may be asked behind the steps: all of them greedy, and none at its end."""
         plans = sampling.plans
+        if self._graphs.states is not None:  # a state does not go back
+            return {}
         masked = [i for i, plan in enumerate(plans) if plan.mask is not None]
         if sampling.logprobs is not None or any(plans[i].temperature > 0 for i in masked):
             return {}

@@ -47,15 +47,17 @@ class DeviceDrafting:
         if depth > STRIDE or longest + depth > graphs.network.context:
             return None
         read = model.read_ahead(leaves)
-        chain = self._chain(len(leaves), depth, longest + depth)
-        turns, own = chain.depth, self._own(wants)
+        own = self._own(wants)
         if own is None:
             return None
+        marks = [] if graphs.states is None else graphs.states.chains(leaves, own)
+        chain = self._chain(len(leaves), depth, longest + depth)
+        turns = chain.depth
         trash = graphs.network.slots.trash
         plan = [slot for slots in own for slot in (*slots, *[trash] * (turns - len(slots)))]
         try:
-            past = [len(leaf.slots) for leaf in leaves]
-            chain.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, graphs.block_table.lines(leaves))
+            past, table = [len(leaf.slots) for leaf in leaves], graphs.block_table.lines(leaves)
+            chain.begin([leaf.tokens[-1] for leaf in leaves], past, plan, turns, table, marks)
             chain.sampling(sampling, leaves)
             chain.staging.put("round", [draw.first.round for draw in draws])
             chain.run()

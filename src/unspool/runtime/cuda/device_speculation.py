@@ -19,6 +19,7 @@ from .deferred_capture import Wish, speculative_ladder
 from .footprint import step_up
 from .fused import Fused
 from .graph_drafter import GraphDrafter, undraftable
+from .graph_states import GraphStates, Lent
 from .packing import Kind, Size
 from .sampling import Sampling
 from .speculation_gate import DRAWN, MASKED, SpeculationGate, Way
@@ -27,6 +28,7 @@ from .warp_stage import Shaping
 
 BATCH = 64  # tokens of a speculative step, of all rows together: from there on they cost more than they bring
 NARROW, WIDE = 4, 64  # tokens of one row
+CARRIED = 16  # tokens of one row where each of them writes a state
 MANY = 16  # rows that speculate together at most: a fuller forward has no room for drafts
 TRIAL = 2  # rounds of speculation that is not known to pay
 DEPTH = 2  # levels of the tree that a trained drafter reads: more cost more than they bring (bench/leap.py)
@@ -65,11 +67,15 @@ class DeviceSpeculation:
     def _width(self, writes: Sequence[Write]) -> int:
         """Tokens of a row; 0 if somebody wants no drafts."""
         ahead = min(write.ahead for write in writes)
-        return min(step_up(ahead + 1, 1), widest(len(writes))) if ahead else 0
+        return min(step_up(ahead + 1, 1), self._widest(len(writes))) if ahead else 0
+
+    def _widest(self, rows: int) -> int:
+        """Tokens of each of so many rows at most; where every node leaves a state, fewer."""
+        return widest(rows) if self._graphs.states is None else min(CARRIED, widest(rows))
 
     def ladder(self, rows: int) -> Iterator[Wish]:
         """The graphs that up to so many texts need."""
-        return speculative_ladder(min(rows, MANY), self._graphs.block_table.length, widest)
+        return speculative_ladder(min(rows, MANY), self._graphs.block_table.length, self._widest)
 
     def write(
         self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling, turns: int, steps: Steps
@@ -123,26 +129,43 @@ class DeviceSpeculation:
             taken = model.take(each * len(leaves))
         except OutOfRoom:
             return None
+        lent: list[Lent] = []
         try:
             unmasked = sampling.without_masks()
-            bucket, shaping = self._serving(len(leaves), width, longest + MOST + width, way, unmasked)
+            wanted = len(leaves), width, longest + MOST + width, way, unmasked
+            bucket, shaping = self._serving(*wanted)
+            if graphs.states is not None:
+                lent = graphs.states.lend(leaves, bucket.size.tokens + 1)
+                bucket, shaping = self._serving(*wanted)  # which is another one, if they had no room
             if bucket.drafter is not None:
                 for leaf in leaves:
                     bucket.drafter.catch_up(leaf)
             own = [taken[i : i + each] for i in range(0, len(taken), each)]
-            bucket.set_out(leaves, wants, own, graphs.block_table.lines(leaves))
+            bucket.set_out(leaves, wants, own, graphs.block_table.lines(leaves), lent)
             bucket.sampling(unmasked, leaves, shaping)
             sure = self.gate.sure(leaves, way) and not sampling.shaping.masks
             bucket.run(min(ROUNDS if sure else TRIAL, self.gate.enough(leaves, wants, way), turns))
             runs = bucket.told(len(leaves))
         except BaseException:
             model.slots.drop(taken)
+            if graphs.states is not None:
+                graphs.states.take_back(lent)
             raise
         replies = [self._settled(*each) for each in zip(leaves, runs, own, sampling.plans, writes, strict=True)]
+        if graphs.states is not None:
+            for leaf, run, row in zip(leaves, runs, lent, strict=True):
+                self._settle_state(graphs.states, leaf, run, row)
         if bucket.drafter is not None:
             for leaf in leaves:
                 bucket.drafter.wrote(leaf)
         return self._stepped(leaves, writes, sampling, steps, replies, runs)
+
+    def _settle_state(self, states: GraphStates, leaf: CachedSequence, run: SpeculatedRun, lent: Lent) -> None:
+        """Keep the state behind a text's last slot, if it was the last that was computed."""
+        if leaf.slots[-1:] == run.slots[-1:] and run.state in lent.own:
+            states.settle(lent, leaf.slots[-1], run.state)
+        else:
+            states.take_back([lent])
 
     def _stepped(
         self,

@@ -80,9 +80,10 @@ def footprint(shape: Shape, dtype: torch.dtype, room: int, context: int, rows: i
     widest = max(step, fill)
     widths = [(x.heads, 2 * x.kv_heads if isinstance(x, AttentionSpec) else 1, _width(x)) for x in _attending(shape)]
     mixers = [shape.dim + (3 * heads + shared) * width for heads, shared, width in widths]
+    mixers += [2 * shape.dim + mixer.width(shape.dim) for mixer in shape.recurrent]
     thinks = [2 * shape.dim + 3 * layer.hidden for layer in shape.stack]
     thinks += [2 * shape.dim + layer.mixture.width(shape.dim) for layer in shape.stack if layer.mixture is not None]
-    layer, head = max(*mixers, *thinks), max(width for _, _, width in widths)
+    layer, head = max(*mixers, *thinks), max((width for _, _, width in widths), default=1)
     length = step_up(shape.context, SHORTEST)
     picked = step_up(rows, 1) * min(step_up(context + tree + 1, SHORTEST), length) * 4
     turns = 2 * shape.context * head * 4

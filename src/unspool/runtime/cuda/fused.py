@@ -24,6 +24,7 @@ from ...kernels.tile import MOST_ROWS
 from ...kernels.tiling import Tiling
 from ...models.layer_shape import AttentionSpec, RopeSpec
 from ...models.weights import Checkpoint
+from ..cache.checkpoint_pool import RecurrentGatherPool
 from ..cache.kv_pool import GatherPool
 from ..engine.contracts import LAST
 from ..network.attention import Attention, Planner, parted
@@ -34,12 +35,14 @@ from ..network.llama import Llama
 from ..network.quantised import Int4Linear, Int8Linear
 from .fusible import unfused
 from .latent_kernels import LATENT_GROUP, latent_parts, latent_values
+from .recurrent_kernels import MIXERS, lay_out, recurred
 from .stacked_experts import StackingLoader, beside, mixed, normed_route
 from .unusual import GATES, cached, turned, unusual
 
 if TYPE_CHECKING:
     from ...models.mixer_shape import LatentSpec
     from ..network.latent_attention import LatentAttention
+    from ..network.recurrent_plan import RecurrentPlanner
 
 F_ = TypeVar("F_", bound="Fused")
 Thinking = GatedMLP | SquaredMLP | Experts | ExpertsBeside
@@ -75,7 +78,21 @@ class Fused(Llama):
         shape, lacking = self.shape, unfused(self.shape)
         if lacking is not None:
             raise BadRequest(f"this {shape.family} model cannot run on the fused kernels: {lacking}. Use `Llama`.")
-        return GatherPool(room, [cached(layer.mixer) for layer in shape.stack], self.dtype, self.device)
+        sizes = [cached(layer.mixer) for layer in shape.stack]
+        if self._recurrent is None:
+            return GatherPool(room, sizes, self.dtype, self.device)
+        self.lay_out_states()
+        return RecurrentGatherPool(room, sizes, self.dtype, self.device, self._recurrent.checkpoints)
+
+    @property
+    def recurrent(self) -> RecurrentPlanner | None:
+        """What takes checkpoints for its tokens, if some layers carry a state."""
+        return self._recurrent
+
+    def lay_out_states(self) -> bool:
+        """Have storage for all checkpoints that were taken; whether some of it had to move."""
+        assert self._recurrent is not None
+        return lay_out(self._stack, self._recurrent.checkpoints, self.dtype, self.device)
 
     @property
     def device(self) -> torch.device:
@@ -180,10 +197,12 @@ class Fused(Llama):
         if mixer is not None:
             if isinstance(mixer, Attention):
                 seen = self._seen(layer, mixer, index, x, rows)
+            elif isinstance(mixer, MIXERS):
+                assert self._recurrent is not None
+                normed = self._normed(x, layer.before_attention)
+                seen = recurred(mixer, normed, index, rows, self._recurrent.checkpoints, self._product)
             else:
-                seen = self._latent(
-                    cast("LatentAttention", mixer), self._normed(x, layer.before_attention), index, rows
-                )
+                seen = self._latent(mixer, self._normed(x, layer.before_attention), index, rows)
             if layer.after_attention is None and simple:
                 x = self._product(mixer.out, seen, residual=x)
             elif simple and self._sandwiched(layer):

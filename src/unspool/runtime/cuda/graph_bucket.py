@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -22,10 +22,12 @@ from ..cache.sequence import CachedSequence
 from ..engine.contracts import LAST
 from ..network.lookahead_heads import MedusaHeads
 from .block_table import BlockTable
+from .captured_step import CapturedStep, side_stream
 from .fused import Fused
-from .packing import BITS, Kind, Packed, Size, words
+from .packing import BITS, Kind, Packed, Size, filled, words
 from .sampling import Sampling, StepMasks
 from .staging_buffer import ReadBack, StagingBuffer
+from .state_rows import followed, put_marks, put_states, state_fields
 from .text_lines import TextLines
 from .turn_notes import TurnNotes
 from .warp_stage import BARE, Shaping, WarpStage
@@ -35,16 +37,8 @@ BEST = 8  # most probable tokens that are told after every node, for those who r
 
 Lines: TypeAlias = tuple[list[int], list[int], list[int]]
 """The lanes of some rows, and what is new in them: indices into the table, and slots."""
-
-
-class CapturedStep(NamedTuple):
-    """A captured step and the tensors that hold its outputs; logits are kept in a buffer that all graphs share."""
-
-    graphs: tuple[torch.cuda.CUDAGraph, ...]  # the whole step, or the forward and what is decided with masks
-    verdicts: Tensor
-    best: Tensor
-    hidden: dict[int, Tensor]
-    ahead: Tensor
+Marks: TypeAlias = "Sequence[Sequence[int]]"
+"""For every row, the numbers of checkpoints that it starts from and leaves, turn by turn."""
 
 
 class Bucket:
@@ -83,6 +77,7 @@ class Bucket:
             "temperature": (real, (rows,)),
             **dict.fromkeys(("seed", "stream"), (torch.int64, (rows,))),
             **plan,
+            **(state_fields(size, STRIDE) if self.network.recurrent else {}),
         }
 
     def fill(self, rows: list[Packed], lines: Lines) -> None:
@@ -93,7 +88,7 @@ class Bucket:
 
         def spread(field: str, rest: int) -> Sequence[int]:
             each: list[Sequence[int]] = [getattr(row, field) for row in rows]
-            return each[0] if len(each) == 1 else list(chain(*(_filled(x, tokens, rest) for x in each)))
+            return each[0] if len(each) == 1 else list(chain(*(filled(x, tokens, rest) for x in each)))
 
         shown = spread("tokens", 0)
         put("tokens", self.network.shown(list(shown)) if HOLE in shown else shown)
@@ -101,18 +96,22 @@ class Bucket:
             put(field, spread(field, rest), rest)
         put("count", [len(row.tokens) for row in rows])
         put("past", [row.past for row in rows])
+        if self.network.recurrent:
+            put_states(self.staging, rows, tokens)
         self._lay(*lines)
         if size.kind is Kind.FILL:
             return
         put("roots", [max(row.root, 0) for row in rows])
-        put("parents", [x for row in rows for x in _filled(row.parents or [], tokens, -2)], -2)
+        put("parents", [x for row in rows for x in filled(row.parents or [], tokens, -2)], -2)
         if size.tokens > 1:
             put("clear", [row.clear for row in rows])
             put("sees", words(list(spread("sees", 0)), width))
             if self.network.placed:
-                put("key_places", [x for row in rows for x in _filled(row.key_places, BITS * width, 0)])
+                put("key_places", [x for row in rows for x in filled(row.key_places, BITS * width, 0)])
 
-    def begin(self, tokens: list[int], past: list[int], plan: list[int], turns: int, lines: Lines) -> None:
+    def begin(
+        self, tokens: list[int], past: list[int], plan: list[int], turns: int, lines: Lines, marks: Marks = ()
+    ) -> None:
         """Write where each row goes on: its last token, how many are before it, and the slots of the next `turns`."""
         put, trash = self.staging.put, self.network.slots.trash
         self.staging.wait()
@@ -126,6 +125,8 @@ class Bucket:
             plan = [slot for i in range(0, len(plan), turns) for slot in (*plan[i : i + turns], *rest)]
         put("plan", plan, trash)
         put("turn", [0])
+        if self.network.recurrent:
+            put_marks(self.staging, marks, STRIDE)
         self._lay(*lines)
 
     def _lay(self, lanes: list[int], at: list[int], slots: list[int]) -> None:
@@ -239,7 +240,7 @@ class Bucket:
         return (self._forward, self._decide) if self.shaping.masks else (self._step,)
 
     def _captured(self, want: tuple[int, ...]) -> CapturedStep:
-        side = _side(self.network.device)
+        side = side_stream(self.network.device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for part in self._parts:
@@ -321,6 +322,7 @@ class Bucket:
     def _rows(self, tree: bool) -> Rows:
         """The batch as kernels take it; the tokens of a tree see what their bits say."""
         on = self.staging.on
+        before, into = followed(self.size, on, self.network.slots.trash) if self.network.recurrent else (None, None)
         return Rows(
             table=self.block_table.rows(on["lane"], self.size.length),
             past=on["past"],
@@ -331,6 +333,8 @@ class Bucket:
             clear=on["clear"] if tree else None,
             sees=on["sees"] if tree else None,
             key_places=on["key_places"] if tree else None,
+            before=before,
+            into=into,
         )
 
     def _noise(self) -> Tensor:
@@ -338,13 +342,3 @@ class Bucket:
         on = self.staging.on
         seed, stream = (on[name].repeat_interleave(self.size.tokens) for name in ("seed", "stream"))
         return uniforms(seed, stream, on["places"] + 1, Role.PICK)
-
-
-@lru_cache
-def _side(device: torch.device) -> torch.cuda.Stream:
-    """The stream on which steps are run before they are captured; they share its memory."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-def _filled(numbers: Sequence[int], size: int, rest: int) -> Sequence[int]:
-    return numbers if len(numbers) == size else [*numbers, *[rest] * (size - len(numbers))]

@@ -10,6 +10,7 @@ from ..cache.forward_request import ForwardRequest
 from ..cache.sequence import CachedSequence, DraftNode
 
 BITS = 32
+ENTRIES = 64  # of the table that the smallest step can write
 
 
 class Kind(Enum):
@@ -47,8 +48,11 @@ class Size(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """New entries of the table per row that a step can write, besides those of its own tokens."""
-        return 2 * self.tokens
+        """New entries of the table per row that a step can write, besides those of its own tokens.
+
+        Few rows may have more: a plain step that follows an accepted tree writes the slots of all that stood.
+        """
+        return max(2 * self.tokens, ENTRIES // self.rows)
 
 
 class Packed(NamedTuple):
@@ -69,6 +73,8 @@ class Packed(NamedTuple):
     past: int
     root: int
     parents: list[int] | None
+    before: Sequence[int] = ()  # in recurrent layers, the token of the row that each follows, or ~c for checkpoint c
+    into: Sequence[int] = ()  # and the number of the checkpoint that it leaves, −1 for none
 
 
 def packed(request: ForwardRequest, done: int = 0) -> Packed:
@@ -104,6 +110,11 @@ def words(sees: list[int], width: int) -> list[int]:
     if width == 1:
         return [_signed(bits & 0xFFFFFFFF) for bits in sees]
     return [_signed(bits >> (BITS * word) & 0xFFFFFFFF) for bits in sees for word in range(width)]
+
+
+def filled(numbers: Sequence[int], size: int, rest: int) -> Sequence[int]:
+    """These numbers, and as many of `rest` behind them as are lacking."""
+    return numbers if len(numbers) == size else [*numbers, *[rest] * (size - len(numbers))]
 
 
 def _signed(word: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,7 +21,9 @@ from .footprint import LAWS, LINES
 from .fused import Fused
 from .graph_bucket import BEST, Bucket, Lines
 from .graph_drafter import GraphDrafter, Round
+from .graph_states import Lent
 from .packing import Size
+from .state_rows import settle_states
 from .text_lines import TextLines
 
 MOST = 64  # tokens of a row that may be wanted before anybody looks
@@ -51,6 +54,7 @@ class SpeculatedRun(NamedTuple):
     slots: list[int]
     rounds: list[DeviceRound]
     computed: int
+    state: int = -1  # the checkpoint behind its last slot, where there is one
 
     def until(self, count: int) -> SpeculatedRun:
         """Its first so many tokens, and the rounds that they came in."""
@@ -59,7 +63,8 @@ class SpeculatedRun(NamedTuple):
             if left > 0:
                 rounds.append(DeviceRound(drafted, min(gained, left)))
                 left -= gained
-        return SpeculatedRun(self.tokens[:count], self.slots[:count], rounds, self.computed)
+        state = self.state if count == len(self.tokens) else -1
+        return SpeculatedRun(self.tokens[:count], self.slots[:count], rounds, self.computed, state)
 
 
 class SpeculativeStep(Bucket):
@@ -102,7 +107,14 @@ class SpeculativeStep(Bucket):
         """Write that there is no row."""
         self.set_out([], [], [], ([], [], []))
 
-    def set_out(self, leaves: list[CachedSequence], wants: list[int], slots: list[list[int]], lines: Lines) -> None:
+    def set_out(
+        self,
+        leaves: list[CachedSequence],
+        wants: list[int],
+        slots: list[list[int]],
+        lines: Lines,
+        lent: Sequence[Lent] = (),
+    ) -> None:
         """Write where each row goes on: its text but for the last token is computed; `slots` are its own to use up."""
         put, trash, tokens = self.staging.put, self.network.slots.trash, self.size.tokens
         known = self.memory.lines.lines(leaves)
@@ -114,11 +126,18 @@ class SpeculativeStep(Bucket):
         put("line", [line.number for line in known], LINES)
         put("tag", [line.serial for line in known])
         put("tally", [x for want in wants for x in (0, want, 0, 0)])
+        if self.network.recurrent:
+            put("start", [row.start for row in lent])
+            put("spare", [row.own[tokens] for row in lent])
+            put("into", [number for row in lent for number in row.own[:tokens]], -1)
         self._lay(*lines)
 
     def told(self, number: int) -> list[SpeculatedRun]:
         """What came of each of the first rows, in one copy."""
-        packed = torch.cat((self.staging.on["tally"], self.rounds, self.written, self.kept), 1)[:number].tolist()
+        start = [self.staging.on["start"][:, None]] if self.network.recurrent else []
+        packed = torch.cat((self.staging.on["tally"], self.rounds, self.written, self.kept, *start), 1)[
+            :number
+        ].tolist()
         return [self._run_of(row) for row in packed]
 
     def _run_of(self, row: list[int]) -> SpeculatedRun:
@@ -126,8 +145,9 @@ class SpeculativeStep(Bucket):
         first = TALLY + 2 * ROUNDS
         pairs = row[TALLY:first]
         made = [DeviceRound(drafted, gained) for drafted, gained in zip(pairs[::2], pairs[1::2], strict=True)][:rounds]
-        tokens, slots = row[first : first + self.stock], row[first + self.stock :]
-        return SpeculatedRun(tokens[: min(written, wanted)], slots[: min(written, wanted)], made, computed)
+        tokens, slots = row[first : first + self.stock], row[first + self.stock : first + 2 * self.stock]
+        state = row[-1] if self.network.recurrent and written <= wanted else -1
+        return SpeculatedRun(tokens[: min(written, wanted)], slots[: min(written, wanted)], made, computed, state)
 
     @torch.no_grad()
     def _step(self, want: tuple[int, ...] = ()) -> None:
@@ -154,6 +174,8 @@ class SpeculativeStep(Bucket):
         scores, bars = self._shaped(on["past"] + 1, tree)
         verdicts = verify(scores, *tree, on["count"], on["temperature"], self._noise(), bars).packed
         values, best = top(self.logits, BEST)
+        if self.network.recurrent:
+            settle_states(on, verdicts[:, 0])
         remember(memory.laws, values, best, *shown, on["count"], memory.texts, on["line"], on["past"], on["tag"])
         settle(
             verdicts, on["tokens"], on["sees"], on["slots"], on["count"], on["past"], on["lane"],

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from ...core.law import NEVER
 from ...models.drafters.description import DrafterFile
+from ...models.layer_shape import RopeSpec
 from ...models.rope_scaling import rope_frequencies
+from ...models.shape import Shape
 from ..cache.kv_pool import KVPool, Where
 from ..network.attention import Attention, Planner, QuerySpan, Rotary
 from ..network.layer import Layer
@@ -32,7 +34,9 @@ class DrafterNetwork(ABC):
     def __init__(self, file: DrafterFile, ends: EmbeddingAndHead, room: int) -> None:
         self.file, self.spec, self.ends = file, file.spec, ends
         like = ends.embedding
-        self.tensors = {n: t if n == "ids" else t.to(like) for n, t in file.tensors.items()}
+        apart = ("layers.",) if file.spec.of_family else ()  # a layer that is read from the file, where some stay wide
+        held = {n: t for n, t in file.tensors.items() if not n.startswith(apart)}
+        self.tensors = {n: t if n == "ids" else t.to(like) for n, t in held.items()}
         own = self.tensors.get("head.weight")
         self.head: Linear = ends.head if own is None else dense(own, None)
         self.embedding = self.tensors.get("embed.weight", like)
@@ -101,12 +105,20 @@ class DrafterLayers(Llama):
     def __init__(self, network: DrafterNetwork, pool: KVPool) -> None:
         spec, like, tensors = network.spec, network.ends.embedding, network.tensors
         self._kept = pool
-        stack = [_layer(network, number) for number in range(spec.shape.layers)]
-        frequencies, grown = rope_frequencies(spec.shape.rope, like.device)
+        stack, rope = self._read(network), self._rope(spec.shape)
+        frequencies, grown = rope_frequencies(rope, like.device)
         rotary = Rotary(frequencies, grown, like.dtype)
         norm = tensors.get("norm.weight", like.new_ones(spec.shape.dim))
         ends = EmbeddingAndHead(network.embedding, None, norm, network.head)
-        super().__init__(spec.shape, ends, stack, {spec.shape.rope: rotary}, pool.room, Planner)
+        super().__init__(spec.shape, ends, stack, {rope: rotary}, pool.room, Planner)
+
+    def _read(self, network: DrafterNetwork) -> list[Layer]:
+        """The layers, of what the file holds."""
+        return [_layer(network, number) for number in range(network.spec.shape.layers)]
+
+    def _rope(self, shape: Shape) -> RopeSpec:
+        """How its layers turn."""
+        return shape.rope
 
     def _pool(self, room: int) -> KVPool:
         return self._kept

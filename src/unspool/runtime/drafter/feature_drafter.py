@@ -12,6 +12,7 @@ from ...models.drafters.description import DrafterFile
 from ..network.linear import EmbeddingAndHead
 from ..network.network import Row
 from .drafter_network import DrafterLayers, DrafterNetwork
+from .family_layers import FamilyLayers
 from .guess import Guess, Step, Unread, by_text, line_of
 
 CHUNK = 1024  # tokens of a long prompt that are read at a time
@@ -32,7 +33,7 @@ class FeatureDrafter(DrafterNetwork):
             self.layers = self._layers()
 
     def _layers(self) -> DrafterLayers:
-        return DrafterLayers(self, self.slots)
+        return FamilyLayers(self, self.slots) if self.spec.of_family else DrafterLayers(self, self.slots)
 
     def slots_of(self, count: int) -> int:
         return 0 if self.spec.block else count

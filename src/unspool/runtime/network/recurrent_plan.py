@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +18,15 @@ from ..cache.checkpoint_pool import SCRATCH, CheckpointPool, RecurrentPool, usua
 from .network import Row
 
 BLOCK = 256  # tokens between checkpoints of a long text, from which others that begin like it can start
+
+
+class NewTokens(NamedTuple):
+    """The new tokens of one text: their slots, their places, the slots that they follow; drafts behind the `owed`."""
+
+    slots: Sequence[int]
+    places: Sequence[int]
+    behind: Sequence[int]
+    owed: int
 
 
 @dataclass(frozen=True)
@@ -74,14 +84,22 @@ class RecurrentPlanner:
 
     def plan(self, rows: Sequence[Row]) -> list[RecurrentPlan]:
         """Plan a forward of these rows: what follows one behind the other, all tokens at once if it can be."""
+        return self._plans(*self.marked([_new_tokens(row) for row in rows]))
+
+    def marked(self, texts: Sequence[NewTokens]) -> tuple[list[int], dict[int, int]]:
+        """Take checkpoints for the new tokens of a forward, counted through all texts.
+
+        What each follows, another one or ~c where it goes on from checkpoint c; and by token, the numbers of the
+        checkpoints that are left.
+        """
         slots, behind = list[int](), list[int]()
         passing, lasting = list[int](), list[int]()
-        for row in rows:
-            own, owed = row.slots[len(row.slots) - row.count :], row.count - _drafted(row)
-            slots += own
-            behind += row.behind or _behind(row)
-            for j, slot in enumerate(own):
-                ends_block = row.places[len(row.slots) - row.count + j] % BLOCK == BLOCK - 1
+        for text in texts:
+            slots += text.slots
+            behind += text.behind
+            owed = text.owed
+            for j, slot in enumerate(text.slots):
+                ends_block = text.places[j] % BLOCK == BLOCK - 1
                 if ends_block or (owed > 1 and owed - 2 <= j < owed):
                     lasting.append(slot)
                 elif j >= owed - 1:
@@ -90,8 +108,7 @@ class RecurrentPlanner:
         self.checkpoints.take((slot for slot in behind if slot not in of), passing, lasting)
         before = [of[slot] if slot in of else ~self.checkpoints.number(slot) for slot in behind]
         kept = sorted(of[slot] for slot in (*passing, *lasting))
-        numbers = {token: self.checkpoints.number(slots[token]) for token in kept}
-        return self._plans(before, numbers)
+        return before, {token: self.checkpoints.number(slots[token]) for token in kept}
 
     def _plans(self, before: list[int], numbers: dict[int, int]) -> list[RecurrentPlan]:
         ends, groups = torch.tensor(list(numbers.values()), device=self.device), list(self._groups(before, numbers))
@@ -137,6 +154,11 @@ class PerTokenRecurrentPlanner(RecurrentPlanner):
             runs, ends = self._runs([[0]], [~start], end), torch.tensor([end[0]], device=self.device)
             plans.append(RecurrentPlan(self.checkpoints, slice(token, token + 1), [runs], [~start], [0], ends))
         return plans
+
+
+def _new_tokens(row: Row) -> NewTokens:
+    past = len(row.slots) - row.count
+    return NewTokens(row.slots[past:], row.places[past:], row.behind or _behind(row), row.count - _drafted(row))
 
 
 def _drafted(row: Row) -> int:
