@@ -144,7 +144,7 @@ def _break_even(row: MethodRow, plain: MethodRow) -> float | None:
     return row.total.break_even(base.seconds_total / base.tokens) if base.tokens else None
 
 
-@click.command(cls=Grouped, short_help="Methods side by side: speed, acceptance, and whether they pay here.")
+@click.command(cls=Grouped, short_help="Methods side by side: speed, acceptance, whether they pay.")
 @click.argument("method", nargs=-1)
 @click.option("--prompts", "files", multiple=True, metavar="FILE", help="Prompts: one per line, or .jsonl. Repeatable.")
 @click.option("-p", "--prompt", "given", multiple=True, metavar="TEXT", help="A prompt. Repeatable.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -43,7 +43,7 @@ class Grouped(click.Command):
         """Write them."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for each in self.get_params(ctx):
-            if (told := each.get_help_record(ctx)) is not None:
+            if isinstance(each, click.Option) and (told := each.get_help_record(ctx)) is not None:
                 sections.setdefault(getattr(each, "heading", "") or "Options", []).append(told)
         for heading in sorted(sections, key=lambda name: name != "Options"):
             with formatter.section(heading):
@@ -55,9 +55,16 @@ def option(*flags: str, **attributes: Any) -> Any:
     return field(metadata={_KEY: (flags, attributes)})
 
 
-def options(group: type[Any], name: str) -> Callable[[F], F]:
-    """Give a command every option of a group; they arrive together, as one `group` object in the parameter `name`."""
+def options(group: type[Any], name: str, defaults: Mapping[str, object] = {}) -> Callable[[F], F]:
+    """Give a command every option of a group; they arrive together, as one `group` object in the parameter `name`.
+
+    `defaults` are those of this command where they are not the group's own.
+    """
     declared = [(f.name, *f.metadata[_KEY]) for f in fields(group)]
+    declared = [
+        (own, flags, {**attributes, "default": defaults[own]} if own in defaults else attributes)
+        for own, flags, attributes in declared
+    ]
 
     def decorate(command: F) -> F:
         @wraps(command)

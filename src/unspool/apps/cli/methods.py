@@ -23,7 +23,7 @@ _CLAIMS = tuple(claim.name for claim in Claim)
 _NARROW, _WIDE = 40, 100  # columns
 
 
-@click.command()
+@click.command(short_help="List and search all rules, or show the page of one.")
 @click.argument("words", nargs=-1, metavar="[NAME | WORD…]")
 @click.option("--family", type=click.Choice(tuple(names.RULES)), help="Only rules of this family.")
 @click.option("--claim", type=click.Choice(_CLAIMS, case_sensitive=False), help="Only rules that claim this.")

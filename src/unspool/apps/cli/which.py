@@ -142,15 +142,15 @@ ADVICE = (
 
 
 @click.command(short_help="From what you have and want to a command.")
-@click.argument("wants", type=click.Choice(WANTS), required=False)
+@click.argument("wants", type=click.Choice(WANTS), required=False, metavar="[WANTS]")
 @click.option("--exact", is_flag=True, help="Only what writes plain decoding's text, or keeps its law.")
 @click.option("--draft/--no-draft", default=None, help="You have, or have not, a second, smaller model.")
 @click.option("--gpu/--cpu", "gpu", default=None, help="The machine that it is for.")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects.")
 def which(wants: str | None, exact: bool, draft: bool | None, gpu: bool | None, as_json: bool) -> None:
-    """Say what to type for what is wanted: speed, json (structured output), search, diffusion, serve, research.
+    """Say what to type for what somebody WANTS: speed, json, search, diffusion, serve or research.
 
-    Without WANTS, for all of them.
+    json is structured output. Without WANTS it tells of all of them.
     """
     found = advice(wants, exact, draft, gpu)
     if as_json:
