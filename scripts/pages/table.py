@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+DIRTY = "-dirty"  # what git puts behind the name of a commit whose tree was changed
 EVEN = 0.995  # what is shown as 1.00× is not called slower, nor 100 % wrong
 
 
@@ -53,8 +54,8 @@ def machine(data: dict[str, Any]) -> str:
 def commit(said: str | None) -> str:
     """What was measured, in words; git's `-dirty` is a tree that had changes which no commit has."""
     if not said:
-        return "of an installed package or a copy, whose commit was not recorded"
-    name = said.removesuffix("-dirty")
+        return "commit not recorded"
+    name = said.removesuffix(DIRTY)
     return f"commit {name}" + (" with changes that were not committed" if name != said else "")
 
 
