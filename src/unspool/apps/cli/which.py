@@ -87,7 +87,7 @@ ADVICE = (
     Advice(
         "json",
         "a schema, and texts drawn in proportion",
-        'unspool run "…" --json-schema schema.json --method awrs -t 1',
+        'unspool run "…" --json-schema schema.json --method cars -t 1',
         "the model's own law given that the text fits, not the masked one",
     ),
     Advice(
