@@ -87,8 +87,10 @@ ADVICE = (
     Advice(
         "json",
         "a schema, and texts drawn in proportion",
-        'unspool run "…" --json-schema schema.json --method cars -t 1',
-        "the model's own law given that the text fits, not the masked one",
+        'unspool run "…" --json-schema schema.json --method smc -t 1',
+        "particles weighed towards the model's own law given that the text fits; `cars` is exact, where such texts are "
+        "likely",
+        exact=False,
     ),
     Advice(
         "search",
