@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from patience import PATIENCE
 
 from unspool.apps.cli.group import methods_like
@@ -86,6 +87,18 @@ def test_a_table_fits_the_terminal_and_loses_no_column(monkeypatch, columns):
     assert shown.count("Apache-2.0") == shown.count("1.02×") == 3
     assert shown.count("method 2") == shown.count("\n\n") + 1
     assert (shown == whole) is (columns == 200)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["compare loo", "prove loo", "methods loo", "run --method loo", "batch --method loo", "bench spec --method loo"],
+)
+def test_methods_are_completed_wherever_one_is_named(typed):
+    words = ["unspool", *typed.split()]
+    assert [item.value for item in ShellComplete(root, {}, "unspool", "X").get_completions(words[1:-1], words[-1])] == [
+        "lookahead",
+        "lookup",
+    ]
 
 
 def test_methods_and_models_are_completed():

@@ -13,7 +13,7 @@ import unspool_bench as benches
 from unspool import api, models
 from unspool.apps.cli.compare import prompts_of
 from unspool.apps.cli.examples import PROMPTS
-from unspool.apps.cli.group import Grouped, known_method, options
+from unspool.apps.cli.group import Grouped, known_method, methods_like, options
 from unspool.apps.cli.loading import Loading
 from unspool.apps.cli.terminal import dump, note, table, write
 from unspool.core.errors import BadRequest
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     "--method",
     "methods",
     callback=known_method,
+    shell_complete=methods_like,
     multiple=True,
     metavar="SPEC",
     help="Try these instead of the usual. Repeatable.",

@@ -13,7 +13,7 @@ from unspool import api, recipes
 from unspool.api.papers import FORMATS
 from unspool.apps.cli.compare import prompts_of
 from unspool.apps.cli.examples import FREE
-from unspool.apps.cli.group import Grouped, options
+from unspool.apps.cli.group import Grouped, methods_like, options
 from unspool.apps.cli.loading import Loading
 from unspool.apps.cli.terminal import dump, table, write
 from unspool.core.errors import BadRequest
@@ -32,7 +32,7 @@ def _numbers(ctx: click.Context, parameter: click.Parameter, given: str) -> tupl
 
 
 @click.command(cls=Grouped, short_help="Filling policies on a real model: speed against likelihood, thresholds swept.")
-@click.argument("method", nargs=-1)
+@click.argument("method", nargs=-1, shell_complete=methods_like)
 @click.option(
     "--thresholds",
     default="0.5,0.7,0.8,0.9,0.95",

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 import unspool_bench as benches
 from unspool import api
-from unspool.apps.cli.group import Grouped, options
+from unspool.apps.cli.group import Grouped, methods_like, options
 from unspool.apps.cli.loading import Loading
 from unspool.apps.cli.terminal import dump, table, write
 
@@ -31,7 +31,7 @@ HEADS = ("task", "method", "score", "tokens/forward", "questions")
     cls=Grouped,
     short_help="ParallelBench's questions in words: score against tokens per forward.",
 )
-@click.argument("method", nargs=-1)
+@click.argument("method", nargs=-1, shell_complete=methods_like)
 @click.option("--data", required=True, metavar="FOLDER", help="Holds tasks.jsonl.gz and task_config.*.yaml.")
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="A task, as in shuffle or puzzle/sudoku_n4_12.")
 @click.option("--limit", default=5, show_default=True, type=click.IntRange(1), help="Questions of each task.")

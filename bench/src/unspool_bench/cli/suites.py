@@ -15,7 +15,7 @@ from tqdm import tqdm
 import unspool_bench as benches
 from unspool import api
 from unspool.api.papers import FORMATS
-from unspool.apps.cli.group import Grouped, known_method, option, options
+from unspool.apps.cli.group import Grouped, known_method, methods_like, option, options
 from unspool.apps.cli.loading import Loading
 from unspool.apps.cli.terminal import INTERRUPTED, dump, note, table, write
 from unspool.core.errors import BadRequest
@@ -37,6 +37,7 @@ class Racing:
     methods: tuple[str, ...] = option(
         "--method",
         callback=known_method,
+        shell_complete=methods_like,
         multiple=True,
         metavar="SPEC",
         help="A method, as in lookup:ngram=2. Repeatable.",

@@ -18,6 +18,7 @@ from .terminal import STDIN, read_file, utf8
 
 if TYPE_CHECKING:
     from ...api.settings import Settings
+    from ...recipes.method_listing import MethodListing
     from ...rules.constrain import Form
 
 
@@ -102,10 +103,17 @@ def method_option(default: str, told: str = HOW) -> Decorator:
 
 def methods_like(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """The methods whose names begin so, for shells that complete."""
-    found = [
-        each for each in recipes.method_listing.listings().values() if each.runnable and each.name.startswith(begun)
-    ]
-    return [CompletionItem(each.name, help=each.summary) for each in found]
+    return [item for item, each in _rules(begun) if each.runnable]
+
+
+def rules_like(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The same of all rules, those that are only parts of methods too."""
+    return [item for item, _ in _rules(begun)]
+
+
+def _rules(begun: str) -> list[tuple[CompletionItem, MethodListing]]:
+    every = recipes.method_listing.listings().values()
+    return [(CompletionItem(each.name, help=each.summary), each) for each in every if each.name.startswith(begun)]
 
 
 def _bias(given: str) -> tuple[int, float]:
