@@ -13,7 +13,6 @@ limit = 2
 from __future__ import annotations
 
 import difflib
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -87,26 +86,14 @@ class Defaults:
                 raise BadRequest(f"{self.file}: [{name}] is no command, nor [{_ALL}].{hint}")
 
 
-def read() -> Defaults | None:
-    """The file, if there is one; BadRequest if it cannot be read."""
-    if (file := _place()) is None:
-        return None
+def read(file: Path) -> Defaults:
+    """What a file says; BadRequest if it cannot be read."""
     try:
         return Defaults(file, tomllib.loads(file.read_text(encoding="utf-8")))
     except OSError as error:
         raise BadRequest(f"{file}: {error.strerror or error}; $UNSPOOL_CONFIG names it.") from None
     except ValueError as error:
         raise BadRequest(f"{file} cannot be read as a file of defaults: {error}") from None
-
-
-def _place() -> Path | None:
-    """Where the file is: $UNSPOOL_CONFIG, else unspool/config.toml in $XDG_CONFIG_HOME or ~/.config; "" is none."""
-    chosen = os.environ.get("UNSPOOL_CONFIG")
-    if chosen is not None:
-        return Path(chosen).expanduser() if chosen else None
-    folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    file = Path(folder).expanduser() / "unspool" / "config.toml"
-    return file if file.is_file() else None
 
 
 def _every(group: click.Group, ctx: click.Context) -> Iterator[click.Command]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from ...core.errors import BadRequest, MissingDistribution, UnspoolError
 from ...core.version import VERSION
-from . import defaults
 from .terminal import BROKEN_PIPE, INTERRUPTED, close, note, prepare, report
 
 GROUP = "unspool.commands"
@@ -138,11 +139,22 @@ class Commands(click.Group):
             hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(there)}."
             raise click.UsageError(f"there is no command {name!r}.{hint}", ctx)
         found = super().resolve_command(ctx, args)
-        if found[1] is not None and (said := defaults.read()) is not None:
-            ctx.meta[_FILE] = said.file
+        if found[1] is not None and (file := _place()) is not None:
+            said = import_module(".defaults", __package__).read(file)  # only for those who have such a file
+            ctx.meta[_FILE] = file
             options = said.of(self, ctx, found[1], *found[2][:1])
             ctx.default_map = {str(found[0]): options} if options else None
         return found
+
+
+def _place() -> Path | None:
+    """Where the file is: $UNSPOOL_CONFIG, else unspool/config.toml in $XDG_CONFIG_HOME or ~/.config; "" is none."""
+    chosen = os.environ.get("UNSPOOL_CONFIG")
+    if chosen is not None:
+        return Path(chosen).expanduser() if chosen else None
+    folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    file = Path(folder).expanduser() / "unspool" / "config.toml"
+    return file if file.is_file() else None
 
 
 @click.command(
