@@ -155,12 +155,14 @@ def _said(error: Exception) -> tuple[str, int]:
 
 
 def _mistyped(error: click.UsageError) -> str | None:
-    """What to say of an option that there is not: the nearest that there is, and not all that click finds alike."""
+    """What to say of an option that there is not: the nearest that there is, or several that are as near."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return None
     every = [flag for each in error.ctx.command.get_params(error.ctx) for flag in each.opts + each.secondary_opts]
-    near = difflib.get_close_matches(error.option_name, [flag for flag in every if flag.startswith("--")], n=1)
-    return f"there is no option {error.option_name!r}." + (f" Did you mean {near[0]!r}?" if near else "")
+    near = difflib.get_close_matches(error.option_name, sorted(flag for flag in every if flag.startswith("--")))
+    alike = [difflib.SequenceMatcher(None, error.option_name, flag).ratio() for flag in near]
+    close = sorted(repr(flag) for flag, like in zip(near, alike, strict=True) if like == alike[0])
+    return f"there is no option {error.option_name!r}." + (f" Did you mean {' or '.join(close)}?" if close else "")
 
 
 def _plain(message: str) -> str:
