@@ -1,7 +1,8 @@
 """What enumeration finds of every rule, as a result that pages can show: python bench/proofs.py [--json FILE].
 
 It is `unspool prove --quick` for all rules. What was enumerated is kept: run the same command again after an interrupt
-or a new rule, and it goes on; `--again` enumerates the chosen rules anew. Figures do not depend on the machine.
+or a new rule, and it goes on; `--again` enumerates the chosen rules anew. Figures do not depend on the machine; each
+rule's row keeps the commit at which it was enumerated.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tqdm import tqdm
 from unspool.proof.prove import prove_entry
 from unspool.recipes.methods import entries
 from unspool_bench.journal import Journal
+from unspool_bench.machine import machine
 
 FIGURES = ("claim", "tv", "branches", "cases", "skipped", "ok", "counterexample")
 
@@ -28,8 +30,9 @@ def opened(file: Path | None) -> Journal:
     fresh = beside is None or not beside.exists()
     journal = Journal(beside, {"effort": "quick"})
     if fresh and file is not None and file.exists():
-        for name, proof in json.loads(file.read_text(encoding="utf-8"))["proofs"].items():
-            journal.add((name,), proof)
+        read = json.loads(file.read_text(encoding="utf-8"))
+        for name, proof in read["proofs"].items():
+            journal.add((name,), {"commit": read["machine"]["commit"], **proof})
     return journal
 
 
@@ -43,13 +46,13 @@ def main() -> None:
     unknown = [name for name in args.rules or () if name not in known]
     if unknown:
         parser.error(f"no rule is called {', '.join(unknown)}; there are: {', '.join(known)}")
-    journal = opened(args.json)
+    journal, commit = opened(args.json), machine()["commit"]
     due = [name for name in args.rules or known if args.again or (name,) not in journal]
     with tqdm(due, unit="rule", disable=not sys.stderr.isatty()) as bar:
         for name in bar:
             bar.set_description(name)
             found: dict[str, Any] = prove_entry(known[name], quick=True).record()
-            journal.add((name,), {key: found[key] for key in FIGURES if key in found})
+            journal.add((name,), {"commit": commit, **{key: found[key] for key in FIGURES if key in found}})
             tqdm.write(f"{name}: {found['claim']}, {found['tv']:.3g} in {found['cases']} cases", file=sys.stdout)
     if args.json:
         proofs = {name: found for (name,), found in journal.items()}

@@ -21,4 +21,5 @@ class Echo(Memoryless):
 proof = unspool.prove(Speculate(Echo(2), budget=2), unspool.SEED, quick=True)
 print(f"same seed, same text: {proof.ok}, in {proof.branches:,} branches of {proof.cases} cases")
 lm = unspool.load("smollm2")
-print(lm.generate("Write the word echo ten times.", method=Speculate(Echo(4)), max_tokens=24).trace)
+echoes = " ".join(["echo"] * 8)
+print(lm.generate(echoes, method=Speculate(Echo(4)), max_tokens=24, raw=True).trace)

@@ -11,6 +11,7 @@ from measured import measured
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from origins import origins
 from rulepage import TITLES, rule_page, title
 
 import unspool
@@ -20,7 +21,7 @@ from unspool.recipes.methods import entries
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
 INSIDE = {"../bench/results": "results", "methods.md": "methods/index.md"}
-REFERENCE = "api/use.md"
+REFERENCE, FIGURES = "api/use.md", "benchmarks.md"
 
 
 def families() -> dict[str, list[Entry]]:
@@ -58,10 +59,12 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links that lead out of docs/ in the repository lead to the copies in the site; the reference is made whole."""
+    """Links that lead out of docs/ in the repository lead to the copies in the site; two pages are made whole."""
     here = posixpath.dirname(page.file.src_uri) or "."
     for outside, inside in INSIDE.items():
         markdown = markdown.replace(f"]({outside}", f"]({posixpath.relpath(inside, here)}")
+    if page.file.src_uri == FIGURES:
+        return markdown + origins(RESULTS)
     return markdown + _rest(Path(config.docs_dir) / "api") if page.file.src_uri == REFERENCE else markdown
 
 

@@ -50,10 +50,11 @@ def enumerated(file: str, data: dict[str, Any]) -> Iterator[tuple[str, Table]]:
             ["branches", f"{proof['branches']:,}"],
             ["cases too large to follow", f"{proof['skipped']:,}"],
         ]
+        made = {"machine": {**data["machine"], "commit": proof.get("commit", data["machine"]["commit"])}}
         promised = "what it promises" if proof["claim"] in PROMISES else "plain decoding"
         where = (
             f"Whole texts against {promised}, `unspool prove --quick {name}`; models are tables of two or three "
-            f"tokens, so that every branch is followed. {machine(data)}"
+            f"tokens, so that every branch is followed. {machine(made)}"
         )
         yield name, Table("Enumerated on toys", file, where, ["", f"claim {proof['claim']}"], rows)
 

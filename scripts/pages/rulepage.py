@@ -127,7 +127,8 @@ def _options(entry: Entry) -> str:
     for option in found.values():
         default = option.spelt.partition("=")[2]
         means = cell(marked(meaning(entry.name, option.name)))
-        lines.append(f"| `{option.name}` | {f'`{default}`' if default else 'none'} | {means} | {option.expected} |")
+        shown = f"`{default}`{{ .default }}" if default else "none"
+        lines.append(f"| `{option.name}` | {shown} | {means} | {option.expected} |")
     made = " ".join((inspect.getdoc(entry.build) or "").split())
     together = "".join(f" Together: {product}." for product in products(entry.build))
     first = next(iter(found))

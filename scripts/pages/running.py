@@ -67,7 +67,7 @@ def commands(entry: Entry) -> str:
             ]
         )
         how = " ".join(filter(None, [f"--method {spec(entry)}", SETTINGS.get(entry.name, ""), models]))
-        lines.append(f'unspool run "{asked(entry)}" {how}')
+        lines.append(f'unspool run {how} \\\n  "{asked(entry)}"')  # in a line of its own, so that both can be seen
         if entry.name not in OPTIONS and entry.family in ("draft", "verify"):
             lines.append(" ".join(filter(None, [f"unspool compare {entry.name}", models])))
     lines.append(f"unspool prove {entry.name}")
@@ -83,12 +83,14 @@ def python(entry: Entry) -> str:
     )
     _, drawn, heat = SETTINGS.get(entry.name, "").partition("--temperature ")
     heat = f", temperature={heat}" if drawn else ""
-    form = f', constraint=unspool.regex("{FORM}")' if FORM in SETTINGS.get(entry.name, "") else ""
+    kept = FORM in SETTINGS.get(entry.name, "")
+    form = f'form = unspool.regex("{FORM}")\n' if kept else ""
     return (
         "import unspool\n\n"
         f'lm = unspool.load("{_target(entry)}"{draft})\n'
-        f"settings = unspool.Settings(max_tokens=64{heat}{form})\n"
-        f'print(lm.generate("{asked(entry)}", settings, method="{spec(entry)}").text)'
+        f"{form}settings = unspool.Settings(max_tokens=64{heat}{', constraint=form' if kept else ''})\n"
+        f'prompt = "{asked(entry)}"\n'
+        f'print(lm.generate(prompt, settings, method="{spec(entry)}").text)'
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+DIRTY = "-dirty"  # what git puts behind the name of a commit whose tree was changed
 EVEN = 0.995  # what is shown as 1.00× is not called slower, nor 100 % wrong
 
 
@@ -45,10 +46,17 @@ def cells(per: Any) -> list[dict[str, Any]]:
 def machine(data: dict[str, Any]) -> str:
     """What a result was measured on, with versions and commit."""
     made = data["machine"]
-    commit = f"commit {made['commit']}" if made.get("commit") else "commit not recorded"
     threads = f"{made['threads']} thread{'s' * (made['threads'] > 1)}"
     chip = f"{made['gpu']}, {made['cpu']}" if made.get("gpu") else made["cpu"]
-    return f"{chip} ({made['cores']} cores, {threads}), torch {made['torch']}, {commit}"
+    return f"{chip} ({made['cores']} cores, {threads}), torch {made['torch']}, {commit(made.get('commit'))}"
+
+
+def commit(said: str | None) -> str:
+    """What was measured, in words; git's `-dirty` is a tree that had changes which no commit has."""
+    if not said:
+        return "commit not recorded"
+    name = said.removesuffix(DIRTY)
+    return f"commit {name}" + (" with changes that were not committed" if name != said else "")
 
 
 def short(data: dict[str, Any]) -> str:

@@ -43,12 +43,13 @@ def test_settings_by_keyword_stand_above_those_that_are_given(lm):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("max_new_tokens", "'max_tokens'"),
+        ("max_length", "'max_tokens'"),
         ("temprature", "'temperature'"),
         ("zzz", "there are: temperature"),
         ("json_schema", "constraint=unspool.json_schema(…)"),
         ("schema", "constraint=unspool.json_schema(…)"),
         ("response_format", "constraint=unspool.json_schema(…)"),
+        ("form", "constraint=unspool.json_schema(…)"),
         ("regex", "constraint=unspool.regex(…)"),
     ],
 )
@@ -56,6 +57,17 @@ def test_an_unknown_keyword_is_answered_with_the_nearest(lm, name, said):
     with pytest.raises(BadRequest, match=f"'{name}' is no setting") as refused:
         lm.generate("ab", **{name: 3})
     assert said in str(refused.value)
+
+
+def test_names_of_transformers_are_understood_beside_ours(lm):
+    assert len(lm.generate("ab", max_new_tokens=4, ignore_eos=True).tokens) == 4
+    with pytest.raises(BadRequest, match="'max_tokens' are the same setting"):
+        lm.generate("ab", max_tokens=3, max_new_tokens=4)
+
+
+def test_what_is_no_method_is_refused_in_words(lm):
+    with pytest.raises(BadRequest, match="the method is 3; expected a name"):
+        lm.generate("ab", method=3)
 
 
 def test_a_missing_draft_model_is_named_as_it_is_given(lm):

@@ -131,6 +131,7 @@ def test_a_rule_whose_options_say_nothing_is_not_registered(build):
         ("diverse:groups=9,width=8", "diverse:groups=9,width=8 cannot be used; expected groups × width at most 64"),
         ("slots:beam=32", "slots:beam=32,together=2 cannot be used"),
         ("lookup:magic=2", "has no option 'magic'"),
+        ("lookup:dpth=2", "Did you mean 'depth'?"),
         ("plain:" + "," * 10_000, "characters; expected at most 8192"),
         ("x" * 5000, "no method is called 'xxx"),
     ],

@@ -36,6 +36,9 @@ def test_a_spec_is_a_drafter_and_a_verifier_with_options_of_their_own():
     made = method("chain:depth=2 + block")
     assert made == Speculate(rules.draft.Chain(2), rules.verify.block, budget=2)
     assert requested("chain:depth=2 + block") == made
+    assert requested("chain:depth=2,verify=block") == method("chain:verify=block,depth=2") == made
+    assert canonical("speculative decoding:verify=Block verification") == "chain + block"
+    assert claim_of("lookup:verify=typical") is HEURISTIC
     assert needs("lookup + block") == ()
     assert needs("heads + typical") == ("heads",)
 
@@ -116,6 +119,12 @@ def test_a_bound_is_that_of_the_options_as_they_are():
         ("chain:depth=300 + block", "chain:depth is 300; expected a whole number from 1 to 256"),
         ("chain + lenient:lenience=7", "lenient:lenience is 7; expected a number from 0.001 to 1"),
         ("chain + typical:depth=2", "'typical' has no option 'depth'"),
+        ("chain:verify=blok", "no method is called 'blok'. Did you mean 'block'"),
+        ("chain:verify=", "no method is called ''"),
+        ("chain:verify=lookup", "a verifier after it"),
+        ("chain:verify=block,verify=typical", "has no option 'verify'|twice"),
+        ("chain:verify=block + typical", "has 3 parts; expected a drafter and a verifier"),
+        ("plain:verify=block", "a drafter"),
         ("specinfer:paths=64,depth=64 + kseq", "expected paths × depth at most 512"),
         ("chain + ", "no method is called 'chain \\+'"),
     ],

@@ -124,8 +124,22 @@ def test_figures_are_those_of_the_results(site):
     for family in found["methods"]["suffix"].values():
         assert f">{family['speed_up']:.2f}×<" in page
         assert f">{family['tokens_per_forward']:.2f}<" in page
-    assert found["machine"]["commit"] in page
+    assert f"commit {found['machine']['commit']}" in page
     assert (site / "results/spec-cpu.json").is_file()
+
+
+def test_no_figure_is_without_its_origin(site):
+    """Every table of a method names its file, and a commit or that there is none on record; git's -dirty in words."""
+    for path in (site / "methods").rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert "-dirty" not in text, path.name
+        for told in re.findall(r"<small[^>]*>(.*?)</small>", text, re.DOTALL):
+            assert re.search(r"commit [0-9a-f]{7}|commit not recorded", told), (path.name, told)
+            assert ".json</a>" in told, path.name
+    page = (site / "benchmarks.html").read_text(encoding="utf-8")
+    for path in (ROOT / "bench/results").glob("*.json"):
+        if '"machine"' in path.read_text(encoding="utf-8"):
+            assert f'href="results/{path.name}"' in page
 
 
 def test_the_checks_can_fail(tmp_path):
@@ -194,7 +208,7 @@ def test_commands_of_every_rule_can_be_given(monkeypatch):
 
     assert {*FILLING, *running.OPTIONS, *running.SETTINGS} <= {entry.name for entry in runnable()}
     for entry in entries().values():
-        for line in running.commands(entry).splitlines():
+        for line in running.commands(entry).replace("\\\n", "").splitlines():
             taken(line)
         imports(running.python(entry))
         if entry.build is not None and not running.refusal(entry) and "py:" not in running.spec(entry):

@@ -117,7 +117,8 @@ class Comparison:
         return self.table()
 
     def __repr__(self) -> str:
-        return f"Comparison({', '.join(row.method for row in self.rows)}: {len(self.plain.outputs)} prompts)"
+        many = len(self.plain.outputs)
+        return f"Comparison({', '.join(row.method for row in self.rows)}: {many} prompt{'s' * (many != 1)})"
 
     def _repr_html_(self) -> str:
         return api.display.comparison_html(self)

@@ -58,27 +58,29 @@ def load(
     A model of the Hub is org/name, with @revision behind it for another than the newest; org/name:Q4_K_M is the .gguf
     file of it that has this part in its name.
 
-    A causal model that transformers has loaded can be given itself, with its `tokenizer`; it keeps its dtype and device
-    unless they are named.
-    `dtype` is fp32, bf16 or fp16; auto is fp32 on the CPU and bf16 on a GPU; fast is what this CPU is faster in.
-    `runtime` is native, transformers or llama.cpp; auto is native, and transformers for what native does not know.
-    llama.cpp opens .gguf files alone, whose weights stay as they are; there `dtype` is that of
-    the cache, auto is fp16.
-    `kv_cache_tokens` is how many tokens the cache holds for all texts; unless told, as many as `longest` texts of the
-    model's context have, of which 8,192 tokens each count at most.
-    `quantization` is none, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a weight;
-    or packed: they stay in the blocks of their .gguf file, and numbers between them are rounded to int8 in every
-    product. auto is packed on a CPU that has kernels for it, if `dtype` is auto or fast, else none.
-    `batch_invariant` makes a token's numbers depend on its text alone, bit for bit, so that no text depends on what was
-    drafted or batched. Unless told, that holds for whole weights on a GPU of the Hopper kind, where it costs little. A
-    number N computes N rows at a time elsewhere, 8 unless told.
-    `ranks` is how many processes share the model: each has some of its heads, on the CPU or on a GPU of its own.
-    `draft` is another model for methods that ask one, or its name; layers:N makes one of the model's own first N
-    layers, which share its weights (see `shortcut`), NAME:int4 or self:int4 one in another precision (fp32, bf16, fp16,
-    packed, int8, int4). The folder of a trained drafter (EAGLE, DFlash, MTP, Medusa, …) is read for this model, and mtp
-    is the module inside its own checkpoint. `small` is a third one, which drafts for the draft model.
-    `heads` is a file of heads that look ahead, for methods that ask for their guesses; smollm2 has its own.
-    `adapter` is the folder of a LoRA adapter as PEFT saves it, which is added to the weights; they are then not packed.
+    - `tokenizer` comes with a causal model that transformers has loaded, given itself as `name`; such a model keeps
+      its dtype and device unless they are named.
+    - `dtype` is fp32, bf16 or fp16; auto is fp32 on the CPU and bf16 on a GPU; fast is what this CPU is faster in.
+    - `runtime` is native, transformers or llama.cpp; auto is native, and transformers for what native does not know.
+      llama.cpp opens .gguf files alone, whose weights stay as they are; there `dtype` is that of the cache, auto is
+      fp16.
+    - `kv_cache_tokens` is how many tokens the cache holds for all texts; unless told, as many as `longest` texts of
+      the model's context have, of which 8,192 tokens each count at most.
+    - `quantization` is none, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a
+      weight; or packed: they stay in the blocks of their .gguf file, and numbers between them are rounded to int8 in
+      every product. auto is packed on a CPU that has kernels for it, if `dtype` is auto or fast, else none.
+    - `batch_invariant` makes a token's numbers depend on its text alone, bit for bit, so that no text depends on what
+      was drafted or batched. Unless told, that holds for whole weights on a GPU of the Hopper kind, where it costs
+      little. A number N computes N rows at a time elsewhere, 8 unless told.
+    - `ranks` is how many processes share the model: each has some of its heads, on the CPU or on a GPU of its own.
+    - `draft` is another model for methods that ask one, or its name; layers:N makes one of the model's own first N
+      layers, which share its weights, NAME:int4 or self:int4 one in another precision (fp32, bf16, fp16, packed,
+      int8, int4). The folder of a trained drafter (EAGLE, DFlash, MTP, Medusa, …) is read for this model, and mtp is
+      the module inside its own checkpoint.
+    - `small` is a third one, which drafts for the draft model.
+    - `heads` is a file of heads that look ahead, for methods that ask for their guesses; smollm2 has its own.
+    - `adapter` is the folder of a LoRA adapter as PEFT saves it, which is added to the weights; they are then not
+      packed.
     """
     rounding, room = WHOLE if quantization is None else quantization, kv_cache_tokens
     if room is not None:

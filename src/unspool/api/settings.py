@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from ..core import warp as warps
 from ..core.canvas import Frame
@@ -22,13 +22,10 @@ if TYPE_CHECKING:
     from ..rules.constrain.form import Form, FormVocabulary
 
 Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]] | Dialogue
-_THEIRS = {
-    "max_new_tokens": "max_tokens",
-    "max_length": "max_tokens",
-    "num_return_sequences": "n",
-    "stop_strings": "stop",
-}
+_THEIRS = {"max_new_tokens": "max_tokens", "num_return_sequences": "n", "stop_strings": "stop"}  # transformers'
+_ALIKE = {"max_length": "max_tokens"}  # counts the prompt too, which ours does not
 _FORMS = {"json_schema": "json_schema", "schema": "json_schema", "response_format": "json_schema", "regex": "regex"}
+_FORMS |= {"form": "json_schema", "pydantic": "json_schema"}
 _FORMS |= {"grammar": "grammar", "choices": "choices", "guided_json": "json_schema", "guided_regex": "regex"}
 MOST_PARTS, MOST_HOLES = 64, 1024  # of what stands behind a text, and places of each hole
 KINDS = "a text, a list of messages {role, content}, or a list of tokens"
@@ -66,16 +63,22 @@ class Given(TypedDict, total=False):
 
 
 def settled(settings: Settings, given: Given) -> Settings:
-    """The settings with what is given by keyword; an unknown name is answered with the nearest known."""
-    for name in given:
+    """The settings with what is given by keyword, by our names or transformers'; others get the nearest known."""
+    told: dict[str, Any] = {}
+    for name, value in given.items():
+        own = _THEIRS.get(name, name)
+        if own in told:
+            raise BadRequest(f"{name!r} and {own!r} are the same setting; give one of them", param=name)
+        told[own] = value
+    for name in told:
         if name not in Given.__annotations__:
-            near = _THEIRS.get(name) or next(iter(get_close_matches(name, Given.__annotations__, n=1)), None)
+            near = _ALIKE.get(name) or next(iter(get_close_matches(name, Given.__annotations__, n=1)), None)
             form = _FORMS.get(name)
             if form is not None:
                 raise BadRequest(f"{name!r} is no setting; give the form as constraint=unspool.{form}(…)", param=name)
             hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(Given.__annotations__)}"
             raise BadRequest(f"{name!r} is no setting; {hint}", param=name)
-    return replace(settings, **cast(dict[str, Any], given)) if given else settings
+    return replace(settings, **told) if told else settings
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_origin
 
@@ -229,7 +230,9 @@ def refuse_unknown(called: str, build: Callable[..., Any], given: Mapping[str, s
     for option in given:
         if option not in declared:
             listed = ", ".join(each.spelt for each in declared.values()) or "none"
-            raise BadRequest(f"the method {called!r} has no option {cut(option)!r}; its options are: {listed}")
+            near = get_close_matches(cut(option), declared, n=1)
+            hint = f". Did you mean {near[0]!r}?" if near and len(declared) > 1 else ""
+            raise BadRequest(f"the method {called!r} has no option {cut(option)!r}; its options are: {listed}{hint}")
 
 
 def made(called: str, build: Callable[..., T], given: Mapping[str, str]) -> T:

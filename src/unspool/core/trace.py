@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 
-@dataclass
+@dataclass(repr=False)
 class Trace:
     """The record of one request. Names of acceptance figures are vLLM's."""
 
@@ -107,9 +107,13 @@ class Trace:
         parts = str(self).split(" · ")
         return "<ul>" + "".join(f"<li>{part}</li>" for part in parts) + "</ul>"
 
+    def __repr__(self) -> str:
+        return f"Trace({self})"
+
     def __str__(self) -> str:
-        parts = [f"{self.tokens} tokens in {self.seconds_total:.2f} s ({self.tokens_per_second:.1f}/s)"]
-        parts.append(f"{self.forwards['target']} forwards, {self.tokens_per_forward:.2f} tokens each")
+        many, asked = self.tokens, self.forwards["target"]
+        parts = [f"{many} token{'s' * (many != 1)} in {self.seconds_total:.2f} s ({self.tokens_per_second:.1f}/s)"]
+        parts.append(f"{asked} forward{'s' * (asked != 1)}, {self.tokens_per_forward:.2f} tokens each")
         rate = self.draft_acceptance_rate
         if rate is not None:
             parts.append(f"{self.accepted_tokens} of {self.drafted} drafted tokens accepted ({rate:.0%})")

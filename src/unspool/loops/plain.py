@@ -50,6 +50,9 @@ class Plain:
 def plain() -> Method:
     """Draw each token from the target's law after all warps, and go on from there.
 
+    All other methods are held against it: exact ones write its text or keep its law, and every speed-up is over its
+    time, measured in the same run.
+
     Claim: SEED, by definition; `prove` compares it with a reference that shares none of its code.
     Cost: one forward per token.
     """

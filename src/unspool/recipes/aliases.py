@@ -142,7 +142,7 @@ KNOWN_AS = {
     "sampler match": "sample_match",
     "Window-Diffusion": "windowed",
     "EoTP": "foreseen",
-    "EAGLE": "zeroing",
+    "EAGLE": "likeliest",
     "TLI": "chain",
     "token-level intersection": "chain",
     "Leviathan": "chain",
@@ -295,7 +295,10 @@ DRAFTER_PAPERS = {
 }
 
 # Systems that are here and no method by themselves: what gives them.
+_STRUCTURED = "it goes with every method as `--json-schema`, `--regex` or `--grammar`; `unspool which json` says more"
 ELSEWHERE = {
+    **dict.fromkeys(("JSON", "JSON mode", "JSON schema", "structured output", "guided decoding"), _STRUCTURED),
+    **dict.fromkeys(("constrained decoding", "constrained generation", "grammar", "regex"), _STRUCTURED),
     "γ*": "`paced:length=best` drafts the best length for what stood so far and for what a draft step costs here",
     "gamma*": "`paced:length=best` drafts the best length for what stood so far and for what a draft step costs here",
     "optimal draft length": "`paced:length=best` drafts it, for what stood so far and for what a draft step costs",

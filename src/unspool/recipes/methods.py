@@ -99,6 +99,11 @@ def method(spec: str | Method) -> Method:
     It may name files, which are read or run: what comes from elsewhere goes through `requested`.
     """
     if not isinstance(spec, str):
+        if not callable(spec):
+            raise BadRequest(
+                f"the method is {cut(repr(spec))}; expected a name of `unspool methods`, as in 'lookup', or an object "
+                "that decodes, as in docs/own-method.md"
+            )
         return spec
     for part in parts_of(spec):
         if part.said in RENAMED:

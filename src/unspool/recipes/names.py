@@ -2,6 +2,7 @@
 
     lookup:ngram=2,depth=8              a method by name, with options
     chain:depth=4 + block               what drafts, and what verifies
+    chain:depth=4,verify=block          the same, for a verifier without options
     factor + cached_dual                which holes are filled, and how is looked (`unspool.recipes.canvas_parts`)
     stand@process + rejection           whose memory is shared (`unspool.recipes.memory`)
     rules.py:mine:depth=2 + rejection   an object of one's own, as a part or alone; never from a request
@@ -192,7 +193,17 @@ def parts_of(spec: str) -> tuple[Part, ...]:
     texts = _JOINED.split(spec.strip())
     if len(texts) > MOST:
         raise BadRequest(f"the method {cut(spec)!r} has {len(texts)} parts; expected at most {MOST}")
-    return tuple(map(_part, texts))
+    first, *rest = map(_part, texts)
+    return (*_verified(first), *rest)
+
+
+def _verified(part: Part) -> tuple[Part, ...]:
+    """A drafter and the verifier that its option `verify` names, as if they were joined by a plus."""
+    said = [] if part.file else [each for each in part.rest.split(",") if each.partition("=")[0].strip() == "verify"]
+    if len(said) != 1:  # given twice, it is left to be refused as any other option is
+        return (part,)
+    rest = ",".join(each for each in part.rest.split(",") if each != said[0])
+    return part._replace(rest=rest), _part(said[0].partition("=")[2])
 
 
 def _part(text: str) -> Part:

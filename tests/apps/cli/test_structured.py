@@ -54,12 +54,28 @@ def test_within_needs_a_form_and_room(here):
     assert "not JSON" in err
 
 
+class Dog(BaseModel):
+    name: str
+    tags: dict[str, int] = {}
+
+
 class Person(BaseModel):
+    name: str
+    dogs: list[Dog] = []
+
+
+class Open(BaseModel, extra="allow"):
     name: str
 
 
-def test_a_class_of_pydantics_is_a_constraint():
-    assert Settings(constraint=Person).constraint == json_schema(Person)
+def test_a_class_of_pydantics_is_a_constraint_and_has_no_fields_but_its_own():
+    form = Settings(constraint=Person).constraint
+    assert form == json_schema(Person)
+    made = json.loads(form.source)
+    assert made["additionalProperties"] is made["$defs"]["Dog"]["additionalProperties"] is False
+    assert made["$defs"]["Dog"]["properties"]["tags"]["additionalProperties"] == {"type": "integer"}
+    assert json.loads(json_schema(Open).source)["additionalProperties"] is True
+    assert "additionalProperties" not in json.loads(json_schema({"type": "object", "properties": {}}).source)
 
 
 @pytest.mark.slow

@@ -12,11 +12,14 @@ import sys
 from time import monotonic
 from types import SimpleNamespace
 
+import click
 import pytest
+from click.shell_completion import ShellComplete
 from patience import PATIENCE
 
 from unspool.apps.cli.group import methods_like
 from unspool.apps.cli.loading import _models_like
+from unspool.apps.cli.root import root
 from unspool.apps.cli.terminal import table
 
 
@@ -25,6 +28,40 @@ def test_alone_it_prints_help_and_all_is_well(here):
     assert (code, err) == (0, "")
     assert out.startswith("Usage: unspool")
     assert here("--help")[1] == out
+
+
+def commands(group, *path):
+    """Every command by what is typed."""
+    ctx = click.Context(group)
+    for name in group.list_commands(ctx):
+        found = group.get_command(ctx, name)
+        yield (*path, name)
+        if isinstance(found, click.Group):
+            yield from commands(found, *path, name)
+
+
+def test_help_is_whole_in_eighty_columns_and_lists_commands_under_headings(here, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = here()[1]
+    assert "..." not in shown.split("Options:")[1]  # no sentence is cut
+    assert shown.index("Write:") < shown.index("  run ") < shown.index("Models and stores:") < shown.index("  pull ")
+    every = list(commands(root))
+    assert ("run",) in every
+    for path in every:
+        shown = here(*path, "--help")[1]
+        assert max(map(len, shown.splitlines()), default=0) <= 80, path
+        assert not re.search(r"^  \[?[A-Z][A-Z.]*\w*\]?(\.\.\.)?$", shown, re.MULTILINE), (
+            path
+        )  # an argument without a word
+
+
+def test_an_option_that_there_is_not_is_answered_by_the_nearest(here):
+    code, _, err = here("run", "--metod", "lookup", "hi")
+    assert (code, err) == (
+        2,
+        "unspool: there is no option '--metod'. Did you mean '--method'? See: unspool run --help\n",
+    )
+    assert "no option '--zzz'. See" in here("run", "--zzz", "hi")[2]
 
 
 def test_options_stand_under_headings(here):
@@ -50,6 +87,18 @@ def test_a_table_fits_the_terminal_and_loses_no_column(monkeypatch, columns):
     assert shown.count("Apache-2.0") == shown.count("1.02×") == 3
     assert shown.count("method 2") == shown.count("\n\n") + 1
     assert (shown == whole) is (columns == 200)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["compare loo", "prove loo", "methods loo", "run --method loo", "batch --method loo", "bench spec --method loo"],
+)
+def test_methods_are_completed_wherever_one_is_named(typed):
+    words = ["unspool", *typed.split()]
+    assert [item.value for item in ShellComplete(root, {}, "unspool", "X").get_completions(words[1:-1], words[-1])] == [
+        "lookahead",
+        "lookup",
+    ]
 
 
 def test_methods_and_models_are_completed():
@@ -82,7 +131,10 @@ def test_own_defaults_hold_where_nothing_is_typed(loaded, config):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("model = 3", "put options into a table"), ("[run]\nmodle = 'a'", "no option --modle"), ("[[[", "cannot be read"),
+    [("model = 3", "put options into a table"), ("[[[", "cannot be read"),
+     ("[run]\nmodle = 'a'", "unspool run has no option --modle. Did you mean --model?"),
+     ("[rum]\nmodel = 'a'", "[rum] is no command, nor [defaults]. Did you mean [run]?"),
+     ("[defaults]\ndtyp = 'a'", "no command has an option --dtyp. Did you mean --dtype?"),
      ("[run]\nmethod = 'lokup'", "Did you mean 'lookup'"), ("[run]\nmax-tokens = 'many'", "max-tokens")],
 )  # fmt: skip
 def test_a_wrong_file_of_defaults_is_told(here, config, text, said):
@@ -90,6 +142,17 @@ def test_a_wrong_file_of_defaults_is_told(here, config, text, said):
     code, _, err = here("run", "Hello")
     assert code == 2
     assert said in err
+    assert "config.toml" in err  # nobody has typed what is wrong
+
+
+def test_own_defaults_hold_for_commands_of_a_group_and_for_those_that_have_them(here, config):
+    pytest.importorskip("unspool_bench")
+    config("[defaults]\njson = true\n[bench.spec]\nlimit = 0\n")
+    assert "'--limit'" in here("bench", "spec")[2]
+    config("[defaults]\ntop-p = 0.5\njson = true\n")  # `which` has the second and not the first
+    assert here("which", "serve")[1].startswith("[")
+    config("[bench]\nlimit = 3\n")
+    assert "[bench.spec]" in here("bench", "spec")[2]
 
 
 def on_a_terminal(*arguments, until):

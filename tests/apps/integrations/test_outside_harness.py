@@ -110,6 +110,11 @@ def tasks(tmp_path_factory):
     return folder
 
 
+def test_a_method_that_there_is_not_is_told_before_a_model_is_read(harness):
+    with pytest.raises(BadRequest, match="Did you mean 'suffix'"):
+        harness.HarnessModel(pretrained="no such model", method="sufix")
+
+
 def test_two_exact_methods_get_the_same_score(harness, tasks, smollm2, monkeypatch, tmp_path):
     import lm_eval
     from lm_eval.tasks import TaskManager

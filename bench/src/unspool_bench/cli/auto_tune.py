@@ -13,7 +13,7 @@ import unspool_bench as benches
 from unspool import api, models
 from unspool.apps.cli.compare import prompts_of
 from unspool.apps.cli.examples import PROMPTS
-from unspool.apps.cli.group import known_method, options
+from unspool.apps.cli.group import Grouped, known_method, methods_like, options
 from unspool.apps.cli.loading import Loading
 from unspool.apps.cli.terminal import dump, note, table, write
 from unspool.core.errors import BadRequest
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from ..tuning import Tuned
 
 
-@click.command("auto-tune", short_help="Find the fastest method for a model, a machine and some prompts.")
+@click.command("auto-tune", cls=Grouped, short_help="Find the fastest method for a model, a machine and some prompts.")
 @click.option("--prompts", "files", multiple=True, metavar="FILE", help="Prompts: one per line, or .jsonl. Repeatable.")
 @click.option(
     "--method",
     "methods",
     callback=known_method,
+    shell_complete=methods_like,
     multiple=True,
     metavar="SPEC",
     help="Try these instead of the usual. Repeatable.",

@@ -13,7 +13,7 @@ from unspool import api, recipes
 from unspool.api.papers import FORMATS
 from unspool.apps.cli.compare import prompts_of
 from unspool.apps.cli.examples import FREE
-from unspool.apps.cli.group import options
+from unspool.apps.cli.group import Grouped, methods_like, options
 from unspool.apps.cli.loading import Loading
 from unspool.apps.cli.terminal import dump, table, write
 from unspool.core.errors import BadRequest
@@ -31,9 +31,16 @@ def _numbers(ctx: click.Context, parameter: click.Parameter, given: str) -> tupl
         raise click.BadParameter(f"{given!r} is not a list of numbers, such as 0.5,0.7,0.9") from None
 
 
-@click.command(short_help="Filling policies on a real model: speed against likelihood, thresholds swept.")
-@click.argument("method", nargs=-1)
-@click.option("--thresholds", default="0.5,0.7,0.8,0.9,0.95", show_default=True, callback=_numbers, metavar="P,…")
+@click.command(cls=Grouped, short_help="Filling policies on a real model: speed against likelihood, thresholds swept.")
+@click.argument("method", nargs=-1, shell_complete=methods_like)
+@click.option(
+    "--thresholds",
+    default="0.5,0.7,0.8,0.9,0.95",
+    show_default=True,
+    callback=_numbers,
+    metavar="P,…",
+    help="Where a METHOD has a threshold and does not say it.",
+)
 @click.option("--block", default=16, show_default=True, type=click.IntRange(1, 4096), help="Places of a block.")
 @click.option("--prompts", "files", multiple=True, metavar="FILE", help="Prompts: one per line, or .jsonl. Repeatable.")
 @click.option("--base", metavar="MODEL", help="Whose likelihood is told; smollm2, or else the model itself.")
@@ -44,7 +51,7 @@ def _numbers(ctx: click.Context, parameter: click.Parameter, given: str) -> tupl
 @click.option("--figure", metavar="FILE", help="Draw the picture, as .svg or .pdf.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), help="A table for a paper.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, by kind of prompts and by method.")
-@options(Loading, "loading")
+@options(Loading, "loading", {"model": DIFFUSION})
 def denoise(
     method: tuple[str, ...],
     thresholds: tuple[float, ...],
@@ -64,12 +71,8 @@ def denoise(
 
     A METHOD with an option `threshold` that does not say it is measured at each of --thresholds. All are held against
     filling one hole per look: `lost` is by how many nats per token the text is less likely to a model that reads it
-    from left to right. The picture joins those that no other beats in both. `smollm2-diffusion` is filled, unless
-    --model names another.
+    from left to right. The picture joins those that no other beats in both.
     """
-    said = click.get_current_context().get_parameter_source("model")
-    if said is click.core.ParameterSource.DEFAULT:
-        loading = type(loading)(**{**vars(loading), "model": DIFFUSION})
     methods = swept(method or METHODS, thresholds, block)
     if figure is not None:
         api.figures.check(figure)

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 import unspool_bench as benches
 from unspool import api
-from unspool.apps.cli.group import options
+from unspool.apps.cli.group import Grouped, methods_like, options
 from unspool.apps.cli.loading import Loading
 from unspool.apps.cli.terminal import dump, table, write
 
@@ -26,8 +26,12 @@ DIFFUSION = "smollm2-diffusion"
 HEADS = ("task", "method", "score", "tokens/forward", "questions")
 
 
-@click.command("parallel-text", short_help="ParallelBench's questions in words: score against tokens per forward.")
-@click.argument("method", nargs=-1)
+@click.command(
+    "parallel-text",
+    cls=Grouped,
+    short_help="ParallelBench's questions in words: score against tokens per forward.",
+)
+@click.argument("method", nargs=-1, shell_complete=methods_like)
 @click.option("--data", required=True, metavar="FOLDER", help="Holds tasks.jsonl.gz and task_config.*.yaml.")
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="A task, as in shuffle or puzzle/sudoku_n4_12.")
 @click.option("--limit", default=5, show_default=True, type=click.IntRange(1), help="Questions of each task.")
@@ -35,7 +39,7 @@ HEADS = ("task", "method", "score", "tokens/forward", "questions")
 @click.option("-t", "--temperature", default=0.0, show_default=True, type=click.FloatRange(0.0))
 @click.option("-s", "--seed", default=0, show_default=True, type=int)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, by task and by method.")
-@options(Loading, "loading")
+@options(Loading, "loading", {"model": DIFFUSION})
 def parallel_text(
     method: tuple[str, ...],
     data: str,
@@ -50,11 +54,8 @@ def parallel_text(
     """Answer ParallelBench's questions by METHODs (thresholds of confident, if none is named), and score the answers.
 
     Where several thresholds are tried, a row says what the best of them for each single question would reach: no rule
-    that has one threshold for all can do better. `smollm2-diffusion` answers, unless --model names another.
+    that has one threshold for all can do better.
     """
-    said = click.get_current_context().get_parameter_source("model")
-    if said is click.core.ParameterSource.DEFAULT:
-        loading = type(loading)(**{**vars(loading), "model": DIFFUSION})
     methods = method or METHODS
     loading.check(methods)
     asked = benches.parallel_text.questions(Path(data), tasks, limit)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -171,8 +170,8 @@ def _share(right: int, wrong: int, refused: int) -> str:
 def _save(path: Path, scores: list[Score], splits: Any, rows: list[Row], settings: dict[str, Any]) -> None:
     faults = [row.record() | {"writing": row.record()["writing"] | {"masks": {}}} for row in rows if row.fault]
     result = {
-        "machine": {name: _version(name) for name in ("unspool", "torch", "llguidance", "xgrammar", "jsonschema")}
-        | {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()},
+        "machine": benches.machine.machine()
+        | {name: _version(name) for name in ("llguidance", "xgrammar", "jsonschema")},
         "settings": settings,
         "scores": [each.record() for each in scores],
         "by_split": splits,

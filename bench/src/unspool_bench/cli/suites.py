@@ -15,7 +15,7 @@ from tqdm import tqdm
 import unspool_bench as benches
 from unspool import api
 from unspool.api.papers import FORMATS
-from unspool.apps.cli.group import known_method, option, options
+from unspool.apps.cli.group import Grouped, known_method, methods_like, option, options
 from unspool.apps.cli.loading import Loading
 from unspool.apps.cli.terminal import INTERRUPTED, dump, note, table, write
 from unspool.core.errors import BadRequest
@@ -37,6 +37,7 @@ class Racing:
     methods: tuple[str, ...] = option(
         "--method",
         callback=known_method,
+        shell_complete=methods_like,
         multiple=True,
         metavar="SPEC",
         help="A method, as in lookup:ngram=2. Repeatable.",
@@ -64,7 +65,7 @@ class Racing:
         return self.limit or (QUICK if self.quick else usual)
 
 
-@click.command(short_help="Spec-Bench's six families: speed and acceptance.")
+@click.command(cls=Grouped, short_help="Spec-Bench's six families: speed and acceptance.")
 @click.option("--data", metavar="FOLDER", help="The folder of Spec-Bench's question.jsonl; else prompts of our own.")
 @options(Racing, "racing")
 @options(Loading, "loading")
@@ -80,7 +81,7 @@ def spec(data: str | None, racing: Racing, loading: Loading) -> int:
     )
 
 
-@click.command(short_help="Long prompts to copy from.")
+@click.command(cls=Grouped, short_help="Long prompts to copy from.")
 @options(Racing, "racing")
 @options(Loading, "loading")
 def long(racing: Racing, loading: Loading) -> int:
@@ -89,7 +90,7 @@ def long(racing: Racing, loading: Loading) -> int:
     return _raced(benches.suites.Long(lines, racing.tokens), racing, loading)
 
 
-@click.command(short_help="Batches of growing size.")
+@click.command(cls=Grouped, short_help="Batches of growing size.")
 @options(Racing, "racing")
 @options(Loading, "loading")
 def throughput(racing: Racing, loading: Loading) -> int:
@@ -98,7 +99,7 @@ def throughput(racing: Racing, loading: Loading) -> int:
     return _raced(benches.suites.Throughput(sizes, racing.tokens), racing, loading)
 
 
-@click.command(short_help="Sums, programs and instructions whose answers are checked.")
+@click.command(cls=Grouped, short_help="Sums, programs and instructions whose answers are checked.")
 @click.option("--data", metavar="FOLDER", required=True, help="Holds gsm8k/, humaneval/, mbpp/ and ifeval/.")
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="gsm8k, humaneval, mbpp or ifeval. Repeatable.")
 @options(Racing, "racing")

@@ -52,9 +52,9 @@ def train() -> None:
       unspool train speak --like corpus/ --out corpus/fresh.npz
       unspool train heads --corpus corpus/ --out heads/ --minutes 6
       unspool train length --draft layers:20 --out length.safetensors
-      unspool train drafter --kind eagle3 --corpus corpus/ --out drafter/ --minutes 10
+      unspool train drafter --kind eagle3 --corpus corpus/ --out drafter/
       unspool train adapt --corpus corpus/ --out adapted/ --minutes 12
-      unspool train filler --kind gaps --texts lines.txt --out inserter/ --minutes 5
+      unspool train filler --kind gaps --texts lines.txt --out inserter/
       unspool train filter --prompts prompts.txt --out filter.safetensors
       unspool train evaluate --delta adapted/ --prompts corpus/fresh.npz
     """

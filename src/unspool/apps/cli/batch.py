@@ -22,7 +22,7 @@ from ...models.catalog import CATALOG
 from .. import batch as batches
 from .. import server
 from ..cluster import crew, joined
-from .group import Grouped, known_method, option, options
+from .group import Grouped, known_method, methods_like, option, options
 from .loading import Loading
 from .terminal import INTERRUPTED, dump, note, status
 
@@ -37,7 +37,12 @@ class BatchDefaults:
     """What holds for the bodies that say nothing about it."""
 
     method: str = option(
-        "--method", callback=known_method, default="plain", show_default=True, help="A name of `unspool methods`."
+        "--method",
+        callback=known_method,
+        shell_complete=methods_like,
+        default="plain",
+        show_default=True,
+        help="A name of `unspool methods`.",
     )
     temperature: float | None = option(
         "-t", "--temperature", type=float, metavar="T", help="0 is greedy; 1, the default, is the model's own law."

@@ -15,7 +15,7 @@ from ...api.papers import FORMATS
 from ...core.claim import SEED
 from ...core.errors import BadRequest
 from .examples import PROMPTS
-from .group import FORCED, Constraining, Grouped, SamplingOptions, options
+from .group import FORCED, Constraining, Grouped, SamplingOptions, methods_like, options
 from .loading import Loading
 from .terminal import dump, note, read_file, table, write
 
@@ -144,8 +144,8 @@ def _break_even(row: MethodRow, plain: MethodRow) -> float | None:
     return row.total.break_even(base.seconds_total / base.tokens) if base.tokens else None
 
 
-@click.command(cls=Grouped, short_help="Methods side by side: speed, acceptance, and whether they pay here.")
-@click.argument("method", nargs=-1)
+@click.command(cls=Grouped, short_help="Methods side by side: speed, acceptance, whether they pay.")
+@click.argument("method", nargs=-1, shell_complete=methods_like)
 @click.option("--prompts", "files", multiple=True, metavar="FILE", help="Prompts: one per line, or .jsonl. Repeatable.")
 @click.option("-p", "--prompt", "given", multiple=True, metavar="TEXT", help="A prompt. Repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per method in a list, plain decoding first.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -18,6 +18,7 @@ from .terminal import STDIN, read_file, utf8
 
 if TYPE_CHECKING:
     from ...api.settings import Settings
+    from ...recipes.method_listing import MethodListing
     from ...rules.constrain import Form
 
 
@@ -43,7 +44,7 @@ class Grouped(click.Command):
         """Write them."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for each in self.get_params(ctx):
-            if (told := each.get_help_record(ctx)) is not None:
+            if isinstance(each, click.Option) and (told := each.get_help_record(ctx)) is not None:
                 sections.setdefault(getattr(each, "heading", "") or "Options", []).append(told)
         for heading in sorted(sections, key=lambda name: name != "Options"):
             with formatter.section(heading):
@@ -55,9 +56,16 @@ def option(*flags: str, **attributes: Any) -> Any:
     return field(metadata={_KEY: (flags, attributes)})
 
 
-def options(group: type[Any], name: str) -> Callable[[F], F]:
-    """Give a command every option of a group; they arrive together, as one `group` object in the parameter `name`."""
+def options(group: type[Any], name: str, defaults: Mapping[str, object] = {}) -> Callable[[F], F]:
+    """Give a command every option of a group; they arrive together, as one `group` object in the parameter `name`.
+
+    `defaults` are those of this command where they are not the group's own.
+    """
     declared = [(f.name, *f.metadata[_KEY]) for f in fields(group)]
+    declared = [
+        (own, flags, {**attributes, "default": defaults[own]} if own in defaults else attributes)
+        for own, flags, attributes in declared
+    ]
 
     def decorate(command: F) -> F:
         @wraps(command)
@@ -95,10 +103,17 @@ def method_option(default: str, told: str = HOW) -> Decorator:
 
 def methods_like(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """The methods whose names begin so, for shells that complete."""
-    found = [
-        each for each in recipes.method_listing.listings().values() if each.runnable and each.name.startswith(begun)
-    ]
-    return [CompletionItem(each.name, help=each.summary) for each in found]
+    return [item for item, each in _rules(begun) if each.runnable]
+
+
+def rules_like(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The same of all rules, those that are only parts of methods too."""
+    return [item for item, _ in _rules(begun)]
+
+
+def _rules(begun: str) -> list[tuple[CompletionItem, MethodListing]]:
+    every = recipes.method_listing.listings().values()
+    return [(CompletionItem(each.name, help=each.summary), each) for each in every if each.name.startswith(begun)]
 
 
 def _bias(given: str) -> tuple[int, float]:

@@ -13,6 +13,7 @@ from ...api import papers
 from ...core.claim import Claim
 from ...recipes import names
 from ...recipes.method_listing import listings, meaning
+from .group import rules_like
 from .terminal import dump, write
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ _CLAIMS = tuple(claim.name for claim in Claim)
 _NARROW, _WIDE = 40, 100  # columns
 
 
-@click.command()
-@click.argument("words", nargs=-1, metavar="[NAME | WORD…]")
+@click.command(short_help="List and search all rules, or show the page of one.")
+@click.argument("words", nargs=-1, metavar="[NAME | WORD…]", shell_complete=rules_like)
 @click.option("--family", type=click.Choice(tuple(names.RULES)), help="Only rules of this family.")
 @click.option("--claim", type=click.Choice(_CLAIMS, case_sensitive=False), help="Only rules that claim this.")
 @click.option("--needs", type=click.Choice(_NEEDS), help="Only methods that need this (filling: a diffusion model).")

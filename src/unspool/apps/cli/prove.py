@@ -11,6 +11,7 @@ import click
 from tqdm import tqdm
 
 from ...models.address import home
+from .group import methods_like
 from .terminal import dump, table, write
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _CLAIMS = ("SEED", "LAW", "ARGMAX", "HEURISTIC")  # BOUND needs a function, whic
 
 
 @click.command(short_help="Enumerate what the rules claim.")
-@click.argument("method", nargs=-1)
+@click.argument("method", nargs=-1, shell_complete=methods_like)
 @click.option("--quick", is_flag=True, help="Fewer cases.")
 @click.option("--claim", type=click.Choice(_CLAIMS, case_sensitive=False), help="What FILE.py:NAME is held to (LAW).")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects.")

@@ -15,16 +15,10 @@ import click
 
 from ...core.errors import BadRequest, MissingDistribution, UnspoolError
 from ...core.version import VERSION
-from .terminal import BROKEN_PIPE, INTERRUPTED, close, prepare, report
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from .terminal import BROKEN_PIPE, INTERRUPTED, close, note, prepare, report
 
 GROUP = "unspool.commands"
-_ALL = "defaults"  # the table of the user's file whose options hold for every command that has them
-OWN = ("run", "chat", "serve", "batch", "which", "methods", "trace", "prove", "compare", "plan", "store", "pull")
+_FILE = "unspool.defaults"  # where a context keeps the name of the user's file
 
 
 @dataclass(frozen=True)
@@ -37,6 +31,13 @@ class Known:
 
 _BENCH, _TRAIN = Known("unspool-bench", "bench"), Known("unspool-train", "packages/train")
 KNOWN = {"auto-tune": _BENCH, "bench": _BENCH, "report": _BENCH, "train": _TRAIN}
+HEADINGS = {
+    "Write": ("run", "chat", "serve", "batch"),
+    "Choose and understand a method": ("which", "methods", "compare", "trace", "prove"),
+    "Models and stores": ("pull", "plan", "store"),
+    "Measure and train": tuple(KNOWN),
+}
+OWN = tuple(name for names in HEADINGS.values() for name in names if name not in KNOWN)
 
 
 def installed() -> list[str]:
@@ -103,12 +104,30 @@ class Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write them under headings."""
+        every = self.list_commands(ctx)
+        ours = {name for names in HEADINGS.values() for name in names}
+        sections = {**HEADINGS, "Added by other packages": tuple(name for name in every if name not in ours)}
+        wide = max(map(len, every))
+        for heading, names in sections.items():
+            if not names:
+                continue
+            with formatter.section(heading):
+                found = [(name, self.get_command(ctx, name)) for name in names]
+                told = [(name, command.get_short_help_str(80)) for name, command in found if command is not None]
+                formatter.write_dl([(f"{name:{wide}}", text) for name, text in told])
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand, whose return value is the exit status; a reader that leaves (`| head`) just ends it."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
             return BROKEN_PIPE
+        except (click.UsageError, BadRequest):
+            if ctx.default_map:  # what is wrong may not be what was typed
+                note(f"note: {ctx.meta[_FILE]} has defaults for this command.")
+            raise
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -120,8 +139,11 @@ class Commands(click.Group):
             hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(there)}."
             raise click.UsageError(f"there is no command {name!r}.{hint}", ctx)
         found = super().resolve_command(ctx, args)
-        if found[1] is not None and not isinstance(found[1], click.Group) and (said := _config()):
-            ctx.default_map = {str(found[0]): _defaults(found[1], said)}
+        if found[1] is not None and (file := _place()) is not None:
+            said = import_module(".defaults", __package__).read(file)  # only for those who have such a file
+            ctx.meta[_FILE] = file
+            options = said.of(self, ctx, found[1], *found[2][:1])
+            ctx.default_map = {str(found[0]): options} if options else None
         return found
 
 
@@ -133,35 +155,6 @@ def _place() -> Path | None:
     folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     file = Path(folder).expanduser() / "unspool" / "config.toml"
     return file if file.is_file() else None
-
-
-def _config() -> dict[str, dict[str, Any]]:
-    """What it says, by table; BadRequest if it cannot be read."""
-    if (file := _place()) is None:
-        return {}
-    try:
-        found: dict[str, dict[str, Any]] = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadRequest(f"{file} cannot be read as a file of defaults: {error}") from None
-    for name, options in found.items():
-        if not isinstance(options, dict):
-            raise BadRequest(f"{file}: {name!r} stands alone; put options into a table, as in [{_ALL}] or [run]")
-    return found
-
-
-def _defaults(command: click.Command, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What the file says of one command's options; a name under the command itself that it has not is refused."""
-    names = {_spelt(flag): each.name for each in command.params if isinstance(each, click.Option) for flag in each.opts}
-    own = {_spelt(name): value for name, value in said.get(command.name or "", {}).items()}
-    unknown = sorted(set(own) - set(names))
-    if unknown:
-        raise BadRequest(f"{_place()}: unspool {command.name} has no option --{unknown[0]}")
-    shared = {_spelt(name): value for name, value in said.get(_ALL, {}).items() if _spelt(name) in names}
-    return {str(names[name]): value for name, value in {**shared, **own}.items()}
-
-
-def _spelt(name: str) -> str:
-    return name.lstrip("-").replace("_", "-")
 
 
 @click.command(
@@ -178,7 +171,9 @@ def root(ctx: click.Context) -> None:
       unspool run "Write a haiku about rain."
       unspool run --method lookup --file notes.txt
       unspool compare lookup
-      unspool prove
+      unspool which
+
+    `unspool COMMAND --help` says more of each.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

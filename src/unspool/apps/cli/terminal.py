@@ -5,6 +5,7 @@ A failure ends in one line on stderr that says what to do, and in an exit status
 
 from __future__ import annotations
 
+import difflib
 import io
 import json
 import math
@@ -135,7 +136,7 @@ def _said(error: Exception) -> tuple[str, int]:
         return f"{error.option_name} is now called {RENAMED[error.option_name]}.", BAD_REQUEST
     if isinstance(error, click.UsageError):
         where = f" See: {error.ctx.command_path} --help" if error.ctx is not None else ""
-        return _plain(error.format_message()) + where, BAD_REQUEST
+        return (_mistyped(error) or _plain(error.format_message())) + where, BAD_REQUEST
     if isinstance(error, click.ClickException):
         return error.format_message(), error.exit_code
     if isinstance(error, (BadRequest, OutOfRoom)):
@@ -151,6 +152,17 @@ def _said(error: Exception) -> tuple[str, int]:
         "run again with UNSPOOL_DEBUG=1 to see where.",
         FAILED,
     )
+
+
+def _mistyped(error: click.UsageError) -> str | None:
+    """What to say of an option that there is not: the nearest that there is, or several that are as near."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return None
+    every = [flag for each in error.ctx.command.get_params(error.ctx) for flag in each.opts + each.secondary_opts]
+    near = difflib.get_close_matches(error.option_name, sorted(flag for flag in every if flag.startswith("--")))
+    alike = [difflib.SequenceMatcher(None, error.option_name, flag).ratio() for flag in near]
+    close = sorted(repr(flag) for flag, like in zip(near, alike, strict=True) if like == alike[0])
+    return f"there is no option {error.option_name!r}." + (f" Did you mean {' or '.join(close)}?" if close else "")
 
 
 def _plain(message: str) -> str:

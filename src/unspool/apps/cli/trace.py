@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MOST = 64  # tokens unless told otherwise: as many as can be taken in
 
 
-@click.command(cls=Grouped, short_help="Which token came from where, round by round; with --svg as a picture.")
+@click.command(cls=Grouped, short_help="Which token came from where, round by round.")
 @click.argument("prompt", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file; - is stdin.")
 @method_option("jacobi")

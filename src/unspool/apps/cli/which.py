@@ -87,8 +87,10 @@ ADVICE = (
     Advice(
         "json",
         "a schema, and texts drawn in proportion",
-        'unspool run "…" --json-schema schema.json --method awrs -t 1',
-        "the model's own law given that the text fits, not the masked one",
+        'unspool run "…" --json-schema schema.json --method smc -t 1',
+        "particles weighed towards the model's own law given that the text fits; `cars` is exact, where such texts are "
+        "likely",
+        exact=False,
     ),
     Advice(
         "search",
@@ -142,15 +144,15 @@ ADVICE = (
 
 
 @click.command(short_help="From what you have and want to a command.")
-@click.argument("wants", type=click.Choice(WANTS), required=False)
+@click.argument("wants", type=click.Choice(WANTS), required=False, metavar="[WANTS]")
 @click.option("--exact", is_flag=True, help="Only what writes plain decoding's text, or keeps its law.")
 @click.option("--draft/--no-draft", default=None, help="You have, or have not, a second, smaller model.")
 @click.option("--gpu/--cpu", "gpu", default=None, help="The machine that it is for.")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects.")
 def which(wants: str | None, exact: bool, draft: bool | None, gpu: bool | None, as_json: bool) -> None:
-    """Say what to type for what is wanted: speed, json (structured output), search, diffusion, serve, research.
+    """Say what to type for what somebody WANTS: speed, json, search, diffusion, serve or research.
 
-    Without WANTS, for all of them.
+    json is structured output. Without WANTS it tells of all of them.
     """
     found = advice(wants, exact, draft, gpu)
     if as_json:

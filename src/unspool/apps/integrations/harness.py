@@ -22,6 +22,7 @@ from ...api.loader import load
 from ...api.settings import Settings
 from ...core.errors import BadRequest
 from ...core.trace import Trace
+from ...recipes.names import checked
 
 MOST = 256  # tokens of an answer, unless the task says how many
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")
@@ -54,6 +55,7 @@ class HarnessModel(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the t
         max_batch_size: int | None = None,
     ) -> None:
         super().__init__()
+        self.method, _ = checked(method.replace(";", ","))  # before a model is read
         where = "auto" if device in (None, THEIRS) else device
         self.lm = load(
             pretrained,
@@ -66,7 +68,7 @@ class HarnessModel(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the t
             draft=draft,
             adapter=adapter,
         )
-        self.method, self.seed = method.replace(";", ","), seed
+        self.seed = seed
         self.total = Trace()  # of all texts that were written
         self.together = int(batch_size) if str(batch_size).isdecimal() else max_batch_size or 8  # "auto" is ours
 

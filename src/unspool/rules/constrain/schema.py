@@ -128,8 +128,11 @@ class JsonSchema(Form):
 
 
 def json_schema(schema: Mapping[str, Any] | bool | str | Any, check: bool = False, space: str = SPACE) -> JsonSchema:
-    """JSON that this schema accepts: a mapping, JSON text, or a class with `model_json_schema` (pydantic's)."""
-    made = schema.model_json_schema() if hasattr(schema, "model_json_schema") else schema
+    """JSON that this schema accepts: a mapping, JSON text, or a class with `model_json_schema` (pydantic's).
+
+    Objects of a class have its fields and no others, unless it says extra="allow".
+    """
+    made = _closed(schema.model_json_schema()) if hasattr(schema, "model_json_schema") else schema
     try:
         made = json.loads(made) if isinstance(made, str) else made
         source = json.dumps(made)
@@ -141,6 +144,14 @@ def json_schema(schema: Mapping[str, Any] | bool | str | Any, check: bool = Fals
     if made is False:
         raise BadRequest("the JSON schema is false, which nothing meets; give one that accepts something")
     return JsonSchema("{}" if made is True else source, check, space)
+
+
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """A class's own schema, in which objects that do not say so have no more properties than are named."""
+    for _, part in inside(schema):
+        if "properties" in part:
+            part.setdefault("additionalProperties", False)
+    return schema
 
 
 def _uses(schema: Any) -> Iterator[Use]:

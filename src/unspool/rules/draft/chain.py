@@ -32,6 +32,9 @@ DRAFT = "draft"
 class Chain(Memoryless):
     """Draw `depth` tokens one after the other from a draft model, under the request's own warps.
 
+    The small model writes ahead, a forward for each token, and one forward of the target scores all of its tokens at
+    once. The law that each was drawn from is kept beside it, as verifiers weigh the target's P against it.
+
     Claim: LAW under rejection. Cost: `depth` forwards of the draft model per round.
     """
 

@@ -28,7 +28,9 @@ from ...loops.speculate import Speculate
 class Lookup(Draft):
     """Copy up to `depth` tokens from the latest earlier place where the last `ngram` tokens, or ≥ `least`, stood.
 
-    The tokens were chosen, not drawn, so their laws are point masses.
+    Where "the museum opens at nine" stands in the prompt and the text has come to "the museum", what followed there is
+    drafted: "opens at nine". The longest match decides, from `ngram` tokens down to `least`. The tokens were chosen,
+    not drawn, so their laws are point masses.
 
     Claim: SEED under sample matching. Cost: no model; per token and length one entry of a dictionary, per round one
     look-up.

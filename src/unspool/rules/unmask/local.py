@@ -24,6 +24,9 @@ from .certainty import confidence, ranked
 class Local:
     """Fill every hole with p ≥ `threshold`, those with p ≥ `relaxed` within `radius` places of one, else the surest.
 
+    What stands beside a token that is sure is known better than its own probability says, as its context has just
+    grown: there a lower bar will do.
+
     Claim: HEURISTIC; with radius 0 or relaxed = threshold it is `confident`. It loses where neighbours of a sure token
     depend on each other: inside names and numbers. Cost: one look per group.
     """

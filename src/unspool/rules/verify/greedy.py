@@ -17,6 +17,9 @@ from .verify_trials import drafted
 def greedy(scored: Scored, chance: Chance) -> Verdict:
     """Follow argmax P from node to node; stop with the first one that was not drafted.
 
+    So each round brings the drafted tokens that greedy decoding would have written, and one token more, which is the
+    target's own.
+
     Claim: ARGMAX. The text is the greedy one, whatever warps leave as the most probable token.
     Cost: one max per accepted token and one more; no randomness.
     """
