@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -305,7 +306,7 @@ def test_memory_in_huge_pages_is_nobody_elses():
     pieces = [memory.take(size) for size in sizes]
     assert [len(piece) for piece in pieces] == list(sizes)
     spans = sorted((piece.data_ptr(), piece.data_ptr() + len(piece)) for piece in pieces)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
     assert not any(start % 64 for start, _ in spans)
     for number, piece in enumerate(pieces):
         piece[0] = piece[-1] = number  # and it may be written, to its last byte
