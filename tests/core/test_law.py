@@ -154,7 +154,7 @@ def test_of_equals_the_best_is_the_first():
     assert Law(torch.tensor([1.0, 2.0, 2.0])).temper(0).best == 1
 
 
-@pytest.mark.parametrize("size", [8192, 8200, 49152])
+@pytest.mark.parametrize("size", [17024, 17000, 49152])
 def test_the_best_of_a_large_vocabulary_is_the_first_of_the_largest(size):
     for first, second in ((0, 1), (127, 128), (5000, 5001), (4095, 8000), (128, size - 1), (size - 2, size - 1)):
         scores = torch.full((size,), -1.0)
