@@ -54,7 +54,7 @@ class Auto(Draft):
     many requests as share a forward.
 
     On a fast device the host's own time counts too: h, what drafting and learning have taken lately, times the requests
-    that wait for each other. Where (1 + Σ p̂) / (t(1 + nodes) + h) is below plain decoding's 1 / t(1), the source rests
+    that wait for each other. Where (1 + Σ p̂) / (t(1 + nodes) + h) of late is below plain decoding's 1 / t(1), it rests
     for a few tokens, twice as many each time up to 128, or as many as make looking a fiftieth of the time, and then
     looks again. Where h alone is more than t(1), as in a full batch on a GPU, it rests without a look, and only asks
     now and then whether the batch has shrunk. A model on a GPU that drafts for itself is left to do so, and decides by
@@ -92,7 +92,7 @@ class Pace:
     def __init__(self) -> None:
         self.rounds, self.seconds, self.tokens = 0, 0.0, 0.0
 
-    def mark(self, seconds: float, tokens: int) -> None:
+    def mark(self, seconds: float, tokens: float) -> None:
         """Take note of one round."""
         self.rounds += 1
         self.seconds, self.tokens = 0.8 * self.seconds + seconds, 0.8 * self.tokens + tokens
@@ -114,6 +114,7 @@ class Paying(CompositeSource):
         self.spent, self.host = 0.0, HOST  # seconds of this round so far, and lately per round
         self.pause, self.until = 0, 0
         self.rested, self.vain = 0, 0.0  # tokens of the last rest; looks since then, in tokens' time
+        self.promised = Pace()  # what rounds were expected to take and to bring since the last rest
         self.alone, self.helped = Pace(), Pace()  # rounds without the draft model, and with it
         self.began, self.step, self.read = 0.0, 0.0, False  # of this round; of a drafted token; whether it has read
         self.doubt, self.idle = 0, 0  # rounds that it is left out for, and until which one
@@ -149,7 +150,8 @@ class Paying(CompositeSource):
         twigs = self.free.best(budget, cost, ahead)
         rate = (1 + sum(twig.p for twig in twigs)) / (cost(1 + len(twigs)) + ahead)
         if self.heads is None or self.heads.guesses:
-            self._pace(rate * cost(1), (ahead + cost.aside * cost.requests) / cost(1))
+            self.promised.mark(cost(1 + len(twigs)) + ahead, 1 + sum(twig.p for twig in twigs))
+            self._pace(cost(1) / self.promised.each, (ahead + cost.aside * cost.requests) / cost(1))
         else:  # heads guess from the second round on, and again after a rest
             self.pause = 0
         self.spent = perf_counter() - began
@@ -166,7 +168,7 @@ class Paying(CompositeSource):
         return planted(twigs)
 
     def _pace(self, gain: float, share: float) -> None:
-        """Rest after this round if it brings less than plain decoding and looking is not for nothing.
+        """Rest after this round if the last few bring less than plain decoding and looking is not for nothing.
 
         While it rests nothing is remembered, so it looks in vain a few times first, where a look costs little.
         """
@@ -179,7 +181,7 @@ class Paying(CompositeSource):
             self.pause = 0
         else:
             self.rested = self.pause = max(min(2 * self.rested or SHORT, LONG), int(share / LITTLE))
-            self.vain = VAIN / 2
+            self.vain, self.promised = VAIN / 2, Pace()
 
     def _asks(self, prefix: Prefix, cost: Cost, other: Cost) -> bool:
         """Whether the draft model may be asked: now and then not, to know what rounds take without it."""

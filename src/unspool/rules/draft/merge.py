@@ -33,10 +33,10 @@ FADE = 0.98  # what a mark is worth when the next one is made, so that a text th
 
 
 class Trust:
-    """How much of what is believed before any try comes true on this text: g = (hits + w) / (promised + w), at most 1.
+    """How much of what a source promises before any try comes true here: g = (hits + w) / (promised + w), at most 1.
 
-    What one kind of token has shown is told of all others by it, so that a text that nobody foresees is left alone
-    after a few rounds and not once for each kind. Old marks fade. The calibration is ours.
+    What one kind of its tokens has shown is told of all others by it, so that a source that does not foresee a text is
+    left alone after a few rounds, and not after some for each kind. Old marks fade. The calibration is ours.
     """
 
     __slots__ = ("hits", "promised", "value")
@@ -96,7 +96,7 @@ class Merge(CompositeDraft):
     A source says how sure it is of a token given the path before it; if it does not, 1 / (2 + k) is taken for the k-th
     child. What that is worth is counted on the text as it goes on, by voice and class of sureness, and again by what
     all sources together say of a token: a path that several propose is one node, believed with 1 − Π (1 − r) until its
-    own record says otherwise. What no record tells of yet is believed as far as others have kept their word. Siblings
+    own record says otherwise. What no record tells of yet is believed as far as its source has kept its word. Siblings
     get what is left of 1, the likeliest first. The estimate of a path is the product, and `cost` decides how many nodes
     pay. Copies and remembered laws are looked up only where the tree gets to; other sources propose a tree of their own
     first. The calibration is ours.
@@ -149,7 +149,6 @@ class Merged(CompositeSource):
         self._guides = [source if isinstance(source, Guide) else None for source in self.sources]
         self._records: list[list[list[Rate]]] = []  # by guide, voice and class of sureness
         self._agreed: dict[tuple[Rate, ...], Rate] = {}
-        self._trust = Trust()
 
     def join(self, source: Source) -> None:
         """Have one source more from the next round on."""
@@ -172,8 +171,8 @@ class Merged(CompositeSource):
     def add(self, guide: Guide, prefix: Prefix) -> None:
         """Have one guide more, until the round is over."""
         if len(self.root) == len(self._records):
-            classes, told = [2**-0.25 * step for step in (*STEPS, 1.0)], self._trust
-            self._records.append([[Rate(voice * sure, trust=told) for sure in classes] for voice in guide.voices])
+            classes, trust = [2**-0.25 * step for step in (*STEPS, 1.0)], Trust()
+            self._records.append([[Rate(voice * sure, trust=trust) for sure in classes] for voice in guide.voices])
         self.root.append((guide, self._records[len(self.root)], guide.start(prefix)))
 
     def best(self, budget: int, cost: Cost, ahead: float = 0.0) -> list[Twig]:
