@@ -18,7 +18,7 @@ from llamacpp import BARE, Bare, gain, timed
 
 from unspool.api.lm import LM
 
-METHODS = ("plain", "auto", "merge:nodes=3", "lookup:depth=3", "suffix:depth=3")
+METHODS = ("plain", "auto", "merge:nodes=3", "lookup:depth=3", "lookup:depth=7", "suffix:depth=3")
 THEIRS = "llama.cpp's runtime"
 TORCH = ("-c", "import torch; print(torch.__version__)")
 RUN = ("-m", "unspool", "run", "Why is the sky blue?", "--max-tokens", "4", "--model")

@@ -154,6 +154,21 @@ def test_of_equals_the_best_is_the_first():
     assert Law(torch.tensor([1.0, 2.0, 2.0])).temper(0).best == 1
 
 
+@pytest.mark.parametrize("size", [17024, 17000, 49152])
+def test_the_best_of_a_large_vocabulary_is_the_first_of_the_largest(size):
+    for first, second in ((0, 1), (127, 128), (5000, 5001), (4095, 8000), (128, size - 1), (size - 2, size - 1)):
+        scores = torch.full((size,), -1.0)
+        scores[[first, second]] = 3.0
+        assert Law(scores).best == first
+        assert Law(scores.repeat(2).view(2, size).T.contiguous().T[1]).best == first  # which is no row in memory
+        for bad in (math.nan, math.inf):
+            scores[second] = bad
+            with pytest.raises(BadScores):
+                Law(scores).best  # noqa: B018
+    with pytest.raises(EmptyLaw):
+        Law(torch.full((size,), NEVER)).best  # noqa: B018
+
+
 def test_top_lists_the_most_probable_first():
     law = Law.of([1, 4, 2, 3])
     assert law.top(3) == [1, 3, 2]

@@ -227,6 +227,7 @@ def _attach_heads(lm: LM, heads: str | Path | None) -> None:
         return
     if isinstance(model, CachedModel) and isinstance(model.network, Llama) and model.network.shape.filling is None:
         model.load_heads = partial(_loaded_heads, file, model.network.ends)
+        model.guesses = isinstance(model.network.ends.table, QuantBlocks)
         if heads is not None:
             model.heads = model.load_heads()  # what is wrong with a file is said at once
     elif heads is not None:

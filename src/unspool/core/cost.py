@@ -22,6 +22,7 @@ class Cost:
     aside: float = 0.0  # what asking for more than the next token takes per request beside the forward
     speculates: bool = False  # whether the model drafts for itself when told to write on
     drafts: bool = False  # and the drafter that was trained for it does so there too
+    guesses: bool = False  # whether it has heads that guess for a small part of a forward
 
     def __post_init__(self) -> None:
         rising = all(a < b for a, b in zip(self.rows, self.rows[1:], strict=False))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 NEVER = -math.inf
+LARGE, SPAN = 1 << 14, 128  # tokens of a vocabulary whose best is looked for in two steps, and of one span of it
 
 
 def nothing_left() -> EmptyLaw:
@@ -62,9 +63,16 @@ class Law:
     @cached_property
     def best(self) -> int:
         """The most probable token; of several, the one with the lowest id."""
-        value, token = self.scores.max(0)
+        scores, start = self.scores, 0
+        if scores.is_cpu and scores.is_contiguous() and scores.shape[0] > LARGE and not scores.shape[0] % SPAN:
+            # where the largest number stands is slow to find on a CPU, and how large it is not: so only in its span;
+            # and in parts for which no threads are woken, that would wait where the next forward runs
+            spans = torch.cat([part.view(-1, SPAN).amax(1) for part in scores.split(LARGE)])
+            start = SPAN * int(spans.argmax())
+            scores = scores[start : start + SPAN]
+        value, token = scores.max(0)
         self._refuse_unusable(float(value))
-        return int(token)
+        return start + int(token)
 
     @cached_property
     def log_z(self) -> float:

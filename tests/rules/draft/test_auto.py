@@ -19,7 +19,7 @@ from unspool.recipes.methods import method
 from unspool.rules.constrain import Constrained, regex
 from unspool.rules.decode import Speculate
 from unspool.rules.draft import Draft, Source, auto
-from unspool.rules.draft.merge import Merged
+from unspool.rules.draft.merge import Merged, Rate, Trust
 from unspool.rules.grow import FREE, Cost
 from unspool.rules.verify import sample_match, zeroing
 from unspool.runtime.cache.table_model import Table
@@ -136,6 +136,49 @@ def test_a_draft_model_is_not_made_to_read_what_it_cannot_win_back(monkeypatch):
     slow = Cost((1, 8), (0.1, 60.0))  # reading five tokens takes longer than half of the forty that are written
     _, trace = write("auto", lambda by: slow if by == "draft" else Cost((1, 9), (1.0, 1.2)), models=models)
     assert trace.forwards["draft"] == 0
+
+
+class Guessed(Table):
+    """A table whose heads guess for next to nothing."""
+
+    guesses = True
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_auto_drafts_what_cheap_heads_guess_and_leaves_them_alone_where_they_are_wrong(monkeypatch, right):
+    monkeypatch.setattr(auto, "perf_counter", lambda: 0.0)
+
+    def dull(further):  # nothing to copy and nothing to remember
+        def weights(text):
+            length = len(text) + further
+            return [9.0 if x == (length * 7 + length // 5) % 50 else 0.1 for x in range(50)]
+
+        return weights
+
+    def written(spec, model):
+        return write(spec, lambda _: Cost((1, 2, 3, 9), (1.0, 1.1, 1.2, 2.0)), models={"target": model})
+
+    model = Guessed(50, dull(0))
+    model.heads = [Table(50, dull(further if right else further + 1)) for further in range(2)]
+    tokens, trace = written("auto", model)
+    same, without = written("auto", Table(50, dull(0)))
+    assert tokens == same == written("plain", model)[0]
+    if right:
+        assert trace.tokens_per_forward > max(2.5, 1.5 * without.tokens_per_forward)
+    else:
+        assert trace.drafted <= without.drafted + 16  # after a few in vain they are not believed any more
+
+
+def test_what_is_promised_in_vain_is_believed_less_by_all():
+    trust = Trust()
+    kept, other = Rate(0.5, trust=trust), Rate(0.5, trust=trust)
+    for _ in range(12):
+        kept.mark(False)
+    assert kept.value < 0.05
+    assert other.value < 0.2  # though it was never tried
+    for _ in range(40):
+        kept.mark(True)
+    assert other.value == pytest.approx(0.5)  # and never more than was believed at first
 
 
 def test_a_request_is_told_the_price_of_the_forward_it_shares():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from unspool.core.law import Law
 from unspool.runtime.cpu import best_tokens
 from unspool.runtime.cpu import compiled as build
 from unspool.runtime.cpu.compiled import Kernels, NoKernels
+from unspool.runtime.cpu.huge_pages import PAGE, REGION, HugePages
 from unspool.runtime.cpu.packed import DecodedLinear, PackedLinear
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
@@ -296,3 +298,17 @@ def test_a_compiler_that_is_missing_or_fails_is_no_error_but_a_reason(tmp_path: 
         assert "it is broken" in build.missing()
     finally:
         build._native.cache_clear()
+
+
+def test_memory_in_huge_pages_is_nobody_elses():
+    memory = HugePages()
+    sizes = (1, 100, REGION - 64, 7, REGION + PAGE, 64)
+    pieces = [memory.take(size) for size in sizes]
+    assert [len(piece) for piece in pieces] == list(sizes)
+    spans = sorted((piece.data_ptr(), piece.data_ptr() + len(piece)) for piece in pieces)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    assert not any(start % 64 for start, _ in spans)
+    for number, piece in enumerate(pieces):
+        piece[0] = piece[-1] = number  # and it may be written, to its last byte
+    del memory
+    assert [int(piece[-1]) for piece in pieces] == list(range(len(pieces)))

@@ -24,6 +24,7 @@ from .bigram_recycling import BigramRecycling
 from .chain import DRAFT
 from .composite import CompositeSource
 from .guide import Planted
+from .heads import HeadsSource
 from .merge import Merged, Rate
 from .prefilled import WIDTH
 from .suffix import Suffix
@@ -45,14 +46,15 @@ class Auto(Draft):
 
     Copies and remembered laws are always at hand, under a constraint also what it forces; what they propose is marked
     on the text whether it was drafted or not; so a round in which nothing pays is a plain one, and finding that out
-    costs no forward. If there is a draft model, it is asked for one token more as long as that token is expected to
-    bring more than its draft forward and its row take at the rate so far. Rounds with it and without are timed, seconds
-    per token; where it loses it is left out for 16 rounds, twice as many each time. It is not asked at all if reading
-    the text so far would take it longer than half of what may still be written takes plainly. t is measured once per
-    model and device, for as many requests as share a forward.
+    costs no forward. Heads that guess for a small part of a forward, as beside packed weights, are a source like these.
+    If there is a draft model, it is asked for one token more as long as that token is expected to bring more than its
+    draft forward and its row take at the rate so far. Rounds with it and without are timed, seconds per token; where it
+    loses it is left out for 16 rounds, twice as many each time. It is not asked at all if reading the text so far would
+    take it longer than half of what may still be written takes plainly. t is measured once per model and device, for as
+    many requests as share a forward.
 
     On a fast device the host's own time counts too: h, what drafting and learning have taken lately, times the requests
-    that wait for each other. Where (1 + Σ p̂) / (t(1 + nodes) + h) is below plain decoding's 1 / t(1), the source rests
+    that wait for each other. Where (1 + Σ p̂) / (t(1 + nodes) + h) of late is below plain decoding's 1 / t(1), it rests
     for a few tokens, twice as many each time up to 128, or as many as make looking a fiftieth of the time, and then
     looks again. Where h alone is more than t(1), as in a full batch on a GPU, it rests without a look, and only asks
     now and then whether the batch has shrunk. A model on a GPU that drafts for itself is left to do so, and decides by
@@ -90,7 +92,7 @@ class Pace:
     def __init__(self) -> None:
         self.rounds, self.seconds, self.tokens = 0, 0.0, 0.0
 
-    def mark(self, seconds: float, tokens: int) -> None:
+    def mark(self, seconds: float, tokens: float) -> None:
         """Take note of one round."""
         self.rounds += 1
         self.seconds, self.tokens = 0.8 * self.seconds + seconds, 0.8 * self.tokens + tokens
@@ -112,14 +114,16 @@ class Paying(CompositeSource):
         self.spent, self.host = 0.0, HOST  # seconds of this round so far, and lately per round
         self.pause, self.until = 0, 0
         self.rested, self.vain = 0, 0.0  # tokens of the last rest; looks since then, in tokens' time
+        self.promised = Pace()  # what rounds were expected to take and to bring since the last rest
         self.alone, self.helped = Pace(), Pace()  # rounds without the draft model, and with it
         self.began, self.step, self.read = 0.0, 0.0, False  # of this round; of a drafted token; whether it has read
         self.doubt, self.idle = 0, 0  # rounds that it is left out for, and until which one
+        self.heads: HeadsSource | None = None  # where the model has heads that take little time
         self.on_device = 0  # tokens that the model may draft for itself
 
     @property
     def want(self) -> tuple[str, ...]:
-        return (f"prompt:{WIDTH}",) if self.untold else ()
+        return (*((f"prompt:{WIDTH}",) if self.untold else ()), *super().want)
 
     @property
     def ahead(self) -> int:
@@ -138,11 +142,18 @@ class Paying(CompositeSource):
         if ahead > cost(1):  # so many wait for each other that not even looking pays
             self.until = len(prefix) + LONG
             return NOTHING
+        if cost.guesses and self.heads is None:
+            self.heads = HeadsSource(WIDTH, len(prefix))
+            self.free.join(self.heads)
         self.began = began = perf_counter()
         yield from self.free.gather(prefix, budget, chance)
         twigs = self.free.best(budget, cost, ahead)
         rate = (1 + sum(twig.p for twig in twigs)) / (cost(1 + len(twigs)) + ahead)
-        self._pace(rate * cost(1), (ahead + cost.aside * cost.requests) / cost(1))
+        if self.heads is None or self.heads.guesses:
+            self.promised.mark(cost(1 + len(twigs)) + ahead, 1 + sum(twig.p for twig in twigs))
+            self._pace(cost(1) / self.promised.each, (ahead + cost.aside * cost.requests) / cost(1))
+        else:  # heads guess from the second round on, and again after a rest
+            self.pause = 0
         self.spent = perf_counter() - began
         if self.rounds == 0:
             self.untold = _may_tell(prefix, cost)
@@ -157,7 +168,7 @@ class Paying(CompositeSource):
         return planted(twigs)
 
     def _pace(self, gain: float, share: float) -> None:
-        """Rest after this round if it brings less than plain decoding and looking is not for nothing.
+        """Rest after this round if the last few bring less than plain decoding and looking is not for nothing.
 
         While it rests nothing is remembered, so it looks in vain a few times first, where a look costs little.
         """
@@ -170,7 +181,7 @@ class Paying(CompositeSource):
             self.pause = 0
         else:
             self.rested = self.pause = max(min(2 * self.rested or SHORT, LONG), int(share / LITTLE))
-            self.vain = VAIN / 2
+            self.vain, self.promised = VAIN / 2, Pace()
 
     def _asks(self, prefix: Prefix, cost: Cost, other: Cost) -> bool:
         """Whether the draft model may be asked: now and then not, to know what rounds take without it."""
@@ -233,7 +244,7 @@ class Paying(CompositeSource):
             self.told(prefix.text, scores.tops)
         super().learn(prefix, tree, scores)
         self.spent += perf_counter() - began
-        self.host += (self.spent - self.host) / 4
+        self.host += (min(self.spent, 2 * self.host + HOST) - self.host) / 4  # what lasts longer once is chance
         self.until, self.looked = len(prefix) + self.pause, False
 
 

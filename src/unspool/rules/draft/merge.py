@@ -28,28 +28,53 @@ from .prefilled import Prefilled
 from .rsd_c import RSDC
 from .suffix import Suffix
 
+PROMISED = 2.0  # tokens that must be promised in vain before half of what is promised is believed
 FADE = 0.98  # what a mark is worth when the next one is made, so that a text that changes its ways is followed
+
+
+class Trust:
+    """How much of what a source promises before any try comes true here: g = (hits + w) / (promised + w), at most 1.
+
+    What one kind of its tokens has shown is told of all others by it, so that a source that does not foresee a text is
+    left alone after a few rounds, and not after some for each kind. Old marks fade. The calibration is ours.
+    """
+
+    __slots__ = ("hits", "promised", "value")
+
+    def __init__(self) -> None:
+        self.hits = self.promised = 0.0
+        self.value = 1.0
+
+    def mark(self, believed: float, hit: bool) -> None:
+        """Take note of a try, and of what was believed of it beforehand."""
+        self.hits, self.promised = FADE * self.hits + hit, FADE * self.promised + believed
+        self.value = min(1.0, (self.hits + PROMISED) / (self.promised + PROMISED))
 
 
 class Rate:
     """How likely a token of one kind is to stand: r = (hits + w·r') / (tries + w), with r' believed before any try.
 
-    Old marks fade. The calibration is ours.
+    With a trust g it is g·r' that is believed. Old marks fade. The calibration is ours.
 
     Cost: three numbers per kind.
     """
 
-    __slots__ = ("believed", "hits", "tries", "value", "weight")
+    __slots__ = ("believed", "hits", "tries", "trust", "weight")
 
-    def __init__(self, believed: float, weight: float = 4.0) -> None:
-        self.believed, self.weight = believed, weight
+    def __init__(self, believed: float, weight: float = 4.0, trust: Trust | None = None) -> None:
+        self.believed, self.weight, self.trust = believed, weight, trust
         self.hits = self.tries = 0.0
-        self.value = believed
+
+    @property
+    def value(self) -> float:
+        """The rate."""
+        return self.given(self.believed if self.trust is None else self.believed * self.trust.value)
 
     def mark(self, hit: bool) -> None:
         """Take note that a token of this kind was tried."""
         self.hits, self.tries = FADE * self.hits + hit, FADE * self.tries + 1
-        self.value = self.given(self.believed)
+        if self.trust is not None:
+            self.trust.mark(self.believed, hit)
 
     def given(self, believed: float) -> float:
         """The rate, had this been believed."""
@@ -71,9 +96,10 @@ class Merge(CompositeDraft):
     A source says how sure it is of a token given the path before it; if it does not, 1 / (2 + k) is taken for the k-th
     child. What that is worth is counted on the text as it goes on, by voice and class of sureness, and again by what
     all sources together say of a token: a path that several propose is one node, believed with 1 − Π (1 − r) until its
-    own record says otherwise. Siblings get what is left of 1, the likeliest first. The estimate of a path is the
-    product, and `cost` decides how many nodes pay. Copies and remembered laws are looked up only where the tree gets
-    to; other sources propose a tree of their own first. The calibration is ours.
+    own record says otherwise. What no record tells of yet is believed as far as its source has kept its word. Siblings
+    get what is left of 1, the likeliest first. The estimate of a path is the product, and `cost` decides how many nodes
+    pay. Copies and remembered laws are looked up only where the tree gets to; other sources propose a tree of their own
+    first. The calibration is ours.
 
     Which nodes enter depends on their tokens. So a drawn token must not keep the law it was drawn from: given the tree
     it is a chosen one, and its law becomes a point mass. With that the tree is exact for every verifier whose noise the
@@ -124,6 +150,11 @@ class Merged(CompositeSource):
         self._records: list[list[list[Rate]]] = []  # by guide, voice and class of sureness
         self._agreed: dict[tuple[Rate, ...], Rate] = {}
 
+    def join(self, source: Source) -> None:
+        """Have one source more from the next round on."""
+        self.sources += (source,)
+        self._guides.append(source if isinstance(source, Guide) else None)
+
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
         yield from self.gather(prefix, budget, chance)
         return planted(self.best(budget, self.cost))
@@ -140,7 +171,8 @@ class Merged(CompositeSource):
     def add(self, guide: Guide, prefix: Prefix) -> None:
         """Have one guide more, until the round is over."""
         if len(self.root) == len(self._records):
-            self._records.append([[Rate(trust * 2**-0.25 * step) for step in (*STEPS, 1.0)] for trust in guide.voices])
+            classes, trust = [2**-0.25 * step for step in (*STEPS, 1.0)], Trust()
+            self._records.append([[Rate(voice * sure, trust=trust) for sure in classes] for voice in guide.voices])
         self.root.append((guide, self._records[len(self.root)], guide.start(prefix)))
 
     def best(self, budget: int, cost: Cost, ahead: float = 0.0) -> list[Twig]:

@@ -53,6 +53,7 @@ class CachedModel:
     """
 
     load_heads: Callable[[], MedusaHeads] | None = None  # brings heads when they are first wanted
+    guesses = False  # whether those take a small part of a forward
 
     def __init__(self, network: Network, prefix_cache: int = 0, executor: Executor | None = None) -> None:
         self.network, self.slots = network, network.slots

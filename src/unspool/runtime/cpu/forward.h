@@ -122,9 +122,9 @@ static void bend_row(float *gate, const float *up, int size, int gelu) {
     }
 }
 
-static Rounded rounded_for(const Forward *f, int in) {
+static Rounded rounded_for(const Forward *f, int in, int rows) {
     Rounded x = f->rounded;
-    x.in = in;
+    x.in = in, x.rows = rows;
     return x;
 }
 
@@ -144,7 +144,7 @@ static void add_normed(int *phase, Forward *f, const float *norm, int rows) {
 
 static void norm_and_round(int *phase, Forward *f, const float *norm, int rows, float *scratch) {
     int dim = f->net->dim;
-    Rounded x = rounded_for(f, dim);
+    Rounded x = rounded_for(f, dim, rows);
     Pieces p = pieces(phase, rows);
     while (some(&p))
         for (int r = p.from; r < p.to; r++) {
@@ -160,7 +160,8 @@ static void one_layer(int *phase, Forward *f, int index, int thread) {
     const Plan *plan = f->plans + layer->plan;
     int size = net->head_dim, wide = (net->heads + 2 * net->kv_heads) * size, gathered = net->heads * size;
     int n = f->tokens, last = index == net->layers - 1;
-    Rounded x = rounded_for(f, net->dim), seen = rounded_for(f, gathered), inner = rounded_for(f, net->hidden);
+    int on = last ? f->reads : n; /* tokens that go on: behind the last attention nothing is asked of those nobody reads */
+    Rounded x = rounded_for(f, net->dim, n), seen = rounded_for(f, gathered, on), inner = rounded_for(f, net->hidden, on);
     norm_and_round(phase, f, layer->before_attention, n, f->added);
     products(phase, layer->qkv, layer->qkv_count, &x, n, f->qkv, wide, 0);
     Pieces turns = pieces(phase, n);
@@ -176,10 +177,10 @@ static void one_layer(int *phase, Forward *f, int index, int thread) {
                         f->seen + (long long)r * gathered + h * size);
         }
     finish(&heads);
-    Pieces rows = pieces(phase, last ? f->reads : n);
+    Pieces rows = pieces(phase, on);
     while (some(&rows))
         for (int r = rows.from; r < rows.to; r++) {
-            int token = last ? f->read[r] : r; /* behind the last attention nothing is asked of tokens that nobody reads */
+            int token = last ? f->read[r] : r;
             round_row(f->seen + (long long)token * gathered, gathered, &seen, r);
             if (last) memcpy(f->qkv + (long long)r * net->dim, f->x + (long long)token * net->dim, sizeof(float) * (size_t)net->dim);
         }
@@ -188,7 +189,7 @@ static void one_layer(int *phase, Forward *f, int index, int thread) {
         Pieces one = pieces(phase, 1);
         while (some(&one)) memcpy(f->x, f->qkv, sizeof(float) * (size_t)net->dim * (size_t)f->reads);
         finish(&one);
-        n = f->reads;
+        n = x.rows = on;
     }
     int adds = !layer->after_attention;
     products(phase, layer->out, 1, &seen, n, adds ? f->x : f->added, net->dim, adds);
@@ -227,7 +228,7 @@ static void all_layers(void *arg, int thread) {
         keep_hidden(&phase, f, index, f->read);
         one_layer(&phase, f, index, thread);
     }
-    Rounded x = rounded_for(f, net->dim);
+    Rounded x = rounded_for(f, net->dim, f->reads);
     Pieces p = pieces(&phase, f->reads);
     while (some(&p))
         for (int r = p.from; r < p.to; r++) {

@@ -12,7 +12,7 @@ const char *level(void) { return LEVEL; }
 
 static int rounded_alloc(Rounded *x, int rows, int in) {
     size_t all = ((size_t)rows + AT_ONCE - 1) / AT_ONCE * AT_ONCE, blocks = (size_t)in / BLOCK;
-    x->in = in;
+    x->in = in, x->rows = rows;
     x->q = calloc(all, (size_t)in);
     x->scale = calloc(all * blocks, sizeof(float));
     x->sum = calloc(all * blocks, sizeof(float));

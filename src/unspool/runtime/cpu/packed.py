@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from copy import copy
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -22,6 +23,7 @@ from ..network.layer import Loader
 from ..network.linear import EmbeddingAndHead, Linear
 from ..network.quantised import AUTO, PACKED, WHOLE
 from .compiled import Kernels, MatrixStruct, kernels, missing
+from .huge_pages import HugePages
 
 FAST = ("auto", "fast")  # precisions that leave the choice to us
 WIDE = (*FAST, "fp32")
@@ -34,9 +36,11 @@ class PackedLinear:
     What a row gives does not depend on how many there are. Cost: each weight is read once for every 8 rows.
     """
 
-    def __init__(self, parts: Sequence[QuantBlocks], bias: Tensor | None, native: Kernels) -> None:
+    def __init__(
+        self, parts: Sequence[QuantBlocks], bias: Tensor | None, native: Kernels, memory: HugePages | None = None
+    ) -> None:
         self._native, self.bias = native, None if bias is None else bias.float().contiguous()
-        self.tiles = [_tiled(part, native) for part in parts]
+        self.tiles = [_tiled(part, native, memory) for part in parts]
         self.out, self.inputs = sum(part.shape[0] for part in parts), parts[0].shape[1]
         self.count = len(parts)
         self.matrices = (MatrixStruct * len(parts))()
@@ -112,7 +116,12 @@ class PackedLoader(Loader):
 
     def _linear(self, parts: Sequence[QuantBlocks], bias: Tensor | None) -> Linear:
         native = kernels()
-        return DecodedLinear(parts, bias) if native is None else PackedLinear(parts, bias, native)
+        return DecodedLinear(parts, bias) if native is None else PackedLinear(parts, bias, native, self._memory)
+
+    @cached_property
+    def _memory(self) -> HugePages:
+        """Where all matrices of the model lie one behind the other."""
+        return HugePages()
 
 
 def packs(checkpoint: Checkpoint) -> bool:
@@ -166,11 +175,11 @@ def described(checkpoint: Checkpoint) -> str:
     return f"weights packed as in the file ({', '.join(known)}), {size / 1e6:,.0f} MB, {how}"
 
 
-def _tiled(part: QuantBlocks, native: Kernels) -> Tensor:
+def _tiled(part: QuantBlocks, native: Kernels, memory: HugePages | None) -> Tensor:
     """A copy of the blocks in the order in which the kernels read them."""
     kind, (rows, columns) = KINDS[part.format.name], part.shape
     size, data = native.tiled_bytes(kind, rows, columns), part.data.contiguous()
     assert size, f"{part.format.name} blocks do not fill {columns} columns"  # the file's directory was checked
-    tiles = torch.empty(size, dtype=torch.uint8)
+    tiles = torch.empty(size, dtype=torch.uint8) if memory is None else memory.take(size)
     native.tile(kind, ctypes.c_void_p(data.data_ptr()), rows, columns, ctypes.c_void_p(tiles.data_ptr()))
     return tiles

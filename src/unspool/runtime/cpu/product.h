@@ -4,6 +4,8 @@
  * their order as floats. So what a row gives depends on that row alone, not on how many are computed beside it or by
  * how many threads.
  */
+#define FORESEEN 2048 /* bytes */
+
 #ifdef __AVX2__
 #define IN_REGISTERS 1
 #define EVERY_ROW _Pragma("GCC unroll 8") /* so that the sums of all rows stay in registers */
@@ -14,48 +16,53 @@
 #define ONE_BY_ONE
 #endif
 
-/* Rows of inputs in whole numbers: x = scale·q, 32 with one scale; sums of q over halves of a block, and scale·sum. */
+/* Rows of inputs in whole numbers: x = scale·q, 32 with one scale; sums of q over halves of a block, and scale·sum.
+ *
+ * Rows that are multiplied together lie together: four numbers of each, then the next four of each, and so their scales
+ * and sums. A product then walks over its weights and its inputs with one pointer each.
+ */
 typedef struct {
     int8_t *q;
     float *scale, *sum;
     int32_t *halves;
-    int in;
+    int in, rows;
 } Rounded;
 
-static void round_row(const float *x, int in, Rounded *to, int row) {
-    int blocks = in / BLOCK;
-    int8_t *q = to->q + (long long)row * in;
-    float *scale = to->scale + (long long)row * blocks, *sum = to->sum + (long long)row * blocks;
-    int32_t *halves = to->halves + 2ll * row * blocks;
-    F nothing = f_splat(0); /* or NaN, if a number is not finite */
-    for (int b = 0; b < blocks; b++, x += BLOCK, q += BLOCK) {
-        F first = f_load(x), second = f_load(x + LANES);
-        nothing = f_fma(f_add(first, second), f_splat(0), nothing);
-        float most = f_most(f_max(f_abs(first), f_abs(second)));
-        F inverse = f_splat(most > 1e-36f ? 127 / most : 0), top = f_splat(127), low = f_splat(-127); /* which is finite */
-        scale[b] = most / 127;
-        halves[2 * b] = f_round(f_min(f_max(f_mul(first, inverse), low), top), q); /* of NaN and low, low */
-        halves[2 * b + 1] = f_round(f_min(f_max(f_mul(second, inverse), low), top), q + LANES);
-        sum[b] = scale[b] * (float)(halves[2 * b] + halves[2 * b + 1]);
-    }
-    if (f_sum(nothing) != 0)
-        for (int b = 0; b < blocks; b++) scale[b] = sum[b] = NAN;
+/* How many rows are multiplied together where so many are left; places without a row are computed for nobody. */
+INLINE int width_of(int left) {
+    if (left >= AT_ONCE || (!IN_REGISTERS && left > 1)) return AT_ONCE;
+    return AT_ONCE == 8 && left > 4 ? 8 : AT_ONCE == 8 && left == 3 ? 4 : left;
 }
 
-INLINE int32_t four(const int8_t *q) {
-    int32_t x;
-    memcpy(&x, q, 4);
-    return x;
+static void round_row(const float *x, int in, Rounded *to, int row) {
+    int blocks = in / BLOCK, first = row / AT_ONCE * AT_ONCE, width = width_of(to->rows - first), r = row - first;
+    int8_t *q = to->q + (long long)first * in + 4 * r, some[BLOCK];
+    float *scale = to->scale + (long long)first * blocks + r, *sum = to->sum + (long long)first * blocks + r;
+    int32_t *halves = to->halves + 2 * ((long long)first * blocks + r);
+    F nothing = f_splat(0); /* or NaN, if a number is not finite */
+    for (int b = 0; b < blocks; b++, x += BLOCK, scale += width, sum += width, halves += 2 * width) {
+        F one = f_load(x), two = f_load(x + LANES);
+        nothing = f_fma(f_add(one, two), f_splat(0), nothing);
+        float most = f_most(f_max(f_abs(one), f_abs(two)));
+        F inverse = f_splat(most > 1e-36f ? 127 / most : 0), top = f_splat(127), low = f_splat(-127); /* which is finite */
+        *scale = most / 127;
+        halves[0] = f_round(f_min(f_max(f_mul(one, inverse), low), top), some); /* of NaN and low, low */
+        halves[1] = f_round(f_min(f_max(f_mul(two, inverse), low), top), some + LANES);
+        *sum = *scale * (float)(halves[0] + halves[1]);
+        for (int g = 0; g < BLOCK / 4; g++, q += 4 * width) memcpy(q, some + 4 * g, 4);
+    }
+    if (f_sum(nothing) != 0)
+        for (int b = 1; b <= blocks; b++) scale[-b * width] = sum[-b * width] = NAN;
 }
 
 /* What the inputs of one group, four of a block, add to the sums of n rows. */
-INLINE void group_product(const int n, W w, const int8_t *const *q, int group, A *sums) {
+INLINE void group_product(const int n, W w, const int8_t *q, int group, A *sums) {
     EVERY_ROW
-    for (int r = 0; r < n; r++) sums[r] = a_dot(sums[r], w, four(q[r] + 4 * group));
+    for (int r = 0; r < n; r++) sums[r] = a_dot(sums[r], w, q + 4 * (n * group + r));
 }
 
 /* What a block adds to the whole numbers of n rows, where its weights have 4 bits: 16 bits hold 8 · 2 · 15 · 127. */
-INLINE void nibbles_product(const int n, const uint8_t *p, const int8_t *const *q, I *sums) {
+INLINE void nibbles_product(const int n, const uint8_t *p, const int8_t *q, I *sums) {
     A few[AT_ONCE];
     EVERY_ROW
     for (int r = 0; r < n; r++) few[r] = a_begin(sums[r]);
@@ -70,7 +77,7 @@ INLINE void nibbles_product(const int n, const uint8_t *p, const int8_t *const *
 }
 
 /* The same for weights in bytes, of 5 bits: 16 bits hold 4 · 2 · 31 · 127. */
-INLINE void bytes_product(const int n, const uint8_t *p, const int8_t *const *q, I *sums) {
+INLINE void bytes_product(const int n, const uint8_t *p, const int8_t *q, I *sums) {
     ONE_BY_ONE
     for (int half = 0; half < 8; half += 4) {
         A few[AT_ONCE];
@@ -84,7 +91,7 @@ INLINE void bytes_product(const int n, const uint8_t *p, const int8_t *const *q,
 }
 
 /* The same for half a block of 6 bits, the first or the second: 16 bits hold 2 · 2 · 63 · 127. */
-INLINE void six_bits_product(const int n, const int second, const uint8_t *p, const int8_t *const *q, I *sums) {
+INLINE void six_bits_product(const int n, const int second, const uint8_t *p, const int8_t *q, I *sums) {
     EVERY_ROW
     for (int pair = 0; pair < 2; pair++) {
         A few[AT_ONCE];
@@ -101,55 +108,69 @@ INLINE void six_bits_product(const int n, const int second, const uint8_t *p, co
 }
 
 /* The same for 8 bits, which fit 16 bits one at a time. */
-INLINE void wide_product(const int n, const uint8_t *p, const int8_t *const *q, I *sums) {
+INLINE void wide_product(const int n, const uint8_t *p, const int8_t *q, I *sums) {
     ONE_BY_ONE
     for (int g = 0; g < 8; g++) {
         W w = w_load(p + 64 * g);
         EVERY_ROW
-        for (int r = 0; r < n; r++) sums[r] = i_dot_wide(sums[r], w, four(q[r] + 4 * g));
+        for (int r = 0; r < n; r++) sums[r] = i_dot_wide(sums[r], w, q + 4 * (n * g + r));
     }
 }
 
+/* The inputs of n rows from some block on. */
+typedef struct {
+    const int8_t *q;
+    const float *scale, *sum;
+    const int32_t *halves;
+} Inputs;
+
 /* One block of 16 outputs times n rows: scale d, least m; of Q6_K d and m are the scales of its halves. */
-INLINE void block_product(const int kind, const int n, const uint8_t *p, F d, F m, const Rounded *x, int row, int b, F *sums) {
+INLINE void block_product(const int kind, const int n, const uint8_t *p, F d, F m, Inputs *x, F *sums) {
     const int wide = kind == Q8_0, offset = wide && SIGNED_BYTES ? 0 : offset_of(kind);
-    const int8_t *q[AT_ONCE];
     I whole[AT_ONCE], second[AT_ONCE];
-    long long at = (long long)row * (x->in / BLOCK) + b, blocks = x->in / BLOCK;
     EVERY_ROW
     for (int r = 0; r < n; r++) {
-        const int32_t *h = x->halves + 2 * (at + r * blocks);
-        q[r] = x->q + (at + r * blocks) * BLOCK;
+        const int32_t *h = x->halves + 2 * r;
         whole[r] = i_splat(offset ? -offset * (kind == Q6_K ? h[0] : h[0] + h[1]) : 0);
         if (kind == Q6_K) second[r] = i_splat(-offset * h[1]);
     }
-    if (kind == Q6_K) six_bits_product(n, 0, p, q, whole), six_bits_product(n, 1, p, q, second);
-    else if (wide) wide_product(n, p, q, whole);
-    else if (in_bytes(kind)) bytes_product(n, p, q, whole);
-    else nibbles_product(n, p, q, whole);
+    if (kind == Q6_K) six_bits_product(n, 0, p, x->q, whole), six_bits_product(n, 1, p, x->q, second);
+    else if (wide) wide_product(n, p, x->q, whole);
+    else if (in_bytes(kind)) bytes_product(n, p, x->q, whole);
+    else nibbles_product(n, p, x->q, whole);
     EVERY_ROW
     for (int r = 0; r < n; r++) {
-        F by = f_splat(x->scale[at + r * blocks]);
+        F by = f_splat(x->scale[r]);
         if (kind == Q6_K) {
             F both = f_fma(d, f_of(whole[r]), f_mul(m, f_of(second[r])));
             sums[r] = f_fma(both, by, sums[r]);
             continue;
         }
         sums[r] = f_fma(f_mul(d, by), f_of(whole[r]), sums[r]);
-        if (has_least(kind)) sums[r] = f_fma(m, f_splat(x->sum[at + r * blocks]), sums[r]);
+        if (has_least(kind)) sums[r] = f_fma(m, f_splat(x->sum[r]), sums[r]);
     }
+    x->q += n * BLOCK, x->scale += n, x->sum += n, x->halves += 2 * n;
 }
 
-INLINE void tile_product(const int kind, const int n, const uint8_t *p, const Rounded *x, int row, F *sums) {
+/* Have the memory that is multiplied a little later brought near: what the processor foresees ends with a page. */
+INLINE void foresee(const uint8_t *p, const int size) {
+    _Pragma("GCC unroll 16")
+    for (int i = 0; i < size; i += 64) __builtin_prefetch(p + FORESEEN + i);
+}
+
+INLINE void tile_product(const int kind, const int n, const uint8_t *p, const Rounded *rows, int row, F *sums) {
+    int blocks = rows->in / BLOCK;
+    long long at = (long long)row * blocks;
+    Inputs x = {rows->q + at * BLOCK, rows->scale + at, rows->sum + at, rows->halves + 2 * at};
     EVERY_ROW
     for (int r = 0; r < n; r++) sums[r] = f_splat(0);
-    int blocks = x->in / BLOCK;
-    for (int b = 0; b < blocks;) {
+    for (int b = 0; b < blocks; b += is_super(kind) ? 8 : 1) {
         F d, m = f_splat(0);
         if (!is_super(kind)) {
             d = f_halves(p);
             if (has_least(kind)) m = f_halves(p + 32);
-            block_product(kind, n, p + scale_bytes(kind), d, m, x, row, b++, sums);
+            foresee(p, block_bytes(kind));
+            block_product(kind, n, p + scale_bytes(kind), d, m, &x, sums);
             p += block_bytes(kind);
             continue;
         }
@@ -159,7 +180,8 @@ INLINE void tile_product(const int kind, const int n, const uint8_t *p, const Ro
         for (int part = 0; part < 8; part++, p += block_bytes(kind)) {
             F scale = f_mul(d, kind == Q6_K ? f_signed(p) : f_bytes(p));
             F other = f_mul(kind == Q6_K ? d : m, kind == Q6_K ? f_signed(p + 16) : f_bytes(p + 16));
-            block_product(kind, n, p + 32, scale, other, x, row, b++, sums);
+            foresee(p, block_bytes(kind));
+            block_product(kind, n, p + 32, scale, other, &x, sums);
         }
     }
 }
@@ -200,11 +222,13 @@ INLINE void tile_rows(const int kind, const Matrix *w, int number, const Rounded
     for (int row = 0; row < rows;) {
         int left = rows - row;
 #define ROWS(n) few_rows(kind, n, p, w->bias, w->out, first, x, row, left, y, stride, add), row += n
-        if (left == 1) ROWS(1);
-        else if (left == 2 && IN_REGISTERS) ROWS(2);
-        else if (left == 3 && IN_REGISTERS && AT_ONCE == 4) ROWS(3);
-        else if (left <= 4 || AT_ONCE == 4) ROWS(4);
-        else ROWS(AT_ONCE);
+        switch (width_of(left)) {
+        case 1: ROWS(1); break;
+        case 2: ROWS(2); break;
+        case 3: ROWS(3); break;
+        case 4: ROWS(4); break;
+        default: ROWS(AT_ONCE);
+        }
 #undef ROWS
     }
 }

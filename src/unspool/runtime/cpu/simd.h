@@ -1,6 +1,7 @@
 /* Sixteen lanes at a time: AVX-512 with VNNI, AVX2, or plain C, whichever the compiler was told this machine has.
  *
- * W holds 64 bytes, four unsigned weights for each of 16 lanes; I holds 16 whole numbers; F holds 16 floats.
+ * W holds 64 bytes, four unsigned weights for each of 16 lanes; I holds 16 whole numbers; F holds 16 floats. A sums the
+ * products of W with four signed bytes, the same for all lanes.
  */
 #include <math.h>
 #include <stdint.h>
@@ -8,6 +9,12 @@
 
 #define LANES 16
 #define INLINE static inline __attribute__((always_inline))
+
+INLINE int32_t four_of(const int8_t *x) {
+    int32_t four;
+    memcpy(&four, x, 4);
+    return four;
+}
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
 #include <immintrin.h>
@@ -26,9 +33,12 @@ INLINE I i_splat(int32_t x) { return _mm512_set1_epi32(x); }
 typedef I A;
 #define SIGNED_BYTES 0
 INLINE A a_begin(I sum) { return sum; }
-INLINE A a_dot(A a, W w, int32_t x4) { return _mm512_dpbusd_epi32(a, w, _mm512_set1_epi32(x4)); }
+INLINE A a_dot(A a, W w, const int8_t *x) { /* as the compiler would not write it: in place, by a number in memory */
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(a) : "v"(w), "m"(*(const int8_t(*)[4])x));
+    return a;
+}
 INLINE I a_end(I sum, A a) { (void)sum; return a; }
-INLINE I i_dot_wide(I sum, W w, int32_t x4) { return a_dot(sum, w, x4); }
+INLINE I i_dot_wide(I sum, W w, const int8_t *x) { return a_dot(sum, w, x); }
 INLINE F f_of(I a) { return _mm512_cvtepi32_ps(a); }
 INLINE F f_splat(float x) { return _mm512_set1_ps(x); }
 INLINE F f_load(const float *p) { return _mm512_loadu_ps(p); }
@@ -80,9 +90,9 @@ INLINE I i_splat(int32_t x) { return (I){_mm256_set1_epi32(x), _mm256_set1_epi32
 typedef W A; /* 32 sums of 16 bits: those of two products each, for as long as they fit */
 #define SIGNED_BYTES 1
 INLINE A a_begin(I sum) { (void)sum; return (A){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
-INLINE A a_dot(A a, W w, int32_t x4) {
-    __m256i x = _mm256_set1_epi32(x4);
-    return (A){_mm256_add_epi16(a.a, _mm256_maddubs_epi16(w.a, x)), _mm256_add_epi16(a.b, _mm256_maddubs_epi16(w.b, x))};
+INLINE A a_dot(A a, W w, const int8_t *x) {
+    __m256i four = _mm256_set1_epi32(four_of(x));
+    return (A){_mm256_add_epi16(a.a, _mm256_maddubs_epi16(w.a, four)), _mm256_add_epi16(a.b, _mm256_maddubs_epi16(w.b, four))};
 }
 INLINE I a_end(I sum, A a) {
     __m256i one = _mm256_set1_epi16(1);
@@ -94,9 +104,9 @@ INLINE __m256i i_dot_half(__m256i sum, __m256i w, __m256i x) {
     __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
-INLINE I i_dot_wide(I sum, W w, int32_t x4) {
-    __m256i x = _mm256_set1_epi32(x4);
-    return (I){i_dot_half(sum.a, w.a, x), i_dot_half(sum.b, w.b, x)};
+INLINE I i_dot_wide(I sum, W w, const int8_t *x) {
+    __m256i four = _mm256_set1_epi32(four_of(x));
+    return (I){i_dot_half(sum.a, w.a, four), i_dot_half(sum.b, w.b, four)};
 }
 INLINE F f_of(I a) { return (F){_mm256_cvtepi32_ps(a.a), _mm256_cvtepi32_ps(a.b)}; }
 INLINE F f_splat(float x) { return (F){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -168,14 +178,12 @@ INLINE I i_splat(int32_t x) { I r; EACH r.v[i] = x; return r; }
 typedef I A;
 #define SIGNED_BYTES 0
 INLINE A a_begin(I sum) { return sum; }
-INLINE A a_dot(A a, W w, int32_t x4) {
-    int8_t x[4];
-    memcpy(x, &x4, 4);
+INLINE A a_dot(A a, W w, const int8_t *x) {
     EACH a.v[i] += w.v[4 * i] * x[0] + w.v[4 * i + 1] * x[1] + w.v[4 * i + 2] * x[2] + w.v[4 * i + 3] * x[3];
     return a;
 }
 INLINE I a_end(I sum, A a) { (void)sum; return a; }
-INLINE I i_dot_wide(I sum, W w, int32_t x4) { return a_dot(sum, w, x4); }
+INLINE I i_dot_wide(I sum, W w, const int8_t *x) { return a_dot(sum, w, x); }
 INLINE F f_of(I a) { F r; EACH r.v[i] = (float)a.v[i]; return r; }
 INLINE F f_splat(float x) { F r; EACH r.v[i] = x; return r; }
 INLINE F f_load(const float *p) { F r; memcpy(r.v, p, 64); return r; }

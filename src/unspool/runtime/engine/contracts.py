@@ -127,6 +127,15 @@ class Causal(Reader, Protocol):
 
 
 @runtime_checkable
+class LooksAhead(Protocol):
+    """A model that may have heads (`Score` knows them as "heads:k")."""
+
+    @property
+    def guesses(self) -> bool:
+        """Whether it has, and their guesses take a small part of a forward."""
+
+
+@runtime_checkable
 class SupportsChunkedPrefill(Causal, Protocol):
     """A causal model that can read a long text in chunks, so that others need not wait for all of it."""
 

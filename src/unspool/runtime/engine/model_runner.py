@@ -22,6 +22,7 @@ from .contracts import (
     HasDevice,
     Infill,
     LookRequest,
+    LooksAhead,
     Model,
     ScoreRequest,
     SupportsChunkedPrefill,
@@ -84,6 +85,7 @@ class ModelRunner:
         self.causal = {name: model for name, model in models.items() if isinstance(model, Causal)}
         self.prefilling = {name: model for name, model in models.items() if isinstance(model, SupportsChunkedPrefill)}
         self.following = {name: model for name, model in models.items() if isinstance(model, FollowsTarget)}
+        self._guessing = {name for name, model in models.items() if isinstance(model, LooksAhead) and model.guesses}
         self._counting = {name: model for name, model in models.items() if isinstance(model, CountsSlots)}
         own = {name: model for name, model in models.items() if isinstance(model, HasDevice)}
         self._devices = {name: model.device for name, model in own.items() if model.device is not None}
@@ -169,7 +171,8 @@ class ModelRunner:
         key = name, live, speculates
         if key not in self._prices:
             drafts = speculates and self._devices[name].drafts
-            self._prices[key] = replace(self._price(name).among(live), speculates=speculates, drafts=drafts)
+            cost, guesses = self._price(name).among(live), name in self._guessing
+            self._prices[key] = replace(cost, speculates=speculates, drafts=drafts, guesses=guesses)
         return self._prices[key]
 
     def chunks(

@@ -21,7 +21,7 @@ from ...models.address import home
 from .contracts import Causal, ScoreRequest, Session, SupportsDeviceDecoding, device_of
 
 FILE = "costs.json"
-ROWS = (1, 2, 3, 4, 6, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)  # kernels change gear right after powers of two
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)  # kernels change gear right after powers of two
 AHEAD = 16  # tokens of plain decoding that are timed together where they are written together
 WIDE = 5  # forwards that take so many times the narrowest are not measured further: no tree pays there
 
