@@ -222,7 +222,8 @@ def attention(
     kv_heads = keys.shape[0]
     group, number, tokens, room = heads // kv_heads, rows.number, rows.tokens, rows.table.shape[1]
     listed, paths = rows.paths is not None, rows.table[:, None] if rows.paths is None else rows.paths
-    if rows.sight == Visibility.CAUSAL and not listed and tokens > 1 and window is softcap is sinks is None:
+    bare = window is None and softcap is None and sinks is None
+    if rows.sight == Visibility.CAUSAL and not listed and tokens > 1 and bare:
         many = cut or prompt(number, tokens, kv_heads, group, width, queries.dtype)
         if many is not None and many.joins:
             return prompt_attention(queries, keys, values, rows, scale, many)

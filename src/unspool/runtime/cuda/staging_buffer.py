@@ -47,7 +47,7 @@ class StagingBuffer:
     def put(self, name: str, numbers: Sequence[int] | Sequence[float], rest: float = 0) -> None:
         """Write an array; what is left of it becomes `rest`."""
         code, to = self._to[name]
-        given = _counted(numbers) if isinstance(numbers, range) and code == "i" else array(code, numbers)
+        given: array[Any] = _counted(numbers) if isinstance(numbers, range) and code == "i" else array(code, numbers)
         to[:] = given + array(code, (int(rest) if code in "iq" else rest,)) * (len(to) - len(given))
 
     def begin(self, name: str, numbers: Sequence[int] | Sequence[float]) -> None:
