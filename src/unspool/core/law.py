@@ -67,7 +67,8 @@ class Law:
         if scores.is_cpu and scores.is_contiguous() and scores.shape[0] > LARGE and not scores.shape[0] % SPAN:
             # where the largest number stands is slow to find on a CPU, and how large it is not: so only in its span;
             # and in parts for which no threads are woken, that would wait where the next forward runs
-            spans = torch.cat([part.view(-1, SPAN).amax(1) for part in scores.split(LARGE)])
+            parts = scores.split(LARGE)  # type: ignore[no-untyped-call]
+            spans = torch.cat([part.view(-1, SPAN).amax(1) for part in parts])
             start = SPAN * int(spans.argmax())
             scores = scores[start : start + SPAN]
         value, token = scores.max(0)
