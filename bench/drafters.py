@@ -49,7 +49,7 @@ from unspool_train.drafter.kinds import KINDS, Asked
 from unspool_train.network import Frozen
 
 PLAIN = "plain"
-CHANGED = {"cllm": "jacobi", "ppd": "masks", "space": "masks"}  # what asks the model itself
+CHANGED = {"cllm": "jacobi", "ppd": "masks", "hidden-transfer": "masks", "space": "masks"}  # what asks the model itself
 METHODS = {0.0: "chain:depth=4", 1.0: "chain:depth=4"}  # a chain of fixed length compares drafters, not trees
 ROOM = 32_768  # tokens of the target's cache
 HEADS = ("system", "parameters", "trained s", "best by depth", "overlap by depth", "tokens/forward T 0", "T 1")
