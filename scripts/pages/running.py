@@ -11,6 +11,7 @@ from unspool.recipes.methods import fills
 OPTIONS = {  # where a bare name does little or nothing
     "filtered": "file=FILTER",
     "insert": "words=dog+river",
+    "judged": "head=FILE",
     "mcts": "reward=tests.py:passed,enough=1",
     "neurologic": "words=dog/dogs+river",
     "retrieve": "store=FILE",
