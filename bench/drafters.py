@@ -8,17 +8,18 @@ With --corpus every kind that `unspool train drafter` knows is trained for --sec
 which the target computes once (unspool_train.drafter.course): so short a training compares kinds and no more. Each kind
 that was trained, and each folder given with --drafters, then writes texts: Spec-Bench's prompts (question.jsonl,
 --data), the first turn of each question, one text at a time, by drafts from the host. Every method has written the
-prompts of one family before, plain decoding all of them. What there is is written down after every kind, and with
---within no kind is begun after so many seconds. `draft ms` is per round, `verify ms` per forward of the target; rates by
-depth are those of held-out texts, given that all before was right: `best` decides at temperature 0, `overlap` at 1.
-On a GPU, drafters that can draft in the graph are measured there too (`on_device:nodes=15`, levels by --levels): the
-columns `graph`. Spec-Bench's prompts are of other sorts than held-out texts, so that texts gain less than `best` lets
-expect. With --json, a Markdown table is written beside it.
+prompts of one family before, plain decoding all of them. What there is is written down after every kind (--keep: beside
+what the file has of others), and with --within no kind is begun after so many seconds. `draft ms` is per round, `verify
+ms` per forward of the target; rates by depth are those of held-out texts, given that all before was right: `best`
+decides at temperature 0, `overlap` at 1. On a GPU, drafters that can draft in the graph are measured there too
+(`on_device:nodes=15`, levels by --levels): the columns `graph`. Spec-Bench's prompts are of other sorts than held-out
+texts, so that texts gain less than `best` lets expect. With --json, a Markdown table is written beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -254,11 +255,13 @@ def line_of(one: dict[str, Any]) -> str:
 
 def measure(made: Iterable[Made], args: argparse.Namespace) -> None:
     """Write texts with every drafter as it comes, and the table."""
-    result: dict[str, Any] = {}
+    stored = Path(args.json) if args.json and args.keep else None
+    result: dict[str, Any] = json.loads(stored.read_text("utf-8"))["drafters"] if stored and stored.exists() else {}
     bench = Bench(args.drafters, args)
     print(f"plain decoding was measured by {time.monotonic() - args.began:.1f} s", flush=True)
     for name, source, told in made:
-        one = result[name] = {"system": KINDS[name].title if name in KINDS else name, "parameters": 0, **told}
+        one = {"system": KINDS[name].title if name in KINDS else name, "parameters": 0, **told}
+        result[name] = one
         try:
             one |= bench.measure(name, source)
         except (UnspoolError, RuntimeError, AssertionError, TypeError, ValueError) as error:
@@ -313,6 +316,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="fp32")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--keep", action="store_true", help="keep rows of the file that are not made again")
     args = parser.parse_args()
     args.began, args.long = time.monotonic(), pairs(args.long)
     args.deep = {name: int(depth) for name, depth in pairs(args.deep).items()}

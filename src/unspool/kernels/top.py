@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .draft_chain import chained, start, wait
 
-CHUNK = 4096  # scores per program
+CHUNK, WARP = 4096, 512  # scores per program, and of one warp
 MOST = 32  # tokens that can be asked for; each costs a round
 
 # A score and its token make one whole number that orders as they do: above, the bits of the score, those of negative
@@ -93,7 +93,7 @@ def top(
     chain = chained()
     _select[(n, chunks)](
         logits, found, sums, vocab, chunks, logits.stride(0), k=k, block=block, weighed=weighed,
-        num_warps=max(1, min(8, block // 512)), chained=chain, launch_pdl=chain,
+        num_warps=max(1, min(8, block // WARP)), chained=chain, launch_pdl=chain,
     )  # fmt: skip
     lanes = max(16, triton.next_power_of_2(chunks * k))
     _merge[(n,)](
