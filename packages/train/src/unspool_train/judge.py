@@ -92,7 +92,7 @@ class Trained(NamedTuple):
 
 def final_number(text: str) -> str | None:
     """The last number of a text, written plainly; None if it has none."""
-    found = NUMBER.findall(text)
+    found: list[str] = NUMBER.findall(text)
     if not found:
         return None
     plain = found[-1].replace(",", "")
@@ -202,11 +202,13 @@ def train(data: Labels, settings: Settings) -> Trained:
         optimiser.step()
     with torch.no_grad():
         said = head(held.states) > 0
-    stand = [
-        float(said[held.right == kind].float().mean()) if (held.right == kind).any() else 0.0 for kind in (True, False)
-    ]
     accuracy, usual = float((said == held.right).float().mean()), float(held.right.float().mean())
-    return Trained(head.requires_grad_(False).eval(), accuracy, *stand, usual)
+    right, wrong = (_share(said[held.right == kind]) for kind in (True, False))
+    return Trained(head.requires_grad_(False).eval(), accuracy, right, wrong, usual)
+
+
+def _share(said: Tensor) -> float:
+    return float(said.float().mean()) if len(said) else 0.0
 
 
 def judge(settings: Settings) -> Trained:
