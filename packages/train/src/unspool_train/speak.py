@@ -215,7 +215,7 @@ def questions(settings: Settings, opening: list[int], bridge: list[int]) -> list
     else:
         source = Path(settings.model).expanduser()
         vocabulary = open_checkpoint(source if source.exists() else path(settings.model)).vocabulary()
-        lines = Path(settings.asked).read_text(encoding="utf-8").splitlines()
+        lines = Path(settings.asked).read_text(encoding="utf-8").split("\n")
         found = [[*opening, *vocabulary.encode(_said(line)), *bridge] for line in lines if line.strip()]
     found = [prompt for prompt in found if 0 < len(prompt) <= frame + settings.question]
     if not found:
