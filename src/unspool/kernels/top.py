@@ -8,6 +8,7 @@ from torch import Tensor
 from .draft_chain import chained, start, wait
 
 CHUNK, WARP = 4096, 512  # scores per program, and of one warp
+FEW = 8  # tokens up to which a program has one warp, whose maxima wait for no other
 MOST = 32  # tokens that can be asked for; each costs a round
 
 # A score and its token make one whole number that orders as they do: above, the bits of the score, those of negative
@@ -83,7 +84,8 @@ def top(
     k = min(k, vocab)
     if not 1 <= k <= MOST:
         raise ValueError(f"k is {k}; expected 1 to {MOST} tokens. For more, sort: torch.topk.")
-    chunks, block = triton.cdiv(vocab, CHUNK), min(CHUNK, triton.next_power_of_2(vocab))
+    chunk = WARP if k <= FEW else CHUNK
+    chunks, block = triton.cdiv(vocab, chunk), min(chunk, triton.next_power_of_2(vocab))
     found = torch.empty(n, chunks * k, dtype=torch.int64, device=logits.device)
     values, tokens = out or (
         torch.empty(n, k, dtype=torch.float32, device=logits.device),
