@@ -1,26 +1,30 @@
 """Trained drafters × families of prompts: what each system costs to train, accepts, and brings, in one table.
 
     python bench/drafters.py --corpus FOLDER [--seconds 12] [--kinds eagle3 hydra] [--device cuda --dtype bf16]
+    python bench/drafters.py --corpus FOLDER --seconds 2 --within 100 --no-graph     # all kinds, quickly
     python bench/drafters.py --drafters FOLDER [FOLDER …] [--data FOLDER] [--limit 2] [--json FILE]
 
 With --corpus every kind that `unspool train drafter` knows is trained for --seconds, all on the same hidden states,
-which the target computes once (unspool_train.drafter.course): so short a training compares kinds and no more. Then, or
-for folders given with --drafters, texts are written: Spec-Bench's prompts (question.jsonl, --data), the first turn of
-each question, one text at a time, by drafts from the host. Every method has written the prompts of one family before,
-plain decoding all of them. `draft ms` is per round, `verify ms` per forward of the target; rates by
-depth are those of held-out texts, given that all before was right: `best` decides at temperature 0, `overlap` at 1.
-On a GPU, drafters that can draft in the graph are measured there too (`on_device:nodes=15`, levels by --levels): the
-columns `graph`. Spec-Bench's prompts are of other sorts than held-out texts, so that texts gain less than `best` lets
-expect. With --json, a Markdown table is written beside it.
+which the target computes once (unspool_train.drafter.course): so short a training compares kinds and no more. Each kind
+that was trained, and each folder given with --drafters, then writes texts: Spec-Bench's prompts (question.jsonl,
+--data), the first turn of each question, one text at a time, by drafts from the host. Every method has written the
+prompts of one family before, plain decoding all of them. What there is is written down after every kind (--keep: beside
+what the file has of others), and with --within no kind is begun after so many seconds. `draft ms` is per round, `verify
+ms` per forward of the target; rates by depth are those of held-out texts, given that all before was right: `best`
+decides at temperature 0, `overlap` at 1. On a GPU, drafters that can draft in the graph are measured there too
+(`on_device:nodes=15`, levels by --levels): the columns `graph`. Spec-Bench's prompts are of other sorts than held-out
+texts, so that texts gain less than `best` lets expect. With --json, a Markdown table is written beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -36,6 +40,7 @@ from unspool.api.settings import Settings
 from unspool.core.errors import UnspoolError
 from unspool.core.trace import Trace
 from unspool.models.drafters.opening import is_drafter, open_drafter
+from unspool.models.shape import Shape
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cuda.fused import Fused
 from unspool.runtime.cuda.graph_drafter import undraftable
@@ -46,10 +51,11 @@ from unspool.runtime.network.llama import Llama
 from unspool_train.corpus import Corpus
 from unspool_train.drafter.course import Course, compiled
 from unspool_train.drafter.kinds import KINDS, Asked
+from unspool_train.foresight import LOSSES
 from unspool_train.network import Frozen
 
 PLAIN = "plain"
-CHANGED = {"cllm": "jacobi", "ppd": "masks", "space": "masks"}  # what asks the model itself
+CHANGED = {"cllm": "jacobi", "ppd": "masks", "hidden-transfer": "masks", "space": "masks"}  # what asks the model itself
 METHODS = {0.0: "chain:depth=4", 1.0: "chain:depth=4"}  # a chain of fixed length compares drafters, not trees
 ROOM = 32_768  # tokens of the target's cache
 HEADS = ("system", "parameters", "trained s", "best by depth", "overlap by depth", "tokens/forward T 0", "T 1")
@@ -75,15 +81,27 @@ class Some:
         return torch.cat([parts[n] for n in self.wanted], -1)
 
 
+def read_by_kinds(target: Shape) -> tuple[int, ...]:
+    """The hidden states that kinds read unless told, beside the last."""
+    return KINDS["eagle3"].spec(target, Asked(1, (), 1, 0)).states
+
+
+def over(args: argparse.Namespace) -> bool:
+    """Whether no other kind is begun."""
+    return 0 < args.within < time.monotonic() - args.began
+
+
 def trained(args: argparse.Namespace, out: Path) -> Iterator[Made]:
     """Every kind, trained on the same states: its name, where it was written, and its figures."""
     device = args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     frozen, corpus = Frozen.open(args.model, device), Corpus.read([Path(args.corpus)])
-    states = KINDS["eagle3"].spec(frozen.shape, Asked(1, (), args.depth, 0)).states
-    course = Course(frozen, corpus, states, args.tokens, args.batches, args.vocabulary, args.exam)
+    course = Course(frozen, corpus, read_by_kinds(frozen.shape), args.tokens, args.batches, args.vocabulary, args.exam)
     print(f"{course.tokens:,} tokens were read in {time.monotonic() - args.began:.1f} s", flush=True)
-    rules, vocabulary = compiled(course), load(args.model, device="cpu").vocabulary
+    rules, vocabulary = LOSSES if args.no_compile else compiled(course), load(args.model, device="cpu").vocabulary
     for name in args.kinds or KINDS:
+        if over(args):
+            print(f"{name} and those behind it are left out: the time is over", flush=True)
+            return
         depth = args.deep.get(name, args.depth)
         try:
             taught = course.teach(KINDS[name], args.long.get(name, args.seconds), depth, rules)
@@ -140,14 +158,15 @@ def averaged(families: dict[str, dict[str, Any]]) -> dict[str, Any]:
 class Bench:
     """A target that notes all states that any drafter reads, its prompts, and what plain decoding makes of them."""
 
-    def __init__(self, made: Sequence[Made], args: argparse.Namespace) -> None:
+    def __init__(self, folders: Sequence[Path], args: argparse.Namespace) -> None:
         self.args, self.lm = args, self.loaded(args.model, args)
         model = self.lm.model
         assert isinstance(model, CachedModel)
         assert isinstance(model.network, Llama)
         self.model, self.network, last = model, model.network, model.network.layers
-        files = [open_drafter(at, self.network.shape) for _, at, _ in made if at.is_dir() and is_drafter(at)]
-        self.noted = sorted({n for file in files for n in file.spec.states}) or [last]
+        files = [open_drafter(at, self.network.shape) for at in folders if at.is_dir() and is_drafter(at)]
+        trained = (*read_by_kinds(self.network.shape), last) if args.corpus else ()
+        self.noted = sorted({n for file in files for n in file.spec.states} | {*trained}) or [last]
         numbers = [LAST if n == last else n for n in self.noted]
         self.network.slots.keep_states(numbers, self.network.ends.embedding)  # before any graph is captured
         asked = questions(args.data, args.skip, args.limit)
@@ -182,7 +201,8 @@ class Bench:
 
     def graphed(self, source: Path) -> LM | None:
         """The model with a drafter in its graphs, which always drafts; None where it cannot be there."""
-        if source.suffix == ".safetensors" or not is_drafter(source) or not isinstance(self.network, Fused):
+        beside = source.suffix == ".safetensors" or not is_drafter(source) or not isinstance(self.network, Fused)
+        if beside or self.args.no_graph:
             return None
         network = network_of(open_drafter(source, self.network.shape), self.network.ends, 1)
         if undraftable(network, self.network) is not None:
@@ -233,16 +253,15 @@ def line_of(one: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def measure(made: Sequence[Made], args: argparse.Namespace) -> None:
-    """Write texts with every drafter, and the table."""
-    result: dict[str, Any] = {
-        name: {"system": KINDS[name].title if name in KINDS else name, "parameters": 0, **told}
-        for name, _, told in made
-    }
-    write_down(result, args)
-    bench = Bench(made, args)
-    for name, source, _ in made:
-        one = result[name]
+def measure(made: Iterable[Made], args: argparse.Namespace) -> None:
+    """Write texts with every drafter as it comes, and the table."""
+    stored = Path(args.json) if args.json and args.keep else None
+    result: dict[str, Any] = json.loads(stored.read_text("utf-8"))["drafters"] if stored and stored.exists() else {}
+    bench = Bench(args.drafters, args)
+    print(f"plain decoding was measured by {time.monotonic() - args.began:.1f} s", flush=True)
+    for name, source, told in made:
+        one = {"system": KINDS[name].title if name in KINDS else name, "parameters": 0, **told}
+        result[name] = one
         try:
             one |= bench.measure(name, source)
         except (UnspoolError, RuntimeError, AssertionError, TypeError, ValueError) as error:
@@ -285,6 +304,9 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=160, help="that the target reads")
     parser.add_argument("--exam", type=int, default=48, help="held-out documents of each sort")
     parser.add_argument("--out", type=Path, help="keep what was trained here")
+    parser.add_argument("--within", type=float, default=0.0, metavar="SECONDS", help="begin no kind after so long")
+    parser.add_argument("--no-graph", action="store_true", help="draft from the host alone")
+    parser.add_argument("--no-compile", action="store_true", help="losses as they are: a compiler takes its time")
     parser.add_argument("--data", type=Path, default=DATA, help="the folder that holds question.jsonl")
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--batch-invariant", action="store_true", help="texts equal to plain decoding's bit for bit")
@@ -294,14 +316,13 @@ def main() -> None:
     parser.add_argument("--dtype", default="fp32")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--keep", action="store_true", help="keep rows of the file that are not made again")
     args = parser.parse_args()
     args.began, args.long = time.monotonic(), pairs(args.long)
     args.deep = {name: int(depth) for name, depth in pairs(args.deep).items()}
     with tempfile.TemporaryDirectory() as temporary:
-        made: list[Made] = [(folder.name, folder, {}) for folder in args.drafters]
-        if args.corpus:
-            made += trained(args, args.out or Path(temporary))
-        measure(made, args)
+        given: Iterable[Made] = ((folder.name, folder, {}) for folder in args.drafters)
+        measure(chain(given, trained(args, args.out or Path(temporary)) if args.corpus else ()), args)
 
 
 if __name__ == "__main__":

@@ -226,7 +226,7 @@ def ways(lm: LM, args: argparse.Namespace, texts: list[Text]) -> dict[str, Any]:
                 graph_drafter.BRANCHES = kids
                 for size in [size for size in buckets(lm) if size.depth]:
                     del buckets(lm)[size]
-            drafting.depth = depth or args.depths[0]
+            drafting.depth, drafting.few = depth or args.depths[0], count + 1
             drafting.gate = Fixed(Way.CHAIN if depth else Way.RECALL)
             told = written(lm, texts, f"on_device:nodes={count}", args.tokens, heat, args.rows)
             tell(f"T {heat} nodes {count} depth {depth} branches {kids if depth else 0}", told, plain)

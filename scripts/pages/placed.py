@@ -88,6 +88,7 @@ VERIFIERS = {
     "block": (_SAMPLING, "a chain as a whole", _ONCE),
     "conditional": ("approximate, by a threshold", "a tree", _ONCE),
     "greedy": ("greedy", "a tree", _ONCE),
+    "judged": ("approximate, by a trained head", "a tree", _ONCE),
     "kseq": (_SAMPLING, "paths", _ONCE),
     "lenient": ("approximate sampling", "a tree", _ONCE),
     "mixture": ("approximate sampling", "a tree", _ONCE),

@@ -10,6 +10,7 @@ from unspool.recipes.methods import fills
 
 OPTIONS = {  # where a bare name does little or nothing
     "insert": "words=dog+river",
+    "judged": "head=FILE",
     "mcts": "reward=tests.py:passed,enough=1",
     "neurologic": "words=dog/dogs+river",
     "retrieve": "store=FILE",

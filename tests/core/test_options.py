@@ -35,7 +35,7 @@ TOGETHER = {
     "rewarded": {"power": 1.0},
     "smc": {"power": 1.0},
 }
-FILED = ("filtered", "retrieve", "specdecpp")  # which cannot do without a file
+FILED = ("filtered", "judged", "retrieve", "specdecpp")  # which cannot do without a file
 
 
 def build_of(name):
@@ -79,6 +79,7 @@ def test_what_names_a_file_is_marked():
         "trigram:corpus",
         "filtered:file",
         "fragments:reward",
+        "judged:head",
         "mcts:reward",
         "retrieve:project",
         "retrieve:store",

@@ -82,7 +82,7 @@ dParallel, CreditDecoding, CFG-constrained diffusion, LAVE, AdaBlock, PG-TD, Div
 Predictive-Decoding, SMC reward-guided, CARS, EAGLE-2, Medusa, Spec-Bench, LUD, PPD, Chimera, Clover, Clover-2, FLASH,
 LLM-to-SLM, SpecDec, KOALA, Amphista, Jakiro, Hydra, Hydra++, direct alignment, TVD++, Falcon, CLLM,
 Blockwise parallel decoding, Set Block Decoding, RecycleGPT, SpecVLM, SPACE, EAGLE, EAGLE-3, EAGLE-3.1, MTP, P-EAGLE,
-DFlash, DSpark, JetSpec, DDTree
+DFlash, DSpark, JetSpec, DDTree, Hidden Transfer
 """
 
 

@@ -155,6 +155,7 @@ def specs():
         "rewarded",
         "heads",
         "slem",
+        "judged",
         "specdecpp",
     }  # which need a file, or a model of their own
     options = {**OPTIONS, "insert": "none=4", "template": "words=ab+c", "neurologic": "words=ab", "mcts": "rollouts=99"}

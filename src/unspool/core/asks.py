@@ -121,7 +121,7 @@ class Check:
 
     def scored(self, scores: Scores) -> Scored:
         """The tree with these scores."""
-        return Scored(self.tree, self.prefix, scores.leaf[0], scores.after, self.last)
+        return Scored(self.tree, self.prefix, scores.leaf[0], scores.after, self.last, scores.hidden)
 
 
 class Verdict(NamedTuple):

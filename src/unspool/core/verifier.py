@@ -33,6 +33,20 @@ class Bounded(Protocol):
         """In total variation, for texts of so many tokens."""
 
 
+@runtime_checkable
+class SeesStates(Protocol):
+    """A rule that looks at hidden states of the target at drafted tokens."""
+
+    @property
+    def want(self) -> tuple[str, ...]:
+        """Which, as for `Score`; they are in `Scored.hidden`."""
+
+
+def states_wanted(verify: Verify) -> tuple[str, ...]:
+    """The hidden states that a rule looks at."""
+    return verify.want if isinstance(verify, SeesStates) else ()
+
+
 def token_by_token(rule: V) -> V:
     """Declare that a rule decides on every drafted token before it looks at what was drafted below it.
 

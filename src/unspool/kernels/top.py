@@ -7,7 +7,8 @@ from torch import Tensor
 
 from .draft_chain import chained, start, wait
 
-CHUNK = 4096  # scores per program
+CHUNK, WARP = 4096, 512  # scores per program, and of one warp
+FEW = 8  # tokens up to which a program has one warp, whose maxima wait for no other
 MOST = 32  # tokens that can be asked for; each costs a round
 
 # A score and its token make one whole number that orders as they do: above, the bits of the score, those of negative
@@ -83,7 +84,8 @@ def top(
     k = min(k, vocab)
     if not 1 <= k <= MOST:
         raise ValueError(f"k is {k}; expected 1 to {MOST} tokens. For more, sort: torch.topk.")
-    chunks, block = triton.cdiv(vocab, CHUNK), min(CHUNK, triton.next_power_of_2(vocab))
+    chunk = WARP if k <= FEW else CHUNK
+    chunks, block = triton.cdiv(vocab, chunk), min(chunk, triton.next_power_of_2(vocab))
     found = torch.empty(n, chunks * k, dtype=torch.int64, device=logits.device)
     values, tokens = out or (
         torch.empty(n, k, dtype=torch.float32, device=logits.device),
@@ -93,7 +95,7 @@ def top(
     chain = chained()
     _select[(n, chunks)](
         logits, found, sums, vocab, chunks, logits.stride(0), k=k, block=block, weighed=weighed,
-        num_warps=max(1, min(8, block // 512)), chained=chain, launch_pdl=chain,
+        num_warps=max(1, min(8, block // WARP)), chained=chain, launch_pdl=chain,
     )  # fmt: skip
     lanes = max(16, triton.next_power_of_2(chunks * k))
     _merge[(n,)](

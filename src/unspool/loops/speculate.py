@@ -9,7 +9,7 @@ from ..core.chance import Chance
 from ..core.errors import BadRequest
 from ..core.stop import Stop
 from ..core.tree import NOBODY, NOTHING, ROOT
-from ..core.verifier import decides_token_by_token, sample_match
+from ..core.verifier import decides_token_by_token, sample_match, states_wanted
 from ..core.warp.warp import Prefix, Warp
 from .drafter import Draft, Nothing, begun, check_drafter
 from .plain import write_on
@@ -35,7 +35,7 @@ class Speculate:
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         tail = stop.start()
         prefix = Prefix.of(text, warp, stop.left(tail))
-        source = begun(self.draft, prefix)
+        source, states = begun(self.draft, prefix), states_wanted(self.verify)
         while True:
             while rest := source.rest(prefix):
                 prefix, (_, reason, tail, trim) = yield from write_on(prefix, chance, stop, tail, rest, source.ahead)
@@ -47,7 +47,7 @@ class Speculate:
                 tree, last = stop.prune(tail, (yield from source.propose(prefix, nodes, chance)).within(depth))
                 if not len(tree) and source.rest(prefix):
                     continue  # it has looked, and lies down again
-            checked: Checked = yield Check(tree, prefix, self.verify, chance, source.want, last)
+            checked: Checked = yield Check(tree, prefix, self.verify, chance, source.want + states, last)
             (node, token), scored, scores = checked
             path = tree.path(node)
             kept, reason, tail, trim = stop.cut(tail, (*tree.tokens(path), token))

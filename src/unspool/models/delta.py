@@ -17,6 +17,7 @@ from .vocabulary import Vocabulary
 from .weights import Checkpoint
 
 _FACTORS = ("a", "b", "a_scale", "b_scale")
+MOST_TRANSFERS = 16  # masks behind a token that are handed its state
 
 
 class DeltaCheckpoint:
@@ -25,8 +26,8 @@ class DeltaCheckpoint:
     The file is in safetensors. A matrix `name` is changed by `name.a` [out, rank] and `name.b` [in, rank], int8 or
     float, with one scale per column, `name.a_scale` and `name.b_scale` [rank]; a tensor under its own name takes the
     place of the base's. The metadata say `base`, the model it belongs to, and, if it then fills holes, `layout`,
-    `reading`, `mask` and `block` as in a Filling; the mask is learned if the file has `model.mask`. Rotary halves are
-    split.
+    `reading`, `mask` and `block` as in a Filling, and `transfers`, the numbers of layers with commas between them; the
+    mask is learned if the file has `model.mask`. Rotary halves are split.
     """
 
     def __init__(self, base: Checkpoint, file: Path) -> None:
@@ -95,7 +96,19 @@ class DeltaCheckpoint:
                 f"block={block!r}; expected one of {', '.join(layout)}, one of {', '.join(reading)}, the number of a "
                 "token, and a number of places from 1 on."
             )
-        return DiffusionSpec(layout[told["layout"]], reading[told["reading"]], int(mask), learned, int(block))
+        spec = DiffusionSpec(layout[told["layout"]], reading[told["reading"]], int(mask), learned, int(block))
+        return replace(spec, transfers=self._transfers(told["transfers"])) if "transfers" in told else spec
+
+    def _transfers(self, told: str) -> tuple[int, ...]:
+        parts, layers = told.split(",", MOST_TRANSFERS), self.base.shape.layers
+        found = tuple(int(part) for part in parts if part.isdecimal() and len(part) < 6)
+        inside = all(0 <= layer < layers for layer in found) and list(found) == sorted(found)
+        if len(found) != len(parts) or len(found) > MOST_TRANSFERS or not inside:
+            raise BadModel(
+                f"{self.file}: says transfers={told[:80]!r}; expected at most {MOST_TRANSFERS} numbers of layers "
+                f"from 0 to {layers - 1}, none below the one before it."
+            )
+        return found
 
     def _expect(self, name: str, size: tuple[int, ...]) -> None:
         found = tuple(self._file.get_slice(name).get_shape())

@@ -32,7 +32,8 @@ class DiffusionSpec:
     "causal" every place sees the filled ones left of it, and a hole also all filled places of the window and the
     holes before it. The law of place i is read at place i ("aligned") or at place i − 1 ("shifted"). A hole looks
     like the token `mask`, which is never written; if it is `learned`, it has a vector of its own, the tensor
-    `model.mask`, and the token's own embedding is left alone.
+    `model.mask`, and the token's own embedding is left alone. With `transfers` the i-th of some masks behind a token
+    holds, from layer transfers[i] on, what `model.transfer.i` makes of that token's state there (Hidden Transfer).
     """
 
     layout: Layout
@@ -40,6 +41,7 @@ class DiffusionSpec:
     mask: int
     learned: bool = False
     block: int = 1
+    transfers: tuple[int, ...] = ()
 
     @property
     def reads(self) -> bool:
@@ -170,6 +172,9 @@ class Shape:
             found["lm_head.weight"] = (self.vocab, self.dim)
         if self.filling is not None and self.filling.learned:
             found["model.mask"] = (self.dim,)
+        for number in range(len(self.filling.transfers) if self.filling is not None else 0):
+            found[f"model.transfer.{number}.weight"] = (self.dim, self.dim)
+            found[f"model.transfer.{number}.bias"] = (self.dim,)
         return found
 
     def layer_tensors(self, layer: int) -> dict[str, tuple[int, ...]]:
@@ -229,6 +234,7 @@ class Shape:
             (self.told > 0, "embeddings for every layer"),
             (self.logit_scale != 1 or self.logit_softcap is not None, "scaled or capped logits"),
             (self.activation == "clamped_swish", "a clamped activation"),
+            (self.filling is not None and bool(self.filling.transfers), "states that are handed to masks"),
             (differing(mixers), "layers of different heads"),
             (len({layer.hidden for layer in self.stack}) > 1, "perceptrons of different widths"),
             (len({mixer.rope and mixer.rope.width for mixer in mixers}) > 1, "layers that turn differently much"),
@@ -279,7 +285,8 @@ class Shape:
     @property
     def parameters(self) -> int:
         """The number of distinct parameters; tied embeddings count once."""
-        return sum(prod(size) for name, size in self.tensors().items() if name != "model.mask")
+        beside = ("model.mask", "model.transfer.")
+        return sum(prod(size) for name, size in self.tensors().items() if not name.startswith(beside))
 
     def kv_bytes(self, dtype: torch.dtype) -> int:
         """Return the bytes of keys and values that one token leaves in the cache."""

@@ -47,8 +47,8 @@ RULES = {
         "stable timed windowed"
     ),
     "verify": (
-        "blended block conditional greedy kseq lenient mixture multipath race rejection rollback "
-        "sample_match synthetic top_beta traversal typical zeroing"
+        "blended block conditional greedy judged kseq lenient mixture multipath race rejection "
+        "rollback sample_match synthetic top_beta traversal typical zeroing"
     ),
 }
 

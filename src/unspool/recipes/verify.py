@@ -9,14 +9,16 @@ from typing import Annotated
 
 from ..core.asks import TARGET, Verify
 from ..core.claim import Method
-from ..core.option import Choice, Depth, Few, Holes, Range, Share, Weight
+from ..core.errors import BadRequest
+from ..core.option import Choice, Depth, Few, FileName, Holes, Range, Share, Weight
 from ..loops.speculate import Speculate
-from ..rules import verify
+from ..rules import draft, verify
 
 USUAL = {
     "block": "chain",
     "conditional": "aligned",
     "greedy": "lookup",
+    "judged": "chain",
     "kseq": "specinfer",
     "lenient": "chain",
     "mixture": "chain",
@@ -53,6 +55,16 @@ def conditional(base: Share = 0.1, slope: Weight = 0.1) -> Verify:
 def greedy() -> Verify:
     """The most probable token at every node."""
     return verify.greedy
+
+
+def judged(head: FileName = "", threshold: Share = 0.5) -> Verify:
+    """What plain decoding draws, and drafted tokens that the trained head of a file holds right."""
+    if not head:
+        raise BadRequest(
+            "judged needs a trained head: make one with `unspool train judge --draft MODEL --out FILE`, then write "
+            "judged:head=FILE; without one there is lenient"
+        )
+    return verify.Judged(draft.AcceptanceHead.load(head), threshold)
 
 
 def kseq() -> Verify:

@@ -62,6 +62,7 @@ NAMED = (
     "retrieve:project=%s",
     "filtered:file=%s",
     "specdecpp:head=%s",
+    "chain + judged:head=%s",
     "mcts:reward=%s:r",
     "rewarded:partial=%s:r",
 )

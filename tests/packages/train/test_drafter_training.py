@@ -43,7 +43,7 @@ from unspool_train.foresight import foreseen, overlap_slopes, slopes, tvdpp_slop
 from unspool_train.network import Frozen  # noqa: E402
 from unspool_train.rows import batch_of  # noqa: E402
 from unspool_train.speak import Settings as Speaking  # noqa: E402
-from unspool_train.speak import save, speak  # noqa: E402
+from unspool_train.speak import save, speak, unlooped  # noqa: E402
 from unspool_train.teacher import Teacher  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -363,6 +363,41 @@ def test_questions_that_are_given_are_answered_greedily(target, corpus, tmp_path
         speak(replace(told, question=1, device="cpu", eager=True))
 
 
+def answered(file) -> dict[bool, dict[tuple[int, ...], list[int]]]:
+    """What was said to every prompt, greedily (True) and drawn."""
+    read, found = Corpus.read([file]), {True: {}, False: {}}
+    for number, greedily in enumerate(read.greedy.tolist()):
+        one = read[number]
+        found[greedily][tuple(one.tokens[: one.prompt].tolist())] = one.tokens[one.prompt :].tolist()
+    return found
+
+
+def test_questions_are_answered_in_both_ways(target, corpus, tmp_path, monkeypatch):
+    """Every question of documents greedily and drawn, long ones apart from short ones; half is drawn at first."""
+    monkeypatch.setattr("unspool_train.speak._ROOM", 14)
+    known = Corpus.read([corpus])
+    told = Speaking(model=str(target), like=str(corpus), asked=str(corpus), rows=8, question=20, answer=6, drawn=0.5)
+    told = replace(told, out=str(tmp_path / "both.npz"), seconds=60.0, eager=True, device="cpu", heat=3.0, room=120)
+    assert speak(told)["documents"] == 2 * len(known)
+    answers = answered(tmp_path / "both.npz")
+    asked = {tuple(known[i].tokens[: known[i].prompt].tolist()) for i in range(len(known))}
+    assert set(answers[True]) == set(answers[False]) == asked
+    assert speak(replace(told, drawn=0.0))["documents"] == len(known)
+    assert answered(tmp_path / "both.npz") == {True: answers[True], False: {}}
+    assert sum(answers[True][prompt] != answers[False][prompt] for prompt in asked) > len(asked) / 2
+    with pytest.raises(BadRequest, match="--drawn is 2"):
+        speak(replace(told, drawn=2.0))
+
+
+@pytest.mark.parametrize("period", [1, 5, 20])
+def test_loops_are_cut_where_their_second_turn_begins(period):
+    turn = list(range(100, 100 + period))
+    text = [*range(30), *turn * 30][:200]
+    assert unlooped(text) == text[: 30 + period]
+    assert unlooped([*text, 7]) == [*text, 7]
+    assert unlooped(text[:9]) == text[:9]
+
+
 def test_a_drafter_that_is_there_learns_on(asked, tmp_path):
     """It begins where the other ended, with its sizes and tokens, whatever else is asked; not with another kind."""
     drafter(asked(steps=20, hidden=40))
@@ -373,8 +408,21 @@ def test_a_drafter_that_is_there_learns_on(asked, tmp_path):
     assert len(run.file.tensors["ids"]) == KNOWN
     drafter(asked(steps=1, begin=str(tmp_path / "first")))
     assert sum(losses(tmp_path / "out")[0]) < 1.2 * sum(before)
+    own, anew = run.file.tensors, Run(asked(steps=1, begin=str(tmp_path / "first"), vocabulary=120, renew=True))
+    rows = dict(zip(own["ids"].tolist(), own["head.weight"], strict=True))
+    assert len(anew.file.tensors["ids"]) == 120
+    for token, row in zip(anew.file.tensors["ids"].tolist(), anew.file.tensors["head.weight"], strict=True):
+        assert torch.equal(row, rows.get(token, anew.frozen.head[token].to(row.dtype)))
     with pytest.raises(BadRequest, match="of the kind EAGLE-3, and not MTP"):
         Run(asked(kind="mtp", begin=str(tmp_path / "first")))
+
+
+def test_it_is_measured_on_documents_that_are_given(asked, corpus, tmp_path):
+    """All of the corpus is learnt from then."""
+    run = Run(asked(steps=1, examined=str(corpus)))
+    assert len(run.among) == len(run.corpus.split(0.0)[0]) > len(Run(asked(steps=1)).among)
+    assert len(run.held["greedy"]) == len(run.among)
+    assert run.examine()["greedy"]["places"] > 100
 
 
 def test_a_wider_perceptron_begins_as_the_targets(frozen):

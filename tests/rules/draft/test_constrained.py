@@ -24,11 +24,13 @@ from unspool.core.claim import HEURISTIC, LAW, SEED
 from unspool.core.errors import BadRequest
 from unspool.models.align import align
 from unspool.models.vocabulary import Vocabulary
+from unspool.recipes.composition import composed
 from unspool.recipes.methods import claim_of, entries, method
 from unspool.recipes.verify import USUAL
 from unspool.rules.constrain import choices, json_schema, keywords, regex
 from unspool.rules.decode import Speculate
 from unspool.rules.draft import Retrieve, SpecDecPP, Store
+from unspool.rules.verify import Judged
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.draft_bridge.retokenised import RetokenisedDraft
 from unspool.runtime.draft_bridge.string_level import StringLevelDraft
@@ -104,6 +106,8 @@ FILED = {  # drafters that need a file by name, with what they would read from i
 def made(spec):
     """The method of this name."""
     name, _, verifier = spec.partition(" + ")
+    if verifier == "judged":  # which needs a file too
+        return composed(made(name), Judged(lambda states: states.amax(-1) * 8 - 2), verifier)
     if name not in FILED:
         return method(spec)
     drafter, usual = FILED[name]

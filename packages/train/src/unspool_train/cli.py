@@ -52,6 +52,7 @@ def train() -> None:
       unspool train speak --like corpus/ --out corpus/fresh.npz
       unspool train heads --corpus corpus/ --out heads/ --minutes 6
       unspool train length --draft layers:20 --out length.safetensors
+      unspool train judge --draft layers:20 --questions gsm8k.jsonl --out judge.safetensors
       unspool train drafter --kind eagle3 --corpus corpus/ --out drafter/
       unspool train adapt --corpus corpus/ --out adapted/ --minutes 12
       unspool train filler --kind gaps --texts lines.txt --out inserter/
@@ -123,6 +124,17 @@ train.add_command(
         "Train heads that look ahead, for the method heads.",
         "Train heads that guess the tokens after the next one from a model's last state, and write them to "
         "OUT/heads.safetensors, with how often their guesses are right. Ctrl-C ends training and writes what there is.",
+    )
+)
+train.add_command(
+    _Command(
+        "judge",
+        "judge",
+        "judge",
+        "Train the head that lets drafted tokens stand, for the verifier judged.",
+        "Swap tokens of the target's answers to sums for those of its draft model, let it finish, and see whether the "
+        "number stays: on these labels a linear head on the target's states learns which drafted tokens do not matter "
+        "(Judge decoding). Prints what it is worth on questions it has not seen.",
     )
 )
 train.add_command(

@@ -142,16 +142,16 @@ class Decoder:
 def greedy(decoder: Decoder, prompts: Sequence[Sequence[int]], most: int) -> Texts:
     """The likeliest token after token."""
     tokens, lengths = decoder.prefill(prompts)
-    return _continued(decoder, tokens, lengths, most, 0.0, None)
+    return _continued(decoder, tokens, lengths, most, None, None)
 
 
 @torch.no_grad()
 def sampled(
-    decoder: Decoder, prompts: Sequence[Sequence[int]], most: int, temperature: float, chance: torch.Generator
+    decoder: Decoder, prompts: Sequence[Sequence[int]], most: int, heat: Sequence[float], chance: torch.Generator
 ) -> Texts:
-    """Plain sampling."""
+    """Plain sampling, each text at its own temperature; at 0 greedily."""
     tokens, lengths = decoder.prefill(prompts)
-    return _continued(decoder, tokens, lengths, most, temperature, chance)
+    return _continued(decoder, tokens, lengths, most, torch.tensor(heat, device=decoder.device)[:, None], chance)
 
 
 def _continued(
@@ -159,7 +159,7 @@ def _continued(
     tokens: Tensor,
     lengths: Tensor,
     most: int,
-    temperature: float,
+    heat: Tensor | None,
     chance: torch.Generator | None,
 ) -> Texts:
     begin = lengths.clone()
@@ -170,9 +170,9 @@ def _continued(
         at = (lengths - 1)[:, None]
         states = decoder.forward(tokens.gather(1, at), at, at + 1, longest + step)
         logits = decoder.logits(states[:, 0])
-        if chance is not None:
+        if heat is not None:
             noise = torch.empty_like(logits).exponential_(generator=chance).log_()
-            logits = logits / temperature - noise  # Gumbel's trick: the largest is a draw
+            logits = logits - heat * noise  # Gumbel's trick: the largest is a draw
         chosen = torch.where(open_, logits.argmax(-1), decoder.end)
         tokens.scatter_(1, lengths[:, None], chosen[:, None])
         steps += open_

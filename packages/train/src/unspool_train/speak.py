@@ -1,8 +1,9 @@
-"""More documents in the model's own words: it answers questions greedily, which it asks itself by sampling or is given.
+"""More documents in the model's own words: it answers questions, which it asks itself by sampling or is given.
 
 Its own questions are sampled after the bare opening of a conversation; both the opening and what stands between
 question and answer are taken from documents that exist. An answer that runs into a loop is cut where its second turn
-begins.
+begins. Answers are greedy, or some of them drawn; then every question that is given is answered in both ways, one after
+the other. Questions of like length are answered together, long ones fewer at a time.
 A drafter guesses best what answers to questions of the same sort have taught it: give those that will be asked.
 """
 
@@ -13,8 +14,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,13 +25,15 @@ from unspool.models.address import path
 from unspool.models.weights import open_checkpoint
 
 from .command import ModelSettings, command, device_of, setting
-from .corpus import CLOSED, Corpus
+from .corpus import CLOSED, SAMPLED, Corpus
 from .decoder import Decoder, greedy, sampled
 from .network import Frozen
 
 CUT, LOOPED = 2, 4
+END, HOLE = 2, 16  # the tokens that end a text, and that is never written
 _LOOK = 500  # documents that show what conversations have in common
-_PERIOD = 64
+_PERIOD, _TURNS = 64, 12  # tokens of a loop at most, and of its turns behind the first at least
+_ROOM = 384  # tokens of the shortest texts with their prompts
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,35 @@ class Settings(ModelSettings):
     out: str = setting("fresh.npz", "The .npz file to write.")
     seconds: float = setting(90.0, "How long to write, loading not counted.")
     rounds: int = setting(0, "Stop after so many rounds; 0: by time alone.")
-    rows: int = setting(4096, "Texts at a time.")
-    asked: str = setting("", "A file of questions to answer, one a line, as text or as a string of JSON; else its own.")
+    rows: int = setting(4096, "Texts at a time at most.")
+    room: int = setting(1_600_000, "Tokens of all texts at a time, room for answers included.")
+    asked: str = setting(
+        "",
+        "Questions to answer, in any order: a file of one a line, as text or as a string of JSON, or documents (.npz) "
+        "whose questions are answered anew; else its own.",
+    )
     question: int = setting(96, "Tokens of a question at most; longer ones that are given are left out.")
     answer: int = setting(256, "Tokens of an answer at most.")
-    temperature: float = setting(1.0, "Temperature of the questions.")
-    seed: int = setting(1, "The seed of the questions.")
+    temperature: float = setting(1.0, "Temperature of its own questions.")
+    drawn: float = setting(0.0, "Share of the answers that are drawn.")
+    heat: float = setting(0.8, "Temperature of those.")
+    seed: int = setting(1, "The seed of all that is drawn.")
     eager: bool = setting(False, "No CUDA graphs.")
+
+    def check(self) -> None:
+        """Refuse what makes no sense."""
+        if not 0 <= self.drawn <= 1:
+            raise BadRequest(f"--drawn is {self.drawn}; expected a share of the answers, from 0 to 1.")
+        for name in ("rows", "room", "question", "answer"):
+            if getattr(self, name) < 1:
+                raise BadRequest(f"--{name} is {getattr(self, name)}; expected at least 1.")
+
+
+class Turn(NamedTuple):
+    """Prompts that are answered together, and which of them by drawing."""
+
+    prompts: list[list[int]]
+    drawn: list[bool]
 
 
 def frame(corpus: Corpus) -> tuple[list[int], list[int]]:
@@ -67,70 +92,132 @@ def _common(texts: Sequence[Sequence[int]]) -> list[int]:
 
 def unlooped(text: list[int]) -> list[int]:
     """A text without the repetitions at its end; one that does not end in at least three turns is left as it is."""
-    whole = np.array(text)
+    whole, longest = np.array(text), min(_PERIOD, len(text) // 3, len(text) - _TURNS)
+    if longest < 1:
+        return text
+    ends = np.lib.stride_tricks.sliding_window_view(whole, _TURNS)[-1 - longest : -1]
     best, kept = 0, len(text)
-    for period in range(1, min(_PERIOD, len(text) // 3) + 1):
+    for period in longest - np.nonzero((ends == whole[-_TURNS:]).all(1))[0][::-1]:  # those that its end has
         different = np.nonzero(whole[period:] != whole[:-period])[0]
         run = len(text) - period - (int(different[-1]) + 1 if len(different) else 0)
-        if run >= max(2 * period, 12) and run > best:
-            best, kept = run, len(text) - run
+        if run >= max(2 * period, _TURNS) and run > best:
+            best, kept = run, len(text) - int(run)
     return text[:kept]
+
+
+class Speaker:
+    """The model, with a cache for every number of texts that it answers at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        settings.check()
+        self.settings, self.frozen = settings, Frozen.open(settings.model, device_of(settings.device))
+        self.chance = torch.Generator(self.frozen.embedding.device).manual_seed(settings.seed)
+        self._decoders: dict[int, Decoder] = {}
+
+    def rung(self, prompt: int) -> int:
+        """The room of a text with a prompt of so many tokens: all those of a few sizes."""
+        room = _ROOM
+        while room < prompt + self.settings.answer + 1:
+            room *= 2
+        return room
+
+    def count(self, room: int) -> int:
+        """Texts of this room at a time."""
+        return max(1, min(self.settings.rows, self.settings.room // room))
+
+    def decoder(self, room: int) -> Decoder:
+        """The decoder for texts of this room."""
+        if room not in self._decoders:
+            made = Decoder(self.frozen, self.count(room), room, HOLE, END, not self.settings.eager)
+            made.load({**self.frozen.base, "mask": self.frozen.embedding.mean(0)})
+            self._decoders[room] = made
+        return self._decoders[room]
+
+    def answered(self, turn: Turn) -> list[list[int]]:
+        """What it says to prompts that have one room."""
+        decoder = self.decoder(self.rung(max(map(len, turn.prompts))))
+        missing = decoder.count - len(turn.prompts)
+        full = turn.prompts + [turn.prompts[-1]] * missing
+        if not any(turn.drawn):
+            return greedy(decoder, full, self.settings.answer).tokens[: len(turn.prompts)]
+        heat = [self.settings.heat * each for each in turn.drawn] + [0.0] * missing
+        return sampled(decoder, full, self.settings.answer, heat, self.chance).tokens[: len(turn.prompts)]
+
+    def own_questions(self, opening: list[int], bridge: list[int]) -> Iterator[Turn]:
+        """Questions that the model asks itself, each once, for ever."""
+        settings, asked, waiting = self.settings, set[tuple[int, ...]](), list[list[int]]()
+        decoder = self.decoder(self.rung(len(opening) + settings.question + len(bridge)))
+        rng, heat = np.random.default_rng(settings.seed), [settings.temperature] * decoder.count
+        while True:
+            found = sampled(decoder, [opening] * decoder.count, settings.question, heat, self.chance)
+            for text in found.tokens:
+                if text[-1] == decoder.end and len(text) > 3 and tuple(text) not in asked:
+                    asked.add(tuple(text))
+                    waiting.append([*opening, *text[:-1], *bridge])  # which begins with the end of the question
+            while len(waiting) >= decoder.count:
+                some, waiting = waiting[: decoder.count], waiting[decoder.count :]
+                yield Turn(some, (rng.random(len(some)) < settings.drawn).tolist())
+
+    def given_questions(self, prompts: list[list[int]]) -> Iterator[Turn]:
+        """These prompts, each once, then in the other way if some are drawn; in a random order of lengths."""
+        settings, rng = self.settings, np.random.default_rng(self.settings.seed)
+        drawn = rng.random(len(prompts)) < settings.drawn
+        for _ in range(2 if 0 < settings.drawn < 1 else 1):
+            turns = list[list[int]]()
+            for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
+                room = self.rung(len(prompts[i]))
+                if not turns or self.rung(len(prompts[turns[-1][0]])) != room or len(turns[-1]) >= self.count(room):
+                    turns.append([])
+                turns[-1].append(i)
+            for number in rng.permutation(len(turns)):
+                yield Turn([prompts[i] for i in turns[number]], drawn[turns[number]].tolist())
+            drawn = ~drawn
 
 
 @torch.no_grad()
 def speak(settings: Settings) -> dict[str, float]:
     """Write documents until the time is up."""
-    device = device_of(settings.device)
-    frozen = Frozen.open(settings.model, device)
+    speaker = Speaker(settings)
     opening, bridge = frame(Corpus.read([settings.like]))
     print(f"# opening {opening}, between question and answer {bridge}", flush=True)
-    room = len(opening) + settings.question + len(bridge) + settings.answer + 1
-    decoder = Decoder(frozen, settings.rows, room, 16, 2, not settings.eager)
-    decoder.load({**frozen.base, "mask": frozen.embedding.mean(0)})
-    given = questions(settings)
-    texts = own_questions(decoder, settings, opening) if given is None else iter(given)
+    given = questions(settings, opening, bridge)
+    turns = speaker.own_questions(opening, bridge) if given is None else speaker.given_questions(given)
     written: list[tuple[list[int], int, int]] = []
+    drawn: list[bool] = []
     began, rounds = time.monotonic(), 0
     while time.monotonic() - began < settings.seconds and not (settings.rounds and rounds >= settings.rounds):
-        prompts = [[*opening, *text, *bridge] for text in islice(texts, settings.rows)]
-        if not prompts:
+        turn = next(turns, None)
+        if turn is None:
             break
-        full = prompts + [prompts[-1]] * (settings.rows - len(prompts))
-        for prompt, text in zip(prompts, greedy(decoder, full, settings.answer).tokens, strict=False):
-            closed = text[-1] == decoder.end
+        for prompt, text in zip(turn.prompts, speaker.answered(turn), strict=True):
+            closed = text[-1] == END
             kept = text if closed else unlooped(text)
             end = CLOSED if closed else CUT if len(kept) == len(text) else LOOPED
             written.append(([*prompt, *kept], len(prompt), end))
+        drawn += turn.drawn
         rounds += 1
         tokens = sum(len(text) for text, _, _ in written)
         print(f"# {time.monotonic() - began:.0f} s: {len(written):,} documents, {tokens:,} tokens", flush=True)
     took = time.monotonic() - began
-    save(settings.out, written)
+    save(settings.out, written, drawn)
     tokens = sum(len(text) for text, _, _ in written)
     return {"documents": len(written), "tokens": tokens, "seconds": took}
 
 
-def own_questions(decoder: Decoder, settings: Settings, opening: list[int]) -> Iterator[list[int]]:
-    """Questions that the model asks itself, each once, for ever."""
-    chance = torch.Generator(decoder.device).manual_seed(settings.seed)
-    asked: set[tuple[int, ...]] = set()
-    while True:
-        found = sampled(decoder, [opening] * settings.rows, settings.question, settings.temperature, chance)
-        for text in found.tokens:
-            if text[-1] == decoder.end and len(text) > 3 and tuple(text) not in asked:
-                asked.add(tuple(text))
-                yield text[:-1]  # the bridge begins with the end of the question
-
-
-def questions(settings: Settings) -> list[list[int]] | None:
-    """The questions of the file, those of like length together; None if there is no file."""
+def questions(settings: Settings, opening: list[int], bridge: list[int]) -> list[list[int]] | None:
+    """The prompts of the file; None if there is no file."""
     if not settings.asked:
         return None
-    source = Path(settings.model).expanduser()
-    vocabulary = open_checkpoint(source if source.exists() else path(settings.model)).vocabulary()
-    lines = Path(settings.asked).read_text(encoding="utf-8").splitlines()
-    found = sorted((list(vocabulary.encode(_said(line))) for line in lines if line.strip()), key=len)
-    found = [text for text in found if len(text) <= settings.question]
+    frame = len(opening) + len(bridge)
+    if settings.asked.endswith((".npz", ".npz.gz")):
+        known = Corpus.read([settings.asked])
+        found = [known[i].tokens[: known[i].prompt].tolist() for i in range(len(known))]
+    else:
+        source = Path(settings.model).expanduser()
+        vocabulary = open_checkpoint(source if source.exists() else path(settings.model)).vocabulary()
+        lines = Path(settings.asked).read_text(encoding="utf-8").split("\n")
+        found = [[*opening, *vocabulary.encode(_said(line)), *bridge] for line in lines if line.strip()]
+    found = [prompt for prompt in found if 0 < len(prompt) <= frame + settings.question]
     if not found:
         raise BadRequest(f"--asked: {settings.asked} has no question of at most {settings.question} tokens.")
     return found
@@ -144,15 +231,18 @@ def _said(line: str) -> str:
     return text if isinstance(text, str) else line
 
 
-def save(file: str, written: Sequence[tuple[list[int], int, int]]) -> None:
-    """Write greedy documents (tokens, length of the prompt, how it ended) in the form that `Corpus` reads."""
+def save(file: str, written: Sequence[tuple[list[int], int, int]], drawn: Sequence[bool] = ()) -> None:
+    """Write documents (tokens, length of the prompt, how it ended) in the form that `Corpus` reads.
+
+    `drawn` says whose answers were drawn, nobody's if it is empty.
+    """
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     np.savez(
         file,
         toks=np.concatenate([np.array(text, np.uint16) for text, _, _ in written]),
         lens=np.array([len(text) for text, _, _ in written], np.uint16),
         plen=np.array([prompt for _, prompt, _ in written], np.uint16),
-        mode=np.zeros(len(written), np.uint8),
+        mode=np.array(drawn or [False] * len(written), np.uint8) * SAMPLED,
         end=np.array([end for _, _, end in written], np.uint8),
     )
 

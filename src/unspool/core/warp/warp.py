@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
 
 from ..chance import At, Role
 from ..errors import EmptyLaw
@@ -14,6 +17,7 @@ from ..law import Law
 from ..option import expect, real
 from ..tree import ROOT, Tree
 
+NO_STATES: Mapping[str, Tensor] = MappingProxyType({})
 COLDEST = 1e-5  # below this, ordinary logits divided by the temperature overflow; 0 is the exact limit
 
 
@@ -179,11 +183,19 @@ class Scored:
     """A drafted tree with the target's laws, each shaped at its own prefix and only when it is looked at.
 
     After nodes that end the text (`last`) warps may leave no token, and nothing that is drawn there is kept: there the
-    law is the model's own.
+    law is the model's own. `hidden` are the states of nodes that the verifier wants, a matrix with a row for each.
     """
 
-    def __init__(self, tree: Tree, prefix: Prefix, root: Law, after: Sequence[Law], last: Collection[int] = ()) -> None:
-        self.tree, self.prefix, self.last = tree, prefix, last
+    def __init__(
+        self,
+        tree: Tree,
+        prefix: Prefix,
+        root: Law,
+        after: Sequence[Law],
+        last: Collection[int] = (),
+        hidden: Mapping[str, Tensor] = NO_STATES,
+    ) -> None:
+        self.tree, self.prefix, self.last, self.hidden = tree, prefix, last, hidden
         self.raw_root, self.raw_after = root, after
         self._states: dict[int, Any] = {ROOT: prefix.state}
         self._laws: dict[int, Law] = {}

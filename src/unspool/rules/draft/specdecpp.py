@@ -47,8 +47,8 @@ class AcceptanceHead(nn.Module):
         """A logit for each state."""
         if states.shape[-1] != self.width:
             raise BadRequest(
-                f"this head reads states of {self.width} numbers, and those of this draft model have "
-                f"{states.shape[-1]}: train one for it with `unspool train length --draft …`"
+                f"this head reads states of {self.width} numbers, and those of this model have "
+                f"{states.shape[-1]}: train one for it with `unspool train length` or `unspool train judge`"
             )
         for block in self.blocks:
             states = states + nn.functional.silu(block(states))

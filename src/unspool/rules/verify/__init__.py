@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .block import block as block
     from .conditional import Conditional as Conditional
     from .greedy import greedy as greedy
+    from .judged import Judged as Judged
     from .kseq import kseq as kseq
     from .lenient import Lenient as Lenient
     from .mixture import Mixture as Mixture

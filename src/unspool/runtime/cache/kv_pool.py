@@ -144,6 +144,11 @@ class KVPool:
         at = self.where(slots, some.device)
         return torch.cat([self._states[number][at] for number in self.noted], -1)
 
+    def noted_at(self, number: int, slots: Sequence[int]) -> Tensor:
+        """The noted hidden states [tokens, width] of one number in these slots, which may repeat."""
+        states = self._states[number]
+        return states[torch.tensor(slots, device=states.device)]
+
     def where(self, slots: Sequence[int], device: torch.device) -> Where:
         """These slots as `write` and `read` take them fastest; a forward works it out once and not once per layer."""
         first = slots[0]

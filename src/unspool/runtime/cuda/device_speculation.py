@@ -32,6 +32,7 @@ CARRIED = 16  # tokens of one row where each of them writes a state
 MANY = 16  # rows that speculate together at most: a fuller forward has no room for drafts
 TRIAL = 2  # rounds of speculation that is not known to pay
 DEPTH = 2  # levels of the tree that a trained drafter reads: more cost more than they bring (bench/leap.py)
+FEW = 16  # tokens of a row with a trained drafter: the likeliest few are right more often, and more cost more
 LEAST = 8  # tokens of a vocabulary: a law is remembered by so many
 
 Replies: TypeAlias = "list[Written | UnspoolError] | None"
@@ -53,7 +54,7 @@ class DeviceSpeculation:
         self.memory, self.gate = DraftMemory(graphs.block_table.length, graphs.network.device), SpeculationGate()
         graphs.makers[Kind.SPECULATE] = self._made
         self.drafter: GraphDrafter | None = None
-        self.depth = DEPTH
+        self.depth, self.few = DEPTH, FEW
 
     def takes(self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling) -> bool:
         """Whether these texts may be written so: prompts are read, all want drafts, and they are few.
@@ -118,6 +119,8 @@ class DeviceSpeculation:
     ) -> Replies:
         """Some rounds, or None where they cannot be made; a text of which a mask leaves nothing takes a plain step."""
         model, graphs, width = self._model, self._graphs, self._width(writes)
+        if way is Way.CHAIN:
+            width = min(width, self.few)
         longest = max(len(leaf.tokens) for leaf in leaves)
         room = graphs.network.context - longest
         if room < 1:

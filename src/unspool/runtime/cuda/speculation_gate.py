@@ -14,7 +14,9 @@ from .footprint import step_up
 HOPE = 2.2  # tokens that a speculative step of a text is believed to bring before it was tried
 CHAIN_HOPE = 3.0  # and one with a trained drafter, before any text has tried it
 LATELY = 0.06  # what a speculative step counts against those before
+USUAL = 0.015  # and in what a trained drafter is believed to bring any text: they gain very differently
 FORGET = 1000  # tokens after which a text that steps has forgotten most of what drafts brought
+LONG = 8000  # and after which what they brought other texts is forgotten
 GREEDY, DRAWN, MASKED = "greedy", "drawn", "masked"  # kinds of texts: drafts bring each something else
 TIMINGS = 3  # that make a time known; the first ones have more to do
 
@@ -33,7 +35,8 @@ class SpeculationGate:
     that is most. While a text is written plainly or in another way, what it knows of its drafts goes back to what is
     believed of any text, so that they are tried again now and then; and if it begins to repeat itself, to what copies
     would have brought. Of drawn texts, of those with a mask, each kind for itself, and of a trained drafter, that is
-    what the last texts have brought: they are much alike.
+    what the last texts have brought. What a drafter brings one text says little of others, and what is not tried is
+    forgotten in the end: after a row of texts that gained little come others.
     """
 
     def __init__(self) -> None:
@@ -50,7 +53,14 @@ class SpeculationGate:
         self._kinds[leaf] = kind
 
     def _believed(self, leaf: CachedSequence, way: Way) -> float:
-        return self._hopes.get((way, self._kinds.get(leaf, GREEDY)), HOPE)
+        kind = self._kinds.get(leaf, GREEDY)
+        most = self._hopes[Way.CHAIN, kind]  # whose trees have all that the others have
+        return min(self._hopes.get((way, kind), HOPE), most)
+
+    def _tried(self, leaf: CachedSequence, way: Way) -> float:
+        """What a text that was written otherwise goes back to: copies come and go, whatever others have brought."""
+        most = self._hopes[Way.CHAIN, self._kinds.get(leaf, GREEDY)]
+        return min(HOPE, most) if way is Way.RECALL else self._believed(leaf, way)
 
     def _gain(self, leaf: CachedSequence, way: Way) -> float:
         return self._gains.get(leaf, {}).get(way, self._believed(leaf, way))
@@ -98,10 +108,11 @@ class SpeculationGate:
     def speculated(self, leaf: CachedSequence, rounds: int, tokens: int, way: Way = Way.RECALL) -> None:
         """Take note of what speculative steps have brought."""
         self._forget(leaf, tokens, way)
-        gain, share, hope = self._gain(leaf, way), 1 - (1 - LATELY) ** rounds, (way, self._kinds.get(leaf, GREEDY))
-        self._gains[leaf][way] = gain + share * (tokens / rounds - gain)
+        gain, hope = self._gain(leaf, way), (way, self._kinds.get(leaf, GREEDY))
+        self._gains[leaf][way] = gain + (1 - (1 - LATELY) ** rounds) * (tokens / rounds - gain)
         if hope in self._hopes:
-            moved = self._hopes[hope] + share * (tokens / rounds - self._hopes[hope])
+            lately = LATELY if way is Way.RECALL else USUAL
+            moved = self._hopes[hope] + (1 - (1 - lately) ** rounds) * (tokens / rounds - self._hopes[hope])
             self._hopes[hope] = min(HOPE, moved) if way is Way.RECALL else moved
         self._speculated[leaf] = way
 
@@ -110,5 +121,9 @@ class SpeculationGate:
         gains = self._gains.setdefault(leaf, {})
         for way in Way:
             if way is not used:
-                gain, hope = self._gain(leaf, way), HOPE if way is Way.RECALL else self._believed(leaf, way)
+                kind = way, self._kinds.get(leaf, GREEDY)
+                if kind in self._hopes:
+                    first = HOPE if way is Way.RECALL else CHAIN_HOPE
+                    self._hopes[kind] += (first - self._hopes[kind]) * min(1.0, tokens / LONG)
+                gain, hope = self._gain(leaf, way), self._tried(leaf, way)
                 gains[way] = gain + (hope - gain) * min(1.0, tokens / FORGET)

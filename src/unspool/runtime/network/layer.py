@@ -19,6 +19,7 @@ from .linear import EmbeddingAndHead, GatedMLP, Linear, MakeLinear, SquaredMLP, 
 if TYPE_CHECKING:
     from ...models.mixer_shape import LatentSpec, RecurrentSpec
     from .experts import Experts, ExpertsBeside, ExpertSet  # of a few models alone
+    from .hidden_transfer import HiddenTransfer
     from .latent_attention import LatentAttention
     from .recurrent import RecurrentMixer
 
@@ -76,8 +77,22 @@ class Loader:
         embedding = self.tensor("model.embed_tokens.weight")
         head = self.linear(embedding if shape.tied else self.tensor("lm_head.weight"), None)
         return EmbeddingAndHead(
-            embedding, self.scale(), self.norm("model.norm"), head, self._mask(embedding), self._told()
+            embedding,
+            self.scale(),
+            self.norm("model.norm"),
+            head,
+            self._mask(embedding),
+            self._told(),
+            self._transfer(),
         )
+
+    def _transfer(self) -> HiddenTransfer | None:
+        filling = self.checkpoint.shape.filling
+        if filling is None or not filling.transfers:
+            return None
+        names = [f"model.transfer.{number}" for number in range(len(filling.transfers))]
+        weights, biases = ([self.tensor(f"{name}.{part}") for name in names] for part in ("weight", "bias"))
+        return networks.hidden_transfer.HiddenTransfer(filling.transfers, weights, biases)
 
     def _told(self) -> Callable[[Tensor, Tensor], Tensor] | None:
         shape = self.checkpoint.shape

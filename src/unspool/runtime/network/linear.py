@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -18,6 +18,9 @@ from torch import Tensor
 from ...models.layer_shape import Activation
 from ...models.quant import QuantBlocks
 from ..process_setting import ProcessSetting
+
+if TYPE_CHECKING:
+    from .hidden_transfer import HiddenTransfer  # of a few models alone
 
 PAIR = 2  # tokens up to which float32 products are faster the other way round on one thread
 NARROW = frozenset((*range(1, 9), *range(16, 65)))  # and numbers of tokens for which they are on more (measured)
@@ -159,6 +162,7 @@ class EmbeddingAndHead:
     head: Linear
     mask: Tensor | None = None  # what a hole looks like [dim]
     told: Callable[[Tensor, Tensor], Tensor] | None = None  # what layers are told of tokens beside, see `per_layer`
+    transfer: HiddenTransfer | None = None  # what masks are handed of tokens before them
 
     @property
     def embedding(self) -> Tensor:

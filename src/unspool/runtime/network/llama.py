@@ -94,6 +94,8 @@ class Llama:
             size, alone = shape.state_bytes(ends.dtype), planner.alone
             self._recurrent = networks.recurrent_plan.planner(size, room, ends.device, alone)
         self._slots = self._pool(room)
+        if ends.transfer is not None:
+            self._slots.keep_states(sorted(set(ends.transfer.layers)), ends.embedding)
         self._planner = planner(self._slots, shape.heads // shape.kv_heads, ends.dtype, ends.device)
 
     @classmethod
@@ -134,7 +136,10 @@ class Llama:
         `ends` may stand before and behind them in place of its own.
         """
         shape, stack = self.shape.part(layers), [self._stack[i] for i in layers]
-        return type(self)(shape, ends or self.ends, stack, self._rotaries, self._slots.room, type(self._planner))
+        ends = ends or self.ends
+        if ends.transfer is not None:  # whose layers have other numbers here
+            ends = replace(ends, transfer=None)
+        return type(self)(shape, ends, stack, self._rotaries, self._slots.room, type(self._planner))
 
     @property
     def vocab(self) -> int:
@@ -173,10 +178,13 @@ class Llama:
         told = None if self.ends.told is None else self.ends.told(batch.tokens.to(device), x)
         work = self._work(batch, furthest)
         hidden: dict[int, Tensor] = {}
-        noted = self._slots.noted
+        noted, transfer = self._slots.noted, self.ends.transfer
+        handed = [] if transfer is None else transfer.plan(batch)
         for index, layer in enumerate(self._stack):
             if index in noted:
                 self._slots.note(index, work.into, x)
+            if transfer is not None:
+                x = transfer.hand(index, x, handed, self._slots)
             if index == 1 and batch.renewals:
                 stay = staying(batch.renewals, *self._values(layer, index, x, work.into))
                 x, batch = x[stay], narrowed(batch, stay)

@@ -84,12 +84,17 @@ class Consistent:
         """What enters the first layer."""
         return self.teacher.embedding[tokens]
 
+    def entering(self, index: int, x: Tensor, laid: Laid) -> Tensor:
+        """What enters a layer [rows, 2 · width, dim], of what has left the one before it."""
+        return x
+
     def states(self, weights: Weights, tokens: Tensor, laid: Laid) -> tuple[Tensor, Tensor]:
         """What leaves the last norm on clean and on noisy places, for tokens [rows, 2 · width]."""
         shape, dtype = self.frozen.shape, self.teacher.dtype
         cos, sin = self.frozen.rotation(laid.places[None, None])
         x = self.embedded(tokens)
         for index in range(shape.layers):
+            x = self.entering(index, x, laid)
             own = {name: weights[f"layers.{index}.{name}"].to(dtype) for name in (*MATRICES, *NORMS)}
             qkv, gate_up = (torch.cat([own[n] for n in names]) for names in (("q", "k", "v"), ("gate", "up")))
             laid_out = (own["norm1"], qkv, own["o"], own["norm2"], gate_up, own["down"])

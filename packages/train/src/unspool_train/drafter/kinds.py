@@ -16,6 +16,7 @@ from ..teacher import Teacher
 from .consistency import Consistent
 from .export import DELTA, LLAMA
 from .packed import Packed
+from .transferred import Transferred
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,7 @@ KINDS: Mapping[str, Kind] = {
         ),
         _change("cllm", "CLLM", "the model itself, for Jacobi decoding (blocks of --depth)", Consistent),
         _change("ppd", "PPD", "what a mask shows, and nothing else; for masks", partial(Packed, factors=False)),
+        _change("hidden-transfer", "Hidden Transfer", "masks that are handed states; for masks", Transferred),
         _change("space", "SPACE", "masks, and the model a little (LUD too); for masks", partial(Packed, factors=True)),
     )
 }

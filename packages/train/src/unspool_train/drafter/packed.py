@@ -105,12 +105,19 @@ class Packed(Consistent):
 
     def write(self, folder: Path, base: str) -> None:
         """The mask, and the change if there is one, as a delta of the model `base`."""
+        save_file(self.stored(), folder / f"{FILE}.part", metadata={"base": base, **self.about()})
+        (folder / f"{FILE}.part").replace(folder / FILE)
+
+    def stored(self) -> dict[str, Tensor]:
+        """The tensors of the file."""
         stored: dict[str, Tensor] = {filed("mask"): self.tensors["mask"].detach().to(torch.float16).cpu()}
         for name, tensor in self.tensors.items():
             matrix, _, side = name.rpartition(".")
             if matrix:
                 stored[f"{filed(matrix)}.{side}"] = tensor.detach().to(torch.float16).cpu().contiguous()
                 stored[f"{filed(matrix)}.{side}_scale"] = torch.ones(RANK, dtype=torch.float16)
-        about = {"base": base, "layout": "causal", "reading": "shifted", "mask": str(MASK), "block": str(self.block)}
-        save_file(stored, folder / f"{FILE}.part", metadata=about)
-        (folder / f"{FILE}.part").replace(folder / FILE)
+        return stored
+
+    def about(self) -> dict[str, str]:
+        """What the file says of itself."""
+        return {"layout": "causal", "reading": "shifted", "mask": str(MASK), "block": str(self.block)}

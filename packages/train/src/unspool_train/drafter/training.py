@@ -12,7 +12,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,7 @@ class Settings(TrainingSettings):
     minutes: float = setting(20.0, "Wall time for everything; a resumed run goes on counting.")
     depth: int = setting(6, "How many tokens ahead it learns to guess.")
     vocabulary: int = setting(16_384, "Guess only so many tokens, those that answers use most; 0: all of them.")
+    renew: bool = setting(False, "With --begin: choose the tokens that are guessed anew, as --vocabulary says.")
     layers: int = setting(0, "Layers of the drafter; of heads, their blocks; 0: the kind's own.")
     hidden: int = setting(0, "Width of its layers' perceptrons, in kinds that have such; 0: the target's.")
     states: str = setting("", "Numbers of the target's hidden states to read, separated by commas [the kind's own].")
@@ -72,6 +73,7 @@ class Settings(TrainingSettings):
     tokens: int = setting(32_768, "Tokens of a step, padding included.")
     exam: int = setting(128, "Held-out documents of each sort on which acceptance is measured.")
     exams: int = setting(10, "How often it is measured.")
+    examined: str = setting("", "Documents on which it is measured; else --held of the corpus.")
     compile: bool = setting(False, "Compile the target's forward and the losses: slow to start, faster after.")
     resume: bool = setting(False, "Go on from the checkpoint in the folder.")
     int8: bool = setting(False, "Write matrices in 8 bits: half the size, and other engines cannot read it.")
@@ -112,6 +114,17 @@ def learner(kind: Kind, file: DrafterFile, teacher: Teacher, depth: int, seed: i
     return Pupil(file, teacher, depth, kind.feature, adversary)
 
 
+def renewed(
+    tensors: Mapping[str, torch.Tensor], ids: torch.Tensor | None, head: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """The rows of a drafter's head for these tokens: its own where it has them, the target's where not."""
+    if "ids" not in tensors or ids is None:
+        raise BadRequest("--renew: this drafter guesses all tokens, or all are asked for; there is nothing to choose.")
+    rows = head.clone().to(tensors["head.weight"].dtype)
+    rows[tensors["ids"]] = tensors["head.weight"]
+    return {"head.weight": rows[ids], "ids": ids}
+
+
 class Run:
     """One training: its drafter, its clock and its log."""
 
@@ -121,8 +134,12 @@ class Run:
         self.device, self.out = device_of(settings.device), Path(settings.out)
         self.kind = kind_of(settings.kind)
         self.corpus = Corpus.read([Path(part) for part in settings.corpus.split(",")])
-        self.among, held = self.corpus.split(settings.held, settings.seed)
-        greedy = self.corpus.greedy[held]
+        self.among, held = self.corpus.split(0.0 if settings.examined else settings.held, settings.seed)
+        self.examined = self.corpus
+        if settings.examined:
+            self.examined = Corpus.read([Path(part) for part in settings.examined.split(",")])
+            held, _ = self.examined.split(0.0)
+        greedy = self.examined.greedy[held]
         self.held = {"greedy": held[greedy][: settings.exam], "drawn": held[~greedy][: settings.exam]}
         self.frozen = Frozen.open(settings.model, self.device)
         shape = self.frozen.shape
@@ -142,17 +159,23 @@ class Run:
 
     def begun(self, spec: DrafterSpec) -> DrafterFile:
         """A new drafter of this description, for the tokens that answers use most."""
-        count, shape = self.settings.vocabulary if self.kind.cut else 0, self.frozen.shape
-        ids = draft_vocabulary(self.corpus, self.among, count, shape.vocab)
-        known = None if ids is None else ids.to(self.device)
-        return begun(spec, self.frozen, known, self.settings.seed, self.settings.asked().layers)
+        return begun(spec, self.frozen, self.known(), self.settings.seed, self.settings.asked().layers)
+
+    def known(self) -> torch.Tensor | None:
+        """The tokens that answers use most, as many as are asked for; None for all."""
+        count = self.settings.vocabulary if self.kind.cut else 0
+        ids = draft_vocabulary(self.corpus, self.among, count, self.frozen.shape.vocab)
+        return None if ids is None else ids.to(self.device)
 
     def found(self, spec: DrafterSpec) -> DrafterFile:
-        """The drafter that is gone on from: its sizes, states and tokens are its own."""
+        """The drafter that is gone on from: its sizes, states and tokens are its own, but for tokens chosen anew."""
         file = open_drafter(Path(self.settings.begin).expanduser(), self.frozen.shape)
         if file.spec.kind != spec.kind:
             raise BadRequest(f"--begin: {file.source} is a drafter of the kind {file.spec.kind}, and not {spec.kind}.")
-        return replace(file, tensors={name: tensor.to(self.device) for name, tensor in file.tensors.items()})
+        tensors = {name: tensor.to(self.device) for name, tensor in file.tensors.items()}
+        if self.settings.renew:
+            tensors |= renewed(tensors, self.known(), self.frozen.head)
+        return replace(file, tensors=tensors)
 
     def build(self, compiled: bool) -> None:
         """Make what computes, compiled or not."""
@@ -191,7 +214,7 @@ class Run:
         found = {}
         for sort, documents in self.held.items():
             if len(documents):
-                asked = self.teaching, self.corpus, [int(n) for n in documents]
+                asked = self.teaching, self.examined, [int(n) for n in documents]
                 found[sort] = (
                     acceptance(self.pupil, *asked) if isinstance(self.pupil, Pupil) else self.pupil.measure(*asked)
                 )
