@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
+from ...core.bounded_file import SETTINGS, read_text
 from ...core.errors import BadRequest, MissingDistribution, UnspoolError
 from ...core.version import VERSION
 from .terminal import BROKEN_PIPE, INTERRUPTED, close, prepare, report
@@ -140,7 +141,7 @@ def _config() -> dict[str, dict[str, Any]]:
     if (file := _place()) is None:
         return {}
     try:
-        found: dict[str, dict[str, Any]] = tomllib.loads(file.read_text(encoding="utf-8"))
+        found: dict[str, dict[str, Any]] = tomllib.loads(read_text(file, SETTINGS))
     except (OSError, ValueError) as error:
         raise BadRequest(f"{file} cannot be read as a file of defaults: {error}") from None
     for name, options in found.items():
