@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.bounded_file import SETTINGS, read_text
 from ..core.errors import BadRequest
 from ..recipes.methods import refuse_files
 from .loader import load
@@ -44,7 +45,7 @@ class Profile:
         """From a file."""
         path = Path(file)
         try:
-            data = tomllib.loads(path.read_text(encoding="utf-8"))
+            data = tomllib.loads(read_text(path, SETTINGS))
         except OSError as error:
             raise BadRequest(f"the profile {path} cannot be read: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from .. import models
+from ..core.bounded_file import MODEL, read_text
 from ..core.errors import BadModel
 from .config_fields import ConfigFields, elsewhere
 from .fillers import stored_name
@@ -239,7 +240,7 @@ def split_halves(rows: Tensor, head_dim: int, rotary: int) -> Tensor:
 def read_json(path: Path) -> dict[str, object]:
     """Read a JSON file that holds an object."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path, MODEL))
     except FileNotFoundError as error:
         raise BadModel(f"{path}: is missing. A model folder needs it beside its *.safetensors files.") from error
     except (OSError, ValueError, RecursionError) as error:

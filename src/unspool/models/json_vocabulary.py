@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from ..core.bounded_file import MODEL, read_text
 from ..core.errors import BadModel
 from .vocabulary import ENDINGS, Vocabulary, byte_level, sentence_piece
 
@@ -16,7 +17,7 @@ def read_vocabulary(folder: Path, size: int) -> Vocabulary:
     """Read tokenizer.json and its neighbours for a model with `size` logits."""
     path = folder / "tokenizer.json"
     try:
-        raw = path.read_text(encoding="utf-8")
+        raw = read_text(path, MODEL)
         tokenizer, layout = Tokenizer.from_str(raw), json.loads(raw)
     except FileNotFoundError as error:
         raise BadModel(
@@ -101,7 +102,7 @@ def _optional(path: Path) -> dict[str, object]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path, MODEL))
     except (OSError, ValueError, RecursionError) as error:
         raise BadModel(f"{path}: cannot be read as JSON ({error}). Download it again, or delete it.") from error
     return found if isinstance(found, dict) else {}
@@ -132,7 +133,7 @@ def _template(folder: Path, settings: Mapping[str, object]) -> str | None:
     file = folder / "chat_template.jinja"
     if file.is_file():
         try:
-            return file.read_text(encoding="utf-8")
+            return read_text(file, MODEL)
         except (OSError, UnicodeDecodeError) as error:
             raise BadModel(f"{file}: cannot be read as text ({error}). Download it again, or delete it.") from error
     found, path = settings.get("chat_template"), folder / "tokenizer_config.json"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from ..core.bounded_file import read_text
 from ..core.claim import Method
 from ..core.errors import BadRequest
 from ..loops.speculate import Speculate
@@ -40,10 +40,6 @@ def predicted(method: Method, text: str) -> Method:
 def read(file: str) -> str:
     """The text of a file that is to be copied."""
     try:
-        with Path(file).open("rb") as opened:  # what has no size, as a pipe, is read no further either
-            data = opened.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise BadRequest(f"copy:input={file} is too long; expected at most {LARGEST} bytes")
-        return data.decode("utf-8")
+        return read_text(file, LARGEST)
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"copy:input={file} cannot be read as text ({error}); expected a file in UTF-8") from error

@@ -78,7 +78,7 @@ def test_texts_under_masks_that_are_asked_behind_the_steps_are_those_that_masks_
     """With few best tokens at hand a row has to have its mask applied now and then, and goes back twice."""
     monkeypatch.setattr("unspool.runtime.cuda.turn_notes.RANKED", ranked)
     network, model = reading()
-    engine, most = Engine({"target": model}), 21
+    engine, most = Engine({"target": model}), 13
     warps = [
         Fewer() | Temperature(0),
         Fewer() | Repetition(1.3) | Temperature(0),
@@ -102,20 +102,20 @@ def test_texts_under_masks_that_are_asked_behind_the_steps_are_those_that_masks_
 
 def test_a_token_that_may_follow_costs_no_turn_and_one_that_may_not_costs_one(counted):
     _, model = reading()
-    engine, most = Engine({"target": model}), 30
-    masks = [Rarely(10) for _ in range(6)]
+    engine, most = Engine({"target": model}), 15
+    masks = [Rarely(5) for _ in range(3)]
     jobs = [submitted(engine, plain(), [i, 2], i, mask | Temperature(0), most) for i, mask in enumerate(masks)]
     engine.run()
     for i, job in enumerate(jobs):
-        assert job.result().tokens == on_host([i, 2], i, Rarely(10) | Temperature(0), most)
+        assert job.result().tokens == on_host([i, 2], i, Rarely(5) | Temperature(0), most)
         assert job.trace.tokens == most
-    assert sum(counted) <= most + 3 * 2 + len(counted)  # every tenth token is another than the best, three times
+    assert sum(counted) <= most + 3 * 2 + len(counted)  # every fifth token is another than the best, three times
 
 
 def test_what_must_follow_costs_no_turn(counted):
     _, model = reading()
-    engine, most = Engine({"target": model}), 20
-    jobs = [submitted(engine, plain(), [i, 2], i, Spelt(3) | Temperature(0), most) for i in range(5)]
+    engine, most = Engine({"target": model}), 11
+    jobs = [submitted(engine, plain(), [i, 2], i, Spelt(3) | Temperature(0), most) for i in range(3)]
     engine.run()
     for i, job in enumerate(jobs):
         assert job.result().tokens == on_host([i, 2], i, Rarely(3) | Temperature(0), most)
@@ -151,12 +151,12 @@ def test_texts_that_end_early_do_not_keep_the_others_in_a_wide_step(counted):
 
 
 def test_forced_drafts_are_left_to_the_device_where_it_drafts_for_itself(counted):
-    """32 texts take one forward for all of them, turn by turn, as plain decoding does."""
+    """Twelve texts take one forward for all of them, turn by turn, as plain decoding does."""
     network, model = reading(64)
     most, forwards = 4, {}
     for spec in ("plain", "forced"):
         network.forwards, engine = 0, Engine({"target": model}, lambda _: Cost((1, 64), (1.0, 1.5)))
-        jobs = [submitted(engine, method(spec), [i % VOCAB, 2], i, Fewer() | Temperature(0), most) for i in range(32)]
+        jobs = [submitted(engine, method(spec), [i % VOCAB, 2], i, Fewer() | Temperature(0), most) for i in range(12)]
         engine.run()
         for i, job in enumerate(jobs):
             assert job.result().tokens == on_host([i % VOCAB, 2], i, Fewer() | Temperature(0), most)

@@ -8,12 +8,12 @@ import torch
 from tests.support.drafterfiles import KINDS, LAYERS, eagle3
 from tests.support.littlemodel import little_model
 from unspool import Settings, load
-from unspool.api.trained_draft import examine, fitted
+from unspool.api.trained_draft import READ, SAMPLE, examine, fitted
 from unspool.core.errors import BadRequest
 from unspool.core.tree import NOTHING, ROOT
 from unspool.models.drafters.opening import open_drafter
 from unspool.models.weights import open_checkpoint
-from unspool.runtime.drafter.drafter_check import TextStates, examined, fit
+from unspool.runtime.drafter.drafter_check import Fit, TextStates, examined, fit
 from unspool.runtime.drafter.drafter_model import TrainedDrafter, network_of
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.network.llama import Llama
@@ -49,8 +49,8 @@ def test_a_wrong_reading_is_found_out(kind, wrong, target, tmp_path):
     network = Llama.load(open_checkpoint(target), room=128)
     true = open_drafter(KINDS[kind](tmp_path), network.shape)
     dice = torch.Generator().manual_seed(1)
-    text = torch.randint(0, 258, (60,), generator=dice).tolist()
-    states = {number: torch.randn(60, 32, generator=dice) for number in range(LAYERS + 1)}
+    text = torch.randint(0, 258, (24,), generator=dice).tolist()
+    states = {number: torch.randn(24, 32, generator=dice) for number in range(LAYERS + 1)}
     best = first_guesses(true, network.ends, text, states)  # a target that does what the drafter guesses
 
     def measure(words, file):
@@ -72,13 +72,31 @@ def test_a_wrong_reading_is_found_out(kind, wrong, target, tmp_path):
 
 def test_a_stranger_is_told(target, tmp_path):
     lm = load(target, draft=eagle3(tmp_path))
-    report = examine(lm, thorough=True)
+    report = examine(lm, SAMPLE[:40], thorough=True)
     assert report.stranger
     assert {fit.reading for fit in report.tried} >= {"the residual normed", "hidden states one later"}
-    same, told = fitted(lm)
+    same, told = fitted(lm, SAMPLE[:40])
     assert "probably trained for another model" in told[-1]
     plain = lm.generate("a text", Settings(max_tokens=9, temperature=0)).tokens
     assert same.generate("a text", Settings(max_tokens=9, temperature=0), "chain").tokens == plain
+
+
+def test_guesses_are_held_against_what_the_target_does_after_each_token(target, tmp_path, monkeypatch):
+    """Of a text that is read in several pieces: its tokens, and what plain decoding would write after each of them."""
+    held = []
+
+    def noted(words, file, ends, text, best, states):
+        held.append((text, best))
+        return Fit(words, file, (1.0,))
+
+    monkeypatch.setattr("unspool.api.trained_draft.fit", noted)
+    lm = load(target, draft=eagle3(tmp_path))
+    examine(lm, SAMPLE[: READ + 30])
+    text, best = held[0]
+    assert READ + 1 < len(text) == len(best)
+    for at in (0, 1, READ - 1, READ, READ + 1, len(text) - 1):
+        (likeliest,) = lm.generate(text[: at + 1], Settings(max_tokens=1, temperature=0)).tokens
+        assert best[at] == likeliest
 
 
 def test_there_must_be_a_drafter_and_a_text(target, tmp_path):

@@ -33,7 +33,7 @@ from unspool.runtime.engine.engine import Engine
 from unspool.runtime.network.linear import dense
 from unspool.runtime.network.llama import Llama
 
-TOKENS, PROMPT, MOST = 2, (0, 1, 1), 4
+TOKENS, PROMPT, MOST = 2, (0, 1, 1), 3
 METHODS = {
     "a drawn chain under rejection": Speculate(Chain(2), rejection, budget=2),
     "a drawn chain under block verification": Speculate(Chain(2), block, budget=2),

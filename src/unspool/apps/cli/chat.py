@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ... import recipes
+from ...core.bounded_file import TEXT
 from ...core.errors import BadRequest, OutOfRoom, UnspoolError
 from .group import Grouped, SamplingOptions, method_option, options
 from .loading import Loading
@@ -127,7 +128,9 @@ def _line(live: bool) -> str | None:
         except EOFError:
             note("")
             return None
-    data = sys.stdin.buffer.readline()
+    data = sys.stdin.buffer.readline(TEXT + 1)
+    if len(data) > TEXT:
+        raise BadRequest(f"a line of stdin is too long; expected at most {TEXT} bytes")
     return utf8(data, "a line of stdin").removesuffix("\n").removesuffix("\r") if data else None
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import click
 
+from ...core.bounded_file import SETTINGS, read_text
 from ...core.errors import BadRequest
 
 if sys.version_info >= (3, 11):
@@ -89,7 +90,7 @@ class Defaults:
 def read(file: Path) -> Defaults:
     """What a file says; BadRequest if it cannot be read."""
     try:
-        return Defaults(file, tomllib.loads(file.read_text(encoding="utf-8")))
+        return Defaults(file, tomllib.loads(read_text(file, SETTINGS)))
     except OSError as error:
         raise BadRequest(f"{file}: {error.strerror or error}; $UNSPOOL_CONFIG names it.") from None
     except ValueError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import wraps
@@ -14,7 +13,7 @@ from click.shell_completion import CompletionItem
 from ... import api, recipes
 from ...recipes.names import checked
 from ...rules import constrain
-from .terminal import STDIN, read_file, utf8
+from .terminal import STDIN, read_file, read_stdin
 
 if TYPE_CHECKING:
     from ...api.settings import Settings
@@ -268,4 +267,4 @@ class Constraining:
 
 
 def _source(path: str) -> str:
-    return utf8(sys.stdin.buffer.read(), "stdin") if path == STDIN else read_file(path)
+    return read_stdin() if path == STDIN else read_file(path)

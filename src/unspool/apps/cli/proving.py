@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ...core.bounded_file import SETTINGS, read_text
 from ...core.claim import LAW, Claim, Method
 from ...core.errors import BadRequest
 from ...core.user_objects import loaded
@@ -24,7 +25,6 @@ from ...recipes.methods import described, entries
 from ...recipes.names import checked, parts_of
 
 _CALL = "a method is called as method(text, chance, warp, stop) and yields asks"
-LARGEST = 1 << 24  # bytes: a file of proofs is a few kilobytes
 
 
 def is_rule(spec: str) -> bool:
@@ -58,9 +58,7 @@ def _method(found: Any, spec: str) -> Method:
 def witness(file: Path, name: str) -> Witness:
     """The branch that shows the failure of a method, from a file of proofs."""
     try:
-        if file.stat().st_size > LARGEST:
-            raise BadRequest(f"{file} is too large for what `unspool prove --json` writes")
-        proofs = json.loads(file.read_text())
+        proofs = json.loads(read_text(file, SETTINGS))
         found = next((proof for proof in proofs if proof["method"] == name and "witness" in proof), None)
         if found is None:
             raise BadRequest(f"{file} has no failed proof of {name!r} that can be run again")

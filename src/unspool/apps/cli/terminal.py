@@ -16,11 +16,11 @@ import traceback
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TextIO
 
 import click
 
+from ...core.bounded_file import TEXT, read_bytes, read_stream
 from ...core.errors import BadRequest, OutOfRoom, UnspoolError
 
 BROKEN_PIPE = 141  # what shells report of a program whose reader has left: 128 + SIGPIPE
@@ -249,9 +249,17 @@ def utf8(data: bytes, source: str) -> str:
 def read_file(path: str) -> str:
     """The text of a file."""
     try:
-        return utf8(Path(path).read_bytes(), path)
+        return utf8(read_bytes(path, TEXT), path)
     except OSError as error:
         raise BadRequest(f"{path}: {error.strerror or error}; give a file that can be read.") from None
+
+
+def read_stdin() -> str:
+    """The text that stdin brings until its end."""
+    try:
+        return utf8(read_stream(sys.stdin.buffer, TEXT, "stdin"), "stdin")
+    except OSError as error:
+        raise BadRequest(f"stdin: {error.strerror or error}; give a text that can be read.") from None
 
 
 def read_prompt(argument: str | None, file: str | None, raw: bool) -> str:
@@ -265,7 +273,7 @@ def read_prompt(argument: str | None, file: str | None, raw: bool) -> str:
     elif argument is None and file is None and sys.stdin.isatty():
         raise BadRequest('no prompt was given: write unspool run "some text", or use --file, or pipe text in.')
     else:
-        text, source = _line_end(utf8(sys.stdin.buffer.read(), "stdin")), "stdin"
+        text, source = _line_end(read_stdin()), "stdin"
     if not (text if raw else text.strip()):
         raise BadRequest(f"the prompt is empty ({source}); give some text to go on from.")
     return text

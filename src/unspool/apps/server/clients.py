@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from ...core.bounded_file import SETTINGS, read_text
 from ...core.errors import BadRequest
 from ...core.option import expect, whole
 from .refusal import Refusal
@@ -55,7 +56,7 @@ def exposed(path: Path) -> str | None:
 def clients(path: Path) -> tuple[Client, ...]:
     """The clients of a TOML file: a table for each, with `key` and, if there are limits, those."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(read_text(path, SETTINGS))
     except OSError as error:
         raise BadRequest(f"the keys cannot be read from {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):  # whose words may quote a key

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ...core.bounded_file import MODEL, read_text
 from ...core.errors import BadModel
 from ..gguf import GGUF
 from ..shape import Shape
@@ -112,7 +113,7 @@ def _reader(stored: StoredDrafter, named: Named) -> Reader | None:
 def _looks_like_one(path: Path) -> bool:
     """Whether settings say that it is a drafter whose tensors are not read as one, so that the reason is told."""
     try:
-        text = (path / "config.json").read_text(encoding="utf-8")
+        text = read_text(path / "config.json", MODEL)
     except (OSError, ValueError):
         return False
     return any(

@@ -11,8 +11,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from ...core.bounded_file import read_text
 from ...core.errors import BadRequest
 from ...core.law import Law
+
+LARGEST = 1 << 28  # bytes of a file of futures
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class Futures:
     def load(path: str | Path) -> Futures:
         """What `save` has written."""
         try:
-            data = json.loads(Path(path).read_text())["futures"]
+            data = json.loads(read_text(path, LARGEST))["futures"]
             return Futures({tuple(one["prompt"]): _grown(one["nodes"]) for one in data})
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise BadRequest(

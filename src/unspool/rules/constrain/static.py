@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...core.asks import Decoding, Score, Scores
+from ...core.bounded_file import read_text
 from ...core.chance import Chance
 from ...core.claim import SEED, About, Method, claims
 from ...core.errors import BadRequest
@@ -28,6 +29,8 @@ from .itemset import DEAD, OVER, ROOT, ItemSet
 
 if TYPE_CHECKING:
     from .constraint import State
+
+LARGEST = 1 << 28  # bytes of a text file of items; larger sets are compiled, and saved by `ItemSet.save`
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ def items(source: str | Path | Sequence[str]) -> Form:
     if str(source).endswith(".safetensors"):
         return Static(ItemSet.load(source))
     try:
-        lines = Path(source).read_text(encoding="utf-8").splitlines()
+        lines = read_text(source, LARGEST).splitlines()
     except (OSError, ValueError) as error:
         raise BadRequest(f"{source} has no items ({error}); expected a text file with an item in each line") from None
     found = tuple(line for line in lines if line.strip())

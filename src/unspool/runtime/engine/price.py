@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from ...core.asks import Check, Write, Written
+from ...core.bounded_file import SETTINGS, read_text
 from ...core.chance import Philox
 from ...core.cost import Cost
 from ...core.errors import BadRequest, UnspoolError
@@ -43,7 +44,7 @@ def price(model: Causal, key: str | None) -> Cost:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    known = json.loads(path.read_text(encoding="utf-8"))
+    known = json.loads(read_text(path, SETTINGS))
     if not isinstance(known, dict):
         raise BadRequest(f"{path} is not a table of costs")
     return known
