@@ -14,8 +14,8 @@ from unspool.api import native_models
 from unspool.core.asks import Look
 from unspool.core.canvas import HOLE, Canvas
 from unspool.core.errors import BadModel
+from unspool.core.files import DELTAS, trained
 from unspool.core.tree import NOTHING
-from unspool.core.weights import DELTAS, trained
 from unspool.models.address import path
 from unspool.models.catalog import CATALOG
 from unspool.models.delta import base_of

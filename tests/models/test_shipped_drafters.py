@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unspool.api.trained_draft import shipped
-from unspool.core.weights import DRAFTERS, trained
+from unspool.core.files import DRAFTERS, trained
 from unspool.models.address import drafter_of
 from unspool.models.catalog import CATALOG
 from unspool.models.drafters.opening import is_drafter

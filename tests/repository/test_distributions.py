@@ -15,7 +15,7 @@ import unspool
 from unspool.apps.cli import root as plugins
 from unspool.apps.cli.loading import Loading
 from unspool.apps.cli.root import root
-from unspool.core import weights as trained_weights
+from unspool.core import files as trained_weights
 from unspool.core.errors import MissingDistribution, UnspoolError
 from unspool.models.address import heads_of, path
 from unspool.models.catalog import CATALOG

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.bounded_file import SETTINGS, read_text
 from ..core.errors import BadRequest
+from ..core.files import SETTINGS, read_text
 from ..recipes.methods import refuse_files
 from .loader import load
 

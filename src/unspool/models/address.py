@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import models
 from ..core.errors import FetchFailed
-from ..core.weights import DELTAS, DRAFTERS, HEADS, required, trained
+from ..core.files import DELTAS, DRAFTERS, HEADS, required, trained
 from .catalog import CATALOG, CatalogEntry, look_up
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from .. import models
-from ..core.bounded_file import MODEL, read_text
 from ..core.errors import BadModel
+from ..core.files import MODEL, read_text
 from .config_fields import ConfigFields, elsewhere
 from .fillers import stored_name
 from .json_vocabulary import read_vocabulary

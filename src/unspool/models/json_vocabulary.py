@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from ..core.bounded_file import MODEL, read_text
 from ..core.errors import BadModel
+from ..core.files import MODEL, read_text
 from .vocabulary import ENDINGS, Vocabulary, byte_level, sentence_piece
 
 

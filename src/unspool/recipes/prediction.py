@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..core.bounded_file import read_text
 from ..core.claim import Method
 from ..core.errors import BadRequest
+from ..core.files import read_text
 from ..loops.speculate import Speculate
 from ..rules.draft import Copy
 

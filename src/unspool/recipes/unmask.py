@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ..core import weights
+from ..core import files
 from ..core.claim import Method
 from ..core.errors import BadRequest
 from ..core.option import MODEL, Block, Choice, FileName, Holes, Level, Range, Span, Steps, Threshold, Weight, part
@@ -92,7 +92,7 @@ def factor(factor: Weight = 1.0, block: Block = MODEL, size: Holes = 0) -> Metho
 
 def filtered(file: FileName = "", threshold: Level = 0.9, size: Holes = 0) -> Method:
     """A filter from a file, or else the one that was trained for smollm2-diffusion, in blocks of its own size."""
-    known = file or weights.trained(weights.FILTERS, "smollm2-diffusion.safetensors")
+    known = file or files.trained(files.FILTERS, "smollm2-diffusion.safetensors")
     if known is None:
         raise BadRequest(
             "filtered needs a trained filter: unspool-weights has one (pip install ./packages/weights), and "

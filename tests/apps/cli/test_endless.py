@@ -11,7 +11,7 @@ from repository import ROOT
 from unspool import Profile
 from unspool.apps.cli import root
 from unspool.apps.server.clients import clients
-from unspool.core import bounded_file
+from unspool.core import files
 from unspool.core.errors import BadModel, BadRequest
 from unspool.models.folder import read_json
 from unspool.models.json_vocabulary import read_vocabulary
@@ -104,7 +104,7 @@ def test_a_pipe_is_read_to_its_end_or_to_the_limit(tmp_path):
             except BrokenPipeError:
                 pass
 
-    for size, fits in ((9, True), (bounded_file.TEXT, False)):
+    for size, fits in ((9, True), (files.TEXT, False)):
         writer = threading.Thread(target=fill, args=(b"a" * size,))
         writer.start()
         if fits:

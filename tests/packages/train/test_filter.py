@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from letters import Letters
 from safetensors.torch import save_file
 
-from unspool.core import weights
+from unspool.core import files
 from unspool.core.canvas import HOLE, Field
 from unspool.core.errors import BadRequest
 from unspool.core.law import Law
@@ -106,7 +106,7 @@ def test_one_comes_with_the_weights_and_knows_the_blocks_of_its_model(monkeypatc
     sure, unsure = (made.unmask.net(torch.full((8,), p)).sigmoid() for p in (0.999, 0.2))
     assert all(sure > made.unmask.threshold)
     assert not any(unsure[1:] > made.unmask.threshold)  # it has learnt that what comes next is read, not guessed
-    monkeypatch.setattr(weights, "find_spec", lambda _: None)
+    monkeypatch.setattr(files, "find_spec", lambda _: None)
     with pytest.raises(BadRequest, match=r"trained filter: unspool-weights has one \(pip install"):
         method("filtered")
 

@@ -24,8 +24,7 @@ from unspool.core.law import Law
 from unspool.runtime.cpu import best_tokens
 from unspool.runtime.cpu import compiled as build
 from unspool.runtime.cpu.compiled import Kernels, NoKernels
-from unspool.runtime.cpu.huge_pages import PAGE, REGION, HugePages
-from unspool.runtime.cpu.packed import DecodedLinear, PackedLinear
+from unspool.runtime.cpu.packed import PAGE, REGION, DecodedLinear, HugePages, PackedLinear
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 LEVELS = {"native": None, "avx2": ("-march=x86-64-v3", "-O1"), "portable": ("-O1", "-U__SSE2__")}

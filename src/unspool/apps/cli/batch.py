@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from ... import api, models
 from ...core.errors import BadRequest
-from ...core.weights import DELTAS, required
+from ...core.files import DELTAS, required
 from ...models.address import model_folder
 from ...models.catalog import CATALOG
 from .. import batch as batches

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ... import recipes
-from ...core.bounded_file import TEXT
 from ...core.errors import BadRequest, OutOfRoom, UnspoolError
+from ...core.files import TEXT
 from .group import Grouped, SamplingOptions, method_option, options
 from .loading import Loading
 from .sketch import Sketch

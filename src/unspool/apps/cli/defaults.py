@@ -21,8 +21,8 @@ from typing import Any
 
 import click
 
-from ...core.bounded_file import SETTINGS, read_text
 from ...core.errors import BadRequest
+from ...core.files import SETTINGS, read_text
 
 if sys.version_info >= (3, 11):
     import tomllib

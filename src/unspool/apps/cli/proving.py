@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from ...core.bounded_file import SETTINGS, read_text
 from ...core.claim import LAW, Claim, Method
 from ...core.errors import BadRequest
+from ...core.files import SETTINGS, read_text
 from ...core.user_objects import loaded
 from ...proof import Proof, prove
 from ...proof.case import Case

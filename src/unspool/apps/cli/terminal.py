@@ -20,8 +20,8 @@ from typing import Any, TextIO
 
 import click
 
-from ...core.bounded_file import TEXT, read_bytes, read_stream
 from ...core.errors import BadRequest, OutOfRoom, UnspoolError
+from ...core.files import TEXT, read_bytes, read_stream
 
 BROKEN_PIPE = 141  # what shells report of a program whose reader has left: 128 + SIGPIPE
 FAILED, BAD_REQUEST, CUT, INTERRUPTED = 1, 2, 3, 130

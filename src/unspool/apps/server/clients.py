@@ -12,8 +12,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from ...core.bounded_file import SETTINGS, read_text
 from ...core.errors import BadRequest
+from ...core.files import SETTINGS, read_text
 from ...core.option import expect, whole
 from .refusal import Refusal
 

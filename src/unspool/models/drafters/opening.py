@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ...core.bounded_file import MODEL, read_text
 from ...core.errors import BadModel
+from ...core.files import MODEL, read_text
 from ..gguf import GGUF
 from ..shape import Shape
 from .description import DrafterFile

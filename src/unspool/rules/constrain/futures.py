@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ...core.bounded_file import read_text
 from ...core.errors import BadRequest
+from ...core.files import read_text
 from ...core.law import Law
 
 LARGEST = 1 << 28  # bytes of a file of futures

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from ...core.asks import Decoding, Score, Scores
-from ...core.bounded_file import read_text
 from ...core.chance import Chance
 from ...core.claim import SEED, About, Method, claims
 from ...core.errors import BadRequest
+from ...core.files import read_text
 from ...core.option import expect
 from ...core.stop import Stop
 from ...core.warp.warp import Warp

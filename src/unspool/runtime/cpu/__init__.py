@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from . import (
         best_tokens as best_tokens,
         compiled as compiled,
-        huge_pages as huge_pages,
         packed as packed,
         packed_heads as packed_heads,
         packed_llama as packed_llama,

@@ -10,10 +10,10 @@ from time import perf_counter
 from typing import Any
 
 from ...core.asks import Check, Write, Written
-from ...core.bounded_file import SETTINGS, read_text
 from ...core.chance import Philox
 from ...core.cost import Cost
 from ...core.errors import BadRequest, UnspoolError
+from ...core.files import SETTINGS, read_text
 from ...core.law import chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ...core.verifier import sample_match
