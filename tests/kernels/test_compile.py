@@ -19,4 +19,5 @@ def test_the_kernels_of_warps_drafters_and_families_compile():
     drafting = {"_look_back", "_pair", "_lay", "_expand", "_blend", "_grow", "_select", "_merge"}
     warps = {"_truncate", "_weigh", "_pick", "_edit", "_report", "_follow", "_advance", "_rank", "_amend"}
     families = {"_attend", "_join", "_join_in_order", "_rope", "_score", "_choose", "_arrange", "_grouped", "_combine"}
-    assert set(ran.stdout.split()) == drafting | warps | families | {"_product", "_few", "_few_tokens"}
+    products = {"_product", "_few", "_few_tokens", "_many_tokens"}
+    assert set(ran.stdout.split()) == drafting | warps | families | products | {"_survey", "_gather", "_prompt"}
