@@ -173,12 +173,12 @@ def families(step):
 
 
 def few_bits(step):
-    """Weights of 4 and 8 bits, for one token and for many."""
+    """Weights of 4 bits, for one token and for many."""
     given = dict.fromkeys(("bias", "residual", "out"), HALF) | {"x": WHOLE, "weight": WHOLE, "shared": WHOLE}
-    for bits, kind, some in ((4, bfloat16, 1), (8, float16, 4)):
-        shape = {"bits": bits, "kind": kind, "some": some, "tiles": 1, "warps": 4, "ahead": 2}
-        shape |= {"gates": some == 1, "silu": True, "has_bias": False, "adds": some == 4, "even": some == 1}
-        made(fewbits._product, given | {"scale": REAL}, step | shape | {"packs": True}, 4, num_stages=1)
+    for kind, some in ((bfloat16, 1), (float16, 4)):
+        shape = {"kind": kind, "some": some, "tiles": 1, "warps": 4, "ahead": 2, "silu": True, "has_bias": False}
+        shape |= {"gates": some == 1, "adds": some == 4, "even": some == 1, "packs": True}
+        made(fewbits._product, given, step | shape, 4, num_stages=1)
 
 
 def dense(step):

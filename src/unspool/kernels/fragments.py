@@ -1,59 +1,41 @@
 """Products of weights of few bits on tensor cores, from the registers that a load puts them in.
 
-A warp multiplies 16 lines of weights with 8 tokens. Thread 4·g + t of it has its share of lines g and g + 8, its share
-of token g, and the results of both lines for tokens 2·t and 2·t + 1: four numbers, those of line g first. That is how
-these cores take what they multiply (`mma.m16n8k16`), so nothing moves between threads.
+A warp multiplies 16 lines of weights with 8 tokens. Thread 4·g + t of it has its share of lines g and g + 8, of numbers
+8·t to 8·t + 7 of each 32 of token g, and of the results of both lines for tokens 2·t and 2·t + 1: four numbers, of line
+g first. That is how these cores take what they multiply (`mma.m16n8k16`), so nothing moves between threads.
 
-Four bits set into those of a large number, 128 in bfloat16 or 1024 in float16, are that number and so many more: no
-conversion, a mask is enough. What it is too large by is there from the start, see `sums`. All this is PTX; the same in
-Triton alone, which the interpreter runs, is in fragments_plain.py.
+A whole number q of up to 8 bits is a number of 16 bits as it stands there, q·2⁻²⁴ in float16 and q·2⁻¹³³ in bfloat16:
+it needs no conversion, a mask is enough. Tokens in bfloat16 come times 2⁶⁴, so that no sum is too small to be told; see
+`unit`. Every function has two forms: one for the GPU, and one in Triton alone, which the interpreter runs.
 """
-
-from struct import pack, unpack
 
 import triton
 import triton.language as tl
 
-from .fragments_plain import plain_eight, plain_four, plain_sums
-
 _KINDS = ("bf16", "f16")
-LARGE = {"bf16": 128, "f16": 1024}
-_BITS = {"bf16": 0x43004300, "f16": 0x64006400}
-
-
-def _real(x: float) -> str:
-    return f"0f{unpack('<I', pack('<f', x))[0]:08X}"
 
 
 def _mma(kind: str, into: str, a: str, b: str, c: str) -> str:
-    return f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{{into}}}, {{{a}}}, {{{b}}}, {{{c}}}; "
+    return f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{{into}}}, {{{a}}}, {{{b}}}, {{{c}}};"
 
 
-def _operands(number: int) -> list[list[str]]:
-    """The names of so many operands of four registers each, the result first."""
-    return [[f"${4 * i + j}" for j in range(4)] for i in range(number)]
-
-
-def _taken(word: str, bits: int, flips: bool = False) -> str:
-    """Four bits from so many on of both halves of a word, set into those of the large number; the top one flipped."""
-    shift = f"shr.u32 t, {word}, {bits}; " if bits else f"mov.b32 t, {word}; "
-    return shift + f"lop3.b32 a{{}}, t, 0x000F000F, {{:#x}}, {0x6A if flips else 0xEA}; "
+def _listed(first: int, number: int) -> list[str]:
+    return [f"${i}" for i in range(first, first + number)]
 
 
 def _four(kind: str) -> str:
     """Both groups of 64 numbers of 16 lines: masks, two products each, and what a group shares applied to their sum."""
-    out, w, shared, *parts, y = _operands(8)
+    out, w, shared, low, high, low_sum, high_sum, y = (_listed(4 * i, 4) for i in range(8))
     text = "{ .reg .b32 a<4>, t; .reg .b16 h<2>; .reg .f32 f<4>, s<8>, y<4>; "
     for i in range(4):  # scales of lines g and g + 8, then leasts; of both groups each
         text += f"mov.b32 {{h0, h1}}, {shared[i]}; cvt.f32.f16 s{i}, h0; cvt.f32.f16 s{4 + i}, h1; "
-    for i in (2, 3, 6, 7):  # sums come times so much
-        text += f"mul.f32 s{i}, s{i}, {_real(-1 / LARGE[kind])}; "
     text += "".join(f"mov.f32 y{i}, {y[i]}; " for i in range(4))
-    for group, (x, total) in enumerate(zip(parts[:2], parts[2:], strict=True)):
+    for group, (x, total) in enumerate(((low, low_sum), (high, high_sum))):
         for half in range(2):
             word = w[2 * group + half]
-            text += "".join(_taken(word, 4 * i).format(i, _BITS[kind]) for i in range(4))
-            before = "f0, f1, f2, f3" if half else ", ".join(total)
+            text += f"and.b32 a0, {word}, 0x000F000F; and.b32 a1, {word}, 0x00F000F0; shr.u32 t, {word}, 8; "
+            text += "and.b32 a2, t, 0x000F000F; and.b32 a3, t, 0x00F000F0; "
+            before = "f0, f1, f2, f3" if half else "0f00000000, 0f00000000, 0f00000000, 0f00000000"
             text += _mma(kind, "f0, f1, f2, f3", "a0, a1, a2, a3", ", ".join(x[2 * half : 2 * half + 2]), before)
         for i in range(4):
             scale, least = f"s{4 * group + i // 2}", f"s{4 * group + 2 + i // 2}"
@@ -61,101 +43,98 @@ def _four(kind: str) -> str:
     return text + "".join(f"mov.f32 {out[i]}, y{i}; " for i in range(4)) + "}"
 
 
-def _eight(kind: str) -> str:
-    """64 numbers of 16 lines: upper and lower halves of bytes by four products each, bytes 0 and 2 before 1 and 3."""
-    out, w, other, low, high, total, y = _operands(7)
-    text = "{ .reg .b32 a<4>, t; .reg .f32 f<4>, e<4>; "
-    for i in range(4):  # the upper half of a byte is 8 too large when its sign is flipped
-        text += f"mul.f32 f{i}, {total[i]}, {_real((LARGE[kind] + 8) / LARGE[kind])}; mov.f32 e{i}, {total[i]}; "
-    for i in range(4):
-        x = ", ".join((low + high)[2 * i : 2 * i + 2])
-        for sums, bits in (("f0, f1, f2, f3", 4), ("e0, e1, e2, e3", 0)):
-            for j, word in enumerate((w[i], other[i])):
-                for k in range(2):
-                    flips = _BITS[kind] ^ (0x00080008 if bits else 0)
-                    text += _taken(word, 8 * k + bits, flips=True).format(2 * k + j, flips)
-            text += _mma(kind, sums, "a0, a1, a2, a3", x, sums)
-    for i in range(4):
-        text += f"fma.rn.f32 f{i}, f{i}, {_real(16.0)}, e{i}; add.f32 {out[i]}, {y[i]}, f{i}; "
-    return text + "}"
-
-
 def _sum(kind: str) -> str:
-    """y and the sums of a token's numbers, times what weights are too large by, with the other sign."""
-    out, x, y = _operands(3)
-    text = f"{{ .reg .b32 a; .reg .f32 f<4>; mov.b32 a, {_BITS[kind] | 0x80008000:#x}; "
-    text += _mma(kind, "f0, f1, f2, f3", "a, a, a, a", ", ".join(x[:2]), ", ".join(y))
-    return text + _mma(kind, ", ".join(out), "a, a, a, a", ", ".join(x[2:]), "f0, f1, f2, f3") + "}"
+    """The sums of a group of every token, times 16 for lines g + 8."""
+    x, ones = _listed(4, 4), "a, b, a, b"
+    text = "{ .reg .b32 a, b; .reg .f32 f<4>; mov.b32 a, 0x00010001; mov.b32 b, 0x00100010; "
+    text += _mma(kind, "f0, f1, f2, f3", ones, f"{x[0]}, {x[1]}", "0f00000000, 0f00000000, 0f00000000, 0f00000000")
+    return text + _mma(kind, "$0, $1, $2, $3", ones, f"{x[2]}, {x[3]}", "f0, f1, f2, f3") + " }"
 
 
-def _paired() -> str:
-    """Words of numbers 0 1, 2 3, 4 5, 6 7 as words of 0 2, 1 3, 4 6, 5 7."""
-    out, x = _operands(2)
-    text = "{ .reg .b32 x<4>; " + "".join(f"mov.b32 x{i}, {x[i]}; " for i in range(4))
-    for i in (0, 2):
-        text += f"prmt.b32 {out[i]}, x{i}, x{i + 1}, 0x5410; prmt.b32 {out[i + 1]}, x{i}, x{i + 1}, 0x7632; "
-    return text + "}"
-
-
-def _args(words: int, numbers: int) -> tl.constexpr:
-    return tl.constexpr(",".join(["=f"] * 4 + ["r"] * (4 * words) + ["f"] * (4 * numbers)))
-
-
-_FOUR, _FOUR_ARGS = tl.constexpr(tuple(map(_four, _KINDS))), _args(4, 3)
-_EIGHT, _EIGHT_ARGS = tl.constexpr(tuple(map(_eight, _KINDS))), _args(4, 2)
-_SUM, _SUM_ARGS = tl.constexpr(tuple(map(_sum, _KINDS))), _args(1, 1)
-_PAIRED, _PAIRED_ARGS = tl.constexpr(_paired()), tl.constexpr("=r,=r,=r,=r,r,r,r,r")
+_FOUR = tl.constexpr(tuple(map(_four, _KINDS)))
+_SUM = tl.constexpr(tuple(map(_sum, _KINDS)))
+_FOUR_ARGS = tl.constexpr("=f,=f,=f,=f," + ",".join(["r"] * 16 + ["f"] * 12))
+_SUM_ARGS = tl.constexpr("=f,=f,=f,=f,r,r,r,r")
 
 
 @triton.jit
-def paired(x, packs: tl.constexpr):
-    """Tokens [threads, 4], two numbers a word, as `eight` takes them."""
-    if packs:
-        x = tl.inline_asm_elementwise(_PAIRED, _PAIRED_ARGS, [x], dtype=tl.int32, is_pure=True, pack=4)
+def enlarged(x, kind: tl.constexpr, packs: tl.constexpr):
+    """Tokens [threads, 4] of two numbers a word, times 2⁶⁴ if they are bfloat16."""
+    if packs and kind == tl.bfloat16:
+        return tl.inline_asm_elementwise(
+            "{ .reg .b32 t; mov.b32 t, 0x5F805F80; mul.rn.bf16x2 $0, $1, t; }",
+            "=r,r", [x], dtype=tl.int32, is_pure=True, pack=1,
+        )  # fmt: skip
     return x
+
+
+@triton.jit
+def unit(kind: tl.constexpr, packs: tl.constexpr):
+    """What one is in the results of these products."""
+    if not packs:
+        return 1.0
+    if kind == tl.float16:
+        return 1.0 / 16777216.0  # 2⁻²⁴
+    return 1.0 / 590295810358705651712.0  # 2⁻⁶⁹
 
 
 @triton.jit
 def four(y, w, shared, low, high, low_sum, high_sum, kind: tl.constexpr, packs: tl.constexpr):
     """y [threads, 4] and what 64 numbers of weights of 4 bits add: scale·Σ q·x + least·Σ x of both groups of 32.
 
-    All are words [threads, 4], a token's of numbers 8·t to 8·t + 7 of a group. Bits 8·i + 16·h + 4·l to the third next
-    of word 2·p + m have the weight of line g + 8·l for number 8·t + 4·m + 2·i + h of group p; `shared` has scales of
-    line g, of line g + 8, then leasts, each of both groups in float16.
+    All are words [threads, 4]. Bits 8·i + 16·h + 4·l to the third next of word 2·p + m have the weight of line
+    g + 8·l for number 8·t + 4·m + 2·i + h of group p; `shared` has scales of line g, of line g + 8, then leasts, each
+    of both groups in float16. Lines g + 8 come out times 16.
     """
     if packs:
-        y = tl.inline_asm_elementwise(
-            _FOUR[1 if kind == tl.float16 else 0], _FOUR_ARGS, [w, shared, low, high, low_sum, high_sum, y],
+        which: tl.constexpr = 1 if kind == tl.float16 else 0
+        return tl.inline_asm_elementwise(
+            _FOUR[which], _FOUR_ARGS, [w, shared, low, high, low_sum, high_sum, y],
             dtype=tl.float32, is_pure=True, pack=4,
         )  # fmt: skip
-    else:
-        y = plain_four(y, w, shared, low, high, low_sum, high_sum, kind)
-    return y
+    first, second = _halves(w)
+    y = _grouped(y, first, shared, _numbers(low, kind), low_sum)
+    return _grouped(y, second, shared >> 16, _numbers(high, kind), high_sum)
 
 
 @triton.jit
-def eight(y, w, other, low, high, total, kind: tl.constexpr, packs: tl.constexpr):
-    """y [threads, 4] and Σ q·x of 64 numbers of weights of 8 bits, 16·t to 16·t + 15 of lines g and g + 8.
-
-    All are words [threads, 4], as they stand in a row; `total` are the sums of tokens over these numbers.
-    """
+def sums(x, kind: tl.constexpr, packs: tl.constexpr):
+    """The sums over a group of every token x [threads, 4], as results stand; times 16 for lines g + 8."""
     if packs:
-        y = tl.inline_asm_elementwise(
-            _EIGHT[1 if kind == tl.float16 else 0], _EIGHT_ARGS, [w, other, low, high, total, y],
-            dtype=tl.float32, is_pure=True, pack=4,
-        )  # fmt: skip
-    else:
-        y = plain_eight(y, w, other, low, high, kind)
-    return y
+        which: tl.constexpr = 1 if kind == tl.float16 else 0
+        return tl.inline_asm_elementwise(_SUM[which], _SUM_ARGS, [x], dtype=tl.float32, is_pure=True, pack=4)
+    ones, _ = _halves(tl.full(x.shape, 0x11111111, tl.int32))
+    return _met(ones, _numbers(x, kind))
 
 
 @triton.jit
-def sums(y, x, kind: tl.constexpr, packs: tl.constexpr):
-    """y and the sums of 32 numbers of every token, as results stand, times −128 in bfloat16 and −1024 in float16."""
-    if packs:
-        y = tl.inline_asm_elementwise(
-            _SUM[1 if kind == tl.float16 else 0], _SUM_ARGS, [x, y], dtype=tl.float32, is_pure=True, pack=4
-        )
-    else:
-        y = plain_sums(y, x, kind)
-    return y
+def _halves(x):
+    """The first two and the last two of four."""
+    return tl.split(tl.permute(tl.reshape(x, [x.shape[0], 2, 2]), (0, 2, 1)))
+
+
+@triton.jit
+def _numbers(x, kind: tl.constexpr):
+    """The 32 numbers of a group of every token of a warp [warps, 1, tokens, 32]."""
+    each = tl.reshape(x, [x.shape[0], 4, 1]) >> (16 * tl.arange(0, 2))[None, None, :]
+    return tl.reshape(each.to(tl.int16).to(kind, bitcast=True).to(tl.float32), [x.shape[0] // 32, 1, 8, 32])
+
+
+@triton.jit
+def _met(w, x):
+    """Σ q·x as results stand, of two words of weights of every thread and the numbers of tokens."""
+    part = tl.arange(0, 4)
+    q = tl.reshape(w, [w.shape[0], 2, 1]) >> (8 * (part // 2) + 16 * (part % 2))[None, None, :]
+    own = tl.reshape((q & 15).to(tl.float32), [w.shape[0] // 32, 8, 1, 32])
+    other = tl.reshape((q & 240).to(tl.float32), [w.shape[0] // 32, 8, 1, 32])
+    both = tl.join(tl.reshape(tl.sum(own * x, 3), w.shape), tl.reshape(tl.sum(other * x, 3), w.shape))
+    return tl.reshape(tl.permute(both, (0, 2, 1)), [w.shape[0], 4])
+
+
+@triton.jit
+def _grouped(y, w, shared, x, total):
+    """y with the terms of one group."""
+    both = shared.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+    both = tl.broadcast_to(tl.reshape(both, [y.shape[0], 4, 1]), [y.shape[0], 4, 2])
+    scale, least = tl.split(tl.permute(tl.reshape(both, [y.shape[0], 2, 4]), (0, 2, 1)))
+    return y + scale * _met(w, x) + least * total

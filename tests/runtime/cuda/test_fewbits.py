@@ -87,21 +87,18 @@ def test_the_head_stays_whole_and_unknown_kinds_are_refused():
 
 
 def times(kept, x, **around):
-    """The kernel's product of a matrix of few bits."""
-    if isinstance(kept, Int8Linear):
-        return kernel.eight_bits(x, kept.weight, kept.scale, kept.bias, **around)
+    """The kernel's product of a matrix of 4 bits."""
     width = kept.size[0] // 2 if around.get("activation") else kept.size[0]
-    return kernel.four_bits(x, kept.weight, kept.shared, kept.bias, width=width, **around)
+    return kernel.product(x, kept.weight, kept.shared, kept.bias, width=width, **around)
 
 
-@pytest.mark.parametrize("kind", [Int8Linear, Int4Linear])
 @pytest.mark.parametrize(("n", "depth", "width"), [(1, 192, 40), (5, 640, 48), (33, 96, 40)])
-def test_kernels_read_few_bits_as_the_reference_widens_them(kind, n, depth, width):
+def test_kernels_read_few_bits_as_the_reference_widens_them(n, depth, width):
     dtype = torch.bfloat16 if n == 5 else torch.float16
     for activation, adds, biased in ((None, False, True), (None, True, False), ("silu", False, True)):
         weight = matrix(2 * width if activation else width, depth)
         bias = torch.randn(len(weight), device=DEVICE, dtype=dtype) if biased else None
-        kept = kind.of(weight, bias)
+        kept = Int4Linear.of(weight, bias)
         x = torch.randn(n, depth, device=DEVICE, dtype=dtype)
         residual = torch.randn(n, width, device=DEVICE, dtype=dtype) if adds else None
         ours = times(kept, x, residual=residual, activation=activation)
@@ -118,17 +115,15 @@ def test_kernels_read_few_bits_as_the_reference_widens_them(kind, n, depth, widt
 def test_numbers_of_any_size_are_multiplied_as_well():
     """Tokens of bfloat16 are enlarged on their way, and sums must neither overflow nor vanish."""
     x = torch.randn(4, 64, device=DEVICE) * torch.tensor([[1e-12], [1e-3], [1.0], [1e9]], device=DEVICE)
-    for kind in (Int8Linear, Int4Linear):
-        kept = kind.of(matrix(16, 64), None)
-        want = F.linear(x.bfloat16().double(), kept.whole(torch.float64))
-        off = (times(kept, x.bfloat16()).double() - want).norm(dim=1) / want.norm(dim=1)
-        assert (off < 1e-2).all()
+    kept = Int4Linear.of(matrix(16, 64), None)
+    want = F.linear(x.bfloat16().double(), kept.whole(torch.float64))
+    off = (times(kept, x.bfloat16()).double() - want).norm(dim=1) / want.norm(dim=1)
+    assert (off < 1e-2).all()
 
 
-@pytest.mark.parametrize("kind", [Int8Linear, Int4Linear])
 @pytest.mark.parametrize("cut", [kernel.Share(2), kernel.Share(4, ahead=2, tiles=2), kernel.Share(8)])
-def test_few_bits_give_a_token_the_same_bits_in_any_company(kind, cut):
-    kept, x = kind.of(matrix(64, 160), None), torch.randn(19, 160, device=DEVICE).half()
+def test_few_bits_give_a_token_the_same_bits_in_any_company(cut):
+    kept, x = Int4Linear.of(matrix(64, 160), None), torch.randn(19, 160, device=DEVICE).half()
     together = times(kept, x, cut=cut)
     torch.testing.assert_close(together.float(), F.linear(x.float(), kept.whole(torch.float32)), atol=4e-3, rtol=4e-3)
     for some in ([0], [18], [5, 17, 2, 9]):

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...core.canvas import HOLE
 from ...core.errors import BadRequest
 from ...kernels.attention import attention
-from ...kernels.fewbits import eight_bits, four_bits
+from ...kernels.fewbits import product
 from ...kernels.gate import gate
 from ...kernels.kernel_rows import Rows
 from ...kernels.linear import linear
@@ -312,12 +312,14 @@ class Fused(Llama):
         activation: str | None = None,
     ) -> Tensor:
         """A matrix with what stands around it, in as few launches as there are kernels for."""
-        eps = self.shape.norm_eps
-        if isinstance(matrix, DenseLinear):
+        eps, few = self.shape.norm_eps, x.shape[0] <= MOST_ROWS
+        if isinstance(matrix, DenseLinear) or (isinstance(matrix, Int8Linear) and few):
+            scale = matrix.scale if isinstance(matrix, Int8Linear) else None
             return linear(
                 x,
                 matrix.weight,
                 matrix.bias,
+                scale=scale,
                 norm=norm,
                 eps=eps,
                 residual=residual,
@@ -326,14 +328,10 @@ class Fused(Llama):
             )
         if norm is not None:
             x = rms(x, norm, eps)
-        if x.shape[0] <= MOST_ROWS and x.dtype != torch.float32:
-            if isinstance(matrix, Int4Linear):
-                given, width = (matrix.weight, matrix.shared, matrix.bias), matrix.size[0]
-                width = width // 2 if activation else width
-                return four_bits(x, *given, width=width, residual=residual, activation=activation)
-            if isinstance(matrix, Int8Linear) and matrix.weight.shape[1] % 4 == 0:
-                given = matrix.weight, matrix.scale, matrix.bias
-                return eight_bits(x, *given, residual=residual, activation=activation)
+        if isinstance(matrix, Int4Linear) and few and x.dtype != torch.float32:
+            given = matrix.weight, matrix.shared, matrix.bias
+            width = matrix.size[0] // 2 if activation else matrix.size[0]
+            return product(x, *given, width=width, residual=residual, activation=activation)
         y = matrix(x)
         if activation is not None:
             return gate(y, activation)

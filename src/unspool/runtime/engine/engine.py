@@ -338,9 +338,9 @@ class Engine:
 
     def _written(self, job: Job, checked: Checked) -> Written:
         """Append the one token that was checked to the sessions of all models of the request."""
-        token = checked.verdict.token
+        token, scored = checked.verdict.token, checked.scored
+        told = job.laws or job.logprobs is not None  # warps that a device carried out are not carried out again unread
+        before, after = ([scored.raw(ROOT)], [scored.law(ROOT)]) if told else ([], [])
         for session in job.sessions.values():
             session.keep(NOTHING, (ROOT,), (token,))
-        if not job.laws and job.logprobs is None:  # warps that a device has carried out are not carried out again
-            return Written((token,))
-        return Written((token,), [checked.scored.raw(ROOT)], [checked.scored.law(ROOT)])
+        return Written((token,), before, after)

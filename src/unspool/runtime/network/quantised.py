@@ -89,11 +89,11 @@ class Int4Linear:
     def whole(self, dtype: torch.dtype) -> Tensor:
         """The matrix that it stands for."""
         (tiles, pieces), (rows, depth) = self.weight.shape[:2], self.size
-        pairs = self.weight.view(torch.uint8)  # of lines l, of [tile, piece, g, t, group p, m, h, i]
-        q = torch.stack((pairs & 15, pairs >> 4)).view(2, tiles, pieces, 8, 4, PARTS, 2, 2, 2)
-        wide = q.permute(1, 0, 3, 2, 5, 4, 6, 8, 7).reshape(tiles, 2, 8, pieces, PARTS, GROUP)
+        shifts = torch.arange(0, 32, 4, device=self.weight.device, dtype=torch.int32)
+        q = (self.weight[..., None] >> shifts & 15).view(tiles, pieces, 8, 4, PARTS, 2, 2, 2, 2)
         both = self.shared.float().view(tiles, pieces, 8, 2, 2, PARTS).permute(3, 0, 4, 2, 1, 5)[..., None]
-        return (wide * both[0]).add_(both[1]).view(tiles * TILE, -1)[:rows, :depth].to(dtype)
+        wide = q.permute(0, 8, 2, 1, 4, 3, 5, 7, 6).reshape(tiles, 2, 8, pieces, PARTS, GROUP)
+        return (wide * both[0] + both[1]).view(tiles * TILE, -1)[:rows, :depth].to(dtype)
 
 
 def rounded(kind: str, make: MakeLinear, head: int) -> MakeLinear:
