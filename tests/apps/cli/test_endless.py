@@ -9,7 +9,7 @@ import pytest
 from repository import ROOT
 
 from unspool import Profile
-from unspool.apps.cli import root
+from unspool.apps.cli import defaults
 from unspool.apps.server.clients import clients
 from unspool.core import files
 from unspool.core.errors import BadModel, BadRequest
@@ -74,9 +74,8 @@ def test_what_comes_in_without_an_end_is_read_up_to_a_limit(options, loaded, mon
 
 
 def test_other_files_of_requests_and_models_have_limits_too(tmp_path, monkeypatch):
-    monkeypatch.setenv("UNSPOOL_CONFIG", ZEROS)
     with pytest.raises(BadRequest, match="too long"):
-        root._config()
+        defaults.read(Path(ZEROS))
     for name in ("config.json", "tokenizer.json"):
         (tmp_path / name).symlink_to(ZEROS)
     with pytest.raises(BadModel, match="too long"):

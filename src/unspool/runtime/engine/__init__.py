@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import overlap as overlap, price as price, sharing as sharing
+    from . import overlap as overlap, price as price, sharing as sharing, trials as trials
 
 __getattr__, __dir__ = lazily(__name__)

@@ -15,6 +15,7 @@ from ...core.asks import TARGET, Ask, Check, Draw, Keep, Look, Score, Write, Wri
 from ...core.cost import Cost
 from ...core.errors import BadRequest, OutOfRoom
 from ...core.tree import NOTHING
+from .. import engine as engines
 from .contracts import (
     Causal,
     CountsSlots,
@@ -31,7 +32,6 @@ from .contracts import (
     SupportsStagedLooks,
 )
 from .job import Job, PartialAnswer
-from .trials import looked
 
 LONGEST = 32  # tokens that a device may write before anybody looks
 BRIEF = 4  # and while others wait for a forward of their own
@@ -213,7 +213,7 @@ class ModelRunner:
             return [self._look_on(name, job) for job in jobs]
         looks = [LookRequest(job.sessions.get(name), job.ask) for job in jobs if isinstance(job.ask, Look)]
         if isinstance(model, Infill) and looks:
-            return looked(model, looks)
+            return engines.trials.looked(model, looks)
         if looks:
             raise BadRequest(
                 f"the method fills holes, but the {name} model reads left to right; it needs one that was trained to "
