@@ -35,7 +35,7 @@ TOGETHER = {
     "rewarded": {"power": 1.0},
     "smc": {"power": 1.0},
 }
-FILED = ("filtered", "judged", "retrieve", "specdecpp")  # which cannot do without a file
+FILED = ("judged", "retrieve", "specdecpp")  # which cannot do without a file
 
 
 def build_of(name):
@@ -74,6 +74,7 @@ def test_what_names_a_file_is_marked():
     remembering = ("bigram_recycling", "merge", "phrase", "prefilled", "recycle", "stand", "suffixtree")
     assert marked == {
         *(f"{name}:memory" for name in remembering),
+        *(f"{name}:reward" for name in ("astar", "chaotic", "foresight", "several")),
         "copy:input",
         "suffix:corpus",
         "trigram:corpus",

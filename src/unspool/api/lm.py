@@ -282,7 +282,9 @@ class LM:
             tokens = self.encode(prompt) if around is None else around.around(self.encode(prompt))
             if settings.heal:
                 tokens, warp, skip = api.healing.healed(settings, prompt, tokens, self.vocabulary)
-            given = "messages" if isinstance(prompt, Dialogue) or isinstance(prompt[0], Mapping) else "prompt"
+            given = (
+                "messages" if isinstance(prompt, Dialogue) or (prompt and isinstance(prompt[0], Mapping)) else "prompt"
+            )
             most, room = self._most(tokens, writes, texts, given, engine.most, behind)
             limit = replace(stop, most=most, spare=room - len(tokens) - most, skip=skip)
             for stream in range(settings.n):

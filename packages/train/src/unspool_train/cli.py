@@ -52,7 +52,7 @@ def train() -> None:
       unspool train speak --like corpus/ --out corpus/fresh.npz
       unspool train heads --corpus corpus/ --out heads/ --minutes 6
       unspool train length --draft layers:20 --out length.safetensors
-      unspool train judge --draft layers:20 --questions gsm8k.jsonl --out judge.safetensors
+      unspool train judge --draft layers:20 --out judge.safetensors
       unspool train drafter --kind eagle3 --corpus corpus/ --out drafter/
       unspool train adapt --corpus corpus/ --out adapted/ --minutes 12
       unspool train filler --kind gaps --texts lines.txt --out inserter/
