@@ -48,8 +48,8 @@ ITEMS = tuple(f"{town}, day {day}" for town in TOWNS for day in range(1, 101))
 WITHOUT = {
     "insert": "No model at hand can drive it: it wants one that was trained to answer a gap with a token or with "
     "`none`, and smollm2-diffusion answers holes. What is known of it comes from enumeration.",
-    "judged": "It reads a head that was trained for its target and its draft model (`unspool train judge`), and none comes "
-    "with the weights. What is known of it comes from enumeration.",
+    "judged": "It reads a head that was trained for its target and its draft model (`unspool train judge`), and none "
+    "comes with the weights. What is known of it comes from enumeration.",
 }
 FORMED = {"asap", "awrs", "cars", "forced", "smc"}
 CACHES = {"cached_dual", "cached_prefix", "delayed", "interval", "windowed"}

@@ -274,18 +274,16 @@ class LM:
             decoder, warp, stop, writes, behind, *_ = around
         looks = logprobs is not None and logprobs > MOST  # more than is reported: then it is the laws that are kept
         texts = decoder.texts if isinstance(decoder, Branching) else 1
-        search = decoder if isinstance(decoder, Watchable) else None
-        ranks, found = search is not None and search.RANKS, None
+        search, found = decoder if isinstance(decoder, Watchable) else None, None
+        ranks = search is not None and search.RANKS
         note = api.ignored.ignored(decoder, self.model) if isinstance(self.model, FillsBlocks) else None
-        writers: list[Writer] = []
+        writers = list[Writer]()
         for prompt in several(prompts):
             tokens = self.encode(prompt) if around is None else around.around(self.encode(prompt))
             if settings.heal:
                 tokens, warp, skip = api.healing.healed(settings, prompt, tokens, self.vocabulary)
-            given = (
-                "messages" if isinstance(prompt, Dialogue) or (prompt and isinstance(prompt[0], Mapping)) else "prompt"
-            )
-            most, room = self._most(tokens, writes, texts, given, engine.most, behind)
+            turns = isinstance(prompt, Dialogue) or (prompt and isinstance(prompt[0], Mapping))
+            most, room = self._most(tokens, writes, texts, "messages" if turns else "prompt", engine.most, behind)
             limit = replace(stop, most=most, spare=room - len(tokens) - most, skip=skip)
             for stream in range(settings.n):
                 chance, ranked = Philox(settings.seed, stream), ranks and stream > 0
