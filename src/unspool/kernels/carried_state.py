@@ -6,8 +6,13 @@ stand right behind it. No number that is written is read in the same launch, unl
 which has written it, or by the token itself.
 """
 
+from collections.abc import Callable
+
 import triton
 import triton.language as tl
+from torch import Tensor
+
+from .kernel_rows import Rows
 
 
 @triton.jit
@@ -38,3 +43,20 @@ def softplus(x):
     """log(1 + exp(x)), small results as exact as large ones."""
     small = tl.exp(-tl.abs(x))
     return tl.maximum(x, 0.0) + tl.where(small < 1e-3, small - 0.5 * small * small, tl.log(1.0 + small))
+
+
+def real_tokens(rows: Rows) -> list[int]:
+    """The numbers of all tokens that are not padding."""
+    return [row * rows.tokens + i for row in range(rows.number) for i in range(int(rows.count[row]))]
+
+
+def walked(rows: Rows, states: Tensor, passed: Callable[[int, Tensor], Tensor]) -> None:
+    """For references: every token is passed the state it goes on from; what it makes of it is stored where it leaves it."""
+    found = dict[int, Tensor]()
+    assert rows.before is not None
+    assert rows.into is not None
+    for token in real_tokens(rows):
+        above = int(rows.before[token])
+        found[token] = passed(token, found[above] if above >= 0 else states[~above])
+        if int(rows.into[token]) >= 0:
+            states[int(rows.into[token])] = found[token]

@@ -6,10 +6,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .carried_state import entered, left, softplus
+from .carried_state import entered, left, softplus, walked
 from .draft_chain import chained, start, wait
 from .kernel_rows import Rows
-from .short_convolution import real_tokens
 
 VALUES, WARPS = 16, 2  # rows of a state that a program has, and its warps
 
@@ -100,20 +99,18 @@ def reference(
 ) -> Tensor:
     """The same, token by token, in float32; states are written too."""
     _, heads, width, keys = states.shape
-    out, found = torch.zeros(len(mixed), heads, width), dict[int, Tensor]()
-    assert rows.before is not None
-    assert rows.into is not None
-    for token in real_tokens(rows):
-        above = int(rows.before[token])
-        state = found[above] if above >= 0 else states[~above]
+    out = torch.zeros(len(mixed), heads, width)
+
+    def passed(token: int, state: Tensor) -> Tensor:
         q, k, v = torch.split(mixed[token].float(), [key_heads * keys, key_heads * keys, heads * width])
         q, k = (part.view(key_heads, keys).repeat_interleave(heads // key_heads, 0) for part in (q, k))
         q, k = (part * torch.rsqrt((part * part).sum(-1, keepdim=True) + 1e-6) for part in (q, k))
         b, a = ba[token].float().chunk(2)
         state = state * (decay * F.softplus(a + shift)).exp()[:, None, None]
         u = (v.view(heads, width) - (state * k[:, None]).sum(-1)) * b.sigmoid()[:, None]
-        found[token] = state = state + u[:, :, None] * k[:, None]
+        state = state + u[:, :, None] * k[:, None]
         out[token] = (state * q[:, None]).sum(-1) * keys**-0.5
-        if int(rows.into[token]) >= 0:
-            states[int(rows.into[token])] = state
+        return state
+
+    walked(rows, states, passed)
     return out.view(len(mixed), -1).to(mixed.dtype)

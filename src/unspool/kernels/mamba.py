@@ -6,10 +6,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .carried_state import entered, left, softplus
+from .carried_state import entered, left, softplus, walked
 from .draft_chain import chained, start, wait
 from .kernel_rows import Rows
-from .short_convolution import real_tokens
 
 VALUES, WARPS = 16, 2  # rows of a state that a program has, and its warps
 
@@ -113,19 +112,16 @@ def reference(
 ) -> Tensor:
     """The same, token by token; states are written too."""
     _, heads, width, keys = states.shape
-    out, found = torch.zeros(len(mixed), heads, width), dict[int, Tensor]()
-    assert rows.before is not None
-    assert rows.into is not None
-    for token in real_tokens(rows):
-        above = int(rows.before[token])
-        state = found[above] if above >= 0 else states[~above]
+    out = torch.zeros(len(mixed), heads, width)
+
+    def passed(token: int, state: Tensor) -> Tensor:
         x, b, c = torch.split(mixed[token].float(), [heads * width, groups * keys, groups * keys])
         x = x.view(heads, width)
         b, c = (part.view(groups, keys).repeat_interleave(heads // groups, 0) for part in (b, c))
         step = F.softplus(dt[token].float() + shift).clamp(*limits)
         state = state * (step * decay).exp()[:, None, None] + (x * step[:, None])[:, :, None] * b[:, None]
-        found[token] = state
         out[token] = (state * c[:, None]).sum(-1) + skip[:, None] * x
-        if int(rows.into[token]) >= 0:
-            states[int(rows.into[token])] = state
+        return state
+
+    walked(rows, states, passed)
     return out.view(len(mixed), -1)

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .carried_state import real_tokens
 from .draft_chain import chained, start, wait
 from .kernel_rows import Rows
 
@@ -111,8 +112,3 @@ def reference(
         if int(rows.into[token]) >= 0:
             states[int(rows.into[token])] = torch.stack(held[1:])
     return out
-
-
-def real_tokens(rows: Rows) -> list[int]:
-    """The numbers of all tokens that are not padding."""
-    return [row * rows.tokens + i for row in range(rows.number) for i in range(int(rows.count[row]))]
