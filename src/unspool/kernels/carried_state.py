@@ -51,7 +51,7 @@ def real_tokens(rows: Rows) -> list[int]:
 
 
 def walked(rows: Rows, states: Tensor, passed: Callable[[int, Tensor], Tensor]) -> None:
-    """For references: every token is passed the state it goes on from; what it makes of it is stored where it leaves it."""
+    """For references: every token is passed the state it follows; what it makes of it is stored where it leaves one."""
     found = dict[int, Tensor]()
     assert rows.before is not None
     assert rows.into is not None

@@ -55,13 +55,14 @@ class TextLines:
     def _write(self, late: Sequence[tuple[int, int, list[int]]]) -> None:
         """Write tokens from a place of a line on, behind what the device was asked to do, without waiting for that.
 
-        All are sent as if they were as many as the most are; nobody reads a line behind its end.
+        All are sent as if they were as many as the most are, the last token again and again: nobody reads a line behind
+        its end, and where a text fills its line to the end they all fall on that token.
         """
         width, flat = max(len(tokens) for *_, tokens in late), array("i")
         for number, first, tokens in late:
             flat.extend((number, first))
             flat.extend(tokens)
-            flat.extend(array("i", (0,)) * (width - len(tokens)))
+            flat.extend(array("i", tokens[-1:]) * (width - len(tokens)))
         sent = torch.frombuffer(flat, dtype=torch.int32)
         if self.texts.is_cuda:
             sent = sent.pin_memory().to(self.texts.device, non_blocking=True)
