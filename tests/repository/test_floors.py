@@ -33,6 +33,7 @@ BELOW = {
     "apps": "core loops rules recipes models runtime proof api apps",
 }
 INSIDE = {"apps": 2, "models": 2}  # imports inside functions; only ever fewer
+LONGEST = 350  # lines of a file
 
 
 Import: TypeAlias = "ast.Import | ast.ImportFrom"
@@ -96,6 +97,12 @@ def test_imports_go_down_and_never_up():
             if target not in allowed
         ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_file_has_one_idea():
+    """Which nobody can count; but one that is longer than a few screens has had time for a second."""
+    lengths = {module.file: len(module.file.read_text(encoding="utf-8").splitlines()) for module in parsed()}
+    assert {str(file.relative_to(ROOT)): lines for file, lines in lengths.items() if lines > LONGEST} == {}
 
 
 def test_every_folder_is_a_floor():

@@ -171,11 +171,11 @@ class Restless:
     def asks(self, canvas):
         return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
 
-    def __call__(self, sight, canvas):
+    def __call__(self, state, canvas):
         return canvas.remask(self.asks(canvas))
 
 
-def nothing(sight):
+def nothing(state):
     """A rule that never chooses anything, as it may where something is taken back."""
     return ()
 

@@ -238,9 +238,9 @@ def stop_not_cut(text, chance, warp, stop):
 # ---- wrong canvases
 
 
-def surest_draw_first(sight):
+def surest_draw_first(state):
     """Draw in every hole, then keep the draw that came out surest: the choice looks at what it keeps."""
-    return [max(sight.holes, key=sight.sure)]
+    return [max(state.holes, key=state.sure)]
 
 
 BUGS: dict[str, Method] = {

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .canvas import Canvas, Status
 from .chance import At, Chance, Philox, Role
-from .law import Law
+from .law import Law, best_of
 from .tree import NOBODY, NOTHING, ROOT, Tree
 from .warp.warp import Prefix, Scored, temperature_of
 
@@ -72,18 +72,6 @@ class Scores:
         if rows[0].is_cpu:  # one by one: all at once would wake PyTorch's threads, which then wait where forwards run
             return [best_of(row[None], k)[0] for row in rows]
         return best_of(torch.stack(rows), k)
-
-
-def best_of(scores: Tensor, k: int) -> list[list[tuple[int, float]]]:
-    """The k best tokens of every row of scores, each with its weight among them; one copy to the host."""
-    values, tokens = scores.topk(min(k, scores.shape[1]))
-    weights = values.float().softmax(1)
-    return unpacked(torch.cat((weights, tokens.to(weights.dtype)), 1).tolist())  # ids below 2^24 are exact in a float
-
-
-def unpacked(packed: list[list[float]]) -> list[list[tuple[int, float]]]:
-    """Tokens with weights, row by row, from rows that have the weights first and then the ids."""
-    return [list(zip(map(int, row[len(row) // 2 :]), row, strict=False)) for row in packed]
 
 
 @dataclass(frozen=True)

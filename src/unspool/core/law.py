@@ -248,3 +248,15 @@ def chosen(token: int) -> Drawn:
     Drafters choose the same tokens round after round; to look one up costs a fifth of making it anew.
     """
     return Drawn(token, Law.point(token))
+
+
+def best_of(scores: Tensor, k: int) -> list[list[tuple[int, float]]]:
+    """The k best tokens of every row of scores, each with its weight among them; one copy to the host."""
+    values, tokens = scores.topk(min(k, scores.shape[1]))
+    weights = values.float().softmax(1)
+    return unpacked(torch.cat((weights, tokens.to(weights.dtype)), 1).tolist())  # ids below 2^24 are exact in a float
+
+
+def unpacked(packed: list[list[float]]) -> list[list[tuple[int, float]]]:
+    """Tokens with weights, row by row, from rows that have the weights first and then the ids."""
+    return [list(zip(map(int, row[len(row) // 2 :]), row, strict=False)) for row in packed]

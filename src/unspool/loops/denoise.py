@@ -79,35 +79,35 @@ class Denoise:
         laws: dict[int, tuple[Law, Law]] = {}  # before and after warps
         told, late = len(text), False
         while True:
-            sheet = blocks(canvas)
+            block = blocks(canvas)
             end = canvas.end(stop.tokens)
-            low, high = sheet.window
+            low, high = block.window
             second = remask  # thoughts, while the window has looks left for them
             if self.remask is not None and looks[low] >= high - low + self.remask.looks:
                 second = None
-            again = () if second is None else second.asks(sheet)
-            places = sorted({*(i for i in sheet.holes if i < end), *again})
+            again = () if second is None else second.asks(block)
+            places = sorted({*(i for i in block.holes if i < end), *again})
             try:
-                seen_sheet = sheet.within(low, len(sheet)) if self.frame else sheet  # what is behind is looked at too
-                field: Field = (yield from view(seen_sheet, places)) if places else Field({})
+                framed = block.within(low, len(block)) if self.frame else block  # what is behind is looked at too
+                field: Field = (yield from view(framed, places)) if places else Field({})
             except OutOfTime:
                 canvas, places, late = canvas.fixed(0, len(canvas)), [], True
             if places:
                 looks[low] += 1
-                seen = DenoiseState(sheet, field, warp, chance, remask is not None)
-                sight = narrowed(blocks, seen)
-                if second is None and not sight.holes:
-                    sight = seen  # nothing else is left to do
-                chosen = unmask(sight.before_end(stop.tokens)) if sight.holes else ()
+                seen = DenoiseState(block, field, warp, chance, remask is not None)
+                state = narrowed(blocks, seen)
+                if second is None and not state.holes:
+                    state = seen  # nothing else is left to do
+                chosen = unmask(state.before_end(stop.tokens)) if state.holes else ()
                 if not chosen and remask is None:
-                    raise RuntimeError(f"{unmask} chose none of {len(sight.holes)} holes; expected at least one")
+                    raise RuntimeError(f"{unmask} chose none of {len(state.holes)} holes; expected at least one")
                 if not chosen and second is None:
-                    chosen = sight.holes
-                if check is not None and sight.holes:
-                    chosen = yield from check(sight, chosen)
-                canvas = guard(sight, canvas, chosen, status)
-                canvas = canvas if second is None else guard.mend(sight, canvas, second(sight, canvas))
-                laws |= {i: (sight.own(i), sight.law(i)) for i in sight.raw if canvas.tokens[i] != sheet.tokens[i]}
+                    chosen = state.holes
+                if check is not None and state.holes:
+                    chosen = yield from check(state, chosen)
+                canvas = guard(state, canvas, chosen, status)
+                canvas = canvas if second is None else guard.mend(state, canvas, second(state, canvas))
+                laws |= {i: (state.own(i), state.law(i)) for i in state.raw if canvas.tokens[i] != block.tokens[i]}
             elif not late and any(canvas.is_open(i) for i in range(low, min(high, end + 1))):
                 canvas = canvas.fixed(low, high)
             elif not late and canvas.settled < min(end + 1, len(canvas)):

@@ -25,14 +25,14 @@ PROHIBITIONS = (BadWords, MinTokens, NeverSay, NoRepeatNgram)  # asked again whe
 class Guard(Protocol):
     """Puts tokens on a canvas: those that were chosen, or others where those may not stand."""
 
-    def __call__(self, sight: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+    def __call__(self, state: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
         """The canvas one step later.
 
         If any hole was chosen at least one is filled, or an error says why none can be; if none was, it is the same
         canvas at its next step.
         """
 
-    def mend(self, sight: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
+    def mend(self, state: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
         """The canvas after a second thought has changed it, with what stood before where the change may not stand."""
 
 
@@ -43,34 +43,34 @@ class Careful:
     forbidden. So each is asked about again when it is filled, the surest first.
     """
 
-    def __call__(self, sight: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+    def __call__(self, state: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
         tokens, placed = list(canvas.tokens), dict[int, int]()
-        for i in sorted(chosen, key=lambda i: -sight.peak(i).p):
+        for i in sorted(chosen, key=lambda i: -state.peak(i).p):
             try:
-                token, law = sight.draw(i).token, sight.beside(tokens, i)
+                token, law = state.draw(i).token, state.beside(tokens, i)
                 if law[token] == 0:
-                    sight.settle(i, law.draw(sight.chance, At(i, Role.FILL, 1, sight.canvas.step)))
+                    state.settle(i, law.draw(state.chance, At(i, Role.FILL, 1, state.canvas.step)))
             except EmptyLaw:
                 if not placed:
                     raise
                 continue  # nothing may stand there, and the next look says so, unless it is behind the end by then
-            tokens[i] = placed[i] = sight.draw(i).token
+            tokens[i] = placed[i] = state.draw(i).token
         return canvas.fill(placed, status)
 
-    def mend(self, sight: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
+    def mend(self, state: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
         tokens, back = list(before.tokens), dict[int, int]()
         changed = [i for i, token in enumerate(after.tokens) if token != tokens[i]]
         for i in changed:
             old, new = tokens[i], after.tokens[i]
             tokens[i] = HOLE
-            tokens[i] = new if new == HOLE or self._may_stand(sight, tokens, i, new) else old
+            tokens[i] = new if new == HOLE or self._may_stand(state, tokens, i, new) else old
             if tokens[i] != new:
                 back[i] = old
         return replace(after.fill(back, Status.DRAFT), step=after.step) if back else after
 
-    def _may_stand(self, sight: DenoiseState, tokens: list[int], i: int, token: int) -> bool:
+    def _may_stand(self, state: DenoiseState, tokens: list[int], i: int, token: int) -> bool:
         try:
-            return sight.beside(tokens, i)[token] > 0
+            return state.beside(tokens, i)[token] > 0
         except EmptyLaw:
             return False
 
@@ -78,10 +78,10 @@ class Careful:
 class Free:
     """Whatever was drawn may stand."""
 
-    def __call__(self, sight: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
-        return canvas.fill({i: sight.draw(i).token for i in chosen}, status)
+    def __call__(self, state: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+        return canvas.fill({i: state.draw(i).token for i in chosen}, status)
 
-    def mend(self, sight: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
+    def mend(self, state: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
         return after
 
 

@@ -29,7 +29,7 @@ class Unmask(Protocol):
     derives from `Rule`.
     """
 
-    def __call__(self, sight: DenoiseState, /) -> Collection[int]:
+    def __call__(self, state: DenoiseState, /) -> Collection[int]:
         """The holes to fill now."""
 
 
@@ -92,7 +92,7 @@ Checking: TypeAlias = Generator[Ask, Any, Collection[int]]
 class Recheck(Protocol):
     """A second opinion on what was chosen: it may look again, change tokens, and choose otherwise."""
 
-    def __call__(self, sight: DenoiseState, chosen: Collection[int]) -> Checking:
+    def __call__(self, state: DenoiseState, chosen: Collection[int]) -> Checking:
         """The holes to fill after all."""
 
 
@@ -110,7 +110,7 @@ class Remask(Protocol):
     def asks(self, canvas: Canvas) -> Collection[int]:
         """The filled places of the window whose laws it has to see."""
 
-    def __call__(self, sight: DenoiseState, canvas: Canvas, /) -> Canvas:
+    def __call__(self, state: DenoiseState, canvas: Canvas, /) -> Canvas:
         """The canvas, just filled after this look, with some drafts changed or turned into holes."""
 
 
@@ -142,7 +142,7 @@ class Blocks(Protocol):
     """
 
     def __call__(self, canvas: Canvas, /) -> Canvas:
-        """The sheet to look at."""
+        """The canvas to look at."""
 
 
 class Cutting:
@@ -153,13 +153,13 @@ class Narrowing(ABC):
     """Blocks that settle for a part of what was looked at."""
 
     @abstractmethod
-    def saw(self, sight: DenoiseState) -> DenoiseState:
-        """The sight of the part that may be filled."""
+    def saw(self, state: DenoiseState) -> DenoiseState:
+        """The state of the part that may be filled."""
 
 
-def narrowed(blocks: Blocks, sight: DenoiseState) -> DenoiseState:
+def narrowed(blocks: Blocks, state: DenoiseState) -> DenoiseState:
     """What may be filled of what was seen."""
-    return blocks.saw(sight) if isinstance(blocks, Narrowing) else sight
+    return blocks.saw(state) if isinstance(blocks, Narrowing) else state
 
 
 def whole(canvas: Canvas) -> Canvas:

@@ -159,22 +159,22 @@ def test_what_is_forced_is_filled_along():
 
 def test_a_second_thought_that_breaks_the_text_is_undone():
     guard, canvas = guard_of(NEST, 2)
-    sight = sight_of(canvas, [OPEN, SHUT], 0.0)
-    filled = guard(sight, canvas, [1, 2], Status.DRAFT)
+    state = sight_of(canvas, [OPEN, SHUT], 0.0)
+    filled = guard(state, canvas, [1, 2], Status.DRAFT)
     changed = filled.fill({1: 1}, Status.DRAFT)
-    mended = guard.mend(sight, filled, changed)
+    mended = guard.mend(state, filled, changed)
     assert mended.tokens == (0, 0, 1)
     assert mended.step == changed.step
-    emptied = guard.mend(sight, filled, filled.remask([1]))
+    emptied = guard.mend(state, filled, filled.remask([1]))
     assert emptied.tokens == (0, HOLE, 1)
     assert guard(sight_of(emptied, [SHUT], 0.0), emptied, [1], Status.DRAFT).tokens == (0, 0, 1)
 
 
 def test_a_second_thought_that_leaves_a_way_to_an_end_stands():
     guard, canvas = guard_of(regex(r"[()]*"), 2)
-    sight = sight_of(canvas, [OPEN, SHUT], 0.0)
-    filled = guard(sight, canvas, [1, 2], Status.DRAFT)
-    assert guard.mend(sight, filled, filled.fill({1: 1}, Status.DRAFT)).tokens == (0, 1, 1)
+    state = sight_of(canvas, [OPEN, SHUT], 0.0)
+    filled = guard(state, canvas, [1, 2], Status.DRAFT)
+    assert guard.mend(state, filled, filled.fill({1: 1}, Status.DRAFT)).tokens == (0, 1, 1)
 
 
 def test_a_guard_that_has_nothing_to_fill_makes_a_step_all_the_same():

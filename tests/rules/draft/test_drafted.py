@@ -145,8 +145,8 @@ def test_holes_are_filled_in_every_order_alike():
     def order(chance):
         canvas, filled = Canvas.blank((0,), 3), []
         while canvas.holes:
-            sight = DenoiseState(canvas, Field({i: Law.of([1.0]) for i in canvas.holes}), Same(), chance)
-            (place,) = one(sight)
+            state = DenoiseState(canvas, Field({i: Law.of([1.0]) for i in canvas.holes}), Same(), chance)
+            (place,) = one(state)
             filled.append(place)
             canvas = canvas.fill({place: 0})
         return tuple(filled)
@@ -159,9 +159,9 @@ def test_holes_are_filled_in_every_order_alike():
 def test_a_warp_hears_of_the_prompt_once_and_of_every_filled_place_before_a_hole():
     canvas = Canvas.blank((0, 0, 1), 3).fill({3: 2})
     even = Law.of([1.0] * 4)
-    sight = DenoiseState(canvas, Field(dict.fromkeys(canvas.holes, even)), Frequency(1.0), Philox(0))
+    state = DenoiseState(canvas, Field(dict.fromkeys(canvas.holes, even)), Frequency(1.0), Philox(0))
     for place in (4, 5):  # what was written is the 2; the prompt is not
-        assert sight.law(place).scores.tolist() == pytest.approx([0, 0, -1, 0])
+        assert state.law(place).scores.tolist() == pytest.approx([0, 0, -1, 0])
 
 
 class Prompted(Warp):
@@ -177,9 +177,9 @@ class Prompted(Warp):
 def test_a_warp_that_remembers_the_prompt_is_told_the_prompt_and_no_more():
     canvas = Canvas.blank((0, 0, 1), 3).fill({3: 2})
     even = Law.of([1.0] * 4)
-    sight = DenoiseState(canvas, Field(dict.fromkeys(canvas.holes, even)), Prompted() | Temperature(1.0), Philox(0))
+    state = DenoiseState(canvas, Field(dict.fromkeys(canvas.holes, even)), Prompted() | Temperature(1.0), Philox(0))
     for place in (4, 5):
-        assert sight.law(place).p.tolist() == pytest.approx([0, 0, 0.5, 0.5])
+        assert state.law(place).p.tolist() == pytest.approx([0, 0, 0.5, 0.5])
 
 
 @pytest.mark.parametrize("renewed", [False, True])
@@ -209,7 +209,7 @@ class Doubt(Rule):
     def asks(self, canvas):
         return [2] if self.calls == 1 else []
 
-    def __call__(self, sight, canvas):
+    def __call__(self, state, canvas):
         self.calls += 1
         return canvas.remask([2]) if self.calls == 2 else canvas
 

@@ -75,14 +75,14 @@ def law(p: float, token: int = 0, vocab: int = 4) -> Law:
     return Law.of([p if x == token else (1 - p) / (vocab - 1) for x in range(vocab)])
 
 
-def sight(*laws: Law, canvas: Canvas | None = None, chance=None, warp=GREEDY) -> DenoiseState:
+def state(*laws: Law, canvas: Canvas | None = None, chance=None, warp=GREEDY) -> DenoiseState:
     """A look at a canvas whose holes have these laws, left to right."""
     canvas = canvas or Canvas.blank((), len(laws))
     return DenoiseState(canvas, Field(dict(zip(canvas.holes, laws, strict=True))), warp, chance or Philox(1))
 
 
 def peaks(*sure: float) -> DenoiseState:
-    return sight(*map(law, sure))
+    return state(*map(law, sure))
 
 
 def table(vocab: int = 3, seed: int = 3) -> Table:
@@ -135,7 +135,7 @@ sures = st.lists(st.integers(300, 990).map(lambda n: n / 1000 + 1e-4), min_size=
 
 @given(st.lists(st.floats(0.01, 0.99), min_size=1, max_size=8))
 def test_of_two_tokens_margin_confidence_and_entropy_agree_on_the_order(p):
-    seen = sight(*(Law.of([round(x, 3), 1 - round(x, 3)]) for x in p))
+    seen = state(*(Law.of([round(x, 3), 1 - round(x, 3)]) for x in p))
     assert ranked(seen, margin) == ranked(seen, confidence)
     mine, other = ranked(seen, entropy), ranked(seen, confidence)
     assert [seen.peak(i).p for i in mine] == pytest.approx([seen.peak(i).p for i in other], abs=1e-7)
@@ -143,22 +143,22 @@ def test_of_two_tokens_margin_confidence_and_entropy_agree_on_the_order(p):
 
 def test_the_calmest_hole_comes_first_by_entropy():
     sharp, flat = Law.of([0.5, 0.5, 0, 0]), Law.of([0.52, 0.16, 0.16, 0.16])
-    assert ranked(sight(flat, sharp), entropy) == [1, 0]  # some code sorts by +H, which fills the flattest first
-    assert ranked(sight(flat, sharp), confidence) == [0, 1]
-    assert ranked(sight(flat, sharp), leftmost) == [0, 1]
+    assert ranked(state(flat, sharp), entropy) == [1, 0]  # some code sorts by +H, which fills the flattest first
+    assert ranked(state(flat, sharp), confidence) == [0, 1]
+    assert ranked(state(flat, sharp), leftmost) == [0, 1]
 
 
 def test_drawn_is_the_probability_of_the_token_that_will_be_written():
-    seen = sight(Law.of([0.7, 0.2, 0.1]), warp=Same())
+    seen = state(Law.of([0.7, 0.2, 0.1]), warp=Same())
     token = seen.preview(0).token
     assert drawn(seen, 0) == pytest.approx([0.7, 0.2, 0.1][token])
     assert seen.draw(0).token == token
-    greedy = sight(Law.of([0.7, 0.2, 0.1]))
+    greedy = state(Law.of([0.7, 0.2, 0.1]))
     assert drawn(greedy, 0) == confidence(greedy, 0)
 
 
 def test_a_random_order_is_any_order_equally_often():
-    orders = Every().law(lambda chance: tuple(ranked(sight(*[law(0.5)] * 3, chance=chance), random)))
+    orders = Every().law(lambda chance: tuple(ranked(state(*[law(0.5)] * 3, chance=chance), random)))
     assert orders == {order: pytest.approx(1 / 6) for order in permutations(range(3))}
 
 
@@ -166,7 +166,7 @@ def test_heat_draws_without_replacement_by_weight():
     scores = {0: 1.0, 1: 2.0, 2: 0.5}
 
     def pair(chance):
-        return tuple(foremost(sight(*[law(0.5)] * 3, chance=chance), lambda _, i: scores[i], 2, heat=0.5))
+        return tuple(foremost(state(*[law(0.5)] * 3, chance=chance), lambda _, i: scores[i], 2, heat=0.5))
 
     w = {i: math.exp(score / 0.5) for i, score in scores.items()}
     total = sum(w.values())
@@ -306,7 +306,7 @@ def test_where_tokens_depend_on_each_other_a_threshold_decides_between_all_and_n
 def test_quotas_add_up_to_the_block(n, steps):
     canvas, counts = Canvas.blank((5, 5), n), []
     while canvas.holes:
-        chosen = Quota(steps, leftmost)(sight(*[law(0.5)] * len(canvas.holes), canvas=canvas))
+        chosen = Quota(steps, leftmost)(state(*[law(0.5)] * len(canvas.holes), canvas=canvas))
         counts.append(len(chosen))
         canvas = canvas.fill(dict.fromkeys(chosen, 0))
     full = min(n, steps)
@@ -315,7 +315,7 @@ def test_quotas_add_up_to_the_block(n, steps):
 
 def test_a_quota_is_by_the_block_and_not_more_than_there_is():
     canvas = Canvas.blank((), 4).fill({0: 1, 1: 1, 2: 1})
-    assert Quota(2)(sight(law(0.5), canvas=canvas)) == [3]
+    assert Quota(2)(state(law(0.5), canvas=canvas)) == [3]
     tokens, looks, _ = told(Denoise(Quota(2), 8, FixedBlocks(4)), table(vocab=2))
     assert (len(tokens), looks) == (8, 4)
 
@@ -325,16 +325,16 @@ def test_what_stands_among_the_holes_does_not_count_and_does_not_change():
     status = (Status.HOLE, Status.GIVEN, Status.HOLE, Status.HOLE, Status.HOLE)
     preset = Canvas((HOLE, 9, HOLE, HOLE, HOLE), status, canvas.filled, canvas.window)
     for rule in (Quota(2), Clocked(1.0, 2, last=0.0)):
-        first = rule(sight(*[law(0.5)] * 4, canvas=preset))
+        first = rule(state(*[law(0.5)] * 4, canvas=preset))
         assert len(first) == 2
         assert 1 not in first
 
 
 def test_an_end_of_text_can_wait_until_nothing_else_is_left():
-    seen = sight(law(0.9, token=3), law(0.6), law(0.8, token=3))
+    seen = state(law(0.9, token=3), law(0.6), law(0.8, token=3))
     assert ranked(seen, confidence) == [0, 2, 1]
     assert ranked(seen, Late(confidence, frozenset({3}))) == [1, 0, 2]
-    assert Quota(3, Late(confidence, frozenset({3})))(sight(law(0.9, 3), law(0.8, 3)))  # and when it is alone it comes
+    assert Quota(3, Late(confidence, frozenset({3})))(state(law(0.9, 3), law(0.8, 3)))  # and when it is alone it comes
 
     class Words:
         eos = frozenset({3})
@@ -398,7 +398,7 @@ def test_the_reverse_process_in_one_step_draws_all_at_once_and_in_many_is_nearly
 
 
 def test_every_hole_has_its_own_coin():
-    first = Every().law(lambda chance: tuple(begun(Ancestral(2, last=0.0))(sight(*[law(0.5)] * 2, chance=chance))))
+    first = Every().law(lambda chance: tuple(begun(Ancestral(2, last=0.0))(state(*[law(0.5)] * 2, chance=chance))))
     # with a half each at the first step, and all at the last where no coin fell
     assert first == {(0,): pytest.approx(0.25), (1,): pytest.approx(0.25), (0, 1): pytest.approx(0.5)}
 
@@ -434,7 +434,7 @@ def test_a_schedule_closes_all_holes(schedule):
 def test_the_cosine_keeps_few_at_first_and_the_last_look_all():
     canvas, left = Canvas.blank((), 16), []
     while canvas.holes:
-        chosen = Annealed(8)(sight(*[law(0.5)] * len(canvas.holes), canvas=canvas))
+        chosen = Annealed(8)(state(*[law(0.5)] * len(canvas.holes), canvas=canvas))
         canvas = canvas.fill(dict.fromkeys(chosen, 0))
         left.append(len(canvas.holes))
     assert left == [math.floor(16 * math.cos(math.pi * t / 16)) for t in range(1, 8)] + [0]
@@ -447,7 +447,7 @@ def test_one_look_fills_all_and_a_single_hole_does_not_wait():
 
 def test_without_heat_the_surest_draws_are_kept():
     assert sorted(Annealed(2, heat=0)(peaks(0.5, 0.9, 0.6, 0.8))) == [1, 3]
-    heated = Every().law(lambda chance: tuple(Annealed(2, 2.0)(sight(law(0.8), law(0.4), chance=chance))))
+    heated = Every().law(lambda chance: tuple(Annealed(2, 2.0)(state(law(0.8), law(0.4), chance=chance))))
     assert heated == {(0,): pytest.approx(2 / 3), (1,): pytest.approx(1 / 3)}  # ∝ p^(1/(2·½)), which is p
 
 
@@ -475,7 +475,7 @@ def test_the_more_are_filled_the_surer_the_last_must_be():
     assert Factor(1.0)(peaks(0.76, 0.74, 0.9)) == [2, 0]
     assert Factor(1.0)(peaks(0.76, 0.77, 0.9, 0.79)) == [2, 3, 1]
     assert Factor(1.0)(peaks(0.9, 0.5)) == [0]  # the last of all is no better for being the last
-    assert Factor(0.0)(sight(law(0.9), law(1.0), law(1.0))) == [1, 2]
+    assert Factor(0.0)(state(law(0.9), law(1.0), law(1.0))) == [1, 2]
 
 
 @given(sures, st.floats(0.05, 1.5))
@@ -510,9 +510,9 @@ def test_near_is_as_far_as_the_radius():
 def test_the_surest_of_every_run_is_filled():
     canvas = Canvas.blank((), 7).fill({3: 1})
     rule = Hierarchy(0.9, 0.4)
-    seen = sight(*map(law, (0.5, 0.6, 0.45, 0.41, 0.95, 0.91)), canvas=canvas)
+    seen = state(*map(law, (0.5, 0.6, 0.45, 0.41, 0.95, 0.91)), canvas=canvas)
     assert set(rule(seen)) == {1, 5, 6}  # the best left of what stands, and right of it all that are sure
-    seen = sight(*map(law, (0.35, 0.3, 0.3, 0.39, 0.3, 0.3)), canvas=canvas)
+    seen = state(*map(law, (0.35, 0.3, 0.3, 0.39, 0.3, 0.3)), canvas=canvas)
     assert list(rule(seen)) == [4]
 
 
@@ -526,9 +526,9 @@ def test_a_threshold_may_be_about_the_token_that_was_drawn():
         def choose(self, law, at):
             return law.size - 1
 
-    unlikely = sight(law(0.95), law(0.9), chance=Last(), warp=Same())
+    unlikely = state(law(0.95), law(0.9), chance=Last(), warp=Same())
     assert Confident(0.85)(unlikely) == [0, 1]
-    unlikely = sight(law(0.95), law(0.9), chance=Last(), warp=Same())
+    unlikely = state(law(0.95), law(0.9), chance=Last(), warp=Same())
     assert Confident(0.85, drawn)(unlikely) == [1]  # both drew what is rare; the second drew the less rare
 
 
@@ -537,21 +537,21 @@ def test_a_threshold_may_be_about_the_token_that_was_drawn():
 
 def test_calm_holes_are_filled_together():
     calm, restless = Law.of([0.9, 0.1, 0, 0]), Law.of([0.6, 0.4, 0, 0])  # 0.325 and 0.673 nats
-    assert Peaked(0.5)(sight(restless, calm, calm)) == [1, 2]
-    assert Peaked(0.3)(sight(restless, calm, calm)) == [1]
-    assert Peaked(0.0)(sight(restless, law(1.0), law(1.0))) == [1, 2]
+    assert Peaked(0.5)(state(restless, calm, calm)) == [1, 2]
+    assert Peaked(0.3)(state(restless, calm, calm)) == [1]
+    assert Peaked(0.0)(state(restless, law(1.0), law(1.0))) == [1, 2]
 
 
 def test_without_a_budget_only_what_is_certain_comes_along():
     certain, other = law(1.0), law(0.6)
-    assert sorted(EntropyBound(0.0)(sight(other, certain, certain))) == [0, 1, 2]  # the largest is free
-    assert sorted(EntropyBound(0.0)(sight(other, certain, other, certain))) == [0, 1, 3]
+    assert sorted(EntropyBound(0.0)(state(other, certain, certain))) == [0, 1, 2]  # the largest is free
+    assert sorted(EntropyBound(0.0)(state(other, certain, other, certain))) == [0, 1, 3]
 
 
 def test_the_largest_entropy_so_far_is_free_and_not_the_last():
     wide = Law.of([0.6] + [0.4 / 7] * 7)  # surer of its best token than the next, with twice its entropy
     narrow = Law.of([0.59, 0.41] + [0.0] * 6)
-    seen = sight(wide, narrow)
+    seen = state(wide, narrow)
     assert seen.peak(0).entropy > 1.4 > 0.7 > seen.peak(1).entropy
     assert EntropyBound(0.7, confidence)(seen) == [0, 1]
     assert EntropyBound(0.6, confidence)(seen) == [0]
@@ -585,7 +585,7 @@ def test_the_stated_bound_is_not_kept_by_filling_one_at_a_time(name):
 def watched(rule, *looks, size=None):
     """What a rule with a memory chooses at one look after the other, if nothing were filled."""
     rule = begun(rule)
-    return [sorted(rule(sight(*laws))) for laws in looks]
+    return [sorted(rule(state(*laws))) for laws in looks]
 
 
 def test_a_law_must_have_stopped_moving():
@@ -604,11 +604,11 @@ def test_stability_off_is_the_threshold_or_the_quota(looks):
 
     def threshold(own, quota):
         sure = [i for i in range(3) if own[i].p[0] >= 0.7]
-        return sure or sorted(Quota(quota)(sight(*own)))
+        return sure or sorted(Quota(quota)(state(*own)))
 
     assert watched(Stable(0.7, 0.01, 0, 2), *laws) == [threshold(own, 2) for own in laws]
     assert watched(Stable(0.7, math.inf, 2, 2), *laws)[2:] == [threshold(own, 2) for own in laws[2:]]
-    assert watched(Stable(0.0, 0.0, 1, 2), *laws) == [sorted(Quota(2)(sight(*own))) for own in laws]
+    assert watched(Stable(0.0, 0.0, 1, 2), *laws) == [sorted(Quota(2)(state(*own))) for own in laws]
 
 
 def test_a_law_that_was_impossible_before_has_moved_infinitely_far():
@@ -621,7 +621,7 @@ def test_what_is_remembered_of_a_block_ends_with_it():
     near, far = canvas.within(0, 2), canvas.within(2, 4)
     for rule in (Stable(0.5, 1.0, 1, 2), Redundant(0.9, 2.0, 1, 0, 0.5, 2)):
         mine = begun(rule)
-        chosen = [sorted(mine(sight(*laws, canvas=window))) for window in (near, near, far, far, near, near)]
+        chosen = [sorted(mine(state(*laws, canvas=window))) for window in (near, near, far, far, near, near)]
         assert chosen == [[0], [0, 1], [2], [2, 3], [0], [0, 1]]
 
 
@@ -660,7 +660,7 @@ def test_holes_that_are_sure_on_the_mean_are_filled_together():
     assert watched(Redundant(0.9, 0.8, span=3, known=0, streak=99), laws) == [[0]]  # the base fills one of the three
     assert watched(Redundant(0.9, 0.75, span=3, known=1, streak=99), laws) == [[0, 1, 2]]
     canvas = Canvas.blank((), 6).fill({1: 0, 2: 0, 4: 0})
-    seen = sight(law(0.7, 0), law(0.8, 1), law(0.7, 2), canvas=canvas)
+    seen = state(law(0.7, 0), law(0.8, 1), law(0.7, 2), canvas=canvas)
     assert sorted(begun(Redundant(0.9, 0.6, span=3, known=1, streak=99))(seen)) == [3]  # too much stands in every span
 
 
@@ -730,7 +730,7 @@ def test_exploration_fills_the_least_certain_where_nothing_is_sure():
     assert rule(peaks(0.5, 0.95, 0.3, 0.6)) == [1]
     assert rule(peaks(0.5, 0.4, 0.3, 0.6)) == [1]
     half = Canvas.blank((9,), 4).fill({1: 0})  # blocks are counted from the end of the prompt, not from the first hole
-    assert rule(sight(law(0.5), law(0.3), law(0.4), canvas=half)) == [2]
+    assert rule(state(law(0.5), law(0.3), law(0.4), canvas=half)) == [2]
 
 
 def telling() -> Joint:
@@ -749,7 +749,7 @@ def test_of_several_candidates_the_one_stands_after_which_most_is_sure():
 
 
 def test_candidates_are_tried_in_one_look_beside_what_is_sure():
-    seen = sight(Law.of([0.4, 0.3, 0.2, 0.1]), law(0.96, 1), law(0.5), law(0.5))
+    seen = state(Law.of([0.4, 0.3, 0.2, 0.1]), law(0.96, 1), law(0.5), law(0.5))
     checking = TriedCandidates(0.9, 2)(seen, [1, 0])
     asked = next(checking)
     assert asked.trials == ({1: 1, 0: 0}, {1: 1, 0: 1})

@@ -92,8 +92,8 @@ def test_every_rule_with_a_part_or_a_memory_is_declared():
 @pytest.mark.parametrize("ability", ["fit", "begin"])
 def test_abilities_that_are_not_declared_are_refused_and_not_passed_over(ability):
     class Undeclared:
-        def __call__(self, sight):
-            return list(sight.canvas.holes)[:1]
+        def __call__(self, state):
+            return list(state.canvas.holes)[:1]
 
     setattr(Undeclared, ability, lambda self, *_: self)
     with pytest.raises(BadRequest, match="derive Undeclared from"):

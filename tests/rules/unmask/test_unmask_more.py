@@ -265,8 +265,8 @@ def test_the_doubtful_are_masked_sooner():
     second = filled.fill({3: 1}, Status.DRAFT)
 
     def masked(chance):
-        sight = DenoiseState(filled, Field(laws), Same(), chance, True)
-        after = rule(sight, second)
+        state = DenoiseState(filled, Field(laws), Same(), chance, True)
+        after = rule(state, second)
         return after.tokens[1] == HOLE, after.tokens[2] == HOLE, after.tokens[3] == HOLE
 
     law = Every().law(masked)

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from packing import PACKED, random_blocks
 from patience import until
 
-from unspool.core import asks
-from unspool.core.law import Law
+from unspool.core.law import Law, best_of
 from unspool.runtime.cpu import best_tokens
 from unspool.runtime.cpu import compiled as build
 from unspool.runtime.cpu.compiled import Kernels, NoKernels
@@ -125,7 +124,7 @@ def test_the_best_tokens_and_their_probabilities_are_those_of_pytorch(size):
     if build.kernels() is None:
         pytest.skip(f"no kernels: {build.missing()}")
     logits = torch.randn(4, size, generator=torch.Generator().manual_seed(size))
-    for found, want in zip(best_tokens.best_of(logits, 8), asks.best_of(logits, 8), strict=True):
+    for found, want in zip(best_tokens.best_of(logits, 8), best_of(logits, 8), strict=True):
         assert [token for token, _ in found] == [token for token, _ in want]
         assert [p for _, p in found] == pytest.approx([p for _, p in want], abs=1e-6)
     for found, row in zip(best_tokens.likeliest(logits, 8), logits, strict=True):

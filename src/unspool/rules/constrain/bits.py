@@ -90,15 +90,15 @@ class MaskCache:
     def __init__(self, size: int) -> None:
         self.size = size
         self._kept: dict[bytes, Bits] = {}
-        self._lock, self._sheet = Lock(), local()
+        self._lock, self._scratch = Lock(), local()
 
     def read(self, write: Callable[[Tensor], None]) -> Bits:
         """The mask that `write` puts into 32-bit words."""
-        if not hasattr(self._sheet, "words"):  # of each thread its own
-            self._sheet.buffer = bytearray((self.size + 31) // 32 * 4)
-            self._sheet.words = torch.frombuffer(self._sheet.buffer, dtype=torch.int32)  # the same memory
-        write(self._sheet.words)
-        key = bytes(self._sheet.buffer)
+        if not hasattr(self._scratch, "words"):  # of each thread its own
+            self._scratch.buffer = bytearray((self.size + 31) // 32 * 4)
+            self._scratch.words = torch.frombuffer(self._scratch.buffer, dtype=torch.int32)  # the same memory
+        write(self._scratch.words)
+        key = bytes(self._scratch.buffer)
         with self._lock:
             kept = self._kept.get(key)
             if kept is None:

@@ -148,22 +148,22 @@ class AnyOrder:
         self, canvas: Canvas, ahead: Sequence[int], chance: Chance, warp: Warp
     ) -> Generator[Ask, Any, tuple[dict[int, SettledToken], int, int]]:
         """The tokens that a round settles, how many were drafted for it, and how many of those stood."""
-        sheet, new, drafts = canvas, dict[int, SettledToken](), dict[int, Drawn]()
+        filled, new, drafts = canvas, dict[int, SettledToken](), dict[int, Drawn]()
         guesses = yield from self.guess(canvas, ahead[: self.depth])
         for n, (i, raw) in enumerate(guesses.items()):
-            law = _shaped(raw, sheet, i, warp, chance)
+            law = _shaped(raw, filled, i, warp, chance)
             if n < self.guess.exact:
                 new[i] = SettledToken(law.draw(chance, At(i, Role.PICK)).token, raw, law)
             else:
                 drafts[i] = law.draw(chance, At(i, Role.DRAFT, round=canvas.step))
-            sheet = sheet.fill({i: drafts[i].token if i in drafts else new[i].token}, Status.DRAFT)
+            filled = filled.fill({i: drafts[i].token if i in drafts else new[i].token}, Status.DRAFT)
         if new and not drafts:
             return new, 0, 0
         along = (*drafts, *ahead[len(guesses) : len(guesses) + 1])  # the law after the last draft comes for nothing
-        field: Field = yield Look(sheet, along=along)
-        sheet = canvas.fill({i: settled.token for i, settled in new.items()}, Status.DRAFT)
+        field: Field = yield Look(filled, along=along)
+        filled = canvas.fill({i: settled.token for i, settled in new.items()}, Status.DRAFT)
         for stood, i in enumerate(along):
-            law = _shaped(field[i], sheet, i, warp, chance)
+            law = _shaped(field[i], filled, i, warp, chance)
             if i not in drafts:
                 token = law.draw(chance, At(i, Role.PICK)).token
                 return new | {i: SettledToken(token, field[i], law)}, len(drafts), stood
@@ -172,7 +172,7 @@ class AnyOrder:
                 token = law.minus(drafted).draw(chance, At(i, Role.RESIDUAL, round=canvas.step)).token
                 return new | {i: SettledToken(token, field[i], law)}, len(drafts), stood
             new[i] = SettledToken(token, field[i], law)
-            sheet = sheet.fill({i: token}, Status.DRAFT)
+            filled = filled.fill({i: token}, Status.DRAFT)
         return new, len(drafts), len(drafts)
 
 

@@ -134,14 +134,14 @@ class Insert:
         factors |= dict.fromkeys(self.prevent, 0.0)
         return {token: factor for token, factor in factors.items() if isinstance(token, int) and factor != 1}
 
-    def _drawn(self, sight: DenoiseState, room: float) -> dict[int, Inserted]:
+    def _drawn(self, state: DenoiseState, room: float) -> dict[int, Inserted]:
         """What goes into the gaps, each drawn from its own law, as far as there is room."""
         found: dict[int, Inserted] = {}
-        for i in sight.holes:
-            law = sight.law(i)
-            token = law.draw(sight.chance, At(i, Role.FILL, round=sight.canvas.step)).token
+        for i in state.holes:
+            law = state.law(i)
+            token = law.draw(state.chance, At(i, Role.FILL, round=state.canvas.step)).token
             if token != self.none and len(found) < room:
-                found[i] = Inserted(token, sight.raw[i], law)
+                found[i] = Inserted(token, state.raw[i], law)
         return found
 
 

@@ -85,9 +85,9 @@ def refilled(canvas: Canvas, unmask: Unmask, view: View, warp: Warp, chance: Cha
     laws: dict[int, tuple[Law, Law]] = {}
     while canvas.holes:
         field: Field = yield from view(canvas, canvas.holes)
-        sight = DenoiseState(canvas, field, warp, chance, renewed=True)
-        chosen = unmask(sight)
-        canvas = canvas.fill({i: sight.draw(i).token for i in chosen}, Status.DRAFT)
-        laws |= {i: (field[i], sight.law(i)) for i in chosen}
+        state = DenoiseState(canvas, field, warp, chance, renewed=True)
+        chosen = unmask(state)
+        canvas = canvas.fill({i: state.draw(i).token for i in chosen}, Status.DRAFT)
+        laws |= {i: (field[i], state.law(i)) for i in chosen}
         yield Emit((), (), (), canvas=canvas)
     return Refilled(canvas, laws)

@@ -141,7 +141,7 @@ class Slots(Watchable):
                     sights.append(DenoiseState(beam.canvas, field, warp, chance))
             except OutOfTime:
                 return beams
-            sure = {i: sum(sight.peak(i).p for sight in sights) for i in holes}
+            sure = {i: sum(state.peak(i).p for state in sights) for i in holes}
             count = 1 if step < self.warm else self.together
             wider = list(zip(beams, sights, strict=True))
             for slot in sorted(holes, key=lambda i: -sure[i])[:count]:
@@ -155,8 +155,8 @@ class Slots(Watchable):
     ) -> list[tuple[SlotBeam, DenoiseState]]:
         """Every beam with each of its best tokens in a slot, among those that some item has there."""
         wider = []
-        for beam, sight in beams:
-            law, left, column = sight.law(slot), beam.left, None
+        for beam, state in beams:
+            law, left, column = state.law(slot), beam.left, None
             own = law  # items are ranked by what the model thinks of them, not of them among each other
             if items is not None and left is not None:
                 column = items[left, slot - beam.canvas.prompt]
@@ -165,11 +165,11 @@ class Slots(Watchable):
                 law = law.only(mask.to(law.scores.device))
                 if law.is_empty():
                     continue  # the request's own warps forbid all of them
-            laws = {**beam.laws, slot: (sight.raw[slot], law)}
+            laws = {**beam.laws, slot: (state.raw[slot], law)}
             for token in _likeliest(law, self.beam):
-                filled = replace(beam.canvas.fill({slot: token}), step=sight.canvas.step + 1)
+                filled = replace(beam.canvas.fill({slot: token}), step=state.canvas.step + 1)
                 rest = None if column is None or left is None else left[column == token]
-                wider.append((SlotBeam(filled, beam.score + own.logprob(token), laws, rest), sight))
+                wider.append((SlotBeam(filled, beam.score + own.logprob(token), laws, rest), state))
         if not wider:
             raise EmptyLaw("no item is left that the request's prohibitions allow; loosen them")
         return wider

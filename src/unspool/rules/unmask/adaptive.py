@@ -76,15 +76,15 @@ class _CurrentBlock(Narrowing):
             self.block = (0, 0)
         return canvas.within(*(self.block if any(self.block) else (canvas.settled, len(canvas))))
 
-    def saw(self, sight: DenoiseState) -> DenoiseState:
+    def saw(self, state: DenoiseState) -> DenoiseState:
         if not any(self.block):
-            self.block = self._found(sight)
-        return sight.within(*self.block)
+            self.block = self._found(state)
+        return state.within(*self.block)
 
-    def _found(self, sight: DenoiseState) -> tuple[int, int]:
-        start, end = sight.canvas.window
-        far = start + math.ceil(self.rule.reach * (end - sight.canvas.prompt))
-        near = {i: sight.peak(i) for i in sight.holes if i < far}
+    def _found(self, state: DenoiseState) -> tuple[int, int]:
+        start, end = state.canvas.window
+        far = start + math.ceil(self.rule.reach * (end - state.canvas.prompt))
+        near = {i: state.peak(i) for i in state.holes if i < far}
         marks = {i: peak.p for i, peak in near.items() if peak.token in self.rule.ends}
         best = max(marks, key=lambda i: marks[i], default=start)
         if marks.get(best, 0.0) >= self.rule.threshold:

@@ -50,11 +50,11 @@ class Tossing:
     rule: Ancestral
     clock: Clock = field(default_factory=Clock)
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
+    def __call__(self, state: DenoiseState) -> Collection[int]:
         while True:
-            share = self.clock.tick(sight, self.rule.steps, self.rule.last)
+            share = self.clock.tick(state, self.rule.steps, self.rule.last)
             if share >= 1:
-                return sight.holes
-            addresses = {i: At(i, Role.ORDER, self.clock.passed, sight.canvas.step) for i in sight.holes}
-            if chosen := [i for i, at in addresses.items() if sight.chance.coin(share, at)]:
+                return state.holes
+            addresses = {i: At(i, Role.ORDER, self.clock.passed, state.canvas.step) for i in state.holes}
+            if chosen := [i for i, at in addresses.items() if state.chance.coin(share, at)]:
                 return chosen

@@ -50,14 +50,14 @@ class Annealed:
         expect(whole(self.steps, 1), "annealed:steps", self.steps, "a whole number of looks from 1 on")
         expect(real(self.heat, 0), "annealed:heat", self.heat, "a number from 0 on; 0 keeps the surest")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        done, left = looks(sight.canvas) + 1, len(sight.holes)
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        done, left = looks(state.canvas) + 1, len(state.holes)
         if done >= self.steps:
-            return sight.holes
-        n, r = writable(sight.canvas), done / self.steps
+            return state.holes
+        n, r = writable(state.canvas), done / self.steps
         stays = max(1, min(left - 1, math.floor(n * self.schedule(r, n))))
-        return foremost(sight, _log_drawn, max(1, left - stays), self.heat * (1 - r))
+        return foremost(state, _log_drawn, max(1, left - stays), self.heat * (1 - r))
 
 
-def _log_drawn(sight: DenoiseState, place: int) -> float:
-    return math.log(max(sight.sure(place), 1e-300))  # a warp may revive what the model rules out
+def _log_drawn(state: DenoiseState, place: int) -> float:
+    return math.log(max(state.sure(place), 1e-300))  # a warp may revive what the model rules out

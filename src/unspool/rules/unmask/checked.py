@@ -54,34 +54,34 @@ class CheckedUnmask(Rule):
     def begin(self) -> CheckedUnmask:
         return CheckedUnmask(self.route.begin(), self.least)
 
-    def __call__(self, sight: DenoiseState, chosen: Collection[int]) -> Checking:
-        run = runs(sight.holes)[0]
+    def __call__(self, state: DenoiseState, chosen: Collection[int]) -> Checking:
+        run = runs(state.holes)[0]
         if len(run) < self.least:
             return chosen
-        if not self.route(self._seen(sight, run, chosen)):
+        if not self.route(self._seen(state, run, chosen)):
             self.route.learn(len(chosen))
             return chosen
-        drafts = {i: sight.preview(i) for i in run}
-        filled = sight.canvas.fill({i: drawn.token for i, drawn in drafts.items()})
+        drafts = {i: state.preview(i) for i in run}
+        filled = state.canvas.fill({i: drawn.token for i, drawn in drafts.items()})
         read: Field = yield Look(filled, along=tuple(run))
-        step, stood = sight.canvas.step, list[int]()
+        step, stood = state.canvas.step, list[int]()
         for i in run:
-            law, (token, p) = sight.shaped(i, read[i]), drafts[i]
+            law, (token, p) = state.shaped(i, read[i]), drafts[i]
             stood.append(i)
             sure = min(1.0, law[token] / p[token])
-            if sight.chance.coin(sure, At(i, Role.ACCEPT, round=step)):
-                sight.settle(i, drafts[i])
+            if state.chance.coin(sure, At(i, Role.ACCEPT, round=step)):
+                state.settle(i, drafts[i])
                 continue
-            sight.settle(i, law.minus(p).draw(sight.chance, At(i, Role.RESIDUAL, round=step)))
+            state.settle(i, law.minus(p).draw(state.chance, At(i, Role.RESIDUAL, round=step)))
             break
         self.route.learn(len(stood))
         return stood
 
-    def _seen(self, sight: DenoiseState, run: list[int], chosen: Collection[int]) -> RunSeen:
+    def _seen(self, state: DenoiseState, run: list[int], chosen: Collection[int]) -> RunSeen:
         expected, reach = 0.0, 1.0
         for i in run:
-            reach *= math.exp(-sight.peak(i).entropy / math.log(max(2, sight.raw[i].size)))
+            reach *= math.exp(-state.peak(i).entropy / math.log(max(2, state.raw[i].size)))
             expected += reach
-        low, high = sight.canvas.window
-        entropy = sum(sight.peak(i).entropy for i in run) / len(run)
-        return RunSeen(expected, len(chosen), len(run), 1 - len(sight.holes) / max(1, high - low), entropy)
+        low, high = state.canvas.window
+        entropy = sum(state.peak(i).entropy for i in run) / len(run)
+        return RunSeen(expected, len(chosen), len(run), 1 - len(state.holes) / max(1, high - low), entropy)

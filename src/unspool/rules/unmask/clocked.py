@@ -45,9 +45,9 @@ class Clocked(Rule):
         expect(whole(self.steps, 1), "clocked:steps", self.steps, "a whole number of steps from 1 on")
         expect(real(self.last, 0, 1), "clocked:last", self.last, "a time from 0 to 1; usual is 0.001")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        sure = [i for i in sight.holes if sight.peak(i).p > self.threshold]
-        return sure or foremost(sight, self.certainty, self._due(len(sight.holes), writable(sight.canvas)))
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        sure = [i for i in state.holes if state.peak(i).p > self.threshold]
+        return sure or foremost(state, self.certainty, self._due(len(state.holes), writable(state.canvas)))
 
     def _due(self, left: int, size: int) -> int:
         """How many of the holes that are left the next step that fills any would fill."""

@@ -36,6 +36,6 @@ class Confident(Rule):
     def __post_init__(self) -> None:
         expect(level(self.threshold), "confident:threshold", self.threshold, "a number; usual is 0.9")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        sure = [i for i in sight.holes if self.certainty(sight, i) >= self.threshold]
-        return sure or ranked(sight, self.certainty)[:1]
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        sure = [i for i in state.holes if self.certainty(state, i) >= self.threshold]
+        return sure or ranked(state, self.certainty)[:1]

@@ -37,11 +37,11 @@ class Cooling:
     def __post_init__(self) -> None:
         expect(real(self.randomness, 0), "cooling:randomness", self.randomness, "a number from 0 on; usual is 0.5 to 3")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        n = writable(sight.canvas)
-        heat = self.randomness * (1 - (n - len(sight.holes)) / max(1, n - 1))
-        return foremost(sight, _log, 1, max(0.0, heat))
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        n = writable(state.canvas)
+        heat = self.randomness * (1 - (n - len(state.holes)) / max(1, n - 1))
+        return foremost(state, _log, 1, max(0.0, heat))
 
 
-def _log(sight: DenoiseState, place: int) -> float:
-    return math.log(max(sight.sure(place), 1e-300))  # a warp may revive what the model rules out
+def _log(state: DenoiseState, place: int) -> float:
+    return math.log(max(state.sure(place), 1e-300))  # a warp may revive what the model rules out

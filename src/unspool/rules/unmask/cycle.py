@@ -71,16 +71,16 @@ class _Turn(Narrowing):
             return block
         return canvas.cut(self.end).within(block.window[0], self.end)
 
-    def saw(self, sight: DenoiseState) -> DenoiseState:
+    def saw(self, state: DenoiseState) -> DenoiseState:
         """All that was seen; the slow phase takes note of how far the model is sure."""
         if self.end is None and self.rule.looks:
-            self.horizons.append(self._horizon(sight))
+            self.horizons.append(self._horizon(state))
             last = self.horizons[-self.rule.recent :]
             calm = len(last) == self.rule.recent and pstdev(last) < self.rule.steady
             if calm or len(self.horizons) == self.rule.looks:
                 self.end = last[-1]
-        return sight
+        return state
 
-    def _horizon(self, sight: DenoiseState) -> int:
-        sure = [i for i in sight.holes if sight.peak(i).p >= self.rule.least]
-        return 1 + max(sure, default=sight.canvas.settled)
+    def _horizon(self, state: DenoiseState) -> int:
+        sure = [i for i in state.holes if state.peak(i).p >= self.rule.least]
+        return 1 + max(sure, default=state.canvas.settled)

@@ -38,7 +38,7 @@ class Dynamic:
         expect(real(self.threshold), "dynamic:threshold", self.threshold, "a probability; usual is 0.85 to 0.95")
         expect(whole(self.steps, 1), "dynamic:steps", self.steps, "a whole number of looks per block from 1 on")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        least = quota(sight.canvas, self.steps)
-        sure = [i for i in sight.holes if sight.peak(i).p >= self.threshold]
-        return sure if len(sure) >= least else foremost(sight, confidence, least)
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        least = quota(state.canvas, self.steps)
+        sure = [i for i in state.holes if state.peak(i).p >= self.threshold]
+        return sure if len(sure) >= least else foremost(state, confidence, least)

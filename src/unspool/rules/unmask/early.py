@@ -44,19 +44,19 @@ class Early(Rule):
         for name, gap in zip(("early", "middle", "late"), self.gaps, strict=True):
             expect(level(gap), f"early:{name}", gap, "a number; usual is 7.5, then 5, then 2.5")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        canvas = sight.canvas
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        canvas = state.canvas
         done = canvas.step / max(1, len(canvas) - canvas.prompt)
-        if self._gap(sight) >= self.gaps[min(2, int(3 * done))]:
-            return sight.holes
-        near = sight.within(*with_holes(self.blocks, canvas))
-        return self.rule(near if near.holes else sight)  # the view may not have shown the block
+        if self._gap(state) >= self.gaps[min(2, int(3 * done))]:
+            return state.holes
+        near = state.within(*with_holes(self.blocks, canvas))
+        return self.rule(near if near.holes else state)  # the view may not have shown the block
 
-    def _gap(self, sight: DenoiseState) -> float:
-        holes = [i for i in sight.holes if i not in sight.raw.final][-self.watched :]
+    def _gap(self, state: DenoiseState) -> float:
+        holes = [i for i in state.holes if i not in state.raw.final][-self.watched :]
         leads = []
         for i in holes:
-            _, best, margin, _ = sight.peak(i)
+            _, best, margin, _ = state.peak(i)
             second = best - margin
             leads.append(math.log(best / second) if second > 0 else math.inf)
         return sum(leads) / len(leads) if leads else math.inf

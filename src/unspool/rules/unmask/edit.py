@@ -71,10 +71,10 @@ class _Editing:
             return ()
         return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
 
-    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        old = [i for i in sight.raw if sight.canvas.status[i] == Status.DRAFT]
-        rivals = {i: peak.token for i in old if (peak := sight.peak(i)).p > self.rule.threshold}
-        edits = {i: x for i, x in rivals.items() if x != canvas.tokens[i] and sight.law(i)[x] > 0}
-        self.passes = 0 if sight.holes else self.passes + 1
-        self.seen = () if sight.holes else sight.canvas.tokens
+    def __call__(self, state: DenoiseState, canvas: Canvas) -> Canvas:
+        old = [i for i in state.raw if state.canvas.status[i] == Status.DRAFT]
+        rivals = {i: peak.token for i in old if (peak := state.peak(i)).p > self.rule.threshold}
+        edits = {i: x for i, x in rivals.items() if x != canvas.tokens[i] and state.law(i)[x] > 0}
+        self.passes = 0 if state.holes else self.passes + 1
+        self.seen = () if state.holes else state.canvas.tokens
         return canvas.fill(edits, Status.DRAFT) if edits else canvas

@@ -37,8 +37,8 @@ class Late(Rule):
     def fit(self, vocabulary: EndingVocabulary) -> Late:
         return replace(self, certainty=suited(self.certainty, vocabulary), ends=vocabulary.eos)
 
-    def __call__(self, sight: DenoiseState, place: int) -> float:
-        return NEVER if sight.preview(place).token in self.ends else self.certainty(sight, place)
+    def __call__(self, state: DenoiseState, place: int) -> float:
+        return NEVER if state.preview(place).token in self.ends else self.certainty(state, place)
 
 
 @dataclass(frozen=True)

@@ -49,11 +49,11 @@ class EntropyBound(Rule):
     def __post_init__(self) -> None:
         expect(real(self.budget, 0), "entropy_bound:budget", self.budget, "nats from 0 on; usual is 0.1 to 0.6")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        order = ranked(sight, self.certainty)
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        order = ranked(state, self.certainty)
         total = largest = 0.0
         for n, i in enumerate(order):
-            nats = sight.peak(i).entropy
+            nats = state.peak(i).entropy
             total, largest = total + nats, max(largest, nats)
             if n and total - largest > self.budget:
                 return order[:n]

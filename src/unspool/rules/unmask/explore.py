@@ -18,9 +18,9 @@ from ..search.search_text import without_greedy
 from .certainty import Certainty
 
 
-def doubt(sight: DenoiseState, place: int) -> float:
+def doubt(state: DenoiseState, place: int) -> float:
     """The entropy in nats: what is learnt on the mean when the hole is filled."""
-    return sight.peak(place).entropy
+    return state.peak(place).entropy
 
 
 @claims(
@@ -51,11 +51,11 @@ class Explore(Rule):
         expect(real(self.threshold), "explore:threshold", self.threshold, "a probability; usual is 0.9")
         expect(whole(self.block, 1), "explore:block", self.block, "a block of at least 1")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        sure = [i for i in sight.holes if sight.peak(i).p >= self.threshold]
-        _, high = with_holes(FixedBlocks(self.block), sight.canvas)
-        near = [i for i in sight.holes if i < high] or sight.holes  # the view may not have shown the block
-        return sure if set(sure) & set(near) else [*sure, max(near, key=lambda i: self.first(sight, i))]
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        sure = [i for i in state.holes if state.peak(i).p >= self.threshold]
+        _, high = with_holes(FixedBlocks(self.block), state.canvas)
+        near = [i for i in state.holes if i < high] or state.holes  # the view may not have shown the block
+        return sure if set(sure) & set(near) else [*sure, max(near, key=lambda i: self.first(state, i))]
 
 
 @dataclass(frozen=True)
@@ -74,24 +74,24 @@ class TriedCandidates(Rule):
     def __post_init__(self) -> None:
         expect(whole(self.count, 2), "explore:candidates", self.count, "a whole number of tokens from 2 on")
 
-    def __call__(self, sight: DenoiseState, chosen: Collection[int]) -> Checking:
-        place = next((i for i in chosen if sight.peak(i).p < self.threshold), None)
-        rest = tuple(i for i in sight.holes if i not in chosen)
+    def __call__(self, state: DenoiseState, chosen: Collection[int]) -> Checking:
+        place = next((i for i in chosen if state.peak(i).p < self.threshold), None)
+        rest = tuple(i for i in state.holes if i not in chosen)
         if place is None or not rest:
             return chosen
-        law = replace(sight, warp=without_greedy(sight.warp), _drawn={}, _laws={}).law(place)
+        law = replace(state, warp=without_greedy(state.warp), _drawn={}, _laws={}).law(place)
         probable = [x for x in law.top(self.count) if law[x] > 0]
-        tokens = list(dict.fromkeys((sight.draw(place).token, *probable)))[: self.count]
+        tokens = list(dict.fromkeys((state.draw(place).token, *probable)))[: self.count]
         if len(tokens) < 2:
             return chosen
-        beside = {i: sight.draw(i).token for i in chosen if i != place}
-        told: Field = yield Look(sight.canvas, rest, trials=tuple({**beside, place: x} for x in tokens))
-        fields = told.parted(len(sight.canvas))
+        beside = {i: state.draw(i).token for i in chosen if i != place}
+        told: Field = yield Look(state.canvas, rest, trials=tuple({**beside, place: x} for x in tokens))
+        fields = told.parted(len(state.canvas))
         sure = [[i for i in rest if field.peaks[i].p >= self.threshold] for field in fields]
         best = max(range(len(tokens)), key=lambda n: (len(sure[n]), -n))
-        sight.settle(place, Drawn(tokens[best], law))
+        state.settle(place, Drawn(tokens[best], law))
         for i in sure[best]:
-            at = At(i, Role.FILL, round=sight.canvas.step) if sight.renewed else At(i, Role.PICK)
+            at = At(i, Role.FILL, round=state.canvas.step) if state.renewed else At(i, Role.PICK)
             told_here = fields[best][i]
-            sight.settle(i, sight.shaped(i, told_here).draw(sight.chance, at), told_here)
+            state.settle(i, state.shaped(i, told_here).draw(state.chance, at), told_here)
         return [*chosen, *sure[best]]

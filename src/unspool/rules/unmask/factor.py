@@ -36,7 +36,7 @@ class Factor:
     def __post_init__(self) -> None:
         expect(real(self.factor, 0), "factor:factor", self.factor, "a number from 0 on; usual is 1")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        order = ranked(sight, confidence)
-        fails = (n for n, i in enumerate(order[1:], 2) if sight.peak(i).p < 1 - self.factor / (n + 1))
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        order = ranked(state, confidence)
+        fails = (n for n, i in enumerate(order[1:], 2) if state.peak(i).p < 1 - self.factor / (n + 1))
         return order[: next(fails, len(order) + 1) - 1]

@@ -84,12 +84,12 @@ class Filtered:
         expect(whole(self.size, 1), "filtered:size", self.size, "a block of at least 1")
 
     @torch.no_grad()
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        low = sight.canvas.window[0]
-        sure = torch.tensor(certainties(sight.canvas, {i: sight.peak(i).p for i in sight.holes}, self.size))
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        low = state.canvas.window[0]
+        sure = torch.tensor(certainties(state.canvas, {i: state.peak(i).p for i in state.holes}, self.size))
         final = self.net(sure).sigmoid().tolist()
-        passed = [i for i in sight.holes if final[i - low] > self.threshold]
-        return sorted({*passed, *foremost(sight, confidence, 1)})
+        passed = [i for i in state.holes if final[i - low] > self.threshold]
+        return sorted({*passed, *foremost(state, confidence, 1)})
 
 
 def certainties(canvas: Canvas, sure: dict[int, float], size: int) -> list[float]:

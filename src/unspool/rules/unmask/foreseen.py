@@ -66,15 +66,15 @@ class _Ending(Narrowing):
     def __call__(self, canvas: Canvas) -> Canvas:
         if self.end is not None and canvas.settled >= self.end:
             self.end = None
-        sheet = canvas if self.end is None else canvas.cut(self.end)
-        return sheet.within(blocks_of(self.rule.block)(sheet).window[0], len(sheet))
+        until = canvas if self.end is None else canvas.cut(self.end)
+        return until.within(blocks_of(self.rule.block)(until).window[0], len(until))
 
-    def saw(self, sight: DenoiseState) -> DenoiseState:
-        low, high = with_holes(blocks_of(self.rule.block), sight.canvas)
-        filled = max((i for i, x in enumerate(sight.canvas.tokens) if x != HOLE), default=-1)
-        found = {i: peak.p for i in sight.holes if i > filled and (peak := sight.peak(i)).token in self.rule.ends}
+    def saw(self, state: DenoiseState) -> DenoiseState:
+        low, high = with_holes(blocks_of(self.rule.block), state.canvas)
+        filled = max((i for i, x in enumerate(state.canvas.tokens) if x != HOLE), default=-1)
+        found = {i: peak.p for i in state.holes if i > filled and (peak := state.peak(i)).token in self.rule.ends}
         near = [i for i, p in found.items() if i < high and p >= self.rule.sure]
         best = near[0] if near else max(found, key=lambda i: found[i], default=low)
         if near or found.get(best, -1.0) >= self.rule.floor:
             self.end = best + 1
-        return sight.within(low, high if self.end is None else min(high, self.end))
+        return state.within(low, high if self.end is None else min(high, self.end))

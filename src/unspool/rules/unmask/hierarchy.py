@@ -38,11 +38,11 @@ class Hierarchy:
         expect(real(self.threshold), "hierarchy:threshold", self.threshold, "a probability; usual is 0.9")
         expect(real(self.low), "hierarchy:low", self.low, "a probability; usual is 0.4")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        sure = {i: sight.peak(i).p for i in sight.holes}
-        tops = [max(run, key=lambda i: sure[i]) for run in runs(sight.holes)]
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        sure = {i: state.peak(i).p for i in state.holes}
+        tops = [max(run, key=lambda i: sure[i]) for run in runs(state.holes)]
         chosen = {i for i, p in sure.items() if p >= self.threshold} | {i for i in tops if sure[i] >= self.low}
-        return chosen or ranked(sight, confidence)[:1]
+        return chosen or ranked(state, confidence)[:1]
 
 
 def runs(places: Iterable[int]) -> list[list[int]]:

@@ -77,18 +77,18 @@ class Lave:
         lave.witness = found
         return lave
 
-    def __call__(self, sight: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+    def __call__(self, state: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
         """The canvas one step later, with those of the chosen tokens that leave a way to an end, or with one other."""
         if not chosen:
             return canvas.fill({}, status)  # a step all the same: schedules go by the canvas's own time
-        text, outlook = self._text(canvas), Outlook(sight)
+        text, outlook = self._text(canvas), Outlook(state)
         self._refuse_unless(self._agrees(text))
         placed: dict[int, int] = {}
         missed = 0
-        for i in sorted(chosen, key=lambda i: -sight.peak(i).p):
+        for i in sorted(chosen, key=lambda i: -state.peak(i).p):
             at = i - self.begins
             if at >= self.room:  # behind the longest text: never read
-                placed[i] = sight.draw(i).token
+                placed[i] = state.draw(i).token
             elif at < self._end(text) and missed < self.patience:  # the next look may know better
                 token = self._proposed(outlook, text, i)
                 if token is None:
@@ -96,17 +96,17 @@ class Lave:
                 else:
                     placed[i] = text[at] = token
         if not placed:
-            i = sight.holes[0]
+            i = state.holes[0]
             placed[i] = text[i - self.begins] = self._forward(outlook, text, i)
-        return canvas.fill(placed | self._forced(sight, text), status)
+        return canvas.fill(placed | self._forced(state, text), status)
 
-    def mend(self, sight: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
+    def mend(self, state: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
         """The canvas after a second thought, with what stood before where the new token leaves no way to an end.
 
         Places are asked about from left to right, each with all others as they stand by then. One that was drawn anew
         may be drawn again; a place that was emptied stays so.
         """
-        text, outlook = self._text(before), Outlook(sight)
+        text, outlook = self._text(before), Outlook(state)
         wanted = self._text(after)
         changed = [at for at, token in enumerate(wanted) if token != text[at]]
         for at in changed:
@@ -119,7 +119,7 @@ class Lave:
             if new == HOLE:
                 continue
             old, text[at] = text[at], HOLE
-            if sight.drew(i, new):
+            if state.drew(i, new):
                 token = self._proposed(outlook, text, i)
             else:
                 token = new if self._fits(outlook, text, at, new) else None
@@ -132,14 +132,14 @@ class Lave:
 
     def _proposed(self, outlook: Outlook, text: list[int], i: int) -> int | None:
         """The token for a hole: the one that was drawn, or another draw if that cannot stand; None after too many."""
-        sight = outlook.sight
-        token, tried = sight.draw(i).token, list[int]()
+        state = outlook.state
+        token, tried = state.draw(i).token, list[int]()
         for k in range(1, self._tries() + 1):
             if self._fits(outlook, text, i - self.begins, token):
                 return token
             tried.append(token)
-            law = outlook.law(i) if isinstance(sight.law(i), Point) else sight.law(i)
-            next_one = _drawn(law.without(*tried), sight, At(i, Role.FILL, k, sight.canvas.step))
+            law = outlook.law(i) if isinstance(state.law(i), Point) else state.law(i)
+            next_one = _drawn(law.without(*tried), state, At(i, Role.FILL, k, state.canvas.step))
             if next_one is None:
                 return None
             token = next_one
@@ -147,13 +147,13 @@ class Lave:
 
     def _forward(self, outlook: Outlook, text: list[int], i: int) -> int:
         """A token for the first open hole, which some text has: from its masked law, or the witness's own."""
-        at, sight = i - self.begins, outlook.sight
+        at, state = i - self.begins, outlook.state
         if HOLE not in text[:at]:
             mask, tried = self._state(text, at).mask(), list[int]()
-            law = outlook.law(i) if isinstance(sight.law(i), Point) else sight.law(i)
+            law = outlook.law(i) if isinstance(state.law(i), Point) else state.law(i)
             law = law.only(mask.to(law.scores.device))
             for k in range(self.patience + 1, self.patience + self._tries() + 1):
-                token = _drawn(law.without(*tried) if tried else law, sight, At(i, Role.FILL, k, sight.canvas.step))
+                token = _drawn(law.without(*tried) if tried else law, state, At(i, Role.FILL, k, state.canvas.step))
                 if token is None:
                     break
                 if self._fits(outlook, text, at, token):
@@ -166,14 +166,14 @@ class Lave:
         """How many proposals to try: the less room the witness leaves, the less hope there is for any other."""
         return max(1, min(self.patience, self.room - len(self.witness)))
 
-    def _forced(self, sight: DenoiseState, text: list[int]) -> dict[int, int]:
+    def _forced(self, state: DenoiseState, text: list[int]) -> dict[int, int]:
         """What the constraint leaves no choice about after all that stands without a gap: the witness has it too."""
         placed: dict[int, int] = {}
         for at, foreseen in enumerate(self.witness):
             if text[at] in self.stop.tokens:
                 break
             if text[at] == HOLE:
-                if self.begins + at not in sight.raw or not self._state(text, at).forced():
+                if self.begins + at not in state.raw or not self._state(text, at).forced():
                     break
                 placed[self.begins + at] = text[at] = foreseen
         return placed
@@ -223,12 +223,12 @@ class Lave:
 
     def _grown(self, outlook: Outlook, beams: list[HoleBeam], known: int, i: int) -> list[HoleBeam]:
         """All beams one place further, the best of them first."""
-        if known == HOLE and i not in outlook.sight.raw:  # nobody has looked there: what was foreseen has to do
+        if known == HOLE and i not in outlook.state.raw:  # nobody has looked there: what was foreseen has to do
             at = i - self.begins
             known = self.witness[at] if at < len(self.witness) else HOLE
         if known != HOLE:
             return [HoleBeam(b.score, (*b.tokens, known), b.state.step(known)) for b in beams if b.state.allows(known)]
-        if i not in outlook.sight.raw:
+        if i not in outlook.state.raw:
             return []
         grown = [
             (beam, token, beam.score + logprob)
@@ -241,7 +241,7 @@ class Lave:
     def _rest(self, outlook: Outlook, state: State, at: int) -> tuple[int, ...] | None:
         """How a text goes on from here to its end: greedily while laws are known, then by the shortest way."""
         states, tokens = [state], list[int]()
-        while at + len(tokens) < self.room and self.begins + at + len(tokens) in outlook.sight.raw:
+        while at + len(tokens) < self.room and self.begins + at + len(tokens) in outlook.state.raw:
             found = outlook.best(self.begins + at + len(tokens), states[-1], 1)
             if not found:
                 break
@@ -307,9 +307,9 @@ class Lave:
             )
 
 
-def _drawn(law: Law, sight: DenoiseState, at: At) -> int | None:
+def _drawn(law: Law, state: DenoiseState, at: At) -> int | None:
     """A token of a law: drawn, or the best where the request is greedy; None if there is none."""
     if law.is_empty():
         return None
-    greedy = isinstance(sight.law(at.position), Point)
-    return law.best if greedy else law.draw(sight.chance, at).token
+    greedy = isinstance(state.law(at.position), Point)
+    return law.best if greedy else law.draw(state.chance, at).token

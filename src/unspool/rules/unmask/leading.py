@@ -29,10 +29,10 @@ class Leading(Rule):
     def __post_init__(self) -> None:
         expect(level(self.threshold), "leading:threshold", self.threshold, "a number; usual is 0.9")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        run = sight.holes[:1]
-        for i in sight.holes[1:]:
-            if i != run[-1] + 1 or sight.peak(i).p < self.threshold:
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        run = state.holes[:1]
+        for i in state.holes[1:]:
+            if i != run[-1] + 1 or state.peak(i).p < self.threshold:
                 break
             run.append(i)
         return run

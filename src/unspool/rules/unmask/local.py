@@ -45,9 +45,9 @@ class Local:
         )
         expect(whole(self.radius, 0), "local:radius", self.radius, "a whole number of places from 0 on")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        sure = {i: sight.peak(i).p for i in sight.holes}
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        sure = {i: state.peak(i).p for i in state.holes}
         anchors = [i for i, p in sure.items() if p >= self.threshold]
         near = {i for a in anchors for i in range(a - self.radius, a + self.radius + 1)}
         chosen = [i for i, p in sure.items() if p >= (self.relaxed if i in near else self.threshold)]
-        return chosen or ranked(sight, confidence)[:1]
+        return chosen or ranked(state, confidence)[:1]

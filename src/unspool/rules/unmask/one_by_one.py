@@ -22,13 +22,13 @@ from ...loops.unmasker import FixedBlocks
     paper="2502.09992",
     systems=("LLaDA (random remasking)",),
 )
-def one(sight: DenoiseState) -> Collection[int]:
+def one(state: DenoiseState) -> Collection[int]:
     """Fill one hole, chosen uniformly at random.
 
     By the chain rule any order of exact conditionals gives the exact joint law.
 
     Claim: LAW, for a model whose conditionals are those of one joint law. Cost: one look per token.
     """
-    holes = sight.holes
-    pick = Law(torch.zeros(len(holes), dtype=torch.float64)).draw(sight.chance, At(sight.canvas.step, Role.ORDER))
+    holes = state.holes
+    pick = Law(torch.zeros(len(holes), dtype=torch.float64)).draw(state.chance, At(state.canvas.step, Role.ORDER))
     return [holes[pick.token]]

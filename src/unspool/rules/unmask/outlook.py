@@ -21,8 +21,8 @@ FEW = 4  # of them are asked about one by one; for more, a mask of all tokens co
 class Outlook:
     """One look, seen from a constraint: the laws before the greedy choice, and their best tokens, made when needed."""
 
-    def __init__(self, sight: DenoiseState) -> None:
-        self.sight = sight
+    def __init__(self, state: DenoiseState) -> None:
+        self.state = state
         self._best: dict[int, list[tuple[int, float]]] = {}
 
     def law(self, i: int) -> Law:
@@ -58,6 +58,6 @@ class Outlook:
 
     @cached_property
     def _warm(self) -> DenoiseState:
-        sight = self.sight
-        warm: Warp = reduce(or_, (part for part in parts(sight.warp) if part != Temperature(0)), Same())
-        return DenoiseState(sight.canvas, sight.raw, warm, sight.chance)
+        state = self.state
+        warm: Warp = reduce(or_, (part for part in parts(state.warp) if part != Temperature(0)), Same())
+        return DenoiseState(state.canvas, state.raw, warm, state.chance)

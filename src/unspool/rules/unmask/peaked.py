@@ -41,5 +41,5 @@ class Peaked:
     def __post_init__(self) -> None:
         expect(real(self.nats, 0), "peaked:nats", self.nats, "an entropy from 0 on; usual is 0.5")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        return [i for i in sight.holes if sight.peak(i).entropy <= self.nats] or ranked(sight, entropy)[:1]
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        return [i for i in state.holes if state.peak(i).entropy <= self.nats] or ranked(state, entropy)[:1]

@@ -39,8 +39,8 @@ class Quota(Rule):
     def __post_init__(self) -> None:
         expect(whole(self.steps, 1), "quota:steps", self.steps, "a whole number of looks per block from 1 on")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        return foremost(sight, self.certainty, quota(sight.canvas, self.steps))
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        return foremost(state, self.certainty, quota(state.canvas, self.steps))
 
 
 def quota(canvas: Canvas, steps: int) -> int:

@@ -61,11 +61,11 @@ class GuessStreaks:
     rule: Redundant
     streaks: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        rule, peaks = self.rule, {i: sight.peak(i) for i in sight.holes}
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        rule, peaks = self.rule, {i: state.peak(i) for i in state.holes}
         self._watch(peaks)
-        chosen = set(Confident(rule.threshold)(sight))
-        chosen |= together(peaks, chosen, sight.canvas.window, rule)
+        chosen = set(Confident(rule.threshold)(state))
+        chosen |= together(peaks, chosen, state.canvas.window, rule)
         chosen |= shared({i: peak for i, peak in peaks.items() if i not in chosen}, rule.cluster)
         steady = (i for i, (_, n) in self.streaks.items() if n >= rule.streak and peaks[i].p >= rule.steady)
         return chosen.union(steady)

@@ -186,12 +186,12 @@ class Renoise:
         """A draft, when all is filled before all steps are made: so that time goes on."""
         return _waiting(canvas) if any(self.noise(n).mask for n in range(canvas.step, self.noise.steps)) else ()
 
-    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        step = sight.canvas.step
+    def __call__(self, state: DenoiseState, canvas: Canvas) -> Canvas:
+        step = state.canvas.step
         if step >= self.noise.steps:
             return canvas
         sigma = self.noise(step).mask
-        return canvas.remask(i for i in _drafts(sight.canvas) if _gone(sight, i, sigma))
+        return canvas.remask(i for i in _drafts(state.canvas) if _gone(state, i, sigma))
 
 
 @dataclass(frozen=True)
@@ -200,10 +200,10 @@ class Reverse:
 
     noise: Noise
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        step = sight.canvas.step
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        step = state.canvas.step
         fill = self.noise(step).fill if step < self.noise.steps else 1.0
-        return [i for i in sight.holes if sight.chance.coin(fill, At(i, Role.ORDER, round=step))]
+        return [i for i in state.holes if state.chance.coin(fill, At(i, Role.ORDER, round=step))]
 
 
 @dataclass(frozen=True)
@@ -241,14 +241,14 @@ class _Doubts:
     def asks(self, canvas: Canvas) -> Collection[int]:
         return self.rule.asks(canvas)
 
-    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        step, old = sight.canvas.step, _drafts(sight.canvas)
-        self.sure |= {i: sight.raw[i][canvas.tokens[i]] for i in sight.holes if canvas.tokens[i] >= 0}
+    def __call__(self, state: DenoiseState, canvas: Canvas) -> Canvas:
+        step, old = state.canvas.step, _drafts(state.canvas)
+        self.sure |= {i: state.raw[i][canvas.tokens[i]] for i in state.holes if canvas.tokens[i] >= 0}
         if step >= self.noise.steps or not old:
             return canvas
         weights = {i: math.exp(-self.sure[i]) for i in old}
         share = self.noise(step).most / sum(weights.values())
-        return canvas.remask(i for i in old if _gone(sight, i, weights[i] * share))
+        return canvas.remask(i for i in old if _gone(state, i, weights[i] * share))
 
 
 def _drafts(canvas: Canvas) -> list[int]:
@@ -259,5 +259,5 @@ def _waiting(canvas: Canvas) -> list[int]:
     return [] if canvas.holes else _drafts(canvas)[:1]
 
 
-def _gone(sight: DenoiseState, place: int, chance: float) -> bool:
-    return sight.chance.coin(chance, At(place, Role.ACCEPT, round=sight.canvas.step))
+def _gone(state: DenoiseState, place: int, chance: float) -> bool:
+    return state.chance.coin(chance, At(place, Role.ACCEPT, round=state.canvas.step))

@@ -63,9 +63,9 @@ class _Resampling:
             return ()
         return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
 
-    def __call__(self, sight: DenoiseState, canvas: Canvas) -> Canvas:
-        old = [i for i in sight.raw if sight.canvas.status[i] == Status.DRAFT]
-        new = {i: token for i in old if (token := sight.draw(i).token) != canvas.tokens[i]}
-        self.looks += not sight.holes
-        self.seen = () if sight.holes else sight.canvas.tokens
+    def __call__(self, state: DenoiseState, canvas: Canvas) -> Canvas:
+        old = [i for i in state.raw if state.canvas.status[i] == Status.DRAFT]
+        new = {i: token for i in old if (token := state.draw(i).token) != canvas.tokens[i]}
+        self.looks += not state.holes
+        self.seen = () if state.holes else state.canvas.tokens
         return canvas.fill(new, Status.DRAFT) if new else canvas

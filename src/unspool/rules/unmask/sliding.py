@@ -47,7 +47,7 @@ class Near:
         expect(level(self.threshold), "sliding:entropy", self.threshold, "a number of nats; usual is 0.4")
         expect(real(self.slope, 0), "sliding:slope", self.slope, "a number from 0 on")
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        first = sight.holes[0]
-        cost = {i: sight.peak(i).entropy + self.slope * (i - first) for i in sight.holes}
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        first = state.holes[0]
+        cost = {i: state.peak(i).entropy + self.slope * (i - first) for i in state.holes}
         return [i for i, c in cost.items() if c < self.threshold] or [min(cost, key=lambda i: cost[i])]

@@ -108,12 +108,12 @@ class _Calming:
     seen: Field = field(default_factory=lambda: Field({}))
     window: tuple[int, int] | None = None
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        before, self.seen = self.seen if sight.canvas.window == self.window else Field({}), sight.raw
-        self.window = sight.canvas.window
-        if before and drift(sight.raw, before) < self.rule.threshold:
-            return sight.holes
-        return foremost(sight, entropy, 1)
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        before, self.seen = self.seen if state.canvas.window == self.window else Field({}), state.raw
+        self.window = state.canvas.window
+        if before and drift(state.raw, before) < self.rule.threshold:
+            return state.holes
+        return foremost(state, entropy, 1)
 
 
 def drift(now: Field, before: Field) -> float:

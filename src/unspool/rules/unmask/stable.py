@@ -64,14 +64,14 @@ class StableState:
     before: LookLaws | None = None
     calm: dict[int, int] = field(default_factory=dict)
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
-        now = LookLaws.of(sight)
+    def __call__(self, state: DenoiseState) -> Collection[int]:
+        now = LookLaws.of(state)
         moved = {} if self.before is None else now.moved(self.before)
         self.calm = {i: self.calm.get(i, 0) + 1 for i, nats in moved.items() if nats < self.rule.drift}
         self.before = now
         rule = self.rule
-        ready = [i for i in sight.holes if sight.peak(i).p >= rule.threshold and self.calm.get(i, 0) >= rule.history]
-        return ready or foremost(sight, confidence, quota(sight.canvas, rule.steps))
+        ready = [i for i in state.holes if state.peak(i).p >= rule.threshold and self.calm.get(i, 0) >= rule.history]
+        return ready or foremost(state, confidence, quota(state.canvas, rule.steps))
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ class LookLaws:
     logs: Tensor
 
     @staticmethod
-    def of(sight: DenoiseState) -> LookLaws:
+    def of(state: DenoiseState) -> LookLaws:
         """What a look has told."""
-        rows = [n for n, i in enumerate(sight.raw) if sight.canvas.status[i] == Status.HOLE]
-        return LookLaws(sight.holes, sight.raw.scores[rows].float().log_softmax(1))
+        rows = [n for n, i in enumerate(state.raw) if state.canvas.status[i] == Status.HOLE]
+        return LookLaws(state.holes, state.raw.scores[rows].float().log_softmax(1))
 
     def moved(self, before: LookLaws) -> dict[int, float]:
         """KL(now ‖ before) of every place that was seen then too, in nats."""

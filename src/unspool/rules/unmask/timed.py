@@ -59,10 +59,10 @@ class Clock:
     passed: int = 0
     window: tuple[int, int] | None = None
 
-    def tick(self, sight: DenoiseState, steps: int, last: float) -> float:
+    def tick(self, state: DenoiseState, steps: int, last: float) -> float:
         """The share of holes that a diffusion unmasks in the next step, 1 − s/t; all at the last one."""
-        if sight.canvas.window != self.window:
-            self.passed, self.window = 0, sight.canvas.window
+        if state.canvas.window != self.window:
+            self.passed, self.window = 0, state.canvas.window
         self.passed += 1
         if self.passed >= steps:
             return 1.0
@@ -76,12 +76,12 @@ class Timing:
     rule: Timed
     clock: Clock = field(default_factory=Clock)
 
-    def __call__(self, sight: DenoiseState) -> Collection[int]:
+    def __call__(self, state: DenoiseState) -> Collection[int]:
         rule, count = self.rule, 0
         while count == 0:
-            share = self.clock.tick(sight, rule.steps, rule.last)
-            count = math.floor(len(sight.holes) * share + ROUNDING)
-        return foremost(sight, rule.certainty, count, rule.heat)
+            share = self.clock.tick(state, rule.steps, rule.last)
+            count = math.floor(len(state.holes) * share + ROUNDING)
+        return foremost(state, rule.certainty, count, rule.heat)
 
 
 def time(step: int, steps: int, last: float) -> float:

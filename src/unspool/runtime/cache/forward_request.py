@@ -12,8 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ...core.asks import Scores, best_of, unpacked
-from ...core.law import Law
+from ...core.asks import Scores
+from ...core.law import Law, best_of, unpacked
 from ...core.tree import Tree
 from .. import cpu
 from ..engine.contracts import ScoreRequest, hidden_of, layer_of

@@ -11,7 +11,7 @@ from array import array
 import torch
 from torch import Tensor
 
-from ...core import asks
+from ...core import law
 from .compiled import Kernels, loaded
 
 Best = list[tuple[int, float]]
@@ -21,11 +21,11 @@ def best_of(scores: Tensor, k: int) -> list[Best]:
     """The k best tokens of every row of scores, each with its weight among them, best first."""
     native, k = _native(scores), min(k, scores.shape[1])
     if native is None:  # one by one: all at once would wake the threads
-        return [asks.best_of(row[None], k)[0] for row in scores]
+        return [law.best_of(row[None], k)[0] for row in scores]
     tokens, values = _best(native, scores, k)
     rows = [(tokens[at : at + k], values[at : at + k]) for at in range(0, len(tokens), k)]
     return [
-        _weighed(ids, found) if ids[0] >= 0 else asks.best_of(row[None], k)[0]
+        _weighed(ids, found) if ids[0] >= 0 else law.best_of(row[None], k)[0]
         for row, (ids, found) in zip(scores, rows, strict=True)
     ]
 

@@ -16,7 +16,7 @@ from ..cache.forward_request import Executor, ForwardRequest
 from ..cache.sequence import CachedSequence, CachedSession
 from ..engine.contracts import LookRequest, ScoreRequest, Session
 from ..network.network import Network, Stages, unpaused
-from .denoise_batch import DenoiseBatch, Denoiser, EagerDenoiser, sheet_of, waves
+from .denoise_batch import DenoiseBatch, Denoiser, EagerDenoiser, batch_of, waves
 
 
 class BlockDiffusionModel(CachedModel):
@@ -52,48 +52,48 @@ class BlockDiffusionModel(CachedModel):
     def look(self, asked: Sequence[LookRequest]) -> list[Field]:
         fields: dict[int, Field] = {}
         for wave in waves(asked):
-            sheets = {n: self._sheet(asked[n]) for n in wave if asked[n].look.places}
+            batches = {n: self._batch(asked[n]) for n in wave if asked[n].look.places}
             try:
-                scores = unpaused(self._computed(list(sheets.values())))
+                scores = unpaused(self._computed(list(batches.values())))
             finally:
-                for n in sheets:
-                    self._shared(asked[n], sheets[n])
-            for (n, sheet), lines in zip(sheets.items(), scores, strict=True):
-                fields[n] = _field(asked[n], lines, sheet, self.filling)
+                for n in batches:
+                    self._shared(asked[n], batches[n])
+            for (n, batch), lines in zip(batches.items(), scores, strict=True):
+                fields[n] = _field(asked[n], lines, batch, self.filling)
         return [fields.get(n) or Field({}) for n in range(len(asked))]
 
     def looking(self, ask: LookRequest) -> Stages[Field]:
         """Answer one look in stages."""
         if not ask.look.places:
             return Field({})
-        sheet = self._sheet(ask)
+        batch = self._batch(ask)
         try:
-            (lines,) = yield from self._computed([sheet])
+            (lines,) = yield from self._computed([batch])
         finally:
-            self._shared(ask, sheet)
-        return _field(ask, lines, sheet, self.filling)
+            self._shared(ask, batch)
+        return _field(ask, lines, batch, self.filling)
 
-    def _sheet(self, ask: LookRequest) -> DenoiseBatch:
-        """The sheet of a look on the page of its session, with all that is computed of its text already."""
-        sheet = sheet_of(ask.look, self.filling)
+    def _batch(self, ask: LookRequest) -> DenoiseBatch:
+        """The batch of a look on the page of its session, with all that is computed of its text already."""
+        batch = batch_of(ask.look, self.filling)
         session = ask.session
         assert session is None or isinstance(session, CachedSession)
         page = CachedSequence([])
         if session is not None:
             page = self._pages.setdefault(session, CachedSequence([], owner=session.leaves[0].owner))
-        text = list(sheet.text)
+        text = list(batch.text)
         if _common(page, text) < len(text):
             self._follow(page, text, [] if session is None else session.leaves)
         known = min(len(page.slots), len(text))
-        if not sheet.spans:
-            known = min(known, sheet.start - 1)  # laws are read from the last token before it on
-        elif any(sheet.at_text(self.filling)) and (len(page.slots) > len(text) or page.law is None):
+        if not batch.spans:
+            known = min(known, batch.start - 1)  # laws are read from the last token before it on
+        elif any(batch.at_text(self.filling)) and (len(page.slots) > len(text) or page.law is None):
             known = min(known, len(text) - 1)
         known = self.filling.whole(known)
         if known < len(text):
             self._cut(page, known)
-        sheet.page, sheet.owed = page, text[known:]
-        return sheet
+        batch.page, batch.owed = page, text[known:]
+        return batch
 
     def _follow(self, page: CachedSequence, text: list[int], leaves: list[CachedSequence]) -> None:
         """Turn a page to this text, with the longest beginning that it, or another text, has computed."""
@@ -120,14 +120,14 @@ class BlockDiffusionModel(CachedModel):
             page.law = None
             self.executor.forget(page, size)
 
-    def _shared(self, ask: LookRequest, sheet: DenoiseBatch) -> None:
+    def _shared(self, ask: LookRequest, batch: DenoiseBatch) -> None:
         """Let the session's texts, or nobody, go on from what is on the page now."""
         if ask.session is None:
-            self._cut(sheet.page, 0)
+            self._cut(batch.page, 0)
             return
         assert isinstance(ask.session, CachedSession)
         for leaf in ask.session.leaves:
-            self._adopt(leaf, sheet.page)
+            self._adopt(leaf, batch.page)
 
     def _adopt(self, leaf: CachedSequence, page: CachedSequence) -> None:
         """Let a text use what is computed of it on a page; its last token only together with the law after it."""
@@ -143,31 +143,31 @@ class BlockDiffusionModel(CachedModel):
 
     # ---- the forward
 
-    def _computed(self, sheets: list[DenoiseBatch]) -> Stages[list[Tensor]]:
-        """The scores that every sheet wants, a line for each place."""
+    def _computed(self, batches: list[DenoiseBatch]) -> Stages[list[Tensor]]:
+        """The scores that every batch wants, a line for each place."""
         done = False
         try:
-            for sheet in sheets:
-                last = sheet.page.slots[sheet.known - 1] if sheet.known else None
-                sheet.slots = self.take(len(sheet), last)
-            logits = yield from self._denoiser.stages(sheets)
+            for batch in batches:
+                last = batch.page.slots[batch.known - 1] if batch.known else None
+                batch.slots = self.take(len(batch), last)
+            logits = yield from self._denoiser.stages(batches)
             done = True
         finally:
-            for sheet in sheets:
-                self.slots.drop(sheet.slots[len(sheet.owed) if done else 0 :])
-        return [self._told(sheet, lines) for sheet, lines in zip(sheets, logits, strict=True)]
+            for batch in batches:
+                self.slots.drop(batch.slots[len(batch.owed) if done else 0 :])
+        return [self._told(batch, lines) for batch, lines in zip(batches, logits, strict=True)]
 
-    def _told(self, sheet: DenoiseBatch, lines: Tensor) -> Tensor:
+    def _told(self, batch: DenoiseBatch, lines: Tensor) -> Tensor:
         """Turn the page, and give every place its line."""
-        page, owed = sheet.page, sheet.owed
+        page, owed = batch.page, batch.owed
         if owed:
             page.tokens += owed
-            page.slots += sheet.slots[: len(owed)]
+            page.slots += batch.slots[: len(owed)]
             page.law = Law(lines[0])
             lines = lines[1:]
             if len(owed) > 1:
                 self._prefixes.note(page)
-        at_text = sheet.at_text(self.filling)
+        at_text = batch.at_text(self.filling)
         if not any(at_text):
             return lines
         assert page.law is not None
@@ -203,9 +203,9 @@ class BlockDiffusionModel(CachedModel):
         super().closed(session)
 
 
-def _field(ask: LookRequest, lines: Tensor, sheet: DenoiseBatch, filling: DiffusionSpec) -> Field:
+def _field(ask: LookRequest, lines: Tensor, batch: DenoiseBatch, filling: DiffusionSpec) -> Field:
     """The answer to a look; what a trial tells is final for nobody."""
-    return Field.of(ask.look.places, lines, len(sheet), () if ask.look.trials else sheet.final(filling))
+    return Field.of(ask.look.places, lines, len(batch), () if ask.look.trials else batch.final(filling))
 
 
 def _common(leaf: CachedSequence, text: Sequence[int]) -> int:

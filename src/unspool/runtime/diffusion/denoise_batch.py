@@ -64,7 +64,7 @@ class MaskedSpan:
 class DenoiseBatch:
     """What a look adds to the text of a page: tokens that are owed to it, and spans, which nobody keeps.
 
-    `start` is where the text ends and the spans begin. A sheet without spans reads its laws along the text itself: that
+    `start` is where the text ends and the spans begin. A batch without spans reads its laws along the text itself: that
     of `start` and of every place behind it.
     """
 
@@ -136,8 +136,8 @@ class DenoiseBatch:
         return found
 
 
-def sheet_of(look: Look, filling: DiffusionSpec) -> DenoiseBatch:
-    """The sheet that answers a look."""
+def batch_of(look: Look, filling: DiffusionSpec) -> DenoiseBatch:
+    """The batch that answers a look."""
     canvas, places = look.canvas, look.wanted
     if look.along and _comes_next(look) and filling.reads:
         first, end = places[0], places[-1]  # nobody asks what comes behind the last
@@ -206,8 +206,8 @@ def waves(asked: Sequence[LookRequest]) -> Iterator[list[int]]:
 class Denoiser(Protocol):
     """One forward over what several looks add to their texts, in slots that were taken for it."""
 
-    def stages(self, sheets: list[DenoiseBatch]) -> Stages[list[Tensor]]:
-        """For every sheet the logits that it reads; it may pause on the way."""
+    def stages(self, batches: list[DenoiseBatch]) -> Stages[list[Tensor]]:
+        """For every batch the logits that it reads; it may pause on the way."""
         ...
 
 
@@ -217,21 +217,21 @@ class EagerDenoiser:
     def __init__(self, network: Network, spec: DiffusionSpec) -> None:
         self._network, self._spec = network, spec
 
-    def stages(self, sheets: list[DenoiseBatch]) -> Stages[list[Tensor]]:
+    def stages(self, batches: list[DenoiseBatch]) -> Stages[list[Tensor]]:
         tokens, places, slots = list[int](), list[int](), list[int]()
         rows, read, soft, counts = list[Row](), list[int](), list[tuple[int, Soft]](), list[int]()
-        for sheet in sheets:
+        for batch in batches:
             first = len(tokens)
-            own_tokens, own_places, own_rows = sheet.packed(first, self._spec)
+            own_tokens, own_places, own_rows = batch.packed(first, self._spec)
             tokens += own_tokens
             places += own_places
-            slots += sheet.slots
+            slots += batch.slots
             rows += own_rows
-            soft += sheet.mixtures(first)
-            reads = sheet.reads(self._spec)
+            soft += batch.mixtures(first)
+            reads = batch.reads(self._spec)
             read += (first + number for number in reads)
             counts.append(len(reads))
         if not tokens:  # all is known
-            return [torch.empty(0)] * len(sheets)
-        batch = Batch(torch.tensor(tokens), torch.tensor(places), slots, rows, torch.tensor(read), (), mixed(soft))
-        return list(torch.split((yield from staged(self._network, batch)).logits, counts))
+            return [torch.empty(0)] * len(batches)
+        forward = Batch(torch.tensor(tokens), torch.tensor(places), slots, rows, torch.tensor(read), (), mixed(soft))
+        return list(torch.split((yield from staged(self._network, forward)).logits, counts))

@@ -106,8 +106,8 @@ class FullDiffusionModel:
             slots += (own[i] for i in plan.computed)
             read += (number[i] for i in plan.readers)
             soft += ((number[i], plan.look.soft[i]) for i in plan.computed if plan.softens(i))
-        read_at, sheet = torch.tensor(read), (torch.tensor(tokens), torch.tensor(places))
-        batch = Batch(*sheet, slots, rows, read_at, mixed=mixed(soft), renewals=renewals)
+        read_at, at = torch.tensor(read), (torch.tensor(tokens), torch.tensor(places))
+        batch = Batch(*at, slots, rows, read_at, mixed=mixed(soft), renewals=renewals)
         logits = (yield from staged(self.network, batch)).logits
         return list(torch.split(logits, [len(plan.readers) for plan in glances]))
 

@@ -15,7 +15,7 @@ from ..cache.kv_pool import KVPool
 from ..network.attention import Attention
 from ..network.layer import Layer, Loader
 from ..network.linear import dense
-from ..network.llama import sight
+from ..network.llama import plan_key
 from .drafter_network import DrafterLayers, DrafterNetwork, LayerCall
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class FamilyLayers(DrafterLayers):
     def __init__(self, network: DrafterNetwork, pool: KVPool) -> None:
         super().__init__(network, pool)
         (spec,) = self._attending
-        self._planner = replace(self._planner, group=sight(spec)[2])
+        self._planner = replace(self._planner, group=plan_key(spec)[2])
 
     def _read(self, network: DrafterNetwork) -> list[Layer]:
         shape, like = network.spec.shape, network.ends.embedding

@@ -39,7 +39,7 @@ class QuerySpan:
     causal: bool = False
 
 
-class Sight(NamedTuple):
+class SlidingWindow(NamedTuple):
     """What a layer sees that does not see all: the last `window` tokens, or those of the token's chunk of so many."""
 
     window: int
@@ -63,14 +63,14 @@ class Planner:
 
     def plan(self, rows: Sequence[Row], window: int | None, chunked: bool = False) -> list[QuerySpan]:
         """Plan the attention of all rows in layers that see `window` tokens, or their own chunk of them (None: all)."""
-        sight = None if window is None else Sight(window, chunked)
-        return [span for row in rows for span in self._row(row, sight)]
+        sliding = None if window is None else SlidingWindow(window, chunked)
+        return [span for row in rows for span in self._row(row, sliding)]
 
-    def _row(self, row: Row, sight: Sight | None) -> Iterator[QuerySpan]:
+    def _row(self, row: Row, sliding: SlidingWindow | None) -> Iterator[QuerySpan]:
         past = len(row.slots) - row.count
-        if sight is not None and sight.first(max(row.places[past:])) <= row.places[0]:
-            sight = None  # the text is shorter than what the layer sees
-        if row.hidden_from is None and sight is None:
+        if sliding is not None and sliding.first(max(row.places[past:])) <= row.places[0]:
+            sliding = None  # the text is shorter than what the layer sees
+        if row.hidden_from is None and sliding is None:
             if row.count == 1:
                 yield QuerySpan(row.first, 1, self.slots.where(row.slots, self.device))
                 return
@@ -78,24 +78,24 @@ class Planner:
                 yield QuerySpan(row.first, row.count, self.slots.where(row.slots, self.device), causal=True)
                 return
         for start in range(0, row.count, BLOCK):
-            yield self._block(row, sight, start, min(start + BLOCK, row.count))
+            yield self._block(row, sliding, start, min(start + BLOCK, row.count))
 
-    def _block(self, row: Row, sight: Sight | None, start: int, end: int) -> QuerySpan:
+    def _block(self, row: Row, sliding: SlidingWindow | None, start: int, end: int) -> QuerySpan:
         """Plan queries start..end of a row, leaving out the keys at both ends that none of them sees."""
         past = len(row.slots) - row.count
         asking = row.places[past + start : past + end]
         # Drafted siblings make the places of the new tokens go up and down; those of older ones go up.
         sorted_to = past + start if row.hidden_from is None else past
-        low = 0 if sight is None else bisect_left(row.places, sight.first(min(asking)), 0, sorted_to)
+        low = 0 if sliding is None else bisect_left(row.places, sliding.first(min(asking)), 0, sorted_to)
         high = past + end if row.hidden_from is None else len(row.places)
         if row.hidden_from is None:
             own = torch.arange(past + start, past + end, device=self.device)
             hidden = torch.arange(low, high, device=self.device) > own[:, None]
         else:
             hidden = row.hidden_from[start:end, low:high].to(self.device)
-        if sight is not None:
+        if sliding is not None:
             asked = torch.tensor(row.places[low:high], device=self.device)
-            first = torch.tensor([sight.first(place) for place in asking], device=self.device)
+            first = torch.tensor([sliding.first(place) for place in asking], device=self.device)
             hidden = hidden | (asked < first[:, None])
         mask = torch.zeros(hidden.shape, dtype=self.dtype, device=self.device).masked_fill_(hidden, float("-inf"))
         if end - start <= FOLD:

@@ -26,7 +26,7 @@ from ...core.law import Law, chosen
 from ...core.tree import NOTHING, ROOT, Tree
 from ..cache.kv_pool import Where
 from ..engine.contracts import Causal, Infill, LookRequest, ScoreRequest
-from .attention import Planner, QuerySpan, Sight
+from .attention import Planner, QuerySpan, SlidingWindow
 from .linear import Linear, MakeLinear
 from .network import Row
 
@@ -58,15 +58,15 @@ class PerTokenPlanner(Planner):
 
     alone: ClassVar = True
 
-    def _row(self, row: Row, sight: Sight | None) -> Iterator[QuerySpan]:
+    def _row(self, row: Row, sliding: SlidingWindow | None) -> Iterator[QuerySpan]:
         past = len(row.slots) - row.count
         for number in range(row.count):
             if row.hidden_from is None:
                 seen: Sequence[int] = range(past + number + 1)
             else:
                 seen = (~row.hidden_from[number]).nonzero()[:, 0].tolist()
-            if sight is not None:
-                first = sight.first(row.places[past + number])
+            if sliding is not None:
+                first = sliding.first(row.places[past + number])
                 seen = [key for key in seen if row.places[key] >= first]
             slots = [row.slots[key] for key in seen]
             yield QuerySpan(row.first + number, 1, self._where(slots))

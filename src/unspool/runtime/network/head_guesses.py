@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ...core.asks import Ahead, unpacked
+from ...core.asks import Ahead
+from ...core.law import unpacked
 from ...core.tree import ROOT
 from ..cache.forward_request import ForwardRequest
 from ..cache.sequence import DraftNode

@@ -55,7 +55,7 @@ class ForwardState(NamedTuple):
     def of(self, spec: AttentionSpec | LatentSpec) -> tuple[Turns | None, Where, list[QuerySpan]]:
         """What one layer's attention needs of it."""
         turns = self.turns[spec.rope] if spec.rope is not None else None
-        return turns, self.into, self.plans[sight(spec)]
+        return turns, self.into, self.plans[plan_key(spec)]
 
 
 def _attending(shape: Shape) -> list[AttentionSpec | LatentSpec]:
@@ -63,7 +63,7 @@ def _attending(shape: Shape) -> list[AttentionSpec | LatentSpec]:
     return [mixer for mixer in mixers if mixer is not None and mixer.kind != "recurrent"]
 
 
-def sight(spec: AttentionSpec | LatentSpec) -> tuple[int | None, bool, int]:
+def plan_key(spec: AttentionSpec | LatentSpec) -> tuple[int | None, bool, int]:
     """What the plan of a layer's attention depends on."""
     if spec.kind == "latent":
         return None, False, spec.heads
@@ -232,7 +232,7 @@ class Llama:
             {rope: rotary.at(places, furthest) for rope, rotary in self._rotaries.items()},
             {
                 (window, chunked, group): replace(self._planner, group=group).plan(batch.rows, window, chunked)
-                for window, chunked, group in dict.fromkeys(map(sight, self._attending))
+                for window, chunked, group in dict.fromkeys(map(plan_key, self._attending))
             },
             self._slots.where(batch.slots, device),
             [] if self._recurrent is None else self._recurrent.plan(batch.rows),

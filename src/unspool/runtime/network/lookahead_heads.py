@@ -13,8 +13,8 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ...core.asks import unpacked
 from ...core.errors import BadModel
+from ...core.law import unpacked
 
 if TYPE_CHECKING:
     from .linear import EmbeddingAndHead
