@@ -36,7 +36,7 @@ from unspool.recipes.methods import fitted
 from unspool.rules.constrain import FullMask, Potential
 from unspool.rules.search import AStar, Beam, Branch, Chaotic, Diverse, Foresight, Several, Smc, Stochastic
 from unspool.rules.search.choose import agree, best, overlap, vote
-from unspool.rules.search.mark import Leaning, Likely, Mark, RewardMark
+from unspool.rules.search.mark import Leaning, LikelihoodMark, Mark, RewardMark
 from unspool.rules.search.rollout import Border
 from unspool.rules.search.search_text import Text
 from unspool.rules.search.several import FOREVER
@@ -130,7 +130,7 @@ WAYS: dict[str, Way] = {
     "beam": Way(lambda one, lm, n, task: Beam(n, rows=one.budget), 0.0),
     "diverse beams": Way(lambda one, lm, n, task: Diverse(n, 1, rows=one.budget), 0.0),
     "stochastic beams (likely)": Way(lambda one, lm, n, task: Stochastic(n, rows=one.budget, watch=_watch(one, lm))),
-    "A* (likely)": Way(lambda one, lm, n, task: AStar(n, Likely(), _steps(task), one.budget)),
+    "A* (likely)": Way(lambda one, lm, n, task: AStar(n, LikelihoodMark(), _steps(task), one.budget)),
     "A* (checked)": Way(lambda one, lm, n, task: AStar(n, _checked(one, lm), _steps(task), one.budget), WARM, True),
     "foresight (likely)": Way(lambda one, lm, n, task: Foresight(3 * n // 4, 2, border=_steps(task), rows=one.budget)),
     "foresight (checked)": Way(
@@ -141,14 +141,14 @@ WAYS: dict[str, Way] = {
     "cautious": Way(lambda one, lm, n, task: fitted(f"cautious:rows={one.budget}", lm.vocabulary)),
     "chaotic (likely)": Way(
         lambda one, lm, n, task: Branch(
-            Chaotic(top=2), Leaning(Likely(), 2.0), Border((), n // 2), 1, rows=one.budget, texts=3
+            Chaotic(top=2), Leaning(LikelihoodMark(), 2.0), Border((), n // 2), 1, rows=one.budget, texts=3
         ),
         0.0,
     ),
     "smc, p⁴ (likely)": Way(lambda one, lm, n, task: Smc(n, FullMask(4.0), rows=one.budget), 1.0),
     "smc (checked)": Way(lambda one, lm, n, task: Smc(n, potential=_potential(one, lm), rows=one.budget), WARM, True),
     "best of n (likely)": Way(
-        lambda one, lm, n, task: Branch(Several(n), Likely(), Border((), FOREVER), rows=one.budget, texts=n + 1)
+        lambda one, lm, n, task: Branch(Several(n), LikelihoodMark(), Border((), FOREVER), rows=one.budget, texts=n + 1)
     ),
 }
 CHOSEN = ("vote", "agreement (MBR)", "best of n (checked)", "any of n (an upper bound)")

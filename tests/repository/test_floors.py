@@ -40,12 +40,14 @@ Import: TypeAlias = "ast.Import | ast.ImportFrom"
 
 
 class Imports(NamedTuple):
-    """The imports of a module of ours, and which of them stand inside functions."""
+    """The imports of a module of ours, which of them stand inside functions, its classes and its length."""
 
     parts: tuple[str, ...]
     file: Path
     every: tuple[Import, ...]
     inside: frozenset[int]  # by their ids
+    classes: frozenset[str]
+    lines: int
 
 
 @cache
@@ -54,8 +56,11 @@ def parsed() -> list[Imports]:
     for file in sorted(ROOT.rglob("*.py")):
         parts = file.relative_to(ROOT).with_suffix("").parts
         every: list[Import] = []
-        within = frozenset(collected(ast.parse(file.read_text(encoding="utf-8")), False, every))
-        found.append(Imports(parts, file, tuple(every), within))
+        source = file.read_text(encoding="utf-8")
+        tree = ast.parse(source)
+        within = frozenset(collected(tree, False, every))
+        classes = frozenset(node.name for node in tree.body if isinstance(node, ast.ClassDef))
+        found.append(Imports(parts, file, tuple(every), within, classes, source.count("\n")))
     return found
 
 
@@ -101,8 +106,17 @@ def test_imports_go_down_and_never_up():
 
 def test_a_file_has_one_idea():
     """Which nobody can count; but one that is longer than a few screens has had time for a second."""
-    lengths = {module.file: len(module.file.read_text(encoding="utf-8").splitlines()) for module in parsed()}
-    assert {str(file.relative_to(ROOT)): lines for file, lines in lengths.items() if lines > LONGEST} == {}
+    assert {"/".join(module.parts): module.lines for module in parsed() if module.lines > LONGEST} == {}
+
+
+def test_a_name_is_one_class():
+    """Who searches for a class finds one."""
+    found: dict[str, set[str]] = {}
+    for module in parsed():
+        for name in module.classes:
+            if not name.startswith("_"):
+                found.setdefault(name, set()).add("/".join(module.parts))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
 def test_every_folder_is_a_floor():

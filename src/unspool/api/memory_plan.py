@@ -11,7 +11,7 @@ import torch
 from ..core.errors import BadRequest
 from ..models.drafters.description import DrafterFile
 from ..models.shape import Shape
-from ..models.share import Share
+from ..models.share import RankShare
 from ..models.weights import Checkpoint, GGUFCheckpoint
 from ..runtime.cache.checkpoint_pool import usual_states
 from ..runtime.cpu.packed import packs
@@ -92,7 +92,7 @@ def plan(
         raise BadRequest(
             f"quantization={quantization!r} is not there on ranks={ranks}; use quantization={WHOLE!r}, or one rank."
         )
-    share = Share(0, ranks)
+    share = RankShare(0, ranks)
     shape = share.shape(whole)
     context = shape.context if context is None else context
     for what, value in (("context", context), ("rows", rows), ("tree", tree)):

@@ -127,7 +127,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):  # type: ignore[misc]  
         elif __obj is dict:
             budget.make(weight([*args, kwargs]))
         elif isinstance(__obj, LoopContext):  # a loop that calls itself
-            args = tuple(Turns(budget, through) for through in args)
+            args = tuple(BoundedItems(budget, through) for through in args)
         return super().call(__context, __obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -174,7 +174,7 @@ def _written(context: Context, value: object) -> Any:
 
 
 @dataclass(frozen=True)
-class Turns:
+class BoundedItems:
     """What a loop or a filter goes through, a step for each; as long as that is, where Jinja asks.
 
     If all of it is kept, it must not be too large together.
@@ -201,8 +201,8 @@ class Turns:
 
 
 @in_context
-def _turns(context: Context, through: Any) -> Turns:
-    return Turns(context[BUDGET], through)
+def _turns(context: Context, through: Any) -> BoundedItems:
+    return BoundedItems(context[BUDGET], through)
 
 
 @in_context
@@ -262,7 +262,7 @@ def method_arguments(
         case _ if name in _NO_METHODS:
             raise SecurityError(f"the method {name} of texts is not for chat templates")
         case "join", (items,):
-            args = (list(Turns(budget, items, kept=True)),)
+            args = (list(BoundedItems(budget, items, kept=True)),)
             size = weight(args[0]) + len(text) * len(args[0])
         case "replace", (old, new, *_) if isinstance(old, type(text)) and isinstance(new, type(text)):
             size += text.count(old) * len(new)  # type: ignore[arg-type]

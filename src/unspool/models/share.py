@@ -20,7 +20,7 @@ THINKING = ("gate_proj", "up_proj", "down_proj")
 
 
 @dataclass(frozen=True)
-class Share:
+class RankShare:
     """Rank `rank` of `ranks`, and what it holds of a model of a given shape.
 
     Key-value heads are dealt out with their query heads, as evenly as they come: 3 on 2 ranks are 2 and 1. Where there
@@ -123,7 +123,7 @@ class RankCheckpoint:
     others.
     """
 
-    def __init__(self, whole: Checkpoint, share: Share) -> None:
+    def __init__(self, whole: Checkpoint, share: RankShare) -> None:
         self.whole, self.share = whole, share
         self.shape = share.shape(whole.shape)
 

@@ -14,7 +14,7 @@ from jinja2.filters import FILTERS, make_attrgetter
 from jinja2.runtime import Context
 from jinja2.utils import _PassArg
 
-from .bounded import BITS, BUDGET, Turns, filled_size, in_context, method_arguments, weight
+from .bounded import BITS, BUDGET, BoundedItems, filled_size, in_context, method_arguments, weight
 
 PRECISION = 300  # decimal places to which a number may be rounded
 _REFUSED = ("batch", "center", "filesizeformat", "pprint", "slice", "striptags", "urlize", "wordwrap", "xmlattr")
@@ -38,7 +38,7 @@ def _spelling(made: Callable[..., Any]) -> Callable[..., Any]:
 
     @in_context
     def spell(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
-        value = list(Turns(context[BUDGET], value, kept=True)) if isinstance(value, Iterator) else value
+        value = list(BoundedItems(context[BUDGET], value, kept=True)) if isinstance(value, Iterator) else value
         context[BUDGET].step()
         context[BUDGET].make(weight(value))
         return made(*_passed(made, context), value, *args, **kwargs)
@@ -52,7 +52,7 @@ def _going(made: Callable[..., Any], keeping: bool) -> Callable[..., Any]:
     @in_context
     def go(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
         context[BUDGET].step()
-        return made(*_passed(made, context), Turns(context[BUDGET], value, keeping), *args, **kwargs)
+        return made(*_passed(made, context), BoundedItems(context[BUDGET], value, keeping), *args, **kwargs)
 
     return go
 
@@ -73,7 +73,7 @@ def _passed(made: Callable[..., Any], context: Context) -> tuple[Any, ...]:
 def _join(context: Context, value: Any, d: str = "", attribute: str | int | None = None) -> str:
     environment: Environment = context.environment
     found = value if attribute is None else map(make_attrgetter(environment, attribute), value)
-    items = list(Turns(context[BUDGET], found, kept=True))
+    items = list(BoundedItems(context[BUDGET], found, kept=True))
     context[BUDGET].make(weight(items) + len(str(d)) * len(items))
     return str(d).join(map(str, items))
 
@@ -107,7 +107,7 @@ def _sum(context: Context, iterable: Any, attribute: str | int | None = None, st
     if not isinstance(start, (int, float)):
         raise SecurityError("the filter sum is for numbers")
     found = iterable if attribute is None else map(make_attrgetter(context.environment, attribute), iterable)
-    return sum(Turns(context[BUDGET], found), start)
+    return sum(BoundedItems(context[BUDGET], found), start)
 
 
 @in_context

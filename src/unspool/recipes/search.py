@@ -36,7 +36,7 @@ def beam(
 
 def _marked(reward: str) -> search.Mark:
     """Marks by the function that FILE.py:NAME means, else by how likely a piece of text is."""
-    return search.Graded(search.reward_of(reward)) if reward else search.Likely()
+    return search.Graded(search.reward_of(reward)) if reward else search.LikelihoodMark()
 
 
 def cautious(
@@ -44,7 +44,9 @@ def cautious(
 ) -> Method:
     """Cautious next-token prediction; it draws, so it wants a temperature above 0."""
     border = search.Border(PAUSES, longest)
-    return search.Branch(search.Cautious(trials, low, high), search.Likely(), border, rows=rows, texts=trials + 1)
+    return search.Branch(
+        search.Cautious(trials, low, high), search.LikelihoodMark(), border, rows=rows, texts=trials + 1
+    )
 
 
 def chaotic(
@@ -57,7 +59,7 @@ def chaotic(
     rows: Budget = 0,
 ) -> Method:
     """Self-evaluation by the ready-made question for chat models, or by an evaluator that is FILE.py:NAME."""
-    mark = search.Leaning(_marked(reward) if reward else search.Judged(question=ANSWER), weight)
+    mark = search.Leaning(_marked(reward) if reward else search.JudgeMark(question=ANSWER), weight)
     return search.Branch(search.Chaotic(entropy, ratio, top), mark, search.Border((), longest), 1, rows, texts=top + 1)
 
 

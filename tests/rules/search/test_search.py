@@ -41,7 +41,7 @@ from unspool.rules.search import (
     choose,
 )
 from unspool.rules.search.length_norm import Gnmt, Power, SearchOutlook, enough, likely, sure
-from unspool.rules.search.mark import Graded, Judged, Leaning, Likely, RewardMark
+from unspool.rules.search.mark import Graded, JudgeMark, Leaning, LikelihoodMark, RewardMark
 from unspool.rules.search.reward import reward_of
 from unspool.rules.search.rollout import Border
 from unspool.rules.search.search_text import leading, without_greedy
@@ -362,7 +362,7 @@ def test_the_most_likely_trial_is_kept_up_to_the_pause():
     @dataclass(frozen=True)
     class Seen:
         def __call__(self, grove, rollouts):
-            marks = yield from Likely()(grove, rollouts)
+            marks = yield from LikelihoodMark()(grove, rollouts)
             seen.append((rollouts, marks))
             return marks
 
@@ -380,8 +380,8 @@ def test_the_most_likely_trial_is_kept_up_to_the_pause():
 
 
 def test_without_chaos_or_with_one_way_it_is_greedy():
-    never = Branch(Chaotic(math.inf, 1.0, 3), Leaning(Likely()), Border((), 2), 1)
-    one = Branch(Chaotic(0.0, 0.0, 1), Leaning(Likely()), Border((), 2), 1)
+    never = Branch(Chaotic(math.inf, 1.0, 3), Leaning(LikelihoodMark()), Border((), 2), 1)
+    one = Branch(Chaotic(0.0, 0.0, 1), Leaning(LikelihoodMark()), Border((), 2), 1)
     assert prove(never, ARGMAX, quick=True).ok
     assert prove(one, ARGMAX, quick=True).ok
 
@@ -440,7 +440,7 @@ def test_a_reward_that_cannot_read_says_so():
 
 def test_a_judge_is_asked_behind_every_branch_inside_one_forward():
     toy, stop = Toy(vocab=5, room=300), Stop(most=5)
-    judge = Judged(Judge(ask=(3, 4), marks=(0, 1, 2)))
+    judge = JudgeMark(Judge(ask=(3, 4), marks=(0, 1, 2)))
     model = CachedModel(toy)
     branch = Branch(Chaotic(0.0, 0.0, 3), Leaning(judge, 4.0), Border((), 2), 2)
     got = done(branch, model, stop)
@@ -448,7 +448,7 @@ def test_a_judge_is_asked_behind_every_branch_inside_one_forward():
     assert got == done(branch, alone, stop)
     assert toy.slots.in_use == 0
     with pytest.raises(BadRequest, match="a judge has to know the tokens"):
-        done(Branch(Chaotic(0.0), Leaning(Judged()), Border((), 2)), alone, stop)
+        done(Branch(Chaotic(0.0), Leaning(JudgeMark()), Border((), 2)), alone, stop)
 
 
 def test_one_rollout_of_one_step_and_one_kid_are_ancestral_sampling():
@@ -520,7 +520,7 @@ def test_a_star_pays_for_what_gets_worse_alone():
     [
         lambda rows: Branch(Cautious(4, 0.0, 0.1), border=Border((), 4), rows=rows),
         lambda rows: Branch(Several(3), border=Border((), 99), rows=rows),
-        lambda rows: Branch(Chaotic(0.0, 0.0, 3), Leaning(Judged(Judge((1, 2), (0, 1)))), Border((), 3), 1, rows),
+        lambda rows: Branch(Chaotic(0.0, 0.0, 3), Leaning(JudgeMark(Judge((1, 2), (0, 1)))), Border((), 3), 1, rows),
         lambda rows: Foresight(3, 2, 0.1, border=Border((), 2), rows=rows),
         lambda rows: AStar(3, border=Border((), 2), rows=rows),
         lambda rows: Stochastic(3, rows),
@@ -552,7 +552,7 @@ def test_every_search_that_runs_by_name_takes_a_budget_in_rows():
             toy, stop = Toy(vocab=5, room=9000), letters(most=30)
             search = named(f"{entry.name}:rows={rows}")
             if isinstance(search, Branch):  # without the question for chat models, which a toy cannot read
-                search = replace(search, mark=Likely())
+                search = replace(search, mark=LikelihoodMark())
             job = run(search, CachedModel(toy), stop, prompt=(0, 1, 2), chance=Philox(1))
             assert toy.computed <= rows + 2, entry.name
             assert job.result().tokens

@@ -23,7 +23,7 @@ from unspool.core.errors import BadRequest, RankLost
 from unspool.core.stop import Stop
 from unspool.core.warp import Temperature
 from unspool.models.config import read_config
-from unspool.models.share import RankCheckpoint, Share, divided, refuse
+from unspool.models.share import RankCheckpoint, RankShare, divided, refuse
 from unspool.recipes.methods import method
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.checkpoint_pool import CheckpointPool, RecurrentPool
@@ -95,13 +95,13 @@ def test_a_bug_in_the_sharing_of_a_family_shows(bug, monkeypatch):
 
 def test_ranks_hold_their_part_of_experts_and_whole_what_is_not_shared():
     experts = shape_of(BY_KIND["qwen3_moe"])
-    part = RankCheckpoint(Dice(experts), Share(1, 2))
+    part = RankCheckpoint(Dice(experts), RankShare(1, 2))
     assert part.tensor("model.layers.0.mlp.experts.3.down_proj.weight").shape == (32, 8)
     assert part.tensor("model.layers.0.mlp.gate.weight").shape == (5, 32)
     states = shape_of(BY_KIND["lfm2"])
     assert [divided(layer.mixer) for layer in states.stack] == [False, True, False]
-    sizes = Share(1, 2).shape(states).tensors()
-    part = RankCheckpoint(Dice(states), Share(1, 2))
+    sizes = RankShare(1, 2).shape(states).tensors()
+    part = RankCheckpoint(Dice(states), RankShare(1, 2))
     assert all(part.tensor(name).shape == size for name, size in sizes.items() if not name.startswith("lm_head"))
 
 

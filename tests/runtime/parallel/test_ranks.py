@@ -25,7 +25,7 @@ from unspool.core.law import Drawn, Law
 from unspool.core.tree import NOTHING, Tree
 from unspool.models.layer_shape import ExpertSpec
 from unspool.models.shape import DiffusionSpec, Shape
-from unspool.models.share import RankCheckpoint, Share, refuse
+from unspool.models.share import RankCheckpoint, RankShare, refuse
 from unspool.models.weights import open_checkpoint
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
@@ -93,7 +93,7 @@ class Threads:
 def threads(checkpoint, ranks, dtype=torch.float64):
     """The shards, and a function that runs a batch on all of them."""
     box, barrier = [None] * ranks, threading.Barrier(ranks)
-    shards = [Sharded.of(checkpoint, Threads(Share(rank, ranks), box, barrier), dtype) for rank in range(ranks)]
+    shards = [Sharded.of(checkpoint, Threads(RankShare(rank, ranks), box, barrier), dtype) for rank in range(ranks)]
 
     def forward(batch):
         with ThreadPoolExecutor(ranks) as pool:
@@ -157,7 +157,7 @@ BUGS = {
         lambda thing, **changes: replace(thing, **{k: v for k, v in changes.items() if k != "down"}),
     ),
     "another rank's keys": lambda patch: patch.setattr(
-        Share, "keys", lambda self, shape: Share(self.ranks - 1 - self.rank, self.ranks).part(shape.kv_heads)
+        RankShare, "keys", lambda self, shape: RankShare(self.ranks - 1 - self.rank, self.ranks).part(shape.kv_heads)
     ),
     "another rank's rows of out": lambda patch: patch.setattr(
         RankCheckpoint, "tensor", _mirrored(RankCheckpoint.tensor)
@@ -172,7 +172,7 @@ BUGS = {
 def _mirrored(tensor):
     def found(self, name, dtype=None):
         share = self.share
-        other = Share(share.ranks - 1 - share.rank, share.ranks)
+        other = RankShare(share.ranks - 1 - share.rank, share.ranks)
         return tensor(RankCheckpoint(self.whole, other if "o_proj.weight" in name else share), name, dtype)
 
     return found
@@ -193,7 +193,7 @@ def test_every_rank_holds_its_part_of_weights_and_cache_and_the_plan_says_how_mu
         held = [len(shard.slots.read(0, [0])[0]) for shard in shards]
         assert sum(held) == max(shape.kv_heads, ranks), name
         assert max(held) - min(held) <= 1
-        part = RankCheckpoint(Dice(shape), Share(0, ranks))
+        part = RankCheckpoint(Dice(shape), RankShare(0, ranks))
         exact = sum(part.tensor(each, torch.float32).nbytes for each in part.names())
         found = plan(shape, torch.float32, context=100, tree=1, ranks=ranks)
         extra = 0 if shape.filling is None else 4 * shape.dim  # the plan leaves a learned mask out

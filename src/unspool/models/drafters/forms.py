@@ -20,7 +20,7 @@ MOST_DEPTH, MOST_LAYERS = 16, 16
 
 
 @dataclass(frozen=True)
-class Form:
+class DrafterSystem:
     """A system: what its paper calls it, how state and token meet, which heads follow, and its sizes unless told."""
 
     title: str
@@ -60,21 +60,21 @@ class Form:
         )
 
 
-FORMS: Mapping[str, Form] = {
-    "bpd": Form("Blockwise parallel decoding", "cells", "state", "perceptron", 0),
-    "hydra": Form("Hydra", "cells", "state", "concat", 0),
-    "hydra++": Form("Hydra++", "cells", "layers", "concat", 1, blocks=3),
-    "chimera": Form("Chimera", "trigram", layers=1, most=1),
-    "clover": Form("Clover", "cells", "layers", "regress", 1),
-    "clover2": Form("Clover-2", "cells", "met", "regress", 2),
-    "amphista": Form("Amphista", "cells", "token", "encoder", 2, blocks=1),
-    "flash": Form("FLASH", "cells", "token", "slots", 1),
-    "falcon": Form("Falcon", "cells", "lstm", "slots", 1),
-    "jakiro": Form("Jakiro", "project", layers=1, experts=2),
-    "dream": Form("DREAM", "cross", layers=3, least=3, most=3),
-    "recyclegpt": Form("RecycleGPT", "project", layers=6),
-    "llm-to-slm": Form("LLM-to-SLM", "add", layers=4),
-    "specdec": Form("SpecDec", "add", layers=4, masked=True),
+FORMS: Mapping[str, DrafterSystem] = {
+    "bpd": DrafterSystem("Blockwise parallel decoding", "cells", "state", "perceptron", 0),
+    "hydra": DrafterSystem("Hydra", "cells", "state", "concat", 0),
+    "hydra++": DrafterSystem("Hydra++", "cells", "layers", "concat", 1, blocks=3),
+    "chimera": DrafterSystem("Chimera", "trigram", layers=1, most=1),
+    "clover": DrafterSystem("Clover", "cells", "layers", "regress", 1),
+    "clover2": DrafterSystem("Clover-2", "cells", "met", "regress", 2),
+    "amphista": DrafterSystem("Amphista", "cells", "token", "encoder", 2, blocks=1),
+    "flash": DrafterSystem("FLASH", "cells", "token", "slots", 1),
+    "falcon": DrafterSystem("Falcon", "cells", "lstm", "slots", 1),
+    "jakiro": DrafterSystem("Jakiro", "project", layers=1, experts=2),
+    "dream": DrafterSystem("DREAM", "cross", layers=3, least=3, most=3),
+    "recyclegpt": DrafterSystem("RecycleGPT", "project", layers=6),
+    "llm-to-slm": DrafterSystem("LLM-to-SLM", "add", layers=4),
+    "specdec": DrafterSystem("SpecDec", "add", layers=4, masked=True),
 }
 
 

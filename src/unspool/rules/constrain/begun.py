@@ -37,7 +37,7 @@ class Begun:
     @cached_property
     def free(self) -> State:
         """The state behind the bytes."""
-        return Free(self.words.size) if self.then is None else self.then.start()
+        return AnyText(self.words.size) if self.then is None else self.then.start()
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class _Begins:
 
 
 @dataclass(frozen=True)
-class Free:
+class AnyText:
     """Anything may follow."""
 
     size: int

@@ -91,11 +91,11 @@ def timely(constraint: Constraint | None, stop: Stop) -> State | None:
     if constraint is None:
         return None
     ends = stop.tokens and stop.most is not None
-    return (Timely(constraint, stop.tokens, stop.most or 0) if ends else constraint).start()
+    return (ClosesInTime(constraint, stop.tokens, stop.most or 0) if ends else constraint).start()
 
 
 @dataclass(frozen=True, eq=False)
-class Timely:
+class ClosesInTime:
     """A constraint whose texts have at most `most` tokens, the last of them one of `ends`."""
 
     constraint: Constraint

@@ -30,14 +30,14 @@ class Letter:
 
 
 @dataclass(frozen=True)
-class Row:
+class Concatenation:
     """One part after the other."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
-class Either:
+class Alternation:
     """One of several."""
 
     ways: tuple[Node, ...]
@@ -52,7 +52,7 @@ class Repeated:
     high: int | None
 
 
-Node: TypeAlias = Letter | Row | Either | Repeated
+Node: TypeAlias = Letter | Concatenation | Alternation | Repeated
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Nfa:
             raise BadRequest(f"the pattern {text[:40]!r}… is nested too deeply") from None
 
     def _add(self, node: Node, source: int) -> int:
-        if isinstance(node, Row):
+        if isinstance(node, Concatenation):
             for part in node.parts:
                 source = self._add(part, source)
             return source
@@ -104,7 +104,7 @@ class Nfa:
             self.jumps[source].append(target)
             return target
         target = self.state()
-        if isinstance(node, Either):
+        if isinstance(node, Alternation):
             for way in node.ways:
                 self.jumps[self._add(way, source)].append(target)
             return target
@@ -161,7 +161,7 @@ class _Reader:
         while self.next() == "|":
             self.take()
             ways.append(self.row())
-        return ways[0] if len(ways) == 1 else Either(tuple(ways))
+        return ways[0] if len(ways) == 1 else Alternation(tuple(ways))
 
     def row(self) -> Node:
         parts: list[Node] = []
@@ -170,7 +170,7 @@ class _Reader:
             while (count := self.count()) is not None:
                 part = Repeated(part, *count)
             parts.append(part)
-        return Row(tuple(parts))
+        return Concatenation(tuple(parts))
 
     def count(self) -> tuple[int, int | None] | None:
         sign = self.next()

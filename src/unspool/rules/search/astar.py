@@ -12,7 +12,7 @@ from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ..decode.judge import Chatting
 from .beam_cache import BeamCache
-from .mark import Likely, Mark, fit_mark
+from .mark import LikelihoodMark, Mark, fit_mark
 from .rollout import Border, drawing, rolled
 from .search_text import Text, told
 
@@ -30,7 +30,7 @@ class AStar(Branching, Watchable):
 
     With r the mark of a step, from 0 to 1: h = 1 − r, and g = Σ max(0, h(s′) − h(s)) over its steps, what h has risen
     by: a way that only gets better costs nothing, and a long one no more than a short one. Of equals the oldest goes
-    first, equal steps merge. Marks are any process score: `Told(function)`, `Judged()`, or how likely the step is.
+    first, equal steps merge. Marks are any process score: `Told(function)`, `JudgeMark()`, or how likely the step is.
 
     Claim: HEURISTIC: nothing makes h a lower bound. One kid is ancestral sampling.
     Cost: at most `rows` rows in all, then the whole text with the least g + h, or the beginning if there is none.
@@ -39,7 +39,7 @@ class AStar(Branching, Watchable):
     RANKS = True
 
     kids: int = 3
-    mark: Mark = Likely()  # noqa: RUF009  (frozen)
+    mark: Mark = LikelihoodMark()  # noqa: RUF009  (frozen)
     border: Border = Border()  # noqa: RUF009
     rows: int = 4000
 

@@ -13,7 +13,7 @@ from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ..decode.judge import Chatting
 from .beam_cache import BeamCache
-from .mark import Likely, Mark, fit_mark
+from .mark import LikelihoodMark, Mark, fit_mark
 from .rollout import Border, Follow, rolled
 from .search_text import ROWS, Text, said
 
@@ -42,7 +42,7 @@ class Branch(Watchable):
     """
 
     fork: Fork
-    mark: Mark = Likely()  # noqa: RUF009  (frozen)
+    mark: Mark = LikelihoodMark()  # noqa: RUF009  (frozen)
     border: Border = Border()  # noqa: RUF009
     commit: int = 0
     rows: int = 0

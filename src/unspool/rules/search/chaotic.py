@@ -11,14 +11,14 @@ from ...core.option import expect, whole
 from ...core.warp.truncate import entropy as nats
 from ...core.warp.warp import Warp
 from .branch import Branch
-from .mark import Leaning, Likely
+from .mark import Leaning, LikelihoodMark
 from .rollout import Border
 from .search_text import without_greedy
 
 
 @claims(
     HEURISTIC,
-    trials=lambda rule: [Branch(rule(0.5, 0.9, 2), Leaning(Likely()), Border((), 2), 1)],
+    trials=lambda rule: [Branch(rule(0.5, 0.9, 2), Leaning(LikelihoodMark()), Border((), 2), 1)],
     paper="2405.16552",
     systems=("SED",),
 )

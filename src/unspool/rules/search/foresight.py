@@ -15,7 +15,7 @@ from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ..decode.judge import Chatting
 from .beam_cache import BeamCache
-from .mark import Likely, Mark, fit_mark
+from .mark import LikelihoodMark, Mark, fit_mark
 from .rollout import Border, Rollout, drawing, rolled
 from .search_text import ROWS, Text, said
 
@@ -43,7 +43,7 @@ class Foresight(Branching, Watchable):
     rollouts: int = 8
     steps: int = 4
     tau: float = 0.05
-    mark: Mark = Likely()  # noqa: RUF009  (frozen)
+    mark: Mark = LikelihoodMark()  # noqa: RUF009  (frozen)
     border: Border = Border()  # noqa: RUF009
     rows: int = 0
 

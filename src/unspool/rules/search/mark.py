@@ -24,7 +24,7 @@ class Mark(Protocol):
 
 
 @dataclass(frozen=True)
-class Likely:
+class LikelihoodMark:
     """exp(mean log p) of what was written, the inverse of its perplexity: between 0 and 1."""
 
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
@@ -61,7 +61,7 @@ class Graded:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgeMark:
     """The mark that the model itself gives if it is asked `judge`'s question behind the text, from 0 to 1.
 
     Cost: a row for every token of the question and every rollout; 0 for all if the budget has no room for that.
@@ -70,13 +70,13 @@ class Judged:
     judge: Judge | None = None
     question: str = QUESTION
 
-    def fit(self, vocabulary: Chatting) -> Judged:
-        return self if self.judge is not None else Judged(Judge.of(vocabulary, self.question), self.question)
+    def fit(self, vocabulary: Chatting) -> JudgeMark:
+        return self if self.judge is not None else JudgeMark(Judge.of(vocabulary, self.question), self.question)
 
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
         if self.judge is None:
             raise BadRequest(
-                "a judge has to know the tokens: run the method by name, or give Judged(Judge(ask, marks))"
+                "a judge has to know the tokens: run the method by name, or give JudgeMark(Judge(ask, marks))"
             )
         texts = [rollout.text for rollout in rollouts]
         if not grove.affords(texts, len(self.judge.ask)):
@@ -103,4 +103,4 @@ class Leaning:
 
 def fit_mark(mark: Mark, vocabulary: Chatting) -> Mark:
     """The mark for this vocabulary, if it has to know it."""
-    return mark.fit(vocabulary) if isinstance(mark, (Graded, Judged, Leaning)) else mark
+    return mark.fit(vocabulary) if isinstance(mark, (Graded, JudgeMark, Leaning)) else mark

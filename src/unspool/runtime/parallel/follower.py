@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...models.share import Share
+from ...models.share import RankShare
 from ...models.weights import open_checkpoint
 from .sharded import Sharded
 from .team import Team, device_of, meet, perform
@@ -71,7 +71,7 @@ def main(orders: Orders) -> None:
         device = device_of(orders.device, orders.rank)
         checkpoint = open_checkpoint(orders.file)
         orders.here.touch()
-        team = meet(Share(orders.rank, orders.ranks), device, Path(orders.folder))
+        team = meet(RankShare(orders.rank, orders.ranks), device, Path(orders.folder))
         follow(team, Sharded.of(checkpoint, team.mesh, getattr(torch, orders.dtype), device, orders.room))
     except BaseException as error:
         time.sleep(PAUSE)  # if it is rank 0 that has gone, the pipe tells, and there is nothing to say

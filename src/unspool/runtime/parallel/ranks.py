@@ -28,7 +28,7 @@ import torch.distributed as dist
 
 from ...core.errors import BadRequest, RankLost
 from ...models.shape import Shape
-from ...models.share import Share, refuse
+from ...models.share import RankShare, refuse
 from ...models.weights import Checkpoint
 from ..cache.checkpoint_pool import CheckpointPool, RecurrentPool
 from ..cache.kv_pool import KVPool
@@ -169,7 +169,7 @@ def ranked(
     followers = Followers(orders)
     try:
         followers.wait(orders)
-        team = meet(Share(0, ranks), device_of(kind, 0), folder)
+        team = meet(RankShare(0, ranks), device_of(kind, 0), folder)
         return _led(team, checkpoint, dtype, device_of(kind, 0), room, followers)
     except BaseException:
         followers.kill()
@@ -187,7 +187,7 @@ def _joined(checkpoint: Checkpoint, dtype: torch.dtype, kind: str, room: int | N
     if started != ranks:
         raise BadRequest(f"ranks={ranks}, but torchrun has started {started} processes; give both the same number.")
     device = device_of(kind, int(os.environ["LOCAL_RANK"]))
-    team = meet(Share(rank, ranks), device, None)
+    team = meet(RankShare(rank, ranks), device, None)
     if rank == 0:
         return _led(team, checkpoint, dtype, device, room, Followers())
     follow(team, Sharded.of(checkpoint, team.mesh, dtype, device, room))

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
-from ...models.share import RankCheckpoint, Share, divided
+from ...models.share import RankCheckpoint, RankShare, divided
 from ...models.weights import Checkpoint
 from ..network.attention import Attention
 from ..network.experts import Experts, ExpertsBeside
@@ -28,7 +28,7 @@ class Collectives(Protocol):
     """The other ranks, as one of them sees them. All must call the same things in the same order."""
 
     @property
-    def share(self) -> Share:
+    def share(self) -> RankShare:
         """Which rank this is."""
 
     def sum(self, x: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class MeshCollectives:
     """
 
     mesh: DeviceMesh
-    share: Share
+    share: RankShare
 
     def sum(self, x: Tensor) -> Tensor:
         partial = DTensor.from_local(x.contiguous(), self.mesh, [Partial()], run_check=False)

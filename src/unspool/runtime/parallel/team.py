@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from ...models.share import Share
+from ...models.share import RankShare
 from ..cache.checkpoint_pool import RecurrentPool
 from ..network.network import Batch, NetworkOutputs, SoftTokens
 from .sharded import MeshCollectives, Sharded
@@ -66,7 +66,7 @@ class Team:
         self.mesh.sum(torch.zeros(1, device=self.mesh.mesh.device_type))
 
 
-def meet(share: Share, device: torch.device, folder: Path | None) -> Team:
+def meet(share: RankShare, device: torch.device, folder: Path | None) -> Team:
     """Meet the other ranks: in a folder of this machine, or, without one, where torchrun says.
 
     torch keeps one such meeting per process, so that there can be only one team at a time.
