@@ -1,11 +1,16 @@
 """Files: those that somebody names are read no further than a limit, and where the trained weights of unspool lie.
 
-A device or a pipe may have no end and tells no size. Weights are a distribution of their own, unspool-weights.
+A device or a pipe may have no end and tells no size, and a pipe may have nobody who writes to it. Weights are a
+distribution of their own, unspool-weights.
 """
 
 from __future__ import annotations
 
 import errno
+import os
+import select
+import stat
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
@@ -15,13 +20,19 @@ from .errors import MissingDistribution
 MODEL = 1 << 28  # bytes of a JSON file of a model; tokenizers are the largest
 SETTINGS = 1 << 24  # bytes of a file of settings or keys
 TEXT = 1 << 26  # bytes of a prompt, of a file of prompts, of a schema or a grammar
+WRITER = 10.0  # seconds in which somebody must begin to write to a pipe that is named
 DELTAS, HEADS, DRAFTERS, FILTERS = "deltas", "heads", "drafters", "filters"  # folders of unspool-weights
 
 
 def read_bytes(path: str | Path, most: int) -> bytes:
     """All bytes of a file; OSError if there are more than `most`."""
-    with Path(path).open("rb") as file:
-        return read_stream(file, most, str(path))
+    with open(path, "rb", opener=_at_once) as file:
+        pipe, begun = file.fileno(), b""
+        if stat.S_ISFIFO(os.fstat(pipe).st_mode):
+            begun = _begun(pipe, str(path))
+        if hasattr(os, "set_blocking"):
+            os.set_blocking(pipe, True)
+        return read_stream(file, most, str(path), begun)
 
 
 def read_text(path: str | Path, most: int) -> str:
@@ -29,9 +40,35 @@ def read_text(path: str | Path, most: int) -> str:
     return read_bytes(path, most).decode("utf-8")
 
 
-def read_stream(stream: BinaryIO, most: int, name: str) -> bytes:
-    """What is left of an open file; OSError if that is more than `most` bytes."""
-    data = stream.read(most + 1)
+def plain_file(path: str | Path) -> Path:
+    """The path of a plain file; OSError if something else lies there, which other libraries might wait for."""
+    if not stat.S_ISREG(Path(path).stat().st_mode):
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    return Path(path)
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _begun(pipe: int, name: str) -> bytes:
+    """The first byte of a pipe, none if its writer has written none yet; OSError if nobody comes to write."""
+    heard, until = select.poll(), time.monotonic() + WRITER
+    heard.register(pipe, select.POLLIN)
+    while time.monotonic() < until:
+        try:
+            if first := os.read(pipe, 1):
+                return first
+        except BlockingIOError:  # somebody has the other end
+            return b""
+        if heard.poll(10):  # had it, and is gone
+            return os.read(pipe, 1)
+    raise OSError(errno.ENXIO, "nobody writes to this pipe; expected a file, or a pipe with a writer", name)
+
+
+def read_stream(stream: BinaryIO, most: int, name: str, begun: bytes = b"") -> bytes:
+    """What was read of an open file and what is left; OSError if that is more than `most` bytes."""
+    data = begun + stream.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"it is too long; expected at most {most} bytes", name)
     return data

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..core.errors import BadModel
+from ..core.files import plain_file
 from .config_fields import ConfigFields
 from .folder import SafetensorsCheckpoint, Shard, read_json
 from .shape import Shape
@@ -214,6 +215,6 @@ def _opened(folder: Path) -> Shard:
         old = " It has adapter_model.bin; save it as safetensors." if (folder / "adapter_model.bin").is_file() else ""
         raise BadModel(f"{folder}: holds no {WEIGHTS}.{old or ' Give the folder of a LoRA adapter, as PEFT saves it.'}")
     try:
-        return cast("Shard", safe_open(file, framework="pt"))
+        return cast("Shard", safe_open(plain_file(file), framework="pt"))
     except (SafetensorError, OSError) as error:
         raise BadModel(f"{file}: is not a complete safetensors file ({error}). Bring it again.") from error

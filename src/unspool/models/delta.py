@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..core.errors import BadModel
+from ..core.files import plain_file
 from .folder import Shard
 from .shape import DiffusionSpec, Layout, Reading
 from .vocabulary import Vocabulary
@@ -123,6 +124,6 @@ def base_of(file: Path) -> str | None:
 
 def _opened(file: Path) -> Shard:
     try:
-        return cast("Shard", safe_open(file, framework="pt"))
+        return cast("Shard", safe_open(plain_file(file), framework="pt"))
     except (SafetensorError, OSError) as error:
         raise BadModel(f"{file}: is not a complete safetensors file ({error}). Bring it again.") from error

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .. import models
 from ..core.errors import BadModel
-from ..core.files import MODEL, read_text
+from ..core.files import MODEL, plain_file, read_text
 from .config_fields import ConfigFields, elsewhere
 from .fillers import stored_name
 from .json_vocabulary import read_vocabulary
@@ -195,7 +195,7 @@ class SafetensorsCheckpoint:
 def _opened(path: Path) -> tuple[Shard, list[str]]:
     """A file and the names of its tensors."""
     try:
-        shard = cast("Shard", safe_open(path, framework="pt"))
+        shard = cast("Shard", safe_open(plain_file(path), framework="pt"))
         return shard, list(shard.keys())
     except (SafetensorError, OSError) as error:
         raise BadModel(f"{path}: is not a complete safetensors file ({error}). Download it again.") from error

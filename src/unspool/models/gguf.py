@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import BadModel
+from ..core.files import plain_file
 from .quant import FORMATS, UNREADABLE, Format, dequantise
 
 Value = Union[bool, int, float, str, list["Value"]]  # noqa: UP007 (| takes no forward reference in 3.10)
@@ -176,7 +177,7 @@ class GGUF:
 
 def _map(path: Path) -> mmap.mmap:
     try:
-        with path.open("rb") as file:
+        with plain_file(path).open("rb") as file:
             if not os.fstat(file.fileno()).st_size:
                 raise BadModel(f"{path}: is empty. Expected a complete GGUF file; copy or download it again.")
             # ACCESS_COPY: torch wants a writable buffer, and the file must stay as it is.

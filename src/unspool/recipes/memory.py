@@ -26,6 +26,7 @@ import torch
 
 from ..core.claim import Method
 from ..core.errors import BadRequest, cut
+from ..core.files import plain_file
 from ..loops.drafter import Memory
 from ..loops.speculate import Speculate
 
@@ -138,7 +139,7 @@ def _read(place: Path, kind: str, stamp: str, memory: Memory) -> tuple[str, str]
             raise BadRequest(f"{place} cannot be a memory: its folder does not exist")
         return kind, stamp
     try:
-        found = torch.load(place, weights_only=True)
+        found = torch.load(plain_file(place), weights_only=True)
         told = str(found["kind"]), str(found["vocabulary"])
         if told == (kind, stamp):
             memory.restore(found["state"])

@@ -201,7 +201,7 @@ def test_a_machine_that_is_lost_costs_no_line(folder, tmp_path):
 POISONED = """
 import json, os
 from unspool import load
-from unspool.apps.batch import Reading
+from unspool.apps.batch import LineDefaults
 from unspool.apps.batch.fleet import Fleet
 from unspool.apps.cluster import Crew, joined
 
@@ -213,8 +213,8 @@ def poisoned():
 
 lines = [(i, json.dumps({"prompt": "poison" if i == 5 else "a", "max_tokens": 2}).encode()) for i in range(12)]
 with joined("a test"):
-    together = Fleet(poisoned, Reading("little"), Crew(1), 4, 8)
-    singly = Fleet(poisoned, Reading("little"), Crew(1), 4, 1)
+    together = Fleet(poisoned, LineDefaults("little"), Crew(1), 4, 8)
+    singly = Fleet(poisoned, LineDefaults("little"), Crew(1), 4, 1)
     first = {line[0]: record["response"]["status_code"] for line, record in together(lines)}
     left = [line for line in lines if first[line[0]] >= 500]
     second = {line[0]: (record["response"]["status_code"], record["error"]) for line, record in singly(left)}
@@ -285,10 +285,10 @@ def test_replicas_answer_like_one_server_and_are_replaced_when_they_die(cluster,
 
 HEALTH = """
 from unspool import load
-from unspool.apps.server import House, Limits
-from unspool.apps.server.server_replicas import Replica
+from unspool.apps.server import Limits, ServerConfig
+from unspool.apps.server.server_replicas import ServerReplica
 
-replica = Replica(lambda: load(FOLDER), Limits(), House("little"))
+replica = ServerReplica(lambda: load(FOLDER), Limits(), ServerConfig("little"))
 replica.__serve_build_asgi_app__()
 replica._worker.start()
 replica.check_health()
@@ -301,4 +301,5 @@ except RuntimeError as error:
 
 
 def test_a_replica_whose_worker_has_ended_is_not_healthy(cluster, folder):
-    assert finished(cluster.run(code=f"FOLDER = {str(folder)!r}\n" + HEALTH)) == "the worker takes no requests\n"
+    said = finished(cluster.run(code=f"FOLDER = {str(folder)!r}\n" + HEALTH))
+    assert said == "the worker takes no requests: it starts, or shuts down\n"

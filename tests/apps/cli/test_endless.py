@@ -1,11 +1,13 @@
-"""Files without an end: whatever names one is read up to a limit and refused in words."""
+"""Files without an end, and pipes without a writer: whatever names one is read up to a limit and refused in words."""
 
 import os
 import re
 import threading
+import time
 from pathlib import Path
 
 import pytest
+import torch
 from repository import ROOT
 
 from unspool import Profile
@@ -13,10 +15,17 @@ from unspool.apps.cli import defaults
 from unspool.apps.server.clients import clients
 from unspool.core import files
 from unspool.core.errors import BadModel, BadRequest
+from unspool.models.delta import base_of
 from unspool.models.folder import read_json
+from unspool.models.gguf import GGUF
 from unspool.models.json_vocabulary import read_vocabulary
 from unspool.recipes.methods import method
 from unspool.rules.constrain import Futures, items
+from unspool.rules.constrain.itemset import ItemSet
+from unspool.rules.draft.retrieve import Store
+from unspool.rules.draft.specdecpp import AcceptanceHead
+from unspool.rules.unmask.filtered import Filter
+from unspool.runtime.network.lookahead_heads import heads_bytes
 
 ZEROS = "/dev/zero"
 OWN = {  # files of the package itself, and plain files whose size was asked
@@ -37,28 +46,51 @@ def _short(monkeypatch):
     monkeypatch.setattr("unspool.models.json_vocabulary.MODEL", 1 << 16)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("run", "x", "--items", ZEROS),
-        ("run", "x", "--json-schema", ZEROS),
-        ("run", "x", "--grammar", ZEROS),
-        ("run", "x", "--cfg", ZEROS),
-        ("run", "x", "--method", f"copy:input={ZEROS}"),
-        ("run", "--file", ZEROS),
-        ("trace", "--file", ZEROS),
-        ("run", "x", "--profile", ZEROS),
-        ("compare", "plain", "--prompts", ZEROS),
-        ("serve", "--keys", ZEROS),
-        ("serve", "--items", f"towns={ZEROS}"),
-        ("prove", "chain", "--replay", ZEROS),
-    ],
-    ids=lambda options: " ".join(options),
-)
+NAMING = [  # every option that names a file to be read as text; FILE stands for its name
+    ("run", "x", "--items", "FILE"),
+    ("run", "x", "--json-schema", "FILE"),
+    ("run", "x", "--grammar", "FILE"),
+    ("run", "x", "--cfg", "FILE"),
+    ("run", "x", "--method", "copy:input=FILE"),
+    ("run", "--file", "FILE"),
+    ("trace", "--file", "FILE"),
+    ("run", "x", "--profile", "FILE"),
+    ("compare", "plain", "--prompts", "FILE"),
+    ("serve", "--keys", "FILE"),
+    ("serve", "--items", "towns=FILE"),
+    ("prove", "chain", "--replay", "FILE"),
+]
+OTHERS = [  # and those that name a file which is no text
+    ("run", "x", "--method", "retrieve:store=FILE"),
+    ("run", "x", "--method", "suffix:corpus=FILE"),
+    ("run", "x", "--method", "specdecpp:head=FILE"),
+    ("run", "x", "--method", "recycle:memory=FILE"),
+    ("batch", "FILE", "answers"),
+]
+
+
+def naming(options, file):
+    return [option.replace("FILE", str(file)) for option in options]
+
+
+@pytest.mark.parametrize("options", NAMING, ids=" ".join)
 def test_every_option_that_names_a_file_reads_it_up_to_a_limit(options, loaded):
-    status, out, err = loaded(*options)
+    status, out, err = loaded(*naming(options, ZEROS))
     assert (status, out) == (2, "")
     assert "too long; expected at most" in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("options", NAMING + OTHERS, ids=" ".join)
+def test_a_pipe_that_nobody_writes_to_is_refused(options, loaded, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "WRITER", 0.05)
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    status, out, err = loaded(*naming(options, tmp_path / "pipe"))
+    assert (status, out) == (2, "")
+    assert "nobody writes to this pipe" in err or "no plain file" in err
     assert len(err.splitlines()) == 1
 
 
@@ -119,3 +151,35 @@ def test_nothing_reads_a_whole_file_without_a_limit():
     calls = re.compile(r"\.read_(text|bytes)\(")
     found = {file for file in package.rglob("*.py") if calls.search(file.read_text(encoding="utf-8"))}
     assert {file.relative_to(package).as_posix() for file in found} == OWN
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+@pytest.mark.timeout(60)
+def test_files_of_models_that_are_pipes_are_refused(tmp_path):
+    pipe = tmp_path / "pipe.safetensors"
+    os.mkfifo(pipe)
+    for read in (Filter.load, ItemSet.load, AcceptanceHead.load, Store.load):
+        with pytest.raises(BadRequest, match="no plain file"):
+            read(pipe)
+    for read in (base_of, lambda file: heads_bytes(file, torch.float32), GGUF):
+        with pytest.raises(BadModel, match="no plain file"):
+            read(pipe)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_writer_of_a_pipe_may_come_late_and_take_its_time(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def write(wait_before, wait_after):
+        time.sleep(wait_before)
+        with pipe.open("wb", buffering=0) as file:
+            time.sleep(wait_after)
+            for _ in range(3):
+                file.write(b"abc")
+
+    for before, after in ((0.1, 0), (0, 0.2)):
+        writer = threading.Thread(target=write, args=(before, after))
+        writer.start()
+        assert files.read_bytes(pipe, 9) == b"abc" * 3
+        writer.join()

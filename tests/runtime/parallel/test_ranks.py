@@ -413,7 +413,7 @@ def test_the_command_writes_the_same_text_and_leaves_no_process_when_it_is_kille
 SCRIPT = """
 import os, signal, sys, time
 import unspool
-from unspool.runtime import team
+from unspool.runtime.parallel import team
 
 if sys.argv[2] == "stop":
     team.PATIENCE = team.timedelta(seconds=30)

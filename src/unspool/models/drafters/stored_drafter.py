@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ...core.errors import BadModel
+from ...core.files import plain_file
 from ..folder import Shard, read_json
 
 _MOST_FILES = 64
@@ -29,7 +30,7 @@ class StoredDrafter:
         self._shards: dict[str, Shard] = {}
         for file in [path] if path.is_file() else self._files():
             try:
-                shard = cast("Shard", safe_open(file, framework="pt"))
+                shard = cast("Shard", safe_open(plain_file(file), framework="pt"))
                 names = shard.keys()
             except (SafetensorError, OSError) as error:
                 raise BadModel(f"{file}: is not a complete safetensors file ({error}). Download it again.") from error

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ... import kernels
 from ...core.errors import BadRequest
+from ...core.files import plain_file
 from ...core.law import NEVER
 from ...core.option import expect, whole
 from .bits import packed
@@ -252,7 +253,7 @@ class ItemSet:
     def load(path: str | Path) -> ItemSet:
         """What `save` has written; a damaged file is refused."""
         try:
-            with safe_open(path, "pt") as file:
+            with safe_open(plain_file(path), "pt") as file:
                 meta = json.loads((file.metadata() or {})["items"])
                 tokens, first, ends = (file.get_tensor(name) for name in ("tokens", "first", "ends"))
             made = Grown(tokens, first, ends, tuple(meta["levels"]))

@@ -19,6 +19,7 @@ import torch
 from ...core.chance import Chance
 from ...core.claim import SEED, Method, claims
 from ...core.errors import BadRequest
+from ...core.files import plain_file
 from ...core.law import chosen
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
@@ -137,7 +138,7 @@ class Store:
     def load(path: str | Path) -> Store:
         """Read a store that was saved."""
         try:
-            parts = torch.load(path, weights_only=True)
+            parts = torch.load(plain_file(path), weights_only=True)
             tokens, order, most = (parts[name] for name in ("tokens", "order", "most"))
             store = Store(most=most)
             store.stamp = str(parts.get("vocabulary", ""))

@@ -16,6 +16,7 @@ from ...core.asks import Score, Scores
 from ...core.chance import At, Chance, Role
 from ...core.claim import LAW, claims
 from ...core.errors import BadRequest
+from ...core.files import plain_file
 from ...core.option import expect, real, whole
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix
@@ -63,7 +64,7 @@ class AcceptanceHead(nn.Module):
     def load(path: str | Path) -> AcceptanceHead:
         """The head that was saved there."""
         try:
-            if Path(path).stat().st_size > LARGEST:
+            if plain_file(path).stat().st_size > LARGEST:
                 raise ValueError("it is larger than any head")
             weights = load_file(path)
             blocks = sum(name.startswith("blocks.") and name.endswith(".weight") for name in weights)

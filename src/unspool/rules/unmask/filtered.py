@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ...core.canvas import Canvas
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.errors import BadRequest
+from ...core.files import plain_file
 from ...core.option import expect, level, whole
 from ...loops.denoise import Denoise
 from ...loops.denoise_state import DenoiseState
@@ -49,7 +50,7 @@ class Filter(nn.Module):
     def load(path: str | Path) -> Filter:
         """The filter that was saved there."""
         try:
-            weights = load_file(path)
+            weights = load_file(plain_file(path))
             width, size = weights["first.weight"].shape
             made = Filter(size, width)
             made.load_state_dict(weights)

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ...core.errors import BadModel
+from ...core.files import plain_file
 from ...core.law import unpacked
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def heads_bytes(file: Path, dtype: torch.dtype) -> int:
 
 def _opened(file: Path) -> Any:
     try:
-        return safe_open(file, "pt")
+        return safe_open(plain_file(file), "pt")
     except (OSError, SafetensorError) as error:
         raise BadModel(f"{file}: cannot be read as heads: {error}") from error
 
