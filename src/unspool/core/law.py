@@ -76,6 +76,10 @@ class Law:
         return start + int(token)
 
     @cached_property
+    def _largest(self) -> float:
+        return float(self.scores.amax())
+
+    @cached_property
     def log_z(self) -> float:
         """log Σ exp(scores): what normalises this law."""
         top = self.scores.amax()
@@ -90,7 +94,7 @@ class Law:
         """All probabilities."""
         p = self.scores.softmax(0)
         if math.isnan(float(p[0])):  # then all are: some score is NaN or infinite, or every token is forbidden
-            self._refuse_unusable(float(self.scores.amax()))
+            self._refuse_unusable(self._largest)
         return p
 
     def spread(self, like: Law) -> Tensor:
@@ -112,8 +116,9 @@ class Law:
     @cached_property
     def steps(self) -> list[tuple[int, float]]:
         """Every possible token with the upper end of its interval of [0, 1): what enumeration walks over."""
-        ends: list[float] = (self.cdf / self.cdf[-1]).tolist()  # in float32 the sum is not quite 1; `invert` scales too
-        return [(x, end) for x, (mass, end) in enumerate(zip(self.p.tolist(), ends, strict=True)) if mass > 0]
+        ends: list[float] = self.cdf.tolist()
+        whole = ends[-1]  # in float32 the sum is not quite 1; `invert` scales too
+        return [(x, end / whole) for x, (mass, end) in enumerate(zip(self.p.tolist(), ends, strict=True)) if mass > 0]
 
     def invert(self, uniform: float) -> int:
         """The token whose interval of the cumulative law holds `uniform` in [0, 1)."""
@@ -133,7 +138,7 @@ class Law:
 
     def is_empty(self) -> bool:
         """True if no token is possible."""
-        return float(self.scores.amax()) == NEVER
+        return self._largest == NEVER
 
     # ---- how laws are made from laws
 

@@ -33,18 +33,13 @@ class Bounded(Protocol):
         """In total variation, for texts of so many tokens."""
 
 
-@runtime_checkable
-class SeesStates(Protocol):
-    """A rule that looks at hidden states of the target at drafted tokens."""
-
-    @property
-    def want(self) -> tuple[str, ...]:
-        """Which, as for `Score`; they are in `Scored.hidden`."""
-
-
 def states_wanted(verify: Verify) -> tuple[str, ...]:
-    """The hidden states that a rule looks at."""
-    return verify.want if isinstance(verify, SeesStates) else ()
+    """The hidden states of the target at drafted tokens that a rule looks at: what its `want` names, as for `Score`.
+
+    They are in `Scored.hidden`. Most rules are functions and want none.
+    """
+    want: tuple[str, ...] = getattr(verify, "want", ())
+    return want
 
 
 def token_by_token(rule: V) -> V:

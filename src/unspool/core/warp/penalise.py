@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -125,6 +126,10 @@ class LogitBias(Warp):
         object.__setattr__(self, "bias", dict(sorted(self.bias.items())))  # a copy: the caller's may change
 
     @cached_property
+    def _sorted(self) -> list[int]:
+        return list(self.bias)
+
+    @cached_property
     def _table(self) -> tuple[Tensor, Tensor]:
         return _tensor(tuple(self.bias)), torch.tensor(tuple(self.bias.values()), dtype=torch.float64)
 
@@ -133,8 +138,7 @@ class LogitBias(Warp):
         if isinstance(law, Point) and self.bias.get(law.best) != NEVER:
             return law
         tokens, biases = self._table
-        n = int((tokens < law.size).sum())  # they are sorted
-        scores = law.scores
+        scores, n = law.scores, bisect_left(self._sorted, law.size)
         return Law(scores.index_add(0, tokens[:n].to(scores.device), biases[:n].to(scores)))
 
 
