@@ -22,7 +22,7 @@ from pathlib import Path
 from ...core.errors import UnspoolError
 from ...models.address import home
 
-SOURCES = ("simd.h", "threads.h", "tiles.h", "product.h", "forward.h", "best.h", "packed.c")
+SOURCES = ("simd.h", "threads.h", "tiles.h", "product.h", "attend.h", "forward.h", "best.h", "packed.c")
 COMPILERS = ("cc", "gcc", "clang")
 SECONDS = 120  # that a compiler may take; it takes three
 OFF = "UNSPOOL_KERNELS"  # set to 0, no kernels are compiled or loaded

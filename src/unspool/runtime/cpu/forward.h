@@ -22,9 +22,6 @@ typedef struct {
     float eps, scale;
 } Network;
 
-/* What each token sees: `near` of the slots from `start` on, then `own` of those from `first` on. */
-typedef struct { const int32_t *slots, *start, *near, *first, *own; } Plan;
-
 typedef struct {
     const Network *net;
     float *x; /* embedded [tokens, dim], with room for [reads, dim]; changed */
@@ -61,54 +58,6 @@ static void turn_row(const Network *net, const Layer *layer, float *qkv, int pla
         long long at = (h * net->room + slot) * size;
         memcpy(layer->keys + at, qkv + (net->heads + h) * size, sizeof(float) * (size_t)size);
         memcpy(layer->values + at, qkv + (net->heads + net->kv_heads + h) * size, sizeof(float) * (size_t)size);
-    }
-}
-
-/* What one head of a token gathers. */
-static void attend_head(const Network *net, const Layer *layer, const Plan *plan, int token, int head, const float *query,
-                        float *scores, float *to) {
-    int size = net->head_dim, near = plan->near[token], all = near + plan->own[token], kv = head / (net->heads / net->kv_heads);
-    const int32_t *shared = plan->slots + plan->start[token], *own = plan->slots + plan->first[token];
-    const float *keys = layer->keys + kv * net->room * size, *values = layer->values + kv * net->room * size;
-    F most = f_splat(-INFINITY), sum = f_splat(0), by = f_splat(net->scale);
-    int wide = (all + LANES - 1) / LANES * LANES;
-    for (int k = 0; k < all; k++) {
-        const float *key = keys + (long long)(k < near ? shared[k] : own[k - near]) * size;
-        F dot = f_mul(f_load(query), f_load(key));
-        for (int i = LANES; i < size; i += LANES) dot = f_fma(f_load(query + i), f_load(key + i), dot);
-        scores[k] = f_sum(dot);
-    }
-    for (int k = all; k < wide; k++) scores[k] = -INFINITY;
-    for (int k = 0; k < wide; k += LANES) {
-        F score = f_mul(f_load(scores + k), by);
-        f_store(scores + k, score);
-        most = f_max(most, score);
-    }
-    F top = f_splat(-f_most(most));
-    for (int k = 0; k < wide; k += LANES) {
-        F p = f_exp(f_add(f_load(scores + k), top));
-        if (k + LANES > all) { /* those that fill up weigh nothing */
-            float some[LANES];
-            f_store(some, p);
-            for (int i = all - k; i < LANES; i++) some[i] = 0;
-            p = f_load(some);
-        }
-        f_store(scores + k, p);
-        sum = f_add(sum, p);
-    }
-    F inverse = f_splat(1 / f_sum(sum));
-    for (int i = 0; i < size; i += 4 * LANES) {
-        F some[4] = {f_splat(0), f_splat(0), f_splat(0), f_splat(0)};
-        int parts = (size - i) / LANES < 4 ? (size - i) / LANES : 4;
-        for (int k = 0; k < all; k++) {
-            const float *value = values + (long long)(k < near ? shared[k] : own[k - near]) * size + i;
-            F p = f_splat(scores[k]);
-            if (parts == 4)
-                for (int j = 0; j < 4; j++) some[j] = f_fma(p, f_load(value + j * LANES), some[j]);
-            else
-                for (int j = 0; j < parts; j++) some[j] = f_fma(p, f_load(value + j * LANES), some[j]);
-        }
-        for (int j = 0; j < parts; j++) f_store(to + i + j * LANES, f_mul(some[j], inverse));
     }
 }
 
@@ -168,13 +117,15 @@ static void one_layer(int *phase, Forward *f, int index, int thread) {
     while (some(&turns))
         for (int r = turns.from; r < turns.to; r++) turn_row(net, layer, f->qkv + (long long)r * wide, f->places[r], f->into[r]);
     finish(&turns);
-    float *scores = f->scores + (long long)thread * f->longest;
-    Pieces heads = pieces(phase, n * net->heads);
+    float *scores = f->scores + (long long)thread * f->longest * ROWS_AT_ONCE;
+    Pieces heads = pieces(phase, (n + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE * net->heads);
     while (some(&heads))
         for (int unit = heads.from; unit < heads.to; unit++) {
-            int r = unit / net->heads, h = unit % net->heads;
-            attend_head(net, layer, plan, r, h, f->qkv + (long long)r * wide + h * size, scores,
-                        f->seen + (long long)r * gathered + h * size);
+            int r = unit / net->heads * ROWS_AT_ONCE, h = unit % net->heads;
+            long long at = h / (net->heads / net->kv_heads) * net->room * size;
+            Head head = {layer->keys + at, layer->values + at, size, net->scale};
+            attend_rows(&head, plan, r, n - r < ROWS_AT_ONCE ? n - r : ROWS_AT_ONCE, f->qkv + (long long)r * wide + h * size, wide,
+                        scores, f->longest, f->seen + (long long)r * gathered + h * size, gathered);
         }
     finish(&heads);
     Pieces rows = pieces(phase, on);
@@ -255,7 +206,7 @@ int forward(const Network *net, int tokens, float *x, const int32_t *places, con
     f.seen = malloc(sizeof(float) * n * (size_t)gathered);
     f.both = malloc(sizeof(float) * n * 2 * (size_t)net->hidden);
     f.added = malloc(sizeof(float) * n * (size_t)net->dim);
-    f.scores = malloc(sizeof(float) * (size_t)longest * (size_t)threads);
+    f.scores = malloc(sizeof(float) * (size_t)longest * ROWS_AT_ONCE * (size_t)threads);
     int fits = rounded_alloc(&f.rounded, (int)n, most > net->hidden ? most : net->hidden);
     fits = fits && f.qkv && f.seen && f.both && f.added && f.scores && PER_LAYER * net->layers + PER_LAYER <= PHASES;
     if (fits) together(all_layers, &f, threads, PER_LAYER * net->layers + PER_LAYER);

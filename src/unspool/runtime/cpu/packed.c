@@ -68,5 +68,6 @@ int multiply(const Matrix *w, int count, const float *x, float *y, int rows, int
     return fits;
 }
 
+#include "attend.h"
 #include "forward.h"
 #include "best.h"

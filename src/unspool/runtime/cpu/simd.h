@@ -16,8 +16,18 @@ INLINE int32_t four_of(const int8_t *x) {
     return four;
 }
 
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
+#if defined(__AVX2__)
 #include <immintrin.h>
+INLINE __m128 four_sums(__m256 a, __m256 b, __m256 c, __m256 d) { /* in the order of f_sum */
+    __m256 x = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+    __m256 y = _mm256_add_ps(_mm256_permute2f128_ps(c, d, 0x20), _mm256_permute2f128_ps(c, d, 0x31));
+    x = _mm256_add_ps(_mm256_shuffle_ps(x, y, _MM_SHUFFLE(1, 0, 1, 0)), _mm256_shuffle_ps(x, y, _MM_SHUFFLE(3, 2, 3, 2)));
+    x = _mm256_add_ps(x, _mm256_movehdup_ps(x));
+    return _mm_blend_ps(_mm256_castps256_ps128(x), _mm_moveldup_ps(_mm256_extractf128_ps(x, 1)), 10);
+}
+#endif
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
 #define LEVEL "avx512"
 #define AT_ONCE 8 /* rows of inputs that share the unpacking of a block */
 typedef __m512i W;
@@ -51,6 +61,10 @@ INLINE F f_div(F a, F b) { return _mm512_div_ps(a, b); }
 INLINE F f_abs(F a) { return _mm512_abs_ps(a); }
 INLINE F f_fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE float f_sum(F a) { return _mm512_reduce_add_ps(a); }
+INLINE __m256 f_folded(F a) { return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_castps512_ps256(_mm512_shuffle_f32x4(a, a, 14))); }
+INLINE void f_four_sums(const F *x, float *to) {
+    _mm_storeu_ps(to, four_sums(f_folded(x[0]), f_folded(x[1]), f_folded(x[2]), f_folded(x[3])));
+}
 INLINE float f_most(F a) { return _mm512_reduce_max_ps(a); }
 INLINE F f_halves(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 INLINE F f_bytes(const uint8_t *p) { return f_of(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
@@ -65,7 +79,6 @@ INLINE F f_floor(F x) { return _mm512_roundscale_ps(x, 1); }
 INLINE F f_scaled(F x, F n) { return _mm512_scalef_ps(x, n); }
 
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-#include <immintrin.h>
 #define LEVEL "avx2"
 #define AT_ONCE 4
 typedef struct { __m256i a, b; } W;
@@ -137,6 +150,10 @@ INLINE float f_sum(F a) { /* in the order in which AVX-512 adds */
     y = _mm_add_ps(y, _mm_movehl_ps(y, y));
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
+INLINE __m256 f_folded(F a) { return _mm256_add_ps(a.a, a.b); }
+INLINE void f_four_sums(const F *x, float *to) {
+    _mm_storeu_ps(to, four_sums(f_folded(x[0]), f_folded(x[1]), f_folded(x[2]), f_folded(x[3])));
+}
 INLINE float f_most(F a) {
     __m256 x = _mm256_max_ps(a.a, a.b);
     __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -200,6 +217,7 @@ INLINE float f_sum(F a) {
         for (int i = 0; i < half; i++) a.v[i] += a.v[i + half];
     return a.v[0];
 }
+INLINE void f_four_sums(const F *x, float *to) { for (int i = 0; i < 4; i++) to[i] = f_sum(x[i]); }
 INLINE float f_most(F a) { float y = a.v[0]; EACH y = a.v[i] > y ? a.v[i] : y; return y; }
 INLINE float half(const uint8_t *p) { /* IEEE half precision, subnormal numbers too */
     uint16_t h;
