@@ -195,14 +195,14 @@ def test_a_pace_loses_little_where_leaps_do_not_pay_and_wins_where_they_do(gain,
 
 
 def test_what_drafts_bring_drawn_texts_is_believed_of_the_next_ones_and_of_greedy_texts_it_is_not():
-    pace, first, texts = SpeculationGate(), Text(), [Text() for _ in range(4)]
+    pace, first, texts = SpeculationGate(), [Text() for _ in range(3)], [Text() for _ in range(4)]
     for _ in range(3):
         pace.took(1, None, 0.54)
         pace.took(1, Way.RECALL, 0.94)
-    for text in (first, *texts[:3]):
+    for text in (*first, *texts[:3]):
         pace.draws(text)
-    assert pace.pays([first])
-    for text in (first, texts[0]):
+    assert pace.pays(first[:1])
+    for text in first:
         while pace.pays([text]):
             pace.speculated(text, 2, 2)  # they bring nothing
     assert not pace.pays([texts[1]])
