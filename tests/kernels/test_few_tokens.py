@@ -1,4 +1,4 @@
-"""Products of up to 32 tokens, some to a program: every token has what it has alone, in Triton's interpreter or on a GPU."""
+"""Products of up to 32 tokens, some to a program: every token has what it has alone; interpreted, or on a GPU."""
 
 import pytest
 import torch

@@ -31,6 +31,7 @@ class Way(Enum):
 
 FIRST = {Way.RECALL: HOPE, Way.CHAIN: CHAIN_HOPE}
 
+
 class SpeculationGate:
     """Seconds of a plain and of a speculative step by rows, the least of late, and the tokens per step of every text.
 
