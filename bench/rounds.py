@@ -39,8 +39,8 @@ PROGRAMS = ((8, 64, 4), (8, 128, 8), (8, 128, 4), (16, 64, 4), (16, 64, 8), (16,
 OWN = "as it is"
 
 
-def at_once(tokens: int, lines: int, warps: int, most: int) -> Form:
-    """Up to `most` tokens by such programs."""
+def at_once(tokens: int, lines: int, warps: int, most: int, norms: bool = True) -> Form:
+    """Up to `most` tokens by such programs; from 9 on with their norm in them, or by itself."""
 
     def cut(depth: int, n: int, gated: bool) -> Tile | None:
         lanes, rows = _up(-(-depth // PIECE)), min(_up(n), tokens)
@@ -48,7 +48,7 @@ def at_once(tokens: int, lines: int, warps: int, most: int) -> Form:
             return None
         few = n <= 8  # as they always were
         block = max(1, (64 if few else lines) // (lanes * (2 if gated else 1)))
-        return Tile(rows, block, PIECE, warps=4 if few else warps, norms=True, apart=True, at_once=True)
+        return Tile(rows, block, PIECE, warps=4 if few else warps, norms=few or norms, apart=True, at_once=True)
 
     return cut
 
@@ -59,6 +59,7 @@ FORMS: dict[str, Form | None] = {
     "programs of 8 tokens": at_once(8, 64, 4, 32),
     "programs of 8 tokens, 128 pieces": at_once(8, 128, 8, 32),
     "programs of 16 tokens, 64 pieces": at_once(16, 64, 4, 32),
+    "programs of 16 tokens, norms alone": at_once(16, 128, 8, 32, norms=False),
     "up to 64 tokens": at_once(16, 128, 8, 64),
 }
 
@@ -67,13 +68,14 @@ def _up(x: int) -> int:
     return 1 << (x - 1).bit_length()
 
 
-def tried(depth: int, n: int, gated: bool) -> Iterator[Tile]:
+def tried(depth: int, n: int, gated: bool, normed: bool) -> Iterator[Tile]:
     """The cuts of a product that are worth trying."""
     lanes = _up(-(-depth // PIECE))
     for tokens, lines, warps in PROGRAMS:
         block = lines // (lanes * (2 if gated else 1))
         if tokens <= n and block:
-            yield Tile(tokens, block, PIECE, warps=warps, norms=True, apart=True, at_once=True)
+            for norms in (True, False) if normed else (True,):
+                yield Tile(tokens, block, PIECE, warps=warps, norms=norms, apart=True, at_once=True)
     yield Tile(64, 16, PIECE, stages=4 if gated else 5, apart=True)
 
 
@@ -81,7 +83,8 @@ def said(cut: Tile, gated: bool, depth: int) -> str:
     """A cut in a few words."""
     if not cut.at_once:
         return "tiles"
-    return f"{cut.rows}x{cut.block * _up(-(-depth // PIECE)) * (2 if gated else 1)}w{cut.warps}"
+    lines = cut.block * _up(-(-depth // PIECE)) * (2 if gated else 1)
+    return f"{cut.rows}x{lines}w{cut.warps}" + "+rms" * (not cut.norms)
 
 
 def of_products(names: list[str]) -> dict[str, Any]:
@@ -92,7 +95,7 @@ def of_products(names: list[str]) -> dict[str, Any]:
             continue
         gated, parts = product.activation is not None, {"normed": product.normed, "adds": product.adds}
         for n in TOKENS:
-            cuts = list(tried(product.depth, n, gated))
+            cuts = list(tried(product.depth, n, gated, product.normed))
             times = tune(product.width, product.depth, n, **parts, activation=product.activation, tried=cuts)
             own = {said(cut, gated, product.depth): round(spent, 2) for spent, cut in times}
             found[f"{product.name}, {n} tokens"] = own
