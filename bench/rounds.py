@@ -2,7 +2,7 @@
 
     python bench/rounds.py [--only products,steps,kernels] [--data FOLDER] [--json FILE]
 
-`products`: microseconds of each product of SmolLM2's layers for 8 to 64 tokens, by programs of so many tokens and
+`products`: microseconds of each product of SmolLM2's layers for 1 to 32 tokens, by programs of so many tokens and
 pieces of weights and by tiles, the best first; weights come from memory. `steps`: milliseconds of a plain step and of
 rounds of 8 to 64 tokens between CUDA events, and what rounds of each width bring on prompts of Spec-Bench, alone,
 drafting always; with the cuts as they are, and with each of FORMS in their place. `kernels`: where a round's time goes.
@@ -32,7 +32,7 @@ from unspool.runtime.cuda.speculation_gate import Way
 
 Text = tuple[int, ...]
 Form = Callable[[int, int, bool], Tile | None]
-TOKENS = (8, 16, 32, 64)
+TOKENS = (1, 8, 16, 32)
 WIDTHS = (8, 16, 32, 64)
 PROGRAMS = ((8, 64, 4), (8, 128, 8), (8, 128, 4), (16, 64, 4), (16, 64, 8), (16, 128, 8), (16, 128, 4))
 """Tokens, pieces of weights and warps of a program."""
@@ -40,15 +40,14 @@ OWN = "as it is"
 
 
 def at_once(tokens: int, lines: int, warps: int, most: int, norms: bool = True) -> Form:
-    """Up to `most` tokens by such programs; from 9 on with their norm in them, or by itself."""
+    """Up to `most` tokens by such programs; with their norm in them, or by itself."""
 
     def cut(depth: int, n: int, gated: bool) -> Tile | None:
         lanes, rows = _up(-(-depth // PIECE)), min(_up(n), tokens)
         if n > most:
             return None
-        few = n <= 8  # as they always were
-        block = max(1, (64 if few else lines) // (lanes * (2 if gated else 1)))
-        return Tile(rows, block, PIECE, warps=4 if few else warps, norms=few or norms, apart=True, at_once=True)
+        block = max(1, lines // (lanes * (2 if gated else 1)))
+        return Tile(rows, block, PIECE, warps=warps, norms=norms, apart=True, at_once=True)
 
     return cut
 
@@ -56,11 +55,11 @@ def at_once(tokens: int, lines: int, warps: int, most: int, norms: bool = True) 
 FORMS: dict[str, Form | None] = {
     OWN: None,
     "tiles from 9 tokens on": at_once(8, 64, 4, 8),
-    "programs of 8 tokens": at_once(8, 64, 4, 32),
-    "programs of 8 tokens, 128 pieces": at_once(8, 128, 8, 32),
-    "programs of 16 tokens, 64 pieces": at_once(16, 64, 4, 32),
-    "programs of 16 tokens, norms alone": at_once(16, 128, 8, 32, norms=False),
-    "up to 64 tokens": at_once(16, 128, 8, 64),
+    "8 tokens, 128 pieces": at_once(8, 128, 8, 32),
+    "16 tokens, 128 pieces": at_once(16, 128, 8, 32),
+    "8 tokens, 64 pieces, norms alone": at_once(8, 64, 4, 32, norms=False),
+    "8 tokens, 128 pieces, norms alone": at_once(8, 128, 8, 32, norms=False),
+    "16 tokens, 128 pieces, norms alone": at_once(16, 128, 8, 32, norms=False),
 }
 
 
@@ -73,9 +72,9 @@ def tried(depth: int, n: int, gated: bool, normed: bool) -> Iterator[Tile]:
     lanes = _up(-(-depth // PIECE))
     for tokens, lines, warps in PROGRAMS:
         block = lines // (lanes * (2 if gated else 1))
-        if tokens <= n and block:
+        if tokens <= max(n, 8) and block:
             for norms in (True, False) if normed else (True,):
-                yield Tile(tokens, block, PIECE, warps=warps, norms=norms, apart=True, at_once=True)
+                yield Tile(min(tokens, n), block, PIECE, warps=warps, norms=norms, apart=True, at_once=True)
     yield Tile(64, 16, PIECE, stages=4 if gated else 5, apart=True)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from .draft_chain import chained, start, wait
 from .epilogue import finish, gated, widened
 from .gate import SILU
-from .norm import scaled
+from .norm import scaled, squares
 from .tile import Tile
 
 LEAST = 16  # rows and columns of a product on tensor cores
@@ -64,12 +64,11 @@ def _few_tokens(
     if adds:  # asked for now, it is there when the sums are
         more = tl.load(residual + spot, mask=exists, other=0.0)
     if normed:
-        exact = given.to(tl.float64)
         if tokens == 1:
-            square = tl.sum(exact * exact)
+            square = tl.sum(squares(given))
         else:
-            squares = tl.sum(tl.reshape(tl.sum(exact * exact, 0), [wide // tokens, tokens]), 0)
-            square = tl.reshape(tl.broadcast_to(squares[None, :], [wide // tokens, tokens]), [wide])[None, :]
+            sums = tl.sum(tl.reshape(tl.sum(squares(given), 0), [wide // tokens, tokens]), 0)
+            square = tl.reshape(tl.broadcast_to(sums[None, :], [wide // tokens, tokens]), [wide])[None, :]
         given = scaled(given, square, factor, depth, eps)
     met = tl.where(other[None, :] == piece[:, None], tl.dot(w, given, input_precision="ieee"), 0.0)
     mine = tl.sum(tl.reshape(met, [block * halves * lanes, wide // tokens, tokens]), 1)  # a piece has met its own once
