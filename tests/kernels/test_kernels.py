@@ -75,7 +75,6 @@ def test_chunks_of_a_sum_are_added_as_splits_are():
 def test_a_steady_cut_adds_up_in_one_order_whatever_the_number_of_tokens(n, width, depth, gated):
     few, cut = (steady_cut(width, depth, tokens, torch.bfloat16, gated) for tokens in (2, n))
     assert cut.rows > 1 or cut.at_once  # on tensor cores, and not by a library
-    assert not cut.at_once or cut.rows >= n
     assert cut.splits * cut.chunks == few.splits * few.chunks
     assert 1 in (cut.splits, cut.chunks)
     assert not cut.norms or cut.at_once  # tiles would sum squares in another way than the norm's own launch

@@ -187,9 +187,9 @@ def dense(step):
     given |= {"scale": REAL, "parts": REAL}
     for gates in (False, True):
         around = {"step": 128, "gates": gates, "silu": True, "has_bias": False, "adds": not gates}
-        for tokens in (1, 8):
-            few = {"block": 4, "tokens": tokens, "pieces": 5, "lanes": 8, "wide": max(16, 8 * tokens), "normed": True}
-            made(few_tokens._few_tokens, given, step | around | few | {"scaling": False}, 4)
+        for tokens, block, warps in ((1, 4, 4), (8, 4, 4), (16, 8, 8)):
+            few = {"block": block, "tokens": tokens, "pieces": 5, "lanes": 8, "wide": max(16, 8 * tokens)}
+            made(few_tokens._few_tokens, given, step | around | few | {"normed": True, "scaling": False}, warps)
         many = {"rows": 64, "block": 16, "splits": 1, "normed": False, "scaled": False, "chunks": 1, "turned": False}
         made(linear._few, given, step | around | many | {"apart": True, "ahead": 8}, 4, num_stages=4)
         cut = tile.APART[gates]

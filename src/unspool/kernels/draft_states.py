@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .draft_chain import chained, start, wait
-from .norm import scaled
+from .norm import scaled, squares
 
 
 class Keeps(IntEnum):
@@ -91,15 +91,13 @@ def _pair(
     word = tl.load(embedding + token.to(tl.int64) * width + column, mask=inside, other=0.0)
     if norms_words:
         factor = tl.load(word_norm + column, mask=inside, other=0.0).to(tl.float32)
-        wide = word.to(tl.float64)
-        word = scaled(word, tl.sum(wide * wide, 0), factor, width, eps)
+        word = scaled(word, tl.sum(squares(word), 0), factor, width, eps)
     state = tl.load(states + of * state_width + state_column, mask=state_inside, other=0.0)
     if keeps == 1:
         tl.store(kept + at * state_width + state_column, state, mask=state_inside)
     if norms_states:
         factor = tl.load(state_norm + state_column, mask=state_inside, other=0.0).to(tl.float32)
-        wide = state.to(tl.float64)
-        state = scaled(state, tl.sum(wide * wide, 0), factor, state_width, eps)
+        state = scaled(state, tl.sum(squares(state), 0), factor, state_width, eps)
     into = both + at * (width + state_width)
     if words_first:
         tl.store(into + column, word, mask=inside)

@@ -3,6 +3,7 @@
 A sum is cut into pieces of `step` terms, each summed by tensor cores, and these sums are added up in order: that is
 `Tile.apart`. Few tokens would leave those cores idle but for some rows, waiting for one long chain of sums. Here rows
 are pieces: all pieces of a line of weights meet all pieces of every token in one short product, whose diagonal is kept.
+Of more than a few tokens each program has some; their weights are read once from memory, and then from the cache.
 """
 
 import triton
@@ -12,7 +13,7 @@ from torch import Tensor
 from .draft_chain import chained, start, wait
 from .epilogue import finish, gated, widened
 from .gate import SILU
-from .norm import scaled
+from .norm import scaled, squares
 from .tile import Tile
 
 LEAST = 16  # rows and columns of a product on tensor cores
@@ -35,7 +36,7 @@ def _few_tokens(
     wide: tl.constexpr, normed: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr,
     adds: tl.constexpr, scaling: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
-    """`block` results of all tokens by one program; those of a gated product have two lines of weights each."""
+    """`block` results of `tokens` by one program; those of a gated product have two lines of weights each."""
     start(chained)  # at once: programs are small, so that those of the next kernels have their weights by then
     kind = x.dtype.element_ty
     halves: tl.constexpr = 2 if gates else 1
@@ -49,25 +50,25 @@ def _few_tokens(
     w = tl.load(weight + row.to(tl.int64)[:, None] * depth + place, mask=here, other=0.0, eviction_policy="evict_first")
     if w.dtype != kind:
         w = widened(w).to(kind)
-    other, token = tl.arange(0, wide) // tokens, tl.arange(0, wide) % tokens
+    begin = tl.program_id(1) * tokens
+    other, token = tl.arange(0, wide) // tokens, begin + tl.arange(0, wide) % tokens
     at = other[None, :] * step + lane[:, None]
     factor = 1.0
     if normed:
         factor = tl.load(norm + at, mask=at < depth, other=0.0).to(tl.float32)
     wait(chained)
     given = tl.load(x + token[None, :] * depth + at, mask=(at < depth) & (token < n)[None, :], other=0.0)
-    own, each = tl.program_id(0) * block + tl.arange(0, block)[:, None], tl.arange(0, tokens)[None, :]
+    own, each = tl.program_id(0) * block + tl.arange(0, block)[:, None], begin + tl.arange(0, tokens)[None, :]
     exists, spot = (own < width) & (each < n), each * width + own
     more = spot
     if adds:  # asked for now, it is there when the sums are
         more = tl.load(residual + spot, mask=exists, other=0.0)
     if normed:
-        exact = given.to(tl.float64)
         if tokens == 1:
-            square = tl.sum(exact * exact)
+            square = tl.sum(squares(given))
         else:
-            squares = tl.sum(tl.reshape(tl.sum(exact * exact, 0), [wide // tokens, tokens]), 0)
-            square = tl.reshape(tl.broadcast_to(squares[None, :], [wide // tokens, tokens]), [wide])[None, :]
+            sums = tl.sum(tl.reshape(tl.sum(squares(given), 0), [wide // tokens, tokens]), 0)
+            square = tl.reshape(tl.broadcast_to(sums[None, :], [wide // tokens, tokens]), [wide])[None, :]
         given = scaled(given, square, factor, depth, eps)
     met = tl.where(other[None, :] == piece[:, None], tl.dot(w, given, input_precision="ieee"), 0.0)
     mine = tl.sum(tl.reshape(met, [block * halves * lanes, wide // tokens, tokens]), 1)  # a piece has met its own once
@@ -99,11 +100,11 @@ def few_tokens(
 ) -> Tensor:
     """`linear` of few tokens x [n, in], into `out`; the bits are those of tiles that sum the same steps apart."""
     (n, depth), width = x.shape, out.shape[1]
-    pieces, tokens = triton.cdiv(depth, cut.step), triton.next_power_of_2(n)
+    pieces, tokens = triton.cdiv(depth, cut.step), triton.next_power_of_2(min(n, cut.rows))
     lanes = triton.next_power_of_2(pieces)
     chain = chained()
     s, b, f, r = (x if given is None else given for given in (scale, bias, norm, residual))
-    _few_tokens[(triton.cdiv(width, cut.block),)](
+    _few_tokens[(triton.cdiv(width, cut.block), triton.cdiv(n, tokens))](
         x, weight, s, b, f, r, out, n, width, depth, eps,
         block=cut.block, step=cut.step, tokens=tokens, pieces=pieces, lanes=lanes, wide=max(LEAST, lanes * tokens),
         normed=norm is not None, gates=activation is not None, silu=activation == SILU, has_bias=bias is not None,

@@ -12,6 +12,21 @@ MANY = 1024  # rows that keep a chip at work if each has one warp
 
 
 @triton.jit
+def squares(given):
+    """Squares in float64, which holds them to the last bit.
+
+    A processor converts few numbers to float64 at a time. But squares of 16-bit numbers are exact in float32, and
+    become float64 bit by bit: the same fraction, and an exponent that counts from elsewhere. Only zero, and what is
+    nearly zero, becomes 2^-127 or so, which no sum shows that is then rounded and has an epsilon added to it.
+    """
+    if given.dtype == tl.float32:
+        wide = given.to(tl.float64)
+        return wide * wide
+    square = given.to(tl.float32) * given.to(tl.float32)
+    return ((square.to(tl.int32, bitcast=True).to(tl.int64) << 29) + (896 << 52)).to(tl.float64, bitcast=True)
+
+
+@triton.jit
 def scaled(given, square, factor, dim, eps):
     """Numbers over the root of their mean square, times a factor each, rounded once.
 
@@ -31,8 +46,7 @@ def _rms(x, weight, out, dim, eps, stride, block: tl.constexpr, chained: tl.cons
     inside = column < dim
     given = tl.load(x + row * stride + column, mask=inside, other=0.0)
     w = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
-    wide = given.to(tl.float64)
-    tl.store(out + row * dim + column, scaled(given, tl.sum(wide * wide, 0), w, dim, eps), mask=inside)
+    tl.store(out + row * dim + column, scaled(given, tl.sum(squares(given), 0), w, dim, eps), mask=inside)
 
 
 @triton.jit

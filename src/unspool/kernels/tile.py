@@ -9,8 +9,8 @@ TILED_ROWS, NARROW = 128, 4096  # tokens up to which narrow products are made of
 TWICE = 264  # programs that give two to every processor
 PROGRAMS = 80  # that keep most of an H200's 132 processors at work
 PIECE, MOST_PIECES = 128, 16  # terms of a sum that tensor cores add by themselves, and up to how many such pieces
-AT_ONCE, MOST_COLUMNS = 8, 256  # tokens whose pieces are taken at once, and up to how many pieces of all of them
-LINES = 64  # pieces of weights that a program takes then
+AT_ONCE, MOST_COLUMNS = 32, 256  # tokens whose pieces are taken at once, and up to how many pieces a program has
+FEW, LINES = 8, 64  # tokens of one program up to which it has so many pieces of weights; of more it has twice as many
 SHORT = 1024  # terms of a sum up to which many tokens are faster by such tiles than by the library
 NORM_ROWS = 16  # tokens up to which every program may norm them anew rather than have a launch of its own for it
 
@@ -19,7 +19,8 @@ NORM_ROWS = 16  # tokens up to which every program may norm them anew rather tha
 class Tile:
     """A program makes `rows` × `block` results, `step` of the sum at a time; `splits` programs share one sum.
 
-    `rows` is 1 for one token on ordinary cores, else 16, 32 or 64 on tensor cores; `turned` there has the weights come
+    `rows` is 1 for one token on ordinary cores, else 16, 32 or 64 on tensor cores, unless pieces are taken `at_once`,
+    where it may be any power of two, and several programs share many tokens; `turned` there has the weights come
     first in each product, tokens second. `norms`: every program norms the tokens anew, else a launch before it does.
     With `chunks` one program adds up a sum as so many splits would, to the last bit. If `apart`, tensor cores sum the
     terms of each PIECE by themselves, and these sums are added up in order; `at_once`, all of them at the same time.
@@ -162,11 +163,12 @@ def _apart(width: int, depth: int) -> bool:
 
 def _at_once(depth: int, n: int, gated: bool) -> Tile | None:
     """The cut that takes all pieces of n tokens at once, if they are few."""
-    lanes, tokens = _up(-(-depth // PIECE)), _up(n)
-    if tokens > AT_ONCE or lanes * tokens > MOST_COLUMNS:
+    lanes, tokens = _up(-(-depth // PIECE)), min(_up(n), 2 * FEW)
+    if n > AT_ONCE or lanes * tokens > MOST_COLUMNS:
         return None
-    block = max(1, LINES // (lanes * (2 if gated else 1)))
-    return Tile(tokens, block, PIECE, norms=True, apart=True, at_once=True)
+    more = tokens // FEW or 1
+    block = max(1, more * LINES // (lanes * (2 if gated else 1)))
+    return Tile(tokens, block, PIECE, warps=4 * more, norms=True, apart=True, at_once=True)
 
 
 def cuts(width: int, depth: int, n: int, gated: bool) -> list[Tile]:

@@ -195,15 +195,16 @@ def test_a_pace_loses_little_where_leaps_do_not_pay_and_wins_where_they_do(gain,
 
 
 def test_what_drafts_bring_drawn_texts_is_believed_of_the_next_ones_and_of_greedy_texts_it_is_not():
-    pace, texts = SpeculationGate(), [Text() for _ in range(4)]
+    pace, first, texts = SpeculationGate(), [Text() for _ in range(3)], [Text() for _ in range(4)]
     for _ in range(3):
         pace.took(1, None, 0.54)
         pace.took(1, Way.RECALL, 0.94)
-    for text in texts[:3]:
+    for text in (*first, *texts[:3]):
         pace.draws(text)
-    assert pace.pays([texts[0]])
-    while pace.pays([texts[0]]):
-        pace.speculated(texts[0], 2, 2)  # they bring nothing
+    assert pace.pays(first[:1])
+    for text in first:
+        while pace.pays([text]):
+            pace.speculated(text, 2, 2)  # they bring nothing
     assert not pace.pays([texts[1]])
     assert pace.pays([texts[3]])
     for _ in range(40):  # it is tried again, and brings more

@@ -11,10 +11,11 @@ from ..cache.sequence import CachedSequence
 from .copy_estimate import BigramCopies
 from .footprint import step_up
 
-HOPE = 2.2  # tokens that a speculative step of a text is believed to bring before it was tried
-CHAIN_HOPE = 3.0  # and one with a trained drafter, before any text has tried it
-LATELY = 0.06  # what a speculative step counts against those before
-USUAL = 0.015  # and in what a trained drafter is believed to bring any text: they gain very differently
+HOPE = 2.2  # tokens that a speculative step is believed to bring before any text has tried it
+CHAIN_HOPE = 3.0  # and one with a trained drafter
+PRIOR = 4  # speculative steps of a text that what is believed of it counts as
+LATELY = 0.06  # what a speculative step counts at least against those before
+USUAL = 0.015  # and in what is believed to come to any text, where texts gain very differently
 FORGET = 1000  # tokens after which a text that steps has forgotten most of what drafts brought
 LONG = 8000  # and after which what they brought other texts is forgotten
 GREEDY, DRAWN, MASKED = "greedy", "drawn", "masked"  # kinds of texts: drafts bring each something else
@@ -28,24 +29,28 @@ class Way(Enum):
     CHAIN = "those, beside what a trained drafter reads"
 
 
+FIRST = {Way.RECALL: HOPE, Way.CHAIN: CHAIN_HOPE}
+
+
 class SpeculationGate:
     """Seconds of a plain and of a speculative step by rows, the least of late, and the tokens per step of every text.
 
     Speculate while Σ over rows of tokens per step / t(speculative) is at least the rows / t(plain), in the way of which
     that is most. While a text is written plainly or in another way, what it knows of its drafts goes back to what is
     believed of any text, so that they are tried again now and then; and if it begins to repeat itself, to what copies
-    would have brought. Of drawn texts, of those with a mask, each kind for itself, and of a trained drafter, that is
-    what the last texts have brought. What a drafter brings one text says little of others, and what is not tried is
-    forgotten in the end: after a row of texts that gained little come others.
+    would have brought. What is believed of a text at first is what the last ones of its kind have brought: greedy ones,
+    drawn ones, those with a mask. What greedy texts gain, or any with a trained drafter, differs much from text to
+    text, so that belief moves slowly there; and what is not tried is forgotten in the end: after a row of texts that
+    gained little come others.
     """
 
     def __init__(self) -> None:
         self._times: dict[tuple[int, Way | None], list[float]] = {}
         self._gains: WeakKeyDictionary[CachedSequence, dict[Way, float]] = WeakKeyDictionary()
         self._speculated: WeakKeyDictionary[CachedSequence, Way | None] = WeakKeyDictionary()
+        self._rounds: WeakKeyDictionary[CachedSequence, dict[Way, int]] = WeakKeyDictionary()
         self._kinds: WeakKeyDictionary[CachedSequence, str] = WeakKeyDictionary()
-        self._hopes = {(Way.RECALL, kind): HOPE for kind in (DRAWN, MASKED)}
-        self._hopes |= {(Way.CHAIN, kind): CHAIN_HOPE for kind in (GREEDY, DRAWN, MASKED)}
+        self._hopes = {(way, kind): FIRST[way] for way in Way for kind in (GREEDY, DRAWN, MASKED)}
         self._copies: WeakKeyDictionary[CachedSequence, BigramCopies] = WeakKeyDictionary()
 
     def draws(self, leaf: CachedSequence, kind: str = DRAWN) -> None:
@@ -55,7 +60,7 @@ class SpeculationGate:
     def _believed(self, leaf: CachedSequence, way: Way) -> float:
         kind = self._kinds.get(leaf, GREEDY)
         most = self._hopes[Way.CHAIN, kind]  # whose trees have all that the others have
-        return min(self._hopes.get((way, kind), HOPE), most)
+        return min(self._hopes[way, kind], most)
 
     def _tried(self, leaf: CachedSequence, way: Way) -> float:
         """What a text that was written otherwise goes back to: copies come and go, whatever others have brought."""
@@ -108,12 +113,14 @@ class SpeculationGate:
     def speculated(self, leaf: CachedSequence, rounds: int, tokens: int, way: Way = Way.RECALL) -> None:
         """Take note of what speculative steps have brought."""
         self._forget(leaf, tokens, way)
-        gain, hope = self._gain(leaf, way), (way, self._kinds.get(leaf, GREEDY))
-        self._gains[leaf][way] = gain + (1 - (1 - LATELY) ** rounds) * (tokens / rounds - gain)
-        if hope in self._hopes:
-            lately = LATELY if way is Way.RECALL else USUAL
-            moved = self._hopes[hope] + (1 - (1 - lately) ** rounds) * (tokens / rounds - self._hopes[hope])
-            self._hopes[hope] = min(HOPE, moved) if way is Way.RECALL else moved
+        gain, kind, before = self._gain(leaf, way), self._kinds.get(leaf, GREEDY), self._rounds.setdefault(leaf, {})
+        for _ in range(rounds):
+            before[way] = before.get(way, 0) + 1
+            gain += max(LATELY, 1 / (PRIOR + before[way])) * (tokens / rounds - gain)
+        self._gains[leaf][way] = gain
+        lately = LATELY if way is Way.RECALL and kind != GREEDY else USUAL
+        moved = self._hopes[way, kind] + (1 - (1 - lately) ** rounds) * (tokens / rounds - self._hopes[way, kind])
+        self._hopes[way, kind] = min(HOPE, moved) if way is Way.RECALL else moved
         self._speculated[leaf] = way
 
     def _forget(self, leaf: CachedSequence, tokens: int, used: Way | None) -> None:
@@ -122,8 +129,6 @@ class SpeculationGate:
         for way in Way:
             if way is not used:
                 kind = way, self._kinds.get(leaf, GREEDY)
-                if kind in self._hopes:
-                    first = HOPE if way is Way.RECALL else CHAIN_HOPE
-                    self._hopes[kind] += (first - self._hopes[kind]) * min(1.0, tokens / LONG)
+                self._hopes[kind] += (FIRST[way] - self._hopes[kind]) * min(1.0, tokens / LONG)
                 gain, hope = self._gain(leaf, way), self._tried(leaf, way)
                 gains[way] = gain + (hope - gain) * min(1.0, tokens / FORGET)

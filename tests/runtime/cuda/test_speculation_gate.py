@@ -1,0 +1,72 @@
+"""What the gate decides over many texts, by a clock of its own: no GPU is needed for it."""
+
+import pytest
+
+from unspool.runtime.cuda.speculation_gate import DRAWN, HOPE, SpeculationGate, Way
+
+PLAIN = 0.48  # ms of a step, as one text has on an H200
+
+
+class Text:
+    """A text in which no token comes twice, as a gate sees it."""
+
+    def __init__(self):
+        self.tokens = []
+
+
+def speed(gains, leap, length=192, kind=None, gate=None, rows=1):
+    """Tokens per plain step's time: texts one after the other, of which speculative steps bring these tokens each."""
+    gate = gate or SpeculationGate()
+    for _ in range(3):
+        gate.took(rows, None, PLAIN)
+        gate.took(rows, Way.RECALL, leap)
+    took, tokens = 0.0, 0.0
+    for gain in gains:
+        text, written = Text(), 0.0
+        if kind is not None:
+            gate.draws(text, kind)
+        while written < length:
+            if gate.pays([text] * rows):
+                rounds = 8 if gate.sure([text] * rows) else 2
+                took, written = took + rounds * leap, written + rounds * gain
+                gate.speculated(text, rounds, rounds * gain)
+            else:
+                took, written = took + 32 * PLAIN, written + 32
+                text.tokens += range(len(text.tokens), len(text.tokens) + 32)
+                gate.stepped(text, 32)
+        tokens += written
+    return tokens * PLAIN / took
+
+
+@pytest.mark.parametrize("kind", [None, DRAWN])
+@pytest.mark.parametrize("leap", [0.55, 0.65, 0.9])
+@pytest.mark.parametrize("gain", [1.0, 1.1, 1.3, 1.6])
+def test_texts_of_which_all_gain_the_same_never_lose_more_than_three_percent(gain, leap, kind):
+    assert speed([gain] * 24, leap, kind=kind) >= max(0.97, 0.97 * gain * PLAIN / leap)
+
+
+def test_what_greedy_texts_have_gained_is_believed_of_the_next_one():
+    gate = SpeculationGate()
+    speed([1.1] * 24, 0.91, gate=gate)
+    assert not gate.pays([Text()])
+    for _ in range(30):  # texts that repeat themselves are drafted for, and bring more
+        gate.speculated(Text(), 8, 8 * HOPE)
+    assert gate.pays([Text()])
+
+
+def test_greedy_texts_that_gain_much_are_drafted_for_between_those_that_gain_little():
+    """One text says little of the next: six families in turn, some of them below what a step costs."""
+    gains = (1.2, 2.4, 1.5, 1.3, 2.2, 3.0) * 6
+    best = len(gains) / sum(min(1.0, 0.65 / PLAIN / gain) for gain in gains)  # of one who knows before
+    assert speed(gains, 0.65) >= 0.96 * best
+    assert speed(gains, 0.91) >= 1.05  # where half of them lose
+
+
+def test_what_no_text_brought_is_tried_again_after_some_thousand_tokens():
+    gate = SpeculationGate()
+    speed([1.0] * 24, 0.91, gate=gate)
+    assert not gate.pays([Text()])
+    text = Text()
+    for _ in range(400):
+        gate.stepped(text, 32)
+    assert gate.pays([Text()])
