@@ -14,7 +14,7 @@ from ..models.weights import Checkpoint
 from ..runtime.cache.cached_model import CachedModel
 from ..runtime.network.linear import DenseLinear, MakeLinear, dense
 from ..runtime.network.llama import Llama
-from ..runtime.network.quantised import WHOLE, rounded
+from ..runtime.network.quantised import WHOLE, TiledInt8Linear, rounded
 
 if TYPE_CHECKING:
     from ..runtime.diffusion.full_diffusion import FullDiffusionModel
@@ -101,7 +101,7 @@ def on_graphs(
     filling = checkpoint.shape.filling
     if not _fuses(checkpoint, dtype, device, quantization):
         return None
-    make = rounded(quantization, DenseLinear, checkpoint.shape.vocab)
+    make = rounded(quantization, DenseLinear, checkpoint.shape.vocab, TiledInt8Linear)
     network = runtimes.cuda.fused.Fused.load(checkpoint, dtype, device, room, make)
     if filling is None:
         return runtimes.cuda.graph_model.graph_model(network, PREFIX_CACHE)
