@@ -28,7 +28,7 @@ WORDS = {4: 160, 8: 256}  # of a piece: 4-bit weights and what their groups shar
 
 @dataclass(frozen=True)
 class Share:
-    """How a product is cut: `warps` share its sums, each has `ahead` pieces on their way; `beside` such teams a program.
+    """How a product is cut: `warps` share its sums, each has `ahead` pieces on their way; a program is `beside` teams.
 
     A team has `tiles` of 16 results, or of a gated product twice as many; teams read the same tokens, each once from
     the memory they share. A token's bits depend on the warps alone.
@@ -45,9 +45,9 @@ def share_for(width: int, n: int, gated: bool) -> Share:
 
     Many tokens too must be read, so that a program takes more lines of weights then, a piece at a time.
     """
-    warps = 4 if gated or width >= LONG else 8
+    warps = 2 if gated else 4 if width >= LONG else 8
     if n > 8:
-        return Share(warps, ahead=1, tiles=2)
+        return Share(warps, ahead=1, tiles=1 if gated else 2, beside=4 if gated else 1)
     return Share(warps, ahead=8 if width >= LONG and not gated else 4)
 
 
@@ -101,7 +101,7 @@ def _added(y, warps: tl.constexpr, beside: tl.constexpr):
     return tl.reshape(tl.sum(tl.reshape(y, [beside, warps, 32, 4]), 1), [beside * 32, 4])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("n", "ahead_first", "ahead_lines", "ahead_jump"))
 def _product(
     x, weight, scale, bias, residual, out, n, width, depth, total, ahead_weights, ahead_first, ahead_lines, ahead_jump,
     kind: tl.constexpr, bits: tl.constexpr, size: tl.constexpr, tiles: tl.constexpr, some: tl.constexpr,

@@ -52,7 +52,7 @@ def _sum(kind: str) -> str:
 
 
 def _eight(kind: str) -> str:
-    """64 numbers of 16 lines in 8 bits: masks and four products, one after the other, and their sum to what was there."""
+    """64 numbers of 16 lines in 8 bits: masks and four products, one after the other, and what was there."""
     out, first, second, low, high, begin, y = (_listed(4 * i, 4) for i in range(7))
     text = "{ .reg .b32 a<4>, t; .reg .f32 f<4>; " + "".join(f"mov.f32 f{i}, {begin[i]}; " for i in range(4))
     for words, x in ((first, low), (second, high)):
