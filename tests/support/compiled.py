@@ -157,7 +157,8 @@ def families(step):
     for whole in (False, True):
         made(route._score, judged, step | shape | {"whole": whole}, 4)
     told = {"scores": REAL, "bias": REAL, "chosen": WHOLE, "weights": REAL, "scale": "fp32"}
-    best = {"active": 8, "slots": 8, "lanes": 128, "normed": True, "biased": True}
+    told |= {"ahead_weights": HALF}
+    best = {"active": 8, "fetches": True, "slots": 8, "lanes": 128, "normed": True, "biased": True}
     made(route._choose, told, step | best | {"softmax": True}, 1)
     sorted_ = {"chosen": WHOLE, "order": WHOLE, "ends": WHOLE}
     made(route._arrange, sorted_, step | {"piece": 64, "lanes": 128}, 4)

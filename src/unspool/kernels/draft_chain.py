@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+FETCHERS = 512  # programs of a small kernel that only fetch what comes, if there is something
 ON = os.environ.get("UNSPOOL_CHAIN") != "0"
 
 

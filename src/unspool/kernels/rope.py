@@ -6,9 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .draft_chain import Ahead, chained, fetch_share, start, wait
-
-FETCHERS = 512  # programs that do nothing else, if there is something to fetch
+from .draft_chain import FETCHERS, Ahead, chained, fetch_share, start, wait
 
 
 @triton.jit

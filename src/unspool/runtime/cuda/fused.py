@@ -230,7 +230,7 @@ class Fused(Llama):
         if not unusual(spec):
             queries = rope(
                 qkv, mixer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values, self.heads_at_once,
-                self._upcoming.during(index),
+                self._upcoming.during(index, x.shape[0]),
             )  # fmt: skip
             return self._attended(queries, keys, values, rows, spec, mixer.sinks)
         turns = None if spec.rope is None else turned(cos, sin, rows.places, x.dtype)
@@ -274,7 +274,7 @@ class Fused(Llama):
             y = beside(mlp, self._normed(x, norm), self._normed, dense, self.steady)
             return y if residual is None else residual + y
         assert isinstance(mlp, Experts)
-        normed, routed = normed_route(mlp, x, norm, self.shape.norm_eps)
+        normed, routed = normed_route(mlp, x, norm, self.shape.norm_eps, self._upcoming.after(mlp.router, x.shape[0]))
         return mixed(mlp, normed, self._shared(mlp, normed), residual, routed, self.steady)
 
     def _shared(self, mlp: Experts, normed: Tensor) -> Tensor | None:
@@ -342,7 +342,7 @@ class Fused(Llama):
             width = matrix.size[0] // 2 if activation else matrix.size[0]
             return product(
                 x, matrix.weight, scale, matrix.bias, width=width, residual=residual, activation=activation,
-                ahead=self._upcoming.after(matrix),
+                ahead=self._upcoming.after(matrix, x.shape[0]),
             )  # fmt: skip
         y = matrix(x)
         if activation is not None:
