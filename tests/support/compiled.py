@@ -179,7 +179,7 @@ def few_bits(step):
     for kind, some, bits in ((bfloat16, 1, 4), (float16, 4, 4), (float16, 1, 8), (bfloat16, 4, 8)):
         shape = {"kind": kind, "some": some, "bits": bits, "size": fewbits.WORDS[bits], "tiles": 1, "warps": 2}
         shape |= {"beside": 2, "ahead": 2, "silu": True, "has_bias": False, "fetches": some == 1}
-        shape |= {"gates": some == 1, "adds": some == 4, "even": some == 1, "packs": True}
+        shape |= {"zeros": some == 4, "gates": some == 1, "adds": some == 4, "even": some == 1, "packs": True}
         made(fewbits._product, given | {"ahead_weights": HALF}, step | shape, 4, num_stages=1)
 
 

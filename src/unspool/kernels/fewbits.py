@@ -68,7 +68,7 @@ def _words(lines, others, at, total, piece, size: tl.constexpr, even: tl.constex
 
 @triton.jit
 def _terms(
-    ys, words, x, token, at, piece, n, depth, kind: tl.constexpr, bits: tl.constexpr,
+    ys, words, x, token, at, piece, n, depth, kind: tl.constexpr, bits: tl.constexpr, zeros: tl.constexpr,
     tiles: tl.constexpr, some: tl.constexpr, even: tl.constexpr, packs: tl.constexpr,
 ):  # fmt: skip
     """All sums with the terms of a piece."""
@@ -88,7 +88,7 @@ def _terms(
             c = offset(a, b, kind, packs)
         for r in tl.static_range(tiles):
             if bits == 4:
-                y = four(ys[s * tiles + r], words[2 * r], words[2 * r + 1], a, b, c, d, kind, packs)
+                y = four(ys[s * tiles + r], words[2 * r], words[2 * r + 1], a, b, c, d, kind, zeros, packs)
             else:
                 y = eight(ys[s * tiles + r], words[2 * r], words[2 * r + 1], a, b, c, kind, packs)
             after += (y,)
@@ -104,8 +104,9 @@ def _added(y, warps: tl.constexpr, beside: tl.constexpr):
 @triton.jit(do_not_specialize=("n", "ahead_first", "ahead_lines", "ahead_jump"))
 def _product(
     x, weight, scale, bias, residual, out, n, width, depth, total, ahead_weights, ahead_first, ahead_lines, ahead_jump,
-    kind: tl.constexpr, bits: tl.constexpr, size: tl.constexpr, tiles: tl.constexpr, some: tl.constexpr,
-    warps: tl.constexpr, beside: tl.constexpr, ahead: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr,
+    kind: tl.constexpr, bits: tl.constexpr, zeros: tl.constexpr, size: tl.constexpr,
+    tiles: tl.constexpr, some: tl.constexpr, warps: tl.constexpr,
+    beside: tl.constexpr, ahead: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr,
     has_bias: tl.constexpr, adds: tl.constexpr, even: tl.constexpr, packs: tl.constexpr, fetches: tl.constexpr,
     chained: tl.constexpr,
 ):  # fmt: skip
@@ -137,13 +138,15 @@ def _product(
         coming = ()
         for i in tl.static_range(ahead):
             here = at + i * warps
-            ys = _terms(ys, waiting[i], source, token, here, piece, n, depth, kind, bits, full, some, even, packs)
+            ys = _terms(
+                ys, waiting[i], source, token, here, piece, n, depth, kind, bits, zeros, full, some, even, packs
+            )
             coming += (_words(lines, others, here + step, total, piece, size, even),)
         waiting = coming
         at += step
     for i in tl.static_range(ahead):
         here = at + i * warps
-        ys = _terms(ys, waiting[i], source, token, here, piece, n, depth, kind, bits, full, some, even, packs)
+        ys = _terms(ys, waiting[i], source, token, here, piece, n, depth, kind, bits, zeros, full, some, even, packs)
     start(chained)
     if fetches:
         fetch_share(
@@ -184,21 +187,22 @@ def product(
     width: int,
     residual: Tensor | None = None,
     activation: str | None = None,
+    zeros: bool = False,
     ahead: Ahead | None = None,
     cut: Share | None = None,
 ) -> Tensor:
     """y = x·Wᵀ + b for x [n, in] in 16 bits and W of 4 or 8; `residual` and `activation` as `kernel.linear` takes them.
 
     weight is int32 [out / 16, in / 64, words], filled up with zeros. Of 4 bits a piece has 160 words: 128 of weights,
-    as `fragments.four` takes those of 32 threads, and 32 of what is shared, for 8. Of 8 bits it has 256, as
-    `fragments.eight` takes them, and the matrix a `scale` [out] in float32. W has `width` rows, or of a gated product
-    twice as many. The kernel has weights `ahead` fetched at its end. A token's bits do not depend on how many there
-    are.
+    as `fragments.four` takes those of 32 threads, and 32 of what is shared, for 8: scales, and leasts or `zeros`. Of 8
+    bits it has 256, as `fragments.eight` takes them, and the matrix a `scale` [out] in float32. W has `width` rows, or
+    of a gated product twice as many. The kernel has weights `ahead` fetched at its end. A token's bits do not depend on
+    how many there are.
     Cost: the stored bytes once for every 32 tokens; one launch, or two if a gated product is no whole tiles.
     """
     (n, depth), (_, total, size) = x.shape, weight.shape
     if activation is not None and width % LINES:
-        return gate(product(x, weight, scale, bias, width=2 * width, ahead=ahead, cut=cut), activation)
+        return gate(product(x, weight, scale, bias, width=2 * width, zeros=zeros, ahead=ahead, cut=cut), activation)
     out = torch.empty(n, width, dtype=x.dtype, device=x.device)
     gates, chain = activation is not None, chained()
     cut = cut or share_for(width, n, gates)
@@ -209,8 +213,8 @@ def product(
     next_one = ahead if ahead is not None and n <= MOST_TOKENS else Ahead(weight, 0, 0)
     _product[(triton.cdiv(width, LINES * cut.tiles * cut.beside), triton.cdiv(n, 8 * some))](
         x.view(torch.int32), weight, s, b, r, out, n, width, depth, total, *next_one,
-        kind=tl.float16 if x.dtype == torch.float16 else tl.bfloat16, bits=4 if scale is None else 8, size=size,
-        tiles=cut.tiles, some=some, warps=cut.warps, beside=cut.beside, ahead=cut.ahead, gates=gates,
+        kind=tl.float16 if x.dtype == torch.float16 else tl.bfloat16, bits=4 if scale is None else 8, zeros=zeros,
+        size=size, tiles=cut.tiles, some=some, warps=cut.warps, beside=cut.beside, ahead=cut.ahead, gates=gates,
         silu=activation == SILU, has_bias=bias is not None, adds=residual is not None, even=even, packs=x.is_cuda,
         fetches=next_one.lines > 0 and x.is_cuda,
         num_warps=cut.warps * cut.beside, num_stages=1, chained=chain, launch_pdl=chain,

@@ -23,7 +23,7 @@ def _listed(first: int, number: int) -> list[str]:
     return [f"${i}" for i in range(first, first + number)]
 
 
-def _four(kind: str) -> str:
+def _four(kind: str, zeros: bool) -> str:
     """Both groups of 64 numbers of 16 lines: masks, two products each, and what a group shares applied to their sum."""
     out, w, shared, low, high, low_sum, high_sum, y = (_listed(4 * i, 4) for i in range(8))
     text = "{ .reg .b32 a<4>, t; .reg .b16 h<2>; .reg .f32 f<4>, s<8>, y<4>; "
@@ -38,8 +38,11 @@ def _four(kind: str) -> str:
             before = "f0, f1, f2, f3" if half else "0f00000000, 0f00000000, 0f00000000, 0f00000000"
             text += _mma(kind, "f0, f1, f2, f3", "a0, a1, a2, a3", ", ".join(x[2 * half : 2 * half + 2]), before)
         for i in range(4):
-            scale, least = f"s{4 * group + i // 2}", f"s{4 * group + 2 + i // 2}"
-            text += f"fma.rn.f32 y{i}, f{i}, {scale}, y{i}; fma.rn.f32 y{i}, {total[i]}, {least}, y{i}; "
+            scale, other = f"s{4 * group + i // 2}", f"s{4 * group + 2 + i // 2}"
+            if zeros:
+                text += f"fma.rn.f32 f{i}, {total[i]}, {other}, f{i}; fma.rn.f32 y{i}, f{i}, {scale}, y{i}; "
+            else:
+                text += f"fma.rn.f32 y{i}, f{i}, {scale}, y{i}; fma.rn.f32 y{i}, {total[i]}, {other}, y{i}; "
     return text + "".join(f"mov.f32 {out[i]}, y{i}; " for i in range(4)) + "}"
 
 
@@ -77,7 +80,7 @@ def _offset(kind: str) -> str:
     return text + "".join(f"mov.f32 ${i}, f{i}; " for i in range(4)) + "}"
 
 
-_FOUR = tl.constexpr(tuple(map(_four, _KINDS)))
+_FOUR = tl.constexpr(tuple(_four(kind, zeros) for zeros in (False, True) for kind in _KINDS))
 _EIGHT = tl.constexpr(tuple(map(_eight, _KINDS)))
 _OFFSET = tl.constexpr(tuple(map(_offset, _KINDS)))
 _EIGHT_ARGS = tl.constexpr("=f,=f,=f,=f," + ",".join(["r"] * 16 + ["f"] * 8))
@@ -109,22 +112,26 @@ def unit(kind: tl.constexpr, packs: tl.constexpr):
 
 
 @triton.jit
-def four(y, w, shared, low, high, low_sum, high_sum, kind: tl.constexpr, packs: tl.constexpr):
+def four(
+    y, w, shared, low, high, low_sum, high_sum, kind: tl.constexpr, zeros: tl.constexpr, packs: tl.constexpr
+):  # fmt: skip
     """y [threads, 4] and what 64 numbers of weights of 4 bits add: scale·Σ q·x + least·Σ x of both groups of 32.
+
+    If there are `zeros`, they stand, as −zero, in place of the leasts: scale·(Σ q·x − zero·Σ x).
 
     All are words [threads, 4]. Bits 8·i + 16·h + 4·l to the third next of word 2·p + m have the weight of line
     g + 8·l for number 8·t + 4·m + 2·i + h of group p; `shared` has scales of line g, of line g + 8, then leasts, each
     of both groups in float16. Lines g + 8 come out times 16.
     """
     if packs:
-        which: tl.constexpr = 1 if kind == tl.float16 else 0
+        which: tl.constexpr = (1 if kind == tl.float16 else 0) + (2 if zeros else 0)
         return tl.inline_asm_elementwise(
             _FOUR[which], _FOUR_ARGS, [w, shared, low, high, low_sum, high_sum, y],
             dtype=tl.float32, is_pure=True, pack=4,
         )  # fmt: skip
     first, second = _halves(w)
-    y = _grouped(y, first, shared, _numbers(low, kind), low_sum)
-    return _grouped(y, second, shared >> 16, _numbers(high, kind), high_sum)
+    y = _grouped(y, first, shared, _numbers(low, kind), low_sum, zeros)
+    return _grouped(y, second, shared >> 16, _numbers(high, kind), high_sum, zeros)
 
 
 @triton.jit
@@ -201,9 +208,11 @@ def _met_bytes(w, x):
 
 
 @triton.jit
-def _grouped(y, w, shared, x, total):
+def _grouped(y, w, shared, x, total, zeros: tl.constexpr):
     """y with the terms of one group."""
     both = shared.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
     both = tl.broadcast_to(tl.reshape(both, [y.shape[0], 4, 1]), [y.shape[0], 4, 2])
-    scale, least = tl.split(tl.permute(tl.reshape(both, [y.shape[0], 2, 4]), (0, 2, 1)))
-    return y + scale * _met(w, x) + least * total
+    scale, other = tl.split(tl.permute(tl.reshape(both, [y.shape[0], 2, 4]), (0, 2, 1)))
+    if zeros:
+        return y + scale * (_met(w, x) + other * total)
+    return y + scale * _met(w, x) + other * total

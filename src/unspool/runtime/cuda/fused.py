@@ -13,7 +13,6 @@ from torch import Tensor
 from ...core.canvas import HOLE
 from ...core.errors import BadRequest
 from ...kernels.attention import attention
-from ...kernels.fewbits import product
 from ...kernels.gate import gate
 from ...kernels.kernel_rows import Rows
 from ...kernels.linear import linear
@@ -32,13 +31,14 @@ from ..network.experts import Experts, ExpertsBeside
 from ..network.layer import Layer, Loader
 from ..network.linear import DenseLinear, GatedMLP, Linear, MakeLinear, SquaredMLP
 from ..network.llama import Llama
-from ..network.quantised import Int8Linear, TiledInt8Linear
+from ..network.quantised import Int8Linear
 from .fusible import unfused
 from .latent_kernels import LATENT_GROUP, latent_parts, latent_values
 from .recurrent_kernels import MIXERS, lay_out, recurred
 from .stacked_experts import StackingLoader, beside, mixed, normed_route
+from .tiled import TILED, times
 from .unusual import GATES, cached, turned, unusual
-from .upcoming import TILED, Upcoming
+from .upcoming import Upcoming
 
 if TYPE_CHECKING:
     from ...models.mixer_shape import LatentSpec
@@ -338,12 +338,7 @@ class Fused(Llama):
         if norm is not None:
             x = rms(x, norm, eps)
         if isinstance(matrix, TILED) and few and x.dtype != torch.float32:
-            scale = matrix.scale if isinstance(matrix, TiledInt8Linear) else None
-            width = matrix.size[0] // 2 if activation else matrix.size[0]
-            return product(
-                x, matrix.weight, scale, matrix.bias, width=width, residual=residual, activation=activation,
-                ahead=self._upcoming.after(matrix, x.shape[0]),
-            )  # fmt: skip
+            return times(matrix, x, residual, activation, self._upcoming.after(matrix, x.shape[0]))
         y = matrix(x)
         if activation is not None:
             return gate(y, activation)

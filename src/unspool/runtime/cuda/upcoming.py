@@ -14,7 +14,7 @@ from ..network.attention import Attention
 from ..network.experts import Experts
 from ..network.layer import Layer
 from ..network.linear import DenseLinear, GatedMLP, Linear
-from ..network.quantised import Int4Linear, TiledInt8Linear
+from .tiled import TILED
 
 MEBIBYTE = 2**20
 LINE = 128  # bytes of a line of the cache
@@ -23,8 +23,6 @@ AT_AN_END = 12 * MEBIBYTE
 WHILE_ROUTING = 24 * MEBIBYTE  # of the next layer's first weights
 FEW = 32  # tokens up to which reading weights is what takes the time
 LEAST = 4 * MEBIBYTE  # a smaller matrix is read in the time that its kernel takes to start
-
-TILED = (Int4Linear, TiledInt8Linear)
 
 
 class Upcoming:

@@ -94,7 +94,7 @@ class TiledInt8Linear:
 
 @dataclass(frozen=True)
 class Int4Linear:
-    """w = least + scale·q with q in 0…15, both per group of 32 neighbours in a row.
+    """w = least + scale·q with q in 0…15, both per group of 32 neighbours in a row; with `zeros`, scale·(q − zero).
 
     Stored as `kernels.fewbits.product` takes it: tiles of 16 rows, cut into pieces of two groups, filled up with zeros,
     and behind the weights of a piece what its groups share.
@@ -105,6 +105,7 @@ class Int4Linear:
     weight: Tensor  # int32 [tiles, pieces, 160]
     size: tuple[int, int]
     bias: Tensor | None
+    zeros: bool = False
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor | None) -> Int4Linear:
@@ -118,8 +119,11 @@ class Int4Linear:
         return cls.stored(q, scale, least, bias)
 
     @classmethod
-    def stored(cls, q: Tensor, scale: Tensor, least: Tensor, bias: Tensor | None) -> Int4Linear:
-        """Lay out numbers q [out, groups, 32] from 0 to 15, a scale and a least for every group, in float16."""
+    def stored(cls, q: Tensor, scale: Tensor, least: Tensor, bias: Tensor | None, zeros: bool = False) -> Int4Linear:
+        """Lay out numbers q [out, groups, 32] from 0 to 15, a scale and a least for every group, in float16.
+
+        With `zeros`, −zero stands in place of the least.
+        """
         rows, size = len(q), (len(q), q.shape[1] * GROUP)
         more = (0, -q.shape[1] % PARTS, 0, -rows % TILE)  # groups and rows that fill up the last ones
         q, scale, least = F.pad(q, (0, 0, *more)), F.pad(scale, more), F.pad(least, more)
@@ -129,7 +133,7 @@ class Int4Linear:
         words = (q[..., 0] | q[..., 1] << 4).view(tiles, pieces, -1).view(torch.int32)
         both = torch.stack((scale, least)).view(2, tiles, 2, 8, pieces, PARTS).permute(1, 4, 3, 0, 2, 5)
         shared = both.reshape(tiles, pieces, -1).view(torch.int32)
-        return cls(torch.cat((words, shared), 2), size, bias)
+        return cls(torch.cat((words, shared), 2), size, bias, zeros)
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.whole(x.dtype), self.bias)
@@ -143,7 +147,8 @@ class Int4Linear:
         both = shared.contiguous().view(SHARED).float().view(tiles, pieces, 8, 2, 2, PARTS)
         both = both.permute(3, 0, 4, 2, 1, 5)[..., None]
         wide = q.permute(0, 8, 2, 1, 4, 3, 5, 7, 6).reshape(tiles, 2, 8, pieces, PARTS, GROUP)
-        return (wide * both[0] + both[1]).view(tiles * TILE, -1)[:rows, :depth].to(dtype)
+        found = (wide + both[1]) * both[0] if self.zeros else wide * both[0] + both[1]
+        return found.view(tiles * TILE, -1)[:rows, :depth].to(dtype)
 
 
 def rounded(
