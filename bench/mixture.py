@@ -33,7 +33,7 @@ from unspool.runtime.cuda.batch_invariant_fused import BatchInvariantFused
 from unspool.runtime.cuda.fused import Fused
 from unspool.runtime.cuda.graph_model import graph_model
 from unspool.runtime.network.linear import DenseLinear
-from unspool.runtime.network.quantised import rounded
+from unspool.runtime.network.quantised import TiledInt8Linear, rounded
 
 CONTEXT = 1000
 MIXTURE = ExpertSpec(128, 8, 768, biased=False, scores="softmax")
@@ -84,7 +84,7 @@ def bits(rate: float, layers: int) -> dict[str, Any]:
     """Steps of the 8B shape, its matrices whole and in few bits."""
     shape, found = replace(EIGHT, layers=layers, windows=(None,) * layers), dict[str, Any]()
     for kind in ("none", "int8", "int4"):
-        made = rounded(kind, DenseLinear, shape.vocab)
+        made = rounded(kind, DenseLinear, shape.vocab, TiledInt8Linear)
         model = graph_model(Fused.load(Noise(shape), torch.bfloat16, "cuda", 40_000, made), sequences=64)  # type: ignore[arg-type]
         found[kind] = {str(rows): step(model, CONTEXT, rows, 1) for rows in (1, 8, 32)}
         times = ", ".join(f"{rows}: {ms:.3f} ms ({ms / found['none'][rows]:.2f}×)" for rows, ms in found[kind].items())

@@ -5,9 +5,11 @@
 The model has the layers of Qwen3.5 (three gated delta nets to one attention) and random weights. A step reads one
 token; a tree is a chain of drafts, of which half is kept, so that the next step goes on from a checkpoint. `writing` is
 the time that goes into storing checkpoints within a forward, `rollback` what keeping a part of a draft takes, and
-`nothing` what measuring does. Times are medians. With `--graphs` it runs on CUDA graphs with fixed shapes: `turn` is a
-token of plain decoding that the host does not wait for, and `writing` the difference that checkpoints make to the
-kernels of all layers, replayed as a graph.
+`nothing` what measuring does. `round` is a tree, what is kept of it, and the step behind it, under one clock: with half
+of the draft kept, and, in turn, with all of it, where nothing is rolled back; `rollback in a round` is the difference
+of their medians, which holds nothing of the measuring. Times are medians. With `--graphs` it runs on CUDA graphs with
+fixed shapes: `turn` is a token of plain decoding that the host does not wait for, and `writing` the difference that
+checkpoints make to the kernels of all layers, replayed as a graph.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from unspool.runtime.engine.engine import Engine
 from unspool.runtime.network.llama import Llama
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-PROMPT, TURNS = 256, 15
+PROMPT, TURNS, ROUNDS = 256, 15, 40
 PLAIN = Shape("qwen3_5_text", 8, 1024, 8, 2, 256, 3584, 32768, 4096, 1e-6, 1e7, rotary=64)
 DELTA = DeltaSpec(key_heads=16, heads=16, key_dim=128, value_dim=128, size=4)
 
@@ -164,8 +166,20 @@ def main() -> None:
         measured("rollback", lambda: session.keep(draft, (half,), (3,)))
         measured("step after it", lambda: model.score([ScoreRequest(session, NOTHING)]))
 
+    def round_(what: str, kept: int) -> None:
+        def act() -> None:
+            model.score([ScoreRequest(session, draft)])
+            session.keep(draft, (kept,), (3,))
+            model.score([ScoreRequest(session, NOTHING)])
+
+        session.keep(NOTHING, (~0,), (7,))
+        measured(what, act)
+
     for _ in range(TURNS):
         turn()
+    for _ in range(ROUNDS if given.graphs else TURNS):
+        round_("round", half)
+        round_("round, all kept", given.nodes - 1)
     writing = {"step": [0.0], "tree": [0.0]}
     for what, tree in () if given.graphs else (("step", NOTHING), ("tree", draft)):
         for _ in range(TURNS):
@@ -175,6 +189,7 @@ def main() -> None:
                 model.score([ScoreRequest(session, tree)])
             session.keep(NOTHING, (~0,), (None,))
     found = {name: statistics.median(values[2:]) for name, values in times.items()}
+    found["rollback in a round"] = found["round"] - found["round, all kept"]
     if given.prompt:
         for seed in range(4):
             text = model.open([(i * 7 + seed) % 997 for i in range(given.prompt)])

@@ -25,7 +25,7 @@ from ..runtime.network.linear import EmbeddingAndHead, fastest
 from ..runtime.network.llama import Llama, usual_room
 from ..runtime.network.quantised import AUTO, PACKED, WHOLE
 from .lm import LM
-from .native_models import PREFIX_CACHE, cached, packed_model, whole_model
+from .native_models import PREFIX_CACHE, cached, packed_model, packed_on_graphs, whole_model
 
 if TYPE_CHECKING:
     from ..runtime.network.lookahead_heads import MedusaHeads
@@ -192,7 +192,9 @@ def _native(
     """A checkpoint in the native runtime, packed where that is asked for or fastest."""
     quantization, note = runtimes.cpu.packed.chosen(asked.quantization, asked.dtype, device, asked.ranks, checkpoint)
     room = asked.room or asked.longest * usual_room(checkpoint.shape)
-    if quantization == PACKED:
+    if quantization == PACKED and device != "cpu":
+        made, how = packed_on_graphs(checkpoint, dtype, device, room, rows), "free shapes, packed weights"
+    elif quantization == PACKED:
         made = packed_model(checkpoint, room, rows)
         native = runtimes.cpu.compiled.kernels()  # other kernels, other times
         how = f"packed weights, {native.name if native else 'no kernels'}"

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from .. import runtime as runtimes
+from ..core.errors import BadRequest
 from ..models.weights import Checkpoint
 from ..runtime.cache.cached_model import CachedModel
 from ..runtime.network.linear import DenseLinear, MakeLinear, dense
 from ..runtime.network.llama import Llama
-from ..runtime.network.quantised import WHOLE, rounded
+from ..runtime.network.quantised import PACKED, WHOLE, TiledInt8Linear, rounded
 
 if TYPE_CHECKING:
     from ..runtime.diffusion.full_diffusion import FullDiffusionModel
@@ -75,6 +76,21 @@ def packed_model(checkpoint: Checkpoint, room: int, rows: int | None) -> CachedM
     return model
 
 
+def packed_on_graphs(
+    checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int, rows: int | None
+) -> CachedModel:
+    """The model on fused kernels, with the matrices that they know left in the few bits of their file."""
+    tiled = runtimes.cuda.tiled
+    tiled.check_packed(checkpoint)
+    if rows is not None or checkpoint.shape.filling is not None or not _fuses(checkpoint, dtype, device, PACKED):
+        raise BadRequest(
+            "quantization='packed' on a GPU needs the fused kernels with free shapes: Triton, a model that only reads, "
+            "no experts or latents, and no batch_invariant. Use quantization='none'."
+        )
+    made = runtimes.cuda.fused.Fused.load(checkpoint, dtype, device, room, DenseLinear, loader=tiled.TiledLoader)
+    return runtimes.cuda.graph_model.graph_model(made, PREFIX_CACHE)
+
+
 def check_fixed(model: CachedModel | FullDiffusionModel) -> None:
     """Refuse a model whose numbers depend on what is computed beside them on this machine."""
     fills = runtimes.diffusion.block_diffusion.BlockDiffusionModel, runtimes.diffusion.full_diffusion.FullDiffusionModel
@@ -101,7 +117,7 @@ def on_graphs(
     filling = checkpoint.shape.filling
     if not _fuses(checkpoint, dtype, device, quantization):
         return None
-    make = rounded(quantization, DenseLinear, checkpoint.shape.vocab)
+    make = rounded(quantization, DenseLinear, checkpoint.shape.vocab, TiledInt8Linear)
     network = runtimes.cuda.fused.Fused.load(checkpoint, dtype, device, room, make)
     if filling is None:
         return runtimes.cuda.graph_model.graph_model(network, PREFIX_CACHE)

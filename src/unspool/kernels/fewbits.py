@@ -1,8 +1,8 @@
-"""A matrix of 4-bit weights times few tokens: they are stored as tensor cores take them, and masked on their way there.
+"""A matrix of 4- or 8-bit weights times few tokens: stored as tensor cores take them, masked on their way there.
 
-The warps of a program have the same results and each a share of every sum, so that a small matrix too keeps all of the
-memory busy. What a warp reads next is always on its way while it multiplies what it has, and the first of it already
-while the kernel before ends.
+Warps of a program share every sum, so that a small matrix too keeps all of the memory busy. What a warp reads next is
+always on its way while it multiplies what it has, the first of it already while the kernel before ends; and when its
+sums are done, a program has the first weights of the matrix after it fetched, while no memory would be busy.
 """
 # mypy: disable-error-code="assignment"
 # Tuples of tensors grow while Triton unrolls a loop.
@@ -14,27 +14,30 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .draft_chain import chained, start, wait
+from .draft_chain import Ahead, chained, fetch_share, start, wait
 from .epilogue import finish, gated
-from .fragments import enlarged, four, sums, unit
+from .fragments import eight, enlarged, four, offset, sums, unit
 from .gate import SILU, gate
 
 GROUP = 32  # weights that share a scale and a least
 LINES, PIECE = 16, 2 * GROUP  # lines of a tile, and the weights of each that stand together
 MOST_TOKENS = 32  # of a program
 LONG = 6144  # results from which on there are programs enough for fewer warps
+WORDS = {4: 160, 8: 256}  # of a piece: 4-bit weights and what their groups share, or weights of 8 bits
 
 
 @dataclass(frozen=True)
 class Share:
-    """How a product is cut: `warps` of a program share its sums, each has `ahead` pieces on their way.
+    """How a product is cut: `warps` share its sums, each has `ahead` pieces on their way; a program is `beside` teams.
 
-    A program has `tiles` of 16 results, or of a gated product twice as many. A token's bits depend on the warps alone.
+    A team has `tiles` of 16 results, or of a gated product twice as many; teams read the same tokens, each once from
+    the memory they share. A token's bits depend on the warps alone.
     """
 
     warps: int = 8
     ahead: int = 4
     tiles: int = 1
+    beside: int = 1
 
 
 def share_for(width: int, n: int, gated: bool) -> Share:
@@ -42,103 +45,130 @@ def share_for(width: int, n: int, gated: bool) -> Share:
 
     Many tokens too must be read, so that a program takes more lines of weights then, a piece at a time.
     """
-    warps = 4 if gated or width >= LONG else 8
+    warps = 2 if gated else 4 if width >= LONG else 8
     if n > 8:
-        return Share(warps, ahead=1, tiles=2)
+        return Share(warps, ahead=1, tiles=1 if gated else 2, beside=4 if gated else 1)
     return Share(warps, ahead=8 if width >= LONG and not gated else 4)
 
 
 @triton.jit
-def _words(weight, shared, begin, at, total, piece, tiles: tl.constexpr, ahead: tl.constexpr, even: tl.constexpr):
-    """The next pieces of every warp, one after the other: its weights, then what their groups share."""
-    pieces = ()
-    warps: tl.constexpr = weight.shape[0] // 32
-    for i in tl.static_range(ahead):
-        for r in tl.static_range(tiles):
-            place = begin[r] + at + i * warps
-            if even:
-                pieces += (tl.load(weight + place * 128, eviction_policy="evict_first"),)
-                pieces += (tl.load(shared + place * 32, eviction_policy="evict_first"),)
-            else:
-                here = (piece + at + i * warps < total)[:, None]
-                pieces += (tl.load(weight + place * 128, mask=here, other=0, eviction_policy="evict_first"),)
-                pieces += (tl.load(shared + place * 32, mask=here, other=0, eviction_policy="evict_first"),)
-    return pieces
+def _words(lines, others, at, total, piece, size: tl.constexpr, even: tl.constexpr):
+    """A piece of every warp: both parts of it, of every tile."""
+    words = ()
+    for r in tl.static_range(len(lines)):
+        if even:
+            words += (tl.load(lines[r] + at * size, eviction_policy="evict_first"),)
+            words += (tl.load(others[r] + at * size, eviction_policy="evict_first"),)
+        else:
+            here = (piece + at < total)[:, None]
+            words += (tl.load(lines[r] + at * size, mask=here, other=0, eviction_policy="evict_first"),)
+            words += (tl.load(others[r] + at * size, mask=here, other=0, eviction_policy="evict_first"),)
+    return words
 
 
 @triton.jit
 def _terms(
-    ys, pieces, x, token, at, piece, n, depth, kind: tl.constexpr, tiles: tl.constexpr, ahead: tl.constexpr,
-    some: tl.constexpr, even: tl.constexpr, packs: tl.constexpr,
+    ys, words, x, token, at, piece, n, depth, kind: tl.constexpr, bits: tl.constexpr, zeros: tl.constexpr,
+    tiles: tl.constexpr, some: tl.constexpr, even: tl.constexpr, packs: tl.constexpr,
 ):  # fmt: skip
-    """Add the terms of the pieces that are there to all sums, piece by piece."""
-    warps: tl.constexpr = x.shape[0] // 32
-    for i in tl.static_range(ahead):
-        after = ()
-        for s in tl.static_range(some):
-            here = token + 8 * s < n
-            low, high = here, here
-            if not even:
-                low = here & ((piece + at + i * warps) * 64 < depth)
-                high = here & ((piece + at + i * warps) * 64 + 32 < depth)
-            spot = x + (depth * (4 * s) + (at + i * warps) * 32)
-            a = enlarged(tl.load(spot, mask=low[:, None], other=0), kind, packs)
-            b = enlarged(tl.load(spot + 16, mask=high[:, None], other=0), kind, packs)
+    """All sums with the terms of a piece."""
+    after = ()
+    for s in tl.static_range(some):
+        here = token + 8 * s < n
+        low, high = here, here
+        if not even:
+            low = here & ((piece + at) * 64 < depth)
+            high = here & ((piece + at) * 64 + 32 < depth)
+        spot = x + (depth * (4 * s) + at * 32)
+        a = enlarged(tl.load(spot, mask=low[:, None], other=0), kind, packs)
+        b = enlarged(tl.load(spot + 16, mask=high[:, None], other=0), kind, packs)
+        if bits == 4:
             c, d = sums(a, kind, packs), sums(b, kind, packs)
-            for r in tl.static_range(tiles):
-                w, shared = pieces[2 * (i * tiles + r)], pieces[2 * (i * tiles + r) + 1]
-                after += (four(ys[s * tiles + r], w, shared, a, b, c, d, kind, packs),)
-        ys = after
-    return ys
+        else:
+            c = offset(a, b, kind, packs)
+        for r in tl.static_range(tiles):
+            if bits == 4:
+                y = four(ys[s * tiles + r], words[2 * r], words[2 * r + 1], a, b, c, d, kind, zeros, packs)
+            else:
+                y = eight(ys[s * tiles + r], words[2 * r], words[2 * r + 1], a, b, c, kind, packs)
+            after += (y,)
+    return after
 
 
 @triton.jit
+def _added(y, warps: tl.constexpr, beside: tl.constexpr):
+    """The sums of every team [32·beside, 4] of the shares of its warps."""
+    return tl.reshape(tl.sum(tl.reshape(y, [beside, warps, 32, 4]), 1), [beside * 32, 4])
+
+
+@triton.jit(do_not_specialize=("n", "ahead_first", "ahead_lines", "ahead_jump"))
 def _product(
-    x, weight, shared, bias, residual, out, n, width, depth, total, kind: tl.constexpr,
-    tiles: tl.constexpr, some: tl.constexpr, warps: tl.constexpr, ahead: tl.constexpr,
-    gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr, even: tl.constexpr,
-    packs: tl.constexpr, chained: tl.constexpr,
+    x, weight, scale, bias, residual, out, n, width, depth, total, ahead_weights, ahead_first, ahead_lines, ahead_jump,
+    kind: tl.constexpr, bits: tl.constexpr, zeros: tl.constexpr, size: tl.constexpr,
+    tiles: tl.constexpr, some: tl.constexpr, warps: tl.constexpr,
+    beside: tl.constexpr, ahead: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr,
+    has_bias: tl.constexpr, adds: tl.constexpr, even: tl.constexpr, packs: tl.constexpr, fetches: tl.constexpr,
+    chained: tl.constexpr,
 ):  # fmt: skip
-    """`tiles` of 16 results for 8·some tokens by one program."""
+    """`tiles` of 16 results for 8·some tokens by every team."""
     full: tl.constexpr = 2 * tiles if gates else tiles
-    thread, each = tl.arange(0, 32 * warps), tl.arange(0, 4)
-    lane, piece = thread % 32, thread // 32
+    thread, each = tl.arange(0, 32 * warps * beside), tl.arange(0, 4)
+    lane, piece, team = thread % 32, thread // 32 % warps, thread // (32 * warps)
     last = tl.cdiv(width, 16) - 1
-    begin = ()
-    for r in tl.static_range(tiles):
-        begin += (tl.minimum(tl.program_id(0) * tiles + r, last).to(tl.int64) * total,)
-    if gates:
+    share = lane * 4 if bits == 8 else lane // 4 * 4
+    lines, others = (), ()
+    for half in tl.static_range(2 if gates else 1):
         for r in tl.static_range(tiles):
-            begin += (begin[r] + (last + 1).to(tl.int64) * total,)
-    line = weight + (thread * 4)[:, None] + each[None, :]
-    own = shared + (piece * 32 + lane // 4 * 4)[:, None] + each[None, :]
-    pieces = _words(line, own, begin, 0, total, piece, full, ahead, even)
+            tile = tl.minimum((tl.program_id(0) * beside + team) * tiles + r, last) + half * (last + 1)
+            place = weight + ((tile.to(tl.int64) * total + piece) * size)[:, None] + each[None, :]
+            lines += (place + (lane * 4)[:, None],)
+            others += (place + (share + 128)[:, None],)
+    waiting = ()
+    for i in tl.static_range(ahead):
+        waiting += (_words(lines, others, i * warps, total, piece, size, even),)
     token = tl.program_id(1) * 8 * some + lane // 4
     source = x + (token.to(tl.int64) * (depth // 2) + piece * 32 + lane % 4 * 4)[:, None] + each[None, :]
     ys = ()
     for _ in tl.static_range(some * full):
-        ys += (tl.zeros([32 * warps, 4], tl.float32),)
+        ys += (tl.zeros([32 * warps * beside, 4], tl.float32),)
     wait(chained)
     step: tl.constexpr = ahead * warps
     at = 0
     for _ in range(0, total - step, step):
-        coming = _words(line, own, begin, at + step, total, piece, full, ahead, even)
-        ys = _terms(ys, pieces, source, token, at, piece, n, depth, kind, full, ahead, some, even, packs)
-        pieces = coming
+        coming = ()
+        for i in tl.static_range(ahead):
+            here = at + i * warps
+            ys = _terms(
+                ys, waiting[i], source, token, here, piece, n, depth, kind, bits, zeros, full, some, even, packs
+            )
+            coming += (_words(lines, others, here + step, total, piece, size, even),)
+        waiting = coming
         at += step
-    ys = _terms(ys, pieces, source, token, at, piece, n, depth, kind, full, ahead, some, even, packs)
+    for i in tl.static_range(ahead):
+        here = at + i * warps
+        ys = _terms(ys, waiting[i], source, token, here, piece, n, depth, kind, bits, zeros, full, some, even, packs)
     start(chained)
-    row = tl.arange(0, 32)[:, None] // 4 + each[None, :] // 2 * 8
-    size = (tl.where(each < 2, 1.0, 1 / 16) / unit(kind, packs))[None, :]
+    if fetches:
+        fetch_share(
+            ahead_weights, ahead_first, ahead_lines, ahead_jump,
+            tl.program_id(0), tl.num_programs(0), 32 * warps * beside,
+        )  # fmt: skip
+    spread = tl.arange(0, 32 * beside)[:, None]
+    row = spread % 32 // 4 + each[None, :] // 2 * 8
+    one = tl.where(each < 2, 1.0, 1.0 if bits == 8 else 1 / 16)[None, :] / unit(kind, packs)
     for s in tl.static_range(some):
-        token = (tl.program_id(1) * some + s) * 8 + tl.arange(0, 32)[:, None] % 4 * 2 + each[None, :] % 2
+        token = (tl.program_id(1) * some + s) * 8 + spread % 4 * 2 + each[None, :] % 2
         for r in tl.static_range(tiles):
-            column = (tl.program_id(0) * tiles + r) * 16 + row
-            y = tl.sum(tl.reshape(ys[s * full + r], [warps, 32, 4]), 0) * size
+            column = ((tl.program_id(0) * beside + spread // 32) * tiles + r) * 16 + row
+            y = _added(ys[s * full + r], warps, beside) * one
             exists = (column < width) & (token < n)
+            if bits == 8:
+                y *= tl.load(scale + column, mask=column < width, other=0.0)
             spot = token.to(tl.int64) * width + column
             if gates:
-                u = tl.sum(tl.reshape(ys[s * full + tiles + r], [warps, 32, 4]), 0) * size
+                u = _added(ys[s * full + tiles + r], warps, beside) * one
+                if bits == 8:
+                    u *= tl.load(scale + width + column, mask=column < width, other=0.0)
                 y = gated(y, u, bias, column, width, column < width, kind, has_bias, silu)
             else:
                 more = y
@@ -151,36 +181,42 @@ def _product(
 def product(
     x: Tensor,
     weight: Tensor,
-    shared: Tensor,
+    scale: Tensor | None = None,
     bias: Tensor | None = None,
     *,
     width: int,
     residual: Tensor | None = None,
     activation: str | None = None,
+    zeros: bool = False,
+    ahead: Ahead | None = None,
     cut: Share | None = None,
 ) -> Tensor:
-    """y = x·Wᵀ + b for x [n, in] in 16 bits and W of 4; `residual` and `activation` as `kernel.linear` takes them.
+    """y = x·Wᵀ + b for x [n, in] in 16 bits and W of 4 or 8; `residual` and `activation` as `kernel.linear` takes them.
 
-    weight is int32 [out / 16, in / 64, 32, 4], shared float16 [out / 16, in / 64, 8, 8], as `fragments.four` takes the
-    words of 32 threads, and of 8 for what is shared; filled up with zeros. W has `width` rows, or of a gated product
-    twice as many. A token's bits do not depend on how many there are.
+    weight is int32 [out / 16, in / 64, words], filled up with zeros. Of 4 bits a piece has 160 words: 128 of weights,
+    as `fragments.four` takes those of 32 threads, and 32 of what is shared, for 8: scales, and leasts or `zeros`. Of 8
+    bits it has 256, as `fragments.eight` takes them, and the matrix a `scale` [out] in float32. W has `width` rows, or
+    of a gated product twice as many. The kernel has weights `ahead` fetched at its end. A token's bits do not depend on
+    how many there are.
     Cost: the stored bytes once for every 32 tokens; one launch, or two if a gated product is no whole tiles.
     """
-    (n, depth), (_, total) = x.shape, weight.shape[:2]
+    (n, depth), (_, total, size) = x.shape, weight.shape
     if activation is not None and width % LINES:
-        return gate(product(x, weight, shared, bias, width=2 * width, cut=cut), activation)
+        return gate(product(x, weight, scale, bias, width=2 * width, zeros=zeros, ahead=ahead, cut=cut), activation)
     out = torch.empty(n, width, dtype=x.dtype, device=x.device)
     gates, chain = activation is not None, chained()
     cut = cut or share_for(width, n, gates)
     some = min(MOST_TOKENS, triton.next_power_of_2(max(n, 8))) // 8
-    b, r = (out if given is None else given for given in (bias, residual))
+    s, b, r = (out if given is None else given for given in (scale, bias, residual))
     each = cut.ahead * cut.warps
     even = depth == total * PIECE and total % each == 0
-    _product[(triton.cdiv(width, LINES * cut.tiles), triton.cdiv(n, 8 * some))](
-        x.view(torch.int32), weight, shared.view(torch.int32), b, r, out, n, width, depth, total,
-        kind=tl.float16 if x.dtype == torch.float16 else tl.bfloat16,
-        tiles=cut.tiles, some=some, warps=cut.warps, ahead=cut.ahead, gates=gates, silu=activation == SILU,
-        has_bias=bias is not None, adds=residual is not None, even=even,
-        packs=x.is_cuda, num_warps=cut.warps, num_stages=1, chained=chain, launch_pdl=chain,
+    next_one = ahead if ahead is not None and n <= MOST_TOKENS else Ahead(weight, 0, 0)
+    _product[(triton.cdiv(width, LINES * cut.tiles * cut.beside), triton.cdiv(n, 8 * some))](
+        x.view(torch.int32), weight, s, b, r, out, n, width, depth, total, *next_one,
+        kind=tl.float16 if x.dtype == torch.float16 else tl.bfloat16, bits=4 if scale is None else 8, zeros=zeros,
+        size=size, tiles=cut.tiles, some=some, warps=cut.warps, beside=cut.beside, ahead=cut.ahead, gates=gates,
+        silu=activation == SILU, has_bias=bias is not None, adds=residual is not None, even=even, packs=x.is_cuda,
+        fetches=next_one.lines > 0 and x.is_cuda,
+        num_warps=cut.warps * cut.beside, num_stages=1, chained=chain, launch_pdl=chain,
     )  # fmt: skip
     return out

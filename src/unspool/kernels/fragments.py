@@ -23,7 +23,7 @@ def _listed(first: int, number: int) -> list[str]:
     return [f"${i}" for i in range(first, first + number)]
 
 
-def _four(kind: str) -> str:
+def _four(kind: str, zeros: bool) -> str:
     """Both groups of 64 numbers of 16 lines: masks, two products each, and what a group shares applied to their sum."""
     out, w, shared, low, high, low_sum, high_sum, y = (_listed(4 * i, 4) for i in range(8))
     text = "{ .reg .b32 a<4>, t; .reg .b16 h<2>; .reg .f32 f<4>, s<8>, y<4>; "
@@ -38,8 +38,11 @@ def _four(kind: str) -> str:
             before = "f0, f1, f2, f3" if half else "0f00000000, 0f00000000, 0f00000000, 0f00000000"
             text += _mma(kind, "f0, f1, f2, f3", "a0, a1, a2, a3", ", ".join(x[2 * half : 2 * half + 2]), before)
         for i in range(4):
-            scale, least = f"s{4 * group + i // 2}", f"s{4 * group + 2 + i // 2}"
-            text += f"fma.rn.f32 y{i}, f{i}, {scale}, y{i}; fma.rn.f32 y{i}, {total[i]}, {least}, y{i}; "
+            scale, other = f"s{4 * group + i // 2}", f"s{4 * group + 2 + i // 2}"
+            if zeros:
+                text += f"fma.rn.f32 f{i}, {total[i]}, {other}, f{i}; fma.rn.f32 y{i}, f{i}, {scale}, y{i}; "
+            else:
+                text += f"fma.rn.f32 y{i}, f{i}, {scale}, y{i}; fma.rn.f32 y{i}, {total[i]}, {other}, y{i}; "
     return text + "".join(f"mov.f32 {out[i]}, y{i}; " for i in range(4)) + "}"
 
 
@@ -51,7 +54,37 @@ def _sum(kind: str) -> str:
     return text + _mma(kind, "$0, $1, $2, $3", ones, f"{x[2]}, {x[3]}", "f0, f1, f2, f3") + " }"
 
 
-_FOUR = tl.constexpr(tuple(map(_four, _KINDS)))
+def _eight(kind: str) -> str:
+    """64 numbers of 16 lines in 8 bits: masks and four products, one after the other, and what was there."""
+    out, first, second, low, high, begin, y = (_listed(4 * i, 4) for i in range(7))
+    text = "{ .reg .b32 a<4>, t; .reg .f32 f<4>; " + "".join(f"mov.f32 f{i}, {begin[i]}; " for i in range(4))
+    for words, x in ((first, low), (second, high)):
+        for half in range(2):
+            for line in range(2):
+                word = words[2 * half + line]
+                text += f"and.b32 a{line}, {word}, 0x00FF00FF; shr.u32 t, {word}, 8; "
+                text += f"and.b32 a{2 + line}, t, 0x00FF00FF; "
+            numbers = ", ".join(x[2 * half : 2 * half + 2])
+            text += _mma(kind, "f0, f1, f2, f3", "a0, a1, a2, a3", numbers, "f0, f1, f2, f3")
+    return text + "".join(f"add.rn.f32 {out[i]}, f{i}, {y[i]}; " for i in range(4)) + "}"
+
+
+def _offset(kind: str) -> str:
+    """The sums of both groups of every token, times −128."""
+    low, high, same = _listed(4, 4), _listed(8, 4), "a, a, a, a"
+    text = "{ .reg .b32 a; .reg .f32 f<4>; mov.b32 a, 0x80808080; "
+    before = "0f00000000, 0f00000000, 0f00000000, 0f00000000"
+    for x in (low[:2], low[2:], high[:2], high[2:]):
+        text += _mma(kind, "f0, f1, f2, f3", same, ", ".join(x), before)
+        before = "f0, f1, f2, f3"
+    return text + "".join(f"mov.f32 ${i}, f{i}; " for i in range(4)) + "}"
+
+
+_FOUR = tl.constexpr(tuple(_four(kind, zeros) for zeros in (False, True) for kind in _KINDS))
+_EIGHT = tl.constexpr(tuple(map(_eight, _KINDS)))
+_OFFSET = tl.constexpr(tuple(map(_offset, _KINDS)))
+_EIGHT_ARGS = tl.constexpr("=f,=f,=f,=f," + ",".join(["r"] * 16 + ["f"] * 8))
+_OFFSET_ARGS = tl.constexpr("=f,=f,=f,=f,r,r,r,r,r,r,r,r")
 _SUM = tl.constexpr(tuple(map(_sum, _KINDS)))
 _FOUR_ARGS = tl.constexpr("=f,=f,=f,=f," + ",".join(["r"] * 16 + ["f"] * 12))
 _SUM_ARGS = tl.constexpr("=f,=f,=f,=f,r,r,r,r")
@@ -79,22 +112,53 @@ def unit(kind: tl.constexpr, packs: tl.constexpr):
 
 
 @triton.jit
-def four(y, w, shared, low, high, low_sum, high_sum, kind: tl.constexpr, packs: tl.constexpr):
+def four(
+    y, w, shared, low, high, low_sum, high_sum, kind: tl.constexpr, zeros: tl.constexpr, packs: tl.constexpr
+):  # fmt: skip
     """y [threads, 4] and what 64 numbers of weights of 4 bits add: scale·Σ q·x + least·Σ x of both groups of 32.
+
+    If there are `zeros`, they stand, as −zero, in place of the leasts: scale·(Σ q·x − zero·Σ x).
 
     All are words [threads, 4]. Bits 8·i + 16·h + 4·l to the third next of word 2·p + m have the weight of line
     g + 8·l for number 8·t + 4·m + 2·i + h of group p; `shared` has scales of line g, of line g + 8, then leasts, each
     of both groups in float16. Lines g + 8 come out times 16.
     """
     if packs:
-        which: tl.constexpr = 1 if kind == tl.float16 else 0
+        which: tl.constexpr = (1 if kind == tl.float16 else 0) + (2 if zeros else 0)
         return tl.inline_asm_elementwise(
             _FOUR[which], _FOUR_ARGS, [w, shared, low, high, low_sum, high_sum, y],
             dtype=tl.float32, is_pure=True, pack=4,
         )  # fmt: skip
     first, second = _halves(w)
-    y = _grouped(y, first, shared, _numbers(low, kind), low_sum)
-    return _grouped(y, second, shared >> 16, _numbers(high, kind), high_sum)
+    y = _grouped(y, first, shared, _numbers(low, kind), low_sum, zeros)
+    return _grouped(y, second, shared >> 16, _numbers(high, kind), high_sum, zeros)
+
+
+@triton.jit
+def eight(y, first, second, low, high, begin, kind: tl.constexpr, packs: tl.constexpr):
+    """y [threads, 4], what sums begin with, and Σ q·x of 64 numbers of weights of 8 bits, of two groups of 32.
+
+    Bits 8·i + 16·h to the seventh next of word 2·m + l of a group have the weight of line g + 8·l for number
+    8·t + 4·m + 2·i + h.
+    """
+    if packs:
+        which: tl.constexpr = 1 if kind == tl.float16 else 0
+        return tl.inline_asm_elementwise(
+            _EIGHT[which], _EIGHT_ARGS, [first, second, low, high, begin, y], dtype=tl.float32, is_pure=True, pack=4
+        )
+    return y + (begin + _met_bytes(first, _numbers(low, kind)) + _met_bytes(second, _numbers(high, kind)))
+
+
+@triton.jit
+def offset(low, high, kind: tl.constexpr, packs: tl.constexpr):
+    """−128 times the sums over both groups of every token, as results stand: bytes are their numbers and 128."""
+    if packs:
+        which: tl.constexpr = 1 if kind == tl.float16 else 0
+        return tl.inline_asm_elementwise(
+            _OFFSET[which], _OFFSET_ARGS, [low, high], dtype=tl.float32, is_pure=True, pack=4
+        )
+    ones = tl.full(low.shape, 0x01010101, tl.int32)
+    return -128.0 * (_met_bytes(ones, _numbers(low, kind)) + _met_bytes(ones, _numbers(high, kind)))
 
 
 @triton.jit
@@ -132,9 +196,23 @@ def _met(w, x):
 
 
 @triton.jit
-def _grouped(y, w, shared, x, total):
+def _met_bytes(w, x):
+    """Σ q·x as results stand, of four words of bytes of every thread and the numbers of tokens."""
+    part = tl.arange(0, 4)
+    q = tl.reshape(w, [w.shape[0], 2, 2, 1]) >> (8 * (part // 2) + 16 * (part % 2))[None, None, None, :]
+    own, other = tl.split(tl.permute((q & 255).to(tl.float32), (0, 1, 3, 2)))  # of lines g and g + 8
+    own = tl.sum(tl.reshape(own, [w.shape[0] // 32, 8, 1, 32]) * x, 3)
+    other = tl.sum(tl.reshape(other, [w.shape[0] // 32, 8, 1, 32]) * x, 3)
+    both = tl.join(tl.reshape(own, [w.shape[0], 2]), tl.reshape(other, [w.shape[0], 2]))
+    return tl.reshape(tl.permute(both, (0, 2, 1)), [w.shape[0], 4])
+
+
+@triton.jit
+def _grouped(y, w, shared, x, total, zeros: tl.constexpr):
     """y with the terms of one group."""
     both = shared.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
     both = tl.broadcast_to(tl.reshape(both, [y.shape[0], 4, 1]), [y.shape[0], 4, 2])
-    scale, least = tl.split(tl.permute(tl.reshape(both, [y.shape[0], 2, 4]), (0, 2, 1)))
-    return y + scale * _met(w, x) + least * total
+    scale, other = tl.split(tl.permute(tl.reshape(both, [y.shape[0], 2, 4]), (0, 2, 1)))
+    if zeros:
+        return y + scale * (_met(w, x) + other * total)
+    return y + scale * _met(w, x) + other * total

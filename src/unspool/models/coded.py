@@ -7,39 +7,20 @@ fp8), AWQ, GPTQ, bitsandbytes in 4 bits, and MXFP4. A matrix that is stored whol
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from ..core.errors import BadModel
+from .codes import Coded, Coding, GroupedCodes, Reader, Sizes, of_groups
 from .config_fields import ConfigFields, elsewhere
 from .quant import FP4, half_power
-
-Sizes: TypeAlias = Mapping[str, tuple[int, ...]]
-Reader: TypeAlias = Callable[[str], Tensor]
-"""Gives one of the parts by its full name."""
 
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 _METHODS = ("fp8", "compressed-tensors", "awq", "gptq", "bitsandbytes", "mxfp4")
 _NESTED = 256  # scales that share one in bitsandbytes
 _WIDEST = 1 << 20  # numbers along a side of a block
-
-
-@dataclass(frozen=True)
-class Coded:
-    """A tensor of this size, of which the file has these parts; `decode` makes it, or one expert's, in float32."""
-
-    size: tuple[int, ...]
-    parts: tuple[str, ...]
-    decode: Callable[[Reader], Tensor]
-
-
-Coding: TypeAlias = Callable[[str, Sizes], Coded | None]
-"""How a folder's weights are coded: what a tensor is made of, given the sizes of all; None if it is stored whole."""
 
 
 def coding(fields: ConfigFields) -> Coding:
@@ -149,7 +130,7 @@ def _compressed(fields: ConfigFields) -> Coding:
 
     def find(name: str, sizes: Sizes) -> Coded | None:
         stem = _stem(name)
-        packed, scale, zero = f"{stem}.weight_packed", f"{stem}.weight_scale", f"{stem}.weight_zero_point"
+        packed, scale, zero = (f"{stem}.weight_{part}" for part in ("packed", "scale", "zero_point"))
         order = f"{stem}.weight_g_idx"
         if scale not in sizes:
             return None
@@ -195,7 +176,15 @@ def _compressed(fields: ConfigFields) -> Coding:
                 offset = _spread(offset, rows, columns, high, wide) if zeros else offset
             return (q - offset) * scales
 
-        return Coded((rows, columns), parts, decode)
+        def in_groups(read: Reader) -> GroupedCodes:
+            q = _unpacked(read(codes), bits, 1) if codes == packed else read(codes).int() + half
+            offset = torch.full(shape, half)
+            if zeros:
+                offset = _unpacked(read(zero), bits, 0)[:rows] if codes == packed else read(zero).int() + half
+            return GroupedCodes(q, read(scale).reshape(shape), offset.reshape(shape), bits, wide)
+
+        alike = kind == "int" and high == 1 and block is None and not ordered
+        return Coded((rows, columns), parts, decode, in_groups if alike else None)
 
     return find
 
@@ -228,12 +217,10 @@ def _awq(fields: ConfigFields) -> Coding:
         _fit(zeros, sizes.get(zeros), (columns // size, words))
         _fit(scale, sizes.get(scale), (columns // size, 8 * words))
 
-        def decode(read: Reader) -> Tensor:
-            q, zero = unwoven(read(codes)).float(), unwoven(read(zeros)).float()
-            scales = read(scale).float()
-            return ((q - zero.repeat_interleave(size, 0)) * scales.repeat_interleave(size, 0)).T
+        def in_groups(read: Reader) -> GroupedCodes:
+            return GroupedCodes(unwoven(read(codes)).T, read(scale).T, unwoven(read(zeros)).T, bits, size)
 
-        return Coded((8 * words, columns), (codes, zeros, scale), decode)
+        return of_groups((8 * words, columns), (codes, zeros, scale), in_groups)
 
     return find
 
@@ -262,12 +249,20 @@ def _gptq(fields: ConfigFields) -> Coding:
         if not ordered:
             _fit(scale, sizes.get(scale), (-(-columns // size), rows))
 
-        def decode(read: Reader) -> Tensor:
-            q, zero = _unpacked(read(codes), bits, 0).float(), _unpacked(read(zeros), bits, 1).float() + one
-            group = _indices(read(order), groups, order) if ordered else torch.arange(columns) // size
-            return ((q - zero[group]) * read(scale).float()[group]).T
+        def parts(read: Reader) -> tuple[Tensor, Tensor, Tensor]:
+            return _unpacked(read(codes), bits, 0), _unpacked(read(zeros), bits, 1) + one, read(scale)
 
-        return Coded((rows, columns), (codes, zeros, scale, *((order,) if ordered else ())), decode)
+        def in_groups(read: Reader) -> GroupedCodes:
+            q, zero, scales = (part.T for part in parts(read))
+            return GroupedCodes(q, scales, zero, bits, size)
+
+        def decode(read: Reader) -> Tensor:
+            group, (q, zero, scales) = _indices(read(order), groups, order), parts(read)
+            return ((q.float() - zero.float()[group]) * scales.float()[group]).T
+
+        if ordered:
+            return Coded((rows, columns), (codes, zeros, scale, order), decode)
+        return of_groups((rows, columns), (codes, zeros, scale), in_groups)
 
     return find
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,8 +27,9 @@ from .stored import Stored, stored
 from .vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from .coded import Coded  # of quantised folders alone
+    from .codes import Coded, GroupedCodes  # of quantised folders alone
 
+T = TypeVar("T")
 _AHEAD = 64  # layers behind the last that guess further ahead, and are left out
 _ROTARY = re.compile(r"\.self_attn\.[qk]_(proj|norm)\.(weight|bias)$")
 _INSIDE = ("model.", "model.language_model.", "language_model.model.")
@@ -150,7 +151,18 @@ class SafetensorsCheckpoint:
         found = ((name, find(name, held)) for name in needed)
         return {name: coded for name, coded in found if coded is not None}
 
-    def _decoded(self, at: Stored, coded: Coded) -> Tensor:
+    def codes(self, name: str) -> GroupedCodes | None:
+        """Return a matrix as the whole numbers that the file has of it; None if it has none, or in another order."""
+        at = self._stored[name]
+        coded = self._coded.get(at.name)
+        if coded is None or coded.codes is None or at.expert is not None or at.turned:
+            return None
+        if self.shape.interleaved and _ROTARY.search(name):
+            return None
+        found = self._read_codes(at, coded.codes)
+        return found if at.rows is None else found.rows(at.rows)
+
+    def _read_codes(self, at: Stored, made: Callable[[Callable[[str], Tensor]], T]) -> T:
         def read(part: str) -> Tensor:
             if part not in self._shards:
                 raise BadModel(f"{self.folder}: {part!r} is missing. The files are incomplete; download them again.")
@@ -158,14 +170,15 @@ class SafetensorsCheckpoint:
             return shard.get_tensor(part) if at.expert is None else shard.get_slice(part)[at.expert]
 
         try:
-            return at.of(coded.decode(read))
+            return made(read)
         except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
             raise BadModel(f"{self.folder}: the codes of {at.name!r} cannot be decoded ({error}).") from error
 
     def _raw(self, at: Stored) -> Tensor:
         """What the file has of a tensor; no more is read than lies together."""
         if at.name in self._coded:
-            return self._decoded(at, self._coded[at.name])
+            coded = self._coded[at.name]
+            return self._read_codes(at, lambda read: at.of(coded.decode(read)))
         shard = self._shards[at.name]
         if at.expert is not None:
             return at.of(shard.get_slice(at.name)[at.expert])

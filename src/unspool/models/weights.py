@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ from .quant import Format, QuantBlocks
 from .shape import Shape
 from .stored import Stored, stored
 from .vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from .codes import GroupedCodes
 
 _LISTED = 8
 
@@ -205,6 +208,12 @@ class GGUFCheckpoint:
         at, rows = self._stored[name], self._size(name)[0]
         data = self.file.blocks(at.name, _part(at)).view(rows, -1)
         return QuantBlocks(self.file.entry(at.name).format, self._ordered(name, data))
+
+    def codes(self, name: str) -> GroupedCodes | None:
+        """Return a matrix as whole numbers of 4 bits; None if the file has it otherwise."""
+        if self._stored[name].expert is not None or self.format_of(name).name not in models.codes.FORMATS:
+            return None
+        return models.codes.codes_of(self.blocks(name))
 
     def release(self, name: str) -> None:
         """Give back the memory of a tensor's bytes, of which somebody has made a copy."""

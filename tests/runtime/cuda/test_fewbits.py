@@ -89,7 +89,7 @@ def test_the_head_stays_whole_and_unknown_kinds_are_refused():
 def times(kept, x, **around):
     """The kernel's product of a matrix of 4 bits."""
     width = kept.size[0] // 2 if around.get("activation") else kept.size[0]
-    return kernel.product(x, kept.weight, kept.shared, kept.bias, width=width, **around)
+    return kernel.product(x, kept.weight, getattr(kept, "scale", None), kept.bias, width=width, **around)
 
 
 @pytest.mark.parametrize(("n", "depth", "width"), [(1, 192, 40), (5, 640, 48), (33, 96, 40)])

@@ -141,6 +141,8 @@ def formats(checkpoint: GGUFCheckpoint) -> dict[str, bool]:
 
 def resolved(quantization: str, dtype: str, device: str, ranks: int, checkpoint: Checkpoint) -> str:
     """What `auto` means here: packed where a CPU has kernels for the file's blocks and no precision was asked for."""
+    if quantization == PACKED and device.startswith("cuda") and dtype != "fp32":
+        return PACKED  # in tiles, see `runtime.cuda.tiled`
     if quantization == PACKED and not packs(checkpoint):
         raise BadRequest(
             "quantization='packed' keeps the blocks of a quantised .gguf file, and this model has none; "
@@ -161,7 +163,7 @@ def chosen(quantization: str, dtype: str, device: str, ranks: int, checkpoint: C
     """What a quantization means here, and a line about it where it is packed or would be without the precision."""
     found = resolved(quantization, dtype, device, ranks, checkpoint)
     if found == PACKED:
-        return found, described(checkpoint)
+        return found, described(checkpoint) if device == "cpu" else None
     if dtype in FAST or resolved(quantization, "auto", device, ranks, checkpoint) != PACKED:
         return found, None
     return (

@@ -13,7 +13,6 @@ from torch import Tensor
 from ...core.canvas import HOLE
 from ...core.errors import BadRequest
 from ...kernels.attention import attention
-from ...kernels.fewbits import product
 from ...kernels.gate import gate
 from ...kernels.kernel_rows import Rows
 from ...kernels.linear import linear
@@ -32,12 +31,14 @@ from ..network.experts import Experts, ExpertsBeside
 from ..network.layer import Layer, Loader
 from ..network.linear import DenseLinear, GatedMLP, Linear, MakeLinear, SquaredMLP
 from ..network.llama import Llama
-from ..network.quantised import Int4Linear, Int8Linear
+from ..network.quantised import Int8Linear
 from .fusible import unfused
 from .latent_kernels import LATENT_GROUP, latent_parts, latent_values
 from .recurrent_kernels import MIXERS, lay_out, recurred
 from .stacked_experts import StackingLoader, beside, mixed, normed_route
+from .tiled import TILED, times
 from .unusual import GATES, cached, turned, unusual
+from .upcoming import Upcoming
 
 if TYPE_CHECKING:
     from ...models.mixer_shape import LatentSpec
@@ -119,6 +120,11 @@ class Fused(Llama):
         """What every token looks like, and behind the last one what a hole does."""
         embedding, mask = self.ends.embedding, self.ends.mask
         return embedding if mask is None else torch.cat((embedding, mask[None].to(embedding)))
+
+    @cached_property
+    def _upcoming(self) -> Upcoming:
+        """Which weights are fetched while others are used."""
+        return Upcoming(self._stack, self.ends.head)
 
     @cached_property
     def _turns(self) -> dict[RopeSpec, tuple[Tensor, Tensor]]:
@@ -222,7 +228,10 @@ class Fused(Llama):
         qkv = self._product(mixer.qkv, x, norm=layer.before_attention)
         cos, sin = self._untold if spec.rope is None else self._turns[spec.rope]
         if not unusual(spec):
-            queries = rope(qkv, mixer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values, self.heads_at_once)
+            queries = rope(
+                qkv, mixer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values, self.heads_at_once,
+                self._upcoming.during(index, x.shape[0]),
+            )  # fmt: skip
             return self._attended(queries, keys, values, rows, spec, mixer.sinks)
         turns = None if spec.rope is None else turned(cos, sin, rows.places, x.dtype)
         found = parted(mixer, qkv, turns, rows.places, eps)
@@ -265,7 +274,7 @@ class Fused(Llama):
             y = beside(mlp, self._normed(x, norm), self._normed, dense, self.steady)
             return y if residual is None else residual + y
         assert isinstance(mlp, Experts)
-        normed, routed = normed_route(mlp, x, norm, self.shape.norm_eps)
+        normed, routed = normed_route(mlp, x, norm, self.shape.norm_eps, self._upcoming.after(mlp.router, x.shape[0]))
         return mixed(mlp, normed, self._shared(mlp, normed), residual, routed, self.steady)
 
     def _shared(self, mlp: Experts, normed: Tensor) -> Tensor | None:
@@ -328,10 +337,8 @@ class Fused(Llama):
             )
         if norm is not None:
             x = rms(x, norm, eps)
-        if isinstance(matrix, Int4Linear) and few and x.dtype != torch.float32:
-            given = matrix.weight, matrix.shared, matrix.bias
-            width = matrix.size[0] // 2 if activation else matrix.size[0]
-            return product(x, *given, width=width, residual=residual, activation=activation)
+        if isinstance(matrix, TILED) and few and x.dtype != torch.float32:
+            return times(matrix, x, residual, activation, self._upcoming.after(matrix, x.shape[0]))
         y = matrix(x)
         if activation is not None:
             return gate(y, activation)

@@ -19,6 +19,7 @@ KINDS = (WHOLE, "int8", "int4")
 AUTO, PACKED = "auto", "packed"  # what is fastest; what the file has, see `runtime.cpu.packed`
 GROUP = 32  # weights that share a scale in 4 bits; so many do in files of 4-bit weights, which are then kept exactly
 TILE, PARTS = 16, 2  # rows of a tile, and groups of a row in each piece of it
+WORDS = TILE * PARTS * GROUP // 8  # of a piece of 4-bit weights
 SHARED = torch.float16  # what the scale and the least of a group are kept in
 
 
@@ -50,18 +51,61 @@ class Int8Linear:
 
 
 @dataclass(frozen=True)
-class Int4Linear:
-    """w = least + scale·q with q in 0…15, both per group of 32 neighbours in a row.
+class TiledInt8Linear:
+    """The same weights as `Int8Linear` has, stored as `kernels.fewbits.product` takes them.
 
-    Stored as `kernels.fragments.four` takes it: tiles of 16 rows, cut into pieces of two groups, filled up with zeros.
+    A byte is q + 128; tiles of 16 rows are cut into pieces of 64 numbers, filled up with zeros.
+    """
+
+    weight: Tensor  # int32 [tiles, pieces, 256]
+    scale: Tensor  # float32 [out]
+    size: tuple[int, int]
+    bias: Tensor | None
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor | None) -> TiledInt8Linear:
+        """Round a matrix [out, in]; `in` is a multiple of a group."""
+        plain = Int8Linear.of(weight, bias)
+        return cls.stored(plain.weight, plain.scale, bias)
+
+    @classmethod
+    def stored(cls, q: Tensor, scale: Tensor, bias: Tensor | None) -> TiledInt8Linear:
+        """Lay out numbers q from −128 to 127 [out, in] with a scale for every row."""
+        rows, depth = q.shape
+        q = F.pad(q, (0, -depth % (PARTS * GROUP), 0, -rows % TILE))
+        tiles, pieces = len(q) // TILE, q.shape[1] // (PARTS * GROUP)
+        # [tile, line l of two, g, piece, group p, t, m, i, h] to [tile, piece, p, g, t, m, l, (h, i)]
+        q = q.view(tiles, 2, 8, pieces, PARTS, 4, 2, 2, 2).permute(0, 3, 4, 2, 5, 6, 1, 8, 7) ^ -128
+        return cls(q.reshape(tiles, pieces, -1).view(torch.int32), scale, (rows, depth), bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = F.linear(x, self._numbers().to(x.dtype)) * self.scale.to(x.dtype)
+        return y if self.bias is None else y + self.bias
+
+    def whole(self, dtype: torch.dtype) -> Tensor:
+        """The matrix that it stands for."""
+        return (self._numbers() * self.scale[:, None]).to(dtype)
+
+    def _numbers(self) -> Tensor:
+        (tiles, pieces), (rows, depth) = self.weight.shape[:2], self.size
+        q = self.weight.view(torch.int8).view(tiles, pieces, PARTS, 8, 4, 2, 2, 2, 2) ^ -128
+        return q.permute(0, 6, 3, 1, 2, 4, 5, 8, 7).reshape(tiles * TILE, -1)[:rows, :depth]
+
+
+@dataclass(frozen=True)
+class Int4Linear:
+    """w = least + scale·q with q in 0…15, both per group of 32 neighbours in a row; with `zeros`, scale·(q − zero).
+
+    Stored as `kernels.fewbits.product` takes it: tiles of 16 rows, cut into pieces of two groups, filled up with zeros,
+    and behind the weights of a piece what its groups share.
     Cost: half a byte per weight and 4 bytes per group. Where no kernel of its own reads them, they are widened for
     every product.
     """
 
-    weight: Tensor  # int32 [tiles, pieces, 32, 4]
-    shared: Tensor  # float16 [tiles, pieces, 8, 8]
+    weight: Tensor  # int32 [tiles, pieces, 160]
     size: tuple[int, int]
     bias: Tensor | None
+    zeros: bool = False
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor | None) -> Int4Linear:
@@ -72,16 +116,24 @@ class Int4Linear:
         scale = ((groups.amax(2) - least.float()) / 15).to(SHARED)
         step = torch.where(scale > 0, scale.float(), 1.0)[:, :, None]
         q = ((groups - least.float()[:, :, None]) / step).round().clamp(0, 15).to(torch.uint8)
-        more = (0, -(depth // GROUP) % PARTS, 0, -rows % TILE)  # groups and rows that fill up the last ones
+        return cls.stored(q, scale, least, bias)
+
+    @classmethod
+    def stored(cls, q: Tensor, scale: Tensor, least: Tensor, bias: Tensor | None, zeros: bool = False) -> Int4Linear:
+        """Lay out numbers q [out, groups, 32] from 0 to 15, a scale and a least for every group, in float16.
+
+        With `zeros`, −zero stands in place of the least.
+        """
+        rows, size = len(q), (len(q), q.shape[1] * GROUP)
+        more = (0, -q.shape[1] % PARTS, 0, -rows % TILE)  # groups and rows that fill up the last ones
         q, scale, least = F.pad(q, (0, 0, *more)), F.pad(scale, more), F.pad(least, more)
         tiles, pieces = len(q) // TILE, q.shape[1] // PARTS
-        # [tile, line l of two, g, piece, group p, t, m, i, h] to [tile, piece, g, t, p, m, (h, i, l)]
-        q = q.view(tiles, 2, 8, pieces, PARTS, 4, 2, 2, 2).permute(0, 3, 2, 5, 4, 6, 8, 7, 1)
-        words = q.reshape(-1, 4, 2).to(torch.int32)
-        words = (words[:, :, 0] | words[:, :, 1] << 4) << torch.arange(0, 32, 8, device=q.device, dtype=torch.int32)
+        # [tile, line l of two, g, piece, group p, t, m, i, h] to [tile, piece, g, t, p, m, h, i, l]
+        q = q.view(tiles, 2, 8, pieces, PARTS, 4, 2, 2, 2).permute(0, 3, 2, 5, 4, 6, 8, 7, 1).contiguous()
+        words = (q[..., 0] | q[..., 1] << 4).view(tiles, pieces, -1).view(torch.int32)
         both = torch.stack((scale, least)).view(2, tiles, 2, 8, pieces, PARTS).permute(1, 4, 3, 0, 2, 5)
-        packed = words.sum(1, dtype=torch.int32).view(tiles, pieces, 32, 4)
-        return cls(packed, both.reshape(tiles, pieces, 8, 8).contiguous(), (rows, depth), bias)
+        shared = both.reshape(tiles, pieces, -1).view(torch.int32)
+        return cls(torch.cat((words, shared), 2), size, bias, zeros)
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.whole(x.dtype), self.bias)
@@ -89,17 +141,23 @@ class Int4Linear:
     def whole(self, dtype: torch.dtype) -> Tensor:
         """The matrix that it stands for."""
         (tiles, pieces), (rows, depth) = self.weight.shape[:2], self.size
+        words, shared = self.weight[..., :WORDS], self.weight[..., WORDS:]
         shifts = torch.arange(0, 32, 4, device=self.weight.device, dtype=torch.int32)
-        q = (self.weight[..., None] >> shifts & 15).view(tiles, pieces, 8, 4, PARTS, 2, 2, 2, 2)
-        both = self.shared.float().view(tiles, pieces, 8, 2, 2, PARTS).permute(3, 0, 4, 2, 1, 5)[..., None]
+        q = (words[..., None] >> shifts & 15).view(tiles, pieces, 8, 4, PARTS, 2, 2, 2, 2)
+        both = shared.contiguous().view(SHARED).float().view(tiles, pieces, 8, 2, 2, PARTS)
+        both = both.permute(3, 0, 4, 2, 1, 5)[..., None]
         wide = q.permute(0, 8, 2, 1, 4, 3, 5, 7, 6).reshape(tiles, 2, 8, pieces, PARTS, GROUP)
-        return (wide * both[0] + both[1]).view(tiles * TILE, -1)[:rows, :depth].to(dtype)
+        found = (wide + both[1]) * both[0] if self.zeros else wide * both[0] + both[1]
+        return found.view(tiles * TILE, -1)[:rows, :depth].to(dtype)
 
 
-def rounded(kind: str, make: MakeLinear, head: int) -> MakeLinear:
+def rounded(
+    kind: str, make: MakeLinear, head: int, eight: type[Int8Linear | TiledInt8Linear] = Int8Linear
+) -> MakeLinear:
     """Make matrices in int8 or int4, and as `make` does for whole ones and for the head, which has `head` rows.
 
-    A matrix whose rows are no whole groups stays at 8 bits where 4 were asked for.
+    A matrix whose rows are no whole groups stays at 8 bits where 4 were asked for. `eight` is what those of 8 bits are
+    where their rows are whole groups.
     """
     if kind not in KINDS:
         raise unknown(kind)
@@ -107,9 +165,9 @@ def rounded(kind: str, make: MakeLinear, head: int) -> MakeLinear:
     def matrix(weight: Tensor, bias: Tensor | None) -> Linear:
         if weight.shape[0] == head:
             return make(weight, bias)
-        return (
-            Int4Linear.of(weight, bias) if kind == "int4" and _grouped(weight.shape[1]) else Int8Linear.of(weight, bias)
-        )
+        if not _grouped(weight.shape[1]):
+            return Int8Linear.of(weight, bias)
+        return Int4Linear.of(weight, bias) if kind == "int4" else eight.of(weight, bias)
 
     return make if kind == WHOLE else matrix
 

@@ -1,0 +1,122 @@
+"""Products of an 8B layer with weights of 4 and 8 bits, by every cut: microseconds, errors, and bits in any company.
+
+    python bench/few_bits.py [--bits 4,8] [--tokens 1,8,32] [--products qkv,out,gate_up,down] [--warm I/N] [--json FILE]
+
+Each product is timed alone, with weights that no cache holds but for the first 12 MiB, which the launch before has had
+fetched, as a step has it. `--warm` compiles a part of all cuts and times nothing: run some at once before.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from gpu import bandwidth
+from record import save
+from torch import Tensor
+
+from unspool.kernels.draft_chain import Ahead
+from unspool.kernels.fewbits import Share, product, share_for
+from unspool.kernels.tune import copies, microseconds
+from unspool.runtime.cuda.upcoming import AT_AN_END, first_lines
+from unspool.runtime.network.quantised import Int4Linear, TiledInt8Linear
+
+SIZES = {"qkv": (6144, 4096), "out": (4096, 4096), "gate_up": (14336, 4096), "down": (4096, 14336)}
+KINDS = {4: Int4Linear, 8: TiledInt8Linear}
+FEW = {
+    "qkv": [Share(4, 4), Share(4, 8), Share(8, 4), Share(8, 2), Share(8, 8), Share(2, 8)],
+    "out": [Share(8, 4), Share(8, 8), Share(4, 8), Share(16, 4), Share(16, 2), Share(8, 2)],
+    "gate_up": [Share(2, 4), Share(4, 4), Share(4, 2), Share(8, 2), Share(2, 8), Share(1, 4)],
+    "down": [Share(8, 4), Share(8, 7), Share(16, 2), Share(4, 8), Share(8, 2), Share(4, 4)],
+}
+SPLIT = [Share(8, 1, 2), Share(8, 1, 1, 2), Share(8, 2), Share(4, 1, 1, 4), Share(4, 2, 1, 2), Share(4, 1, 2, 2)]
+WIDE = [Share(4, 1, 2), Share(4, 1, 1, 4), Share(4, 1, 1, 2), Share(2, 1, 2, 4), Share(2, 1, 1, 8), Share(2, 2, 1, 4)]
+MANY = {"qkv": [*SPLIT, Share(4, 1, 2)], "out": SPLIT, "gate_up": WIDE, "down": SPLIT}
+
+
+def cuts(name: str, n: int) -> list[Share]:
+    """What is tried, the table's own first."""
+    width = SIZES[name][0]
+    return list(dict.fromkeys((share_for(width, n, name == "gate_up"), *(FEW if n <= 8 else MANY)[name])))
+
+
+def launch(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share, ahead: Ahead | None = None) -> Tensor:
+    """One product as a layer has it."""
+    given = matrix.weight, getattr(matrix, "scale", None), matrix.bias
+    width = SIZES[name][0]
+    if name == "gate_up":
+        return product(x, *given, width=width, activation="silu", ahead=ahead, cut=cut)
+    return product(x, *given, width=width, residual=residual, ahead=ahead, cut=cut)
+
+
+def off(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share) -> tuple[float, bool]:
+    """The error against float64, in parts of the result, and whether a token has the same bits alone."""
+    width = SIZES[name][0]
+    want = F.linear(x.double(), matrix.whole(torch.float64))
+    want = F.silu(want[:, :width]) * want[:, width:] if name == "gate_up" else want + residual.double()
+    found = launch(name, matrix, x, residual, cut)
+    alone = launch(name, matrix, x[-1:].contiguous(), residual[-1:].contiguous(), Share(cut.warps, 2))
+    return float((found.double() - want).norm() / want.norm()), bool(torch.equal(found[-1:], alone))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bits", default="4,8")
+    parser.add_argument("--tokens", default="1,8,32")
+    parser.add_argument("--products", default=",".join(SIZES))
+    parser.add_argument("--warm", metavar="I/N")
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    tokens, names = [int(n) for n in args.tokens.split(",")], args.products.split(",")
+    found: dict[str, Any] = {}
+    rate = 1.0 if args.warm else bandwidth()
+    for bits in map(int, args.bits.split(",")):
+        for name in names:
+            width, depth = SIZES[name]
+            rows = 2 * width if name == "gate_up" else width
+            matrix = KINDS[bits].of(torch.randn(rows, depth, device="cuda") * depth**-0.5, None)
+            cases = [(n, cut) for n in tokens for cut in cuts(name, n)]
+            if args.warm:
+                part, parts = map(int, args.warm.split("/"))
+                for n, cut in cases[part::parts]:
+                    warm(name, matrix, n, depth, cut)
+                continue
+            number = copies(matrix.weight.nbytes)
+            weights = [matrix.weight.clone() for _ in range(number)]
+            again = [type(matrix)(**{**vars(matrix), "weight": weight}) for weight in weights]
+            ends = [first_lines(other, AT_AN_END, name == "gate_up") for other in (*again[1:], again[0])]
+            least = 1e6 * matrix.weight.nbytes / rate
+            for n, cut in cases:
+                x, r = (torch.randn(n, size, dtype=torch.bfloat16, device="cuda") for size in (depth, width))
+                try:
+                    error, same = off(name, matrix, x, r, cut)
+                    bare = microseconds([partial(launch, name, m, x, r, cut) for m in again])
+                    each = zip(again, ends, strict=True)
+                    spent = microseconds([partial(launch, name, m, x, r, cut, end) for m, end in each])
+                except Exception as failure:  # a cut that does not fit
+                    print(f"int{bits} {name} n={n} {cut}: {type(failure).__name__} {failure}"[:200], flush=True)
+                    continue
+                key = f"int{bits} {name} {n} {cut.warps},{cut.ahead},{cut.tiles},{cut.beside}"
+                found[key] = {"us": spent, "unfetched_us": bare, "floor_us": least, "off": error, "same": same}
+                times = f"{spent:.1f} μs, unfetched {bare:.1f}, bytes {least:.1f}"
+                print(f"{key}: {times}; off {error:.1e}, same {same}", flush=True)
+    if args.json:
+        save(args.json, found)
+
+
+def warm(name: str, matrix: Any, n: int, depth: int, cut: Share) -> None:
+    """Compile what a case needs."""
+    x, r = (torch.randn(n, size, dtype=torch.bfloat16, device="cuda") for size in (depth, SIZES[name][0]))
+    try:
+        off(name, matrix, x, r, cut)
+        launch(name, matrix, x, r, cut, first_lines(matrix, AT_AN_END, name == "gate_up"))
+    except Exception as failure:  # a cut that does not fit
+        print(f"{name} n={n} {cut}: {type(failure).__name__}"[:200], flush=True)
+
+
+if __name__ == "__main__":
+    main()
