@@ -1,19 +1,21 @@
 """Trained drafters × families of prompts: what each system costs to train, accepts, and brings, in one table.
 
-    python bench/drafters.py --corpus FOLDER [--seconds 12] [--kinds eagle3 hydra] [--device cuda --dtype bf16]
+    python bench/drafters.py --asked FILE --like FILE [--speak 12] [--seconds 3] [--device cuda --dtype bf16]
     python bench/drafters.py --corpus FOLDER --seconds 2 --within 100 --no-graph     # all kinds, quickly
     python bench/drafters.py --drafters FOLDER [FOLDER …] [--data FOLDER] [--limit 2] [--json FILE]
 
-With --corpus every kind that `unspool train drafter` knows is trained for --seconds, all on the same hidden states,
-which the target computes once (unspool_train.drafter.course): so short a training compares kinds and no more. Each kind
-that was trained, and each folder given with --drafters, then writes texts: Spec-Bench's prompts (question.jsonl,
---data), the first turn of each question, one text at a time, by drafts from the host. Every method has written the
-prompts of one family before, plain decoding all of them. What there is is written down after every kind (--keep: beside
-what the file has of others), and with --within no kind is begun after so many seconds. `draft ms` is per round, `verify
-ms` per forward of the target; rates by depth are those of held-out texts, given that all before was right: `best`
-decides at temperature 0, `overlap` at 1. On a GPU, drafters that can draft in the graph are measured there too
-(`on_device:nodes=15`, levels by --levels): the columns `graph`. Spec-Bench's prompts are of other sorts than held-out
-texts, so that texts gain less than `best` lets expect. With --json, a Markdown table is written beside it.
+With --corpus or --asked (taught.py) every kind that `unspool train drafter` knows is trained for --seconds, all on the
+same hidden states, which the target computes once: so short a training compares kinds and no more. Each kind that was
+trained, and each folder given with --drafters, then writes texts: Spec-Bench's prompts (question.jsonl, --data), the
+first turn of each question, one text at a time, by drafts from the host. Every method has written the prompts of one
+family before, plain decoding all of them. What there is is written down after every kind, and with --within no kind is
+begun after so many seconds; --keep goes on with a file: kinds that have their figures there are not trained again.
+
+`draft ms` is per round, `verify ms` per forward of the target. Rates by depth are those of held-out texts, given that
+all before was right: `best` decides at temperature 0, `overlap` at 1. `expected` are the tokens per forward of greedy
+chains along the very texts that plain decoding writes behind these prompts, by the trainer's own forward: what is
+written should come near it, on whatever device. On a GPU, drafters that can draft in the graph are measured there too
+(`on_device:nodes=15`, levels by --levels): the columns `graph`. With --json, a Markdown table is written beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -33,6 +35,7 @@ import torch
 from leap import Fixed, speculation
 from record import save
 from spec import DATA, questions
+from taught import Made, Texts, read_by_kinds, trained
 
 from unspool.api.lm import LM
 from unspool.api.loader import load
@@ -40,7 +43,6 @@ from unspool.api.settings import Settings
 from unspool.core.errors import UnspoolError
 from unspool.core.trace import Trace
 from unspool.models.drafters.opening import is_drafter, open_drafter
-from unspool.models.shape import Shape
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cuda.fused import Fused
 from unspool.runtime.cuda.graph_drafter import undraftable
@@ -48,22 +50,16 @@ from unspool.runtime.cuda.speculation_gate import Way
 from unspool.runtime.drafter.drafter_model import TrainedDrafter, network_of
 from unspool.runtime.engine.contracts import LAST, Session
 from unspool.runtime.network.llama import Llama
-from unspool_train.corpus import Corpus
-from unspool_train.drafter.course import Course, compiled
-from unspool_train.drafter.kinds import KINDS, Asked
-from unspool_train.foresight import LOSSES
-from unspool_train.network import Frozen
+from unspool_train.drafter.kinds import KINDS
 
 PLAIN = "plain"
 CHANGED = {"cllm": "jacobi", "ppd": "masks", "hidden-transfer": "masks", "space": "masks"}  # what asks the model itself
 METHODS = {0.0: "chain:depth=4", 1.0: "chain:depth=4"}  # a chain of fixed length compares drafters, not trees
 ROOM = 32_768  # tokens of the target's cache
-HEADS = ("system", "parameters", "trained s", "best by depth", "overlap by depth", "tokens/forward T 0", "T 1")
-HEADS += ("draft ms", "verify ms", "speed T 0", "T 1", "same text", "graph T 0", "speed", "graph T 1", "speed")
+HEADS = ("system", "parameters", "trained s", "best by depth", "overlap by depth", "expected", "tokens/forward T 0")
+HEADS += ("T 1", "draft ms", "verify ms", "speed T 0", "T 1", "same text", "graph T 0", "speed", "graph T 1", "speed")
 GRAPH = "on_device:nodes=15"
-Texts = list[tuple[int, ...]]
 Written = tuple[Texts, Trace, float]
-Made = tuple[str, Path, dict[str, Any]]
 Plainly = Mapping[float, dict[str, Written]]
 
 
@@ -79,39 +75,6 @@ class Some:
             return None
         parts = dict(zip(self.noted, whole.chunk(len(self.noted), -1), strict=True))
         return torch.cat([parts[n] for n in self.wanted], -1)
-
-
-def read_by_kinds(target: Shape) -> tuple[int, ...]:
-    """The hidden states that kinds read unless told, beside the last."""
-    return KINDS["eagle3"].spec(target, Asked(1, (), 1, 0)).states
-
-
-def over(args: argparse.Namespace) -> bool:
-    """Whether no other kind is begun."""
-    return 0 < args.within < time.monotonic() - args.began
-
-
-def trained(args: argparse.Namespace, out: Path) -> Iterator[Made]:
-    """Every kind, trained on the same states: its name, where it was written, and its figures."""
-    device = args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    frozen, corpus = Frozen.open(args.model, device), Corpus.read([Path(args.corpus)])
-    course = Course(frozen, corpus, read_by_kinds(frozen.shape), args.tokens, args.batches, args.vocabulary, args.exam)
-    print(f"{course.tokens:,} tokens were read in {time.monotonic() - args.began:.1f} s", flush=True)
-    rules, vocabulary = LOSSES if args.no_compile else compiled(course), load(args.model, device="cpu").vocabulary
-    for name in args.kinds or KINDS:
-        if over(args):
-            print(f"{name} and those behind it are left out: the time is over", flush=True)
-            return
-        depth = args.deep.get(name, args.depth)
-        try:
-            taught = course.teach(KINDS[name], args.long.get(name, args.seconds), depth, rules)
-        except RuntimeError as error:  # memory, mostly; the others go on
-            print(f"{name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
-            continue
-        told = taught.figures
-        shares = " ".join(f"{x:.3f}" for x in told["held_out"]["greedy"]["best"])
-        print(f"{name}: {told['parameters']:,} parameters, {told['steps']} steps, {shares}", flush=True)
-        yield name, course.write(taught, out / name, args.model, vocabulary), {"depth": depth, **told}
 
 
 def written(lm: LM, prompts: Texts, method: str, settings: Settings) -> Written:
@@ -165,7 +128,7 @@ class Bench:
         assert isinstance(model.network, Llama)
         self.model, self.network, last = model, model.network, model.network.layers
         files = [open_drafter(at, self.network.shape) for at in folders if at.is_dir() and is_drafter(at)]
-        trained = (*read_by_kinds(self.network.shape), last) if args.corpus else ()
+        trained = (*read_by_kinds(self.network.shape), last) if args.corpus or args.asked else ()
         self.noted = sorted({n for file in files for n in file.spec.states} | {*trained}) or [last]
         numbers = [LAST if n == last else n for n in self.noted]
         self.network.slots.keep_states(numbers, self.network.ends.embedding)  # before any graph is captured
@@ -188,6 +151,10 @@ class Bench:
         for texts in self.prompts.values():  # which captures what is missing
             written(lm, texts, PLAIN, self.settings(heat))
         return {family: written(lm, texts, PLAIN, self.settings(heat)) for family, texts in self.prompts.items()}
+
+    def greedy(self) -> dict[str, tuple[Texts, Texts]]:
+        """The prompts of every family, and what plain decoding writes behind them greedily."""
+        return {family: (prompts, self.plain[0.0][family][0]) for family, prompts in self.prompts.items()}
 
     def drafted(self, name: str, source: Path) -> tuple[LM, dict[float, str]]:
         """The model with a drafter, and what it is measured with by temperature."""
@@ -242,7 +209,9 @@ def line_of(one: dict[str, Any]) -> str:
         for sort, key in (("greedy", "best"), ("drawn", "overlap"))
     )
     hot = (f"{warm['tokens_per_forward']:.2f}", f"{warm['speed_up']:.2f}") if warm else ("", "")
+    told = [family["length"] for family in one.get("these_texts", {}).values()]
     cells = (one["system"], f"{one['parameters']:,}", str(one.get("seconds", "")), *rates)
+    cells += (f"{mean(told):.2f}" if told else "",)
     if cold is None:  # not measured yet
         return f"| {' | '.join(cells)} |" + " |" * (len(HEADS) - len(cells))
     cells += (f"{cold['tokens_per_forward']:.2f}", hot[0], f"{cold['draft_ms']:.2f}", f"{cold['verify_ms']:.2f}")
@@ -253,12 +222,20 @@ def line_of(one: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def measure(made: Iterable[Made], args: argparse.Namespace) -> None:
+def stored(args: argparse.Namespace) -> dict[str, Any]:
+    """The rows of the file that is gone on with."""
+    file = Path(args.json) if args.json and args.keep else None
+    return json.loads(file.read_text("utf-8"))["drafters"] if file and file.exists() else {}
+
+
+def measure(args: argparse.Namespace, folder: Path) -> None:
     """Write texts with every drafter as it comes, and the table."""
-    stored = Path(args.json) if args.json and args.keep else None
-    result: dict[str, Any] = json.loads(stored.read_text("utf-8"))["drafters"] if stored and stored.exists() else {}
-    bench = Bench(args.drafters, args)
+    result, bench = stored(args), Bench(args.drafters, args)
     print(f"plain decoding was measured by {time.monotonic() - args.began:.1f} s", flush=True)
+    known = [name for name, one in result.items() if "0.0" in one]
+    made: Iterable[Made] = ((given.name, given, {}) for given in args.drafters)
+    if args.corpus or args.asked:
+        made = chain(made, trained(args, folder, bench.greedy, known))
     for name, source, told in made:
         one = {"system": KINDS[name].title if name in KINDS else name, "parameters": 0, **told}
         result[name] = one
@@ -293,6 +270,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--drafters", nargs="+", type=Path, default=[], help="folders of drafters that are there")
     parser.add_argument("--corpus", help="documents in the model's own words; every kind is trained on them")
+    parser.add_argument("--asked", help="questions that the model answers first, to learn from its answers (speak)")
+    parser.add_argument("--like", default="", help="documents whose conversations show how one opens")
+    parser.add_argument("--speak", type=float, default=12.0, help="seconds in which it answers")
+    parser.add_argument("--question", type=int, default=600, help="tokens of a question that is answered at most")
     parser.add_argument("--kinds", nargs="+", help="those that are trained; else all")
     parser.add_argument("--seconds", type=float, default=12.0, help="of training, each")
     parser.add_argument("--long", nargs="+", default=[], metavar="KIND=SECONDS", help="kinds that are trained longer")
@@ -316,13 +297,12 @@ def main() -> None:
     parser.add_argument("--dtype", default="fp32")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--keep", action="store_true", help="keep rows of the file that are not made again")
+    parser.add_argument("--keep", action="store_true", help="go on with the file: what it has is not made again")
     args = parser.parse_args()
     args.began, args.long = time.monotonic(), pairs(args.long)
     args.deep = {name: int(depth) for name, depth in pairs(args.deep).items()}
     with tempfile.TemporaryDirectory() as temporary:
-        given: Iterable[Made] = ((folder.name, folder, {}) for folder in args.drafters)
-        measure(chain(given, trained(args, args.out or Path(temporary)) if args.corpus else ()), args)
+        measure(args, args.out or Path(temporary))
 
 
 if __name__ == "__main__":

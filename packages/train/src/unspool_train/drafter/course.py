@@ -112,15 +112,21 @@ class Course:
         spent = time.monotonic() - began
         if isinstance(learner, Pupil):
             learner.head = self.teacher.head
-        teaching = Teaching(self.teacher, spec.states, self.ids if kind.cut else None)
-        found: dict[str, Any] = {}
-        for sort, documents in self.held.items():
-            asked = teaching, self.corpus, [int(n) for n in documents]
-            told = acceptance(learner, *asked) if isinstance(learner, Pupil) else learner.measure(*asked)
-            found[sort] = told.record()
         size = sum(tensor.numel() for tensor in tensors)
-        figures = {"parameters": size, "seconds": round(spent, 1), "steps": steps, "loss": losses, "held_out": found}
-        return Taught(kind, learner, depth, figures)
+        figures: dict[str, Any] = {"parameters": size, "seconds": round(spent, 1), "steps": steps, "loss": losses}
+        taught = Taught(kind, learner, depth, spec.states, figures)
+        figures["held_out"] = {
+            sort: self.measured(taught, self.corpus, [int(n) for n in documents])
+            for sort, documents in self.held.items()
+        }
+        return taught
+
+    def measured(self, taught: Taught, corpus: Corpus, documents: Sequence[int]) -> dict[str, Any]:
+        """What a drafter would have accepted of these documents, by the trainer's own forward."""
+        asked = Teaching(self.teacher, taught.states, self.ids if taught.kind.cut else None), corpus, list(documents)
+        learner = taught.learner
+        told = acceptance(learner, *asked) if isinstance(learner, Pupil) else learner.measure(*asked)
+        return told.record()
 
     def write(self, taught: Taught, folder: Path, base: str, vocabulary: Vocabulary) -> Path:
         """The drafter as a folder, or the file of a change of the target."""
@@ -136,11 +142,12 @@ class Course:
 
 @dataclass(frozen=True)
 class Taught:
-    """A drafter at the end of a course: what learned, how deep, and its figures."""
+    """A drafter at the end of a course: what learned, how deep, from which states, and its figures."""
 
     kind: Kind
     learner: Pupil | Consistent
     depth: int
+    states: tuple[int, ...]
     figures: dict[str, Any]
 
 
