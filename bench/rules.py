@@ -148,6 +148,7 @@ def _forget(lm: LM) -> None:
 def row(bench: Bench, entry: Entry | str, size: dict[str, Any]) -> dict[str, Any]:
     """All that is to be kept of one rule, or of a method as it is written; what fails is told and ends nothing else."""
     about: dict[str, Any] = {"machine": machine(), "size": size}
+    ways: tuple[Setup, ...] | str
     if isinstance(entry, str):
         about["claim"], ways = claim_of(entry).name, written(entry)
     else:
