@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .diverse import Diverse as Diverse
     from .foresight import Foresight as Foresight
     from .length_norm import LENGTH as LENGTH, PATIENCE as PATIENCE, Power as Power
-    from .mark import Graded as Graded, Judged as Judged, Leaning as Leaning, Likely as Likely, Mark as Mark
+    from .mark import Agreement as Agreement, Graded as Graded, Judged as Judged, Leaning as Leaning
+    from .mark import Likely as Likely, Mark as Mark
     from .mcts import Mcts as Mcts
     from .neurologic import Neurologic as Neurologic
     from .smc import RESAMPLE as RESAMPLE
