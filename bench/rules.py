@@ -15,13 +15,14 @@ ways to compute the logits differ by as much as the two tokens do, else unexplai
 a near tie, if the same random numbers draw both tokens from the laws that these ways give. `nats` is the mean
 log-likelihood per token under smollm2, at temperature 1. What was measured is kept: run the same command again after
 an interrupt, an error or a new rule, and it goes on; `--again` measures the chosen rules anew. A row says how much text
-it comes from; a rule that was measured on less than is asked now is measured again, one that was on more stays.
+it comes from, on which machine and at which commit; a rule that was measured on less than is asked now is measured
+again, one that was on more stays, unless it was in a tree with changes and this one has none. Shares of the rules can
+be measured side by side, each to a file of its own; `--join FILE …` takes the rows of such files.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +31,7 @@ from time import perf_counter
 from typing import Any
 
 from likeness import Text, likelihoods, likeness, verdicts, work
-from record import save
+from record import rows, save, stale
 from setups import FILLS, MODELS, READS, TEXTS, Setup, Stock, setups, written
 from tqdm import tqdm
 
@@ -38,7 +39,6 @@ from unspool.api.lm import LM
 from unspool.api.settings import Settings
 from unspool.api.writer import Output
 from unspool.core.claim import Entry
-from unspool.core.errors import BadRequest
 from unspool.recipes.methods import claim_of, entries
 from unspool_bench.denoise import likelihood
 from unspool_bench.journal import Journal
@@ -46,6 +46,7 @@ from unspool_bench.machine import machine
 from unspool_bench.suites import Spec
 
 SEED = 1
+PARTS = ("rules", "specs")  # of a result
 FAMILIES = 6  # of prompts
 WARMING = 16  # tokens written before the clock runs, for what is set up when a shape comes for the first time
 
@@ -146,7 +147,8 @@ def _forget(lm: LM) -> None:
 
 def row(bench: Bench, entry: Entry | str, size: dict[str, Any]) -> dict[str, Any]:
     """All that is to be kept of one rule, or of a method as it is written; what fails is told and ends nothing else."""
-    about = {"commit": machine()["commit"], "size": size}
+    about: dict[str, Any] = {"machine": machine(), "size": size}
+    ways: tuple[Setup, ...] | str
     if isinstance(entry, str):
         about["claim"], ways = claim_of(entry).name, written(entry)
     else:
@@ -174,20 +176,24 @@ def smaller(known: dict[str, Any], size: dict[str, Any]) -> bool:
     return any(had[name] < size[name] for name in ("prompts", "max_tokens", "texts"))
 
 
+def poor(known: dict[str, Any], size: dict[str, Any]) -> bool:
+    """Whether a rule that was measured is to be measured again."""
+    return failed(known) or smaller(known, size) or stale(known)
+
+
+def better(found: dict[str, Any], known: dict[str, Any]) -> bool:
+    """Whether a row of another run is to stand in place of the one that is known."""
+    return not failed(found) and not smaller(found, known["size"])
+
+
 def opened(file: Path | None, asked: dict[str, Any]) -> Journal:
     """The journal beside a result, begun with what the result has; other settings are refused."""
     beside = None if file is None else file.with_suffix(".jsonl")
     fresh = beside is None or not beside.exists()
-    record = json.loads(file.read_text(encoding="utf-8")) if fresh and file is not None and file.exists() else None
-    for name, value in asked.items() if record is not None else ():
-        if record.get(name) != value:
-            raise BadRequest(
-                f"{file} was measured with {name} {record.get(name)!r}, now it is {value!r}; keep this run elsewhere"
-            )
+    had = rows(file, PARTS, asked) if fresh and file is not None and file.exists() else {}
     journal = Journal(beside, asked)
-    if record is not None:
-        for name, found in {**record["rules"], **record.get("specs", {})}.items():
-            journal.add((name,), found)
+    for name, found in had.items():
+        journal.add((name,), found)
     return journal
 
 
@@ -223,6 +229,7 @@ def main() -> None:
     parser.add_argument("--batch-invariant", action="store_true", help="promised texts must be the same")
     parser.add_argument("--no-times", action="store_true", help="leave times out, and answer all prompts in one batch")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no rule after so many")
+    parser.add_argument("--join", nargs="+", type=Path, default=[], metavar="FILE", help="take what these hold first")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args()
     every = Spec(args.data, -(-args.limit // FAMILIES), args.tokens).cases()
@@ -243,10 +250,13 @@ def main() -> None:
         **({"shapes": "fixed"} if args.batch_invariant else {}),
     }
     journal, began = opened(args.json, asked), perf_counter()
-    chosen = args.rules if args.rules or args.specs else known
+    for name, found in (each for file in args.join for each in rows(file, PARTS, asked).items()):
+        if (name,) not in journal or better(found, journal[name,]):
+            journal.add((name,), found)
+    chosen = args.rules if args.rules or args.specs or args.join else known
     wanted: dict[str, Entry | str] = {name: known[name] for name in chosen or ()} | {spec: spec for spec in args.specs}
     had = {name: found for (name,), found in journal.items()}
-    due = [name for name in wanted if args.again or name not in had or failed(had[name]) or smaller(had[name], size)]
+    due = [name for name in wanted if args.again or name not in had or poor(had[name], size)]
     stock = Stock(args.device, args.dtype, args.batch_invariant)
     bench = Bench(stock, [c.prompts[0] for c in cases], args.tokens, args.texts, not args.no_times)
     with tqdm(due, unit="rule", disable=not sys.stderr.isatty()) as bar:

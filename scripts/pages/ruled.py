@@ -23,7 +23,7 @@ PROMISES = ("SEED", "LAW", "ARGMAX")
 def ruled(file: str, data: dict[str, Any]) -> Iterator[tuple[str, Table]]:
     """bench/rules.py: every rule on the same prompts."""
     for name, row in data.get("rules", {}).items():
-        made = {**data, **row["size"], "machine": {**data["machine"], "commit": row["commit"]}}
+        made = {**data, **row["size"], "machine": row["machine"]}
         if "skipped" in row:
             reason = [cell(marked(row["skipped"]))]
             yield name, Table("On prompts", file, machine(made), ["why there are no figures"], [reason])
@@ -31,7 +31,7 @@ def ruled(file: str, data: dict[str, Any]) -> Iterator[tuple[str, Table]]:
         runs = row["runs"]
         heads = ["", *(_head(run) for run in runs)]
         done = [run for run in runs if "error" not in run]
-        slower = [f"`{name}` ({_head(run)}) on {short(data)}: {1 / run['seconds']:.2f}×" for run in _behind(done)]
+        slower = [f"`{name}` ({_head(run)}) on {short(row)}: {1 / run['seconds']:.2f}×" for run in _behind(done)]
         timed = any("seconds" in run for run in done)
         where = f"{_how(made, done)}. {machine(made)}"
         yield (
@@ -50,11 +50,10 @@ def enumerated(file: str, data: dict[str, Any]) -> Iterator[tuple[str, Table]]:
             ["branches", f"{proof['branches']:,}"],
             ["cases too large to follow", f"{proof['skipped']:,}"],
         ]
-        made = {"machine": {**data["machine"], "commit": proof.get("commit", data["machine"]["commit"])}}
         promised = "what it promises" if proof["claim"] in PROMISES else "plain decoding"
         where = (
             f"Whole texts against {promised}, `unspool prove --quick {name}`; models are tables of two or three "
-            f"tokens, so that every branch is followed. {machine(made)}"
+            f"tokens, so that every branch is followed. {machine(proof)}"
         )
         yield name, Table("Enumerated on toys", file, where, ["", f"claim {proof['claim']}"], rows)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
+
 import click
 import pytest
 from canvases import Noise
@@ -151,3 +154,21 @@ def test_the_servers_suffix_is_openais(lm):
         refused = made.post("/v1/completions", **told)
         assert refused.status_code == 400
         assert refused.json()["error"]["param"] == "suffix"
+
+
+class Filling(Written):
+    """Noise of a model that was made to fill holes, four at a time."""
+
+    filling, keeps_keys = SimpleNamespace(together=4), False
+
+
+@pytest.mark.parametrize("asked", [("Hello ___(3) world", "--infill"), ("Hello", "--suffix", "world", "--raw")])
+def test_a_model_that_fills_holes_does_so_without_being_told_by_which_method(words, here, monkeypatch, asked):
+    lm = LM("noise", Filling(words.size, 3), words)
+    monkeypatch.setattr("unspool.api.loader.load", lambda name, **options: lm)
+    told = () if "--infill" in asked else ("--max-tokens", "3")
+    code, out, err = here("run", *asked, *told, "--json")
+    assert (code, json.loads(out)["method"]) == (0, "confident"), err
+    code, _, err = here("run", *asked, *told, "--method", "plain")
+    assert code == 2
+    assert "reads left to right" in err

@@ -57,7 +57,7 @@ def rules(monkeypatch):
 
 def tables(measured, folder, found):
     """The tables that a result of bench/rules.py makes for `lookup`."""
-    row = {"family": "draft", "claim": "SEED", "commit": "def", "size": SIZE, **found}
+    row = {"family": "draft", "claim": "SEED", "machine": {**MACHINE, "commit": "def"}, "size": SIZE, **found}
     data = {"machine": MACHINE, **ABOUT, "rules": {"lookup": row}}
     (folder / "rules.json").write_text(json.dumps(data))
     return measured(folder)["lookup"]
@@ -123,7 +123,7 @@ def test_what_failed_and_what_was_left_out_is_said(measured, tmp_path):
 
 
 def test_a_claim_that_fails_is_shown_as_failing(measured, tmp_path):
-    proof = {"claim": "LAW", "tv": 0.25, "branches": 10, "cases": 2, "skipped": 0, "ok": False}
+    proof = {"machine": MACHINE, "claim": "LAW", "tv": 0.25, "branches": 10, "cases": 2, "skipped": 0, "ok": False}
     (tmp_path / "p.json").write_text(json.dumps({"machine": MACHINE, "proofs": {"lookup": proof}}))
     (table,) = measured(tmp_path)["lookup"]
     assert "FAILS" in cells(table)["largest total variation"][0]
@@ -182,3 +182,52 @@ def test_a_run_goes_on_where_it_was_stopped_and_one_error_ends_nothing_else(rule
     monkeypatch.setattr("sys.argv", [*given, str(to), "--dtype", "float32"])
     with pytest.raises(BadRequest, match="dtype 'auto', now it is 'float32'"):
         rules.main()
+
+
+def row_of(commit, tokens=96, **found):
+    size = {**SIZE, "max_tokens": tokens}
+    return {"machine": {**MACHINE, "commit": commit}, "family": "draft", "claim": "SEED", "size": size, **found}
+
+
+def test_shares_of_a_run_are_joined_unless_they_failed_or_come_from_less_text(rules, tmp_path, monkeypatch):
+    ran = {
+        **ABOUT,
+        "device": "auto",
+        "models": rules.MODELS,
+        "source": rules.Spec(None, 1, 64).source,
+        "machine": MACHINE,
+    }
+    good, bad = {"runs": [RUN]}, {"runs": [{"label": "", "heat": 0.0, "error": "no room"}]}
+    rest = {name: row_of("old-dirty", **good) for name in ("copy", "suffix", "trigram")}
+    own = {"lookup": {**row_of("", 32, **good), "commit": "old"}, **rest}
+    del own["lookup"]["machine"]  # as rows were before they named their machine
+    to, one, two = (tmp_path / name for name in ("rules.json", "one.json", "two.jsonl"))
+    to.write_text(json.dumps({**ran, "rules": own}))
+    one.write_text(json.dumps({**ran, "rules": {"lookup": row_of("new", **good), "suffix": row_of("new", **bad)}}))
+    of_a_stopped_run = [
+        {"about": ran},
+        {"key": ["copy"], **row_of("new", **good)},
+        {"key": ["trigram"], **row_of("new", 32, **good)},
+    ]
+    two.write_text("".join(json.dumps(line) + "\n" for line in of_a_stopped_run))
+    monkeypatch.setattr("sys.argv", ["rules", "--no-times", "--join", str(one), str(two), "--json", str(to)])
+    rules.main()
+    found = {name: row["machine"]["commit"] for name, row in json.loads(to.read_text())["rules"].items()}
+    assert found == {"copy": "new", "lookup": "new", "suffix": "old-dirty", "trigram": "old-dirty"}
+    one.write_text(json.dumps({**ran, "dtype": "fp32", "rules": {}}))
+    with pytest.raises(BadRequest, match="measured with dtype 'fp32'"):
+        rules.main()
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "again"), [("a-dirty", "b", 1), ("a-dirty", "b-dirty", 0), ("a", "b", 0), (None, "b", 1)]
+)
+def test_what_was_measured_in_a_changed_tree_is_measured_again_in_a_clean_one(rules, monkeypatch, was, now, again):
+    monkeypatch.setattr("record.machine", lambda: {"commit": now})
+    assert rules.poor(row_of(was, runs=[RUN]), SIZE | {"max_tokens": 96}) == bool(again)
+
+
+def test_figures_stand_beside_the_machine_of_their_own_row(measured, tmp_path):
+    there = {**MACHINE, "cpu": "another chip", "commit": "def"}
+    (table,) = tables(measured, tmp_path, {"runs": [RUN], "machine": there})
+    assert "another chip" in table.where

@@ -11,8 +11,10 @@ from ..core.errors import BadRequest
 from ..core.stop import Stop
 from ..core.warp.warp import Warp
 from ..models.vocabulary import Vocabulary
+from ..runtime.engine.contracts import FillsBlocks
 from .settings import Settings
 
+FILLING = "confident"
 # How models that were trained to fill in the middle are told what stands on both sides.
 MIDDLE = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, CodeGemma
@@ -40,6 +42,11 @@ class InfillPlan(NamedTuple):
             return prompt
         before, behind, middle = self.signs
         return (before, *prompt, behind, *self.suffix, middle)
+
+
+def usual(model: object, method: str) -> str:
+    """The method for a text with something behind it, if none is named: one that fills, where the model does."""
+    return FILLING if isinstance(model, FillsBlocks) else method
 
 
 def infill(settings: Settings, method: Method, vocabulary: Vocabulary) -> InfillPlan:

@@ -300,7 +300,14 @@ DRAFTER_PAPERS = {
 
 # Systems that are here and no method by themselves: what gives them.
 _STRUCTURED = "it goes with every method as `--json-schema`, `--regex` or `--grammar`; `unspool which json` says more"
+_AGREEMENT = "`--method several:choose=agreement` keeps, of several texts, the one that agrees most with the others"
+_EXITS = "a draft of the first layers is `--draft layers:12` with `--method chain`"
+_HOLES = "`--suffix TEXT` or `--infill`, with a model that fills holes, goes with every method that does"
+_SAMPLING = "it is a setting and goes with every method: `--temperature`, `--top-p`, `--top-k`, `--min-p`"
 ELSEWHERE = {
+    **dict.fromkeys(("early exit", "self-speculation", "self-speculative decoding", "LayerSkip"), _EXITS),
+    **dict.fromkeys(("infilling", "fill in the middle", "FIM"), _HOLES),
+    **dict.fromkeys(("nucleus sampling", "top-p", "top-k", "min-p", "temperature"), _SAMPLING),
     **dict.fromkeys(("JSON", "JSON mode", "JSON schema", "structured output", "guided decoding"), _STRUCTURED),
     **dict.fromkeys(("constrained decoding", "constrained generation", "grammar", "regex"), _STRUCTURED),
     "γ*": "`paced:length=best` drafts the best length for what stood so far and for what a draft step costs here",
@@ -311,10 +318,10 @@ ELSEWHERE = {
     "Draft&Verify": "a draft that leaves layers out is `--draft layers:0-4,7-29` with `--method chain`",
     "JSONSchemaBench": "`unspool bench json` runs it",
     "LAVE": "filling rules do it by themselves under `--json-schema`, `--regex` or `--choices`",
-    "LayerSkip": "a draft of the first layers is `--draft layers:12` with `--method chain`",
-    "MBR": "unspool.rules.search.choose.agree chooses by it among the texts of `unspool run -n 8`",
-    "minimum Bayes risk": "unspool.rules.search.choose.agree chooses by it among the texts of `unspool run -n 8`",
+    "MBR": _AGREEMENT,
+    "minimum Bayes risk": _AGREEMENT,
     "ParallelBench": "`unspool bench parallel` runs its tasks",
     "self-consistency": "unspool.rules.search.choose.vote chooses by it among the texts of `unspool run -n 8`",
+    "token healing": "`--heal` with `--raw`: the last token of the prompt is written anew, with what follows",
     "Spec-Bench": "`unspool bench spec` runs its families of prompts",
 }

@@ -164,10 +164,18 @@ def rewarded(
     return search.Smc(particles, full, wanted, again, threshold, block, moves, rows, back, twist)
 
 
-def several(count: Texts = 8, reward: FileName = "", rows: Budget = 0) -> Method:
-    """The best of `count` texts by a reward, or else the most likely."""
+def several(
+    count: Texts = 8,
+    choose: Annotated[str, Choice(("likely", "agreement"))] = "likely",
+    reward: FileName = "",
+    rows: Budget = 0,
+) -> Method:
+    """The best of `count` texts by a reward, or else the most likely, or the one that agrees most with the others."""
+    agreeing = choose == "agreement"
+    expect(not (agreeing and reward), "several:choose", choose, "likely beside a reward, which chooses by itself")
+    mark = search.Agreement() if agreeing else _marked(reward)
     border = search.Border((), search.FOREVER)
-    return search.Branch(search.Several(count), _marked(reward), border, rows=rows, texts=count + 1)
+    return search.Branch(search.Several(count), mark, border, rows=rows, texts=count + 1)
 
 
 def smc(

@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,8 +21,8 @@ from unspool.core.law import Law
 from unspool.core.stop import Stop
 from unspool.core.warp import Repetition, Same, Temperature
 from unspool.proof import prove
+from unspool.recipes.methods import fitted, runnable
 from unspool.recipes.methods import method as named
-from unspool.recipes.methods import runnable
 from unspool.rules.constrain import Constrained, FullMask, Potential, choices, keywords
 from unspool.rules.decode import Judge
 from unspool.rules.search import (
@@ -582,9 +583,34 @@ def test_choosing_among_finished_texts():
         choose.best([], len)
 
 
+def test_the_text_that_agrees_most_with_the_others_is_kept():
+    """The likeliest text is like no other here, so that a choice by likelihood would take it."""
+    said = {(0, 1): "a cat sat", (0, 2): "a cat sits", (1, 1): "dogs"}
+    rollouts = [SimpleNamespace(text=SimpleNamespace(tokens=tokens), mean=-len(text)) for tokens, text in said.items()]
+    words = SimpleNamespace(decode=said.__getitem__)
+
+    def marked(search):
+        with pytest.raises(StopIteration) as told:
+            next(fitted(search, words).mark(None, rollouts))
+        return told.value.value
+
+    (cat, cats, dogs), likely = marked("several:choose=agreement"), marked("several")
+    assert cat == pytest.approx(
+        (1 + choose.overlap("a cat sat", "a cat sits") + choose.overlap("a cat sat", "dogs")) / 3
+    )
+    assert min(cat, cats) > dogs
+    assert max(likely) == likely[2]
+    with pytest.raises(BadRequest, match="agreement is between texts"):
+        next(named("several:choose=agreement").mark(None, rollouts))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (
+            lambda: named("several:choose=agreement,reward=x.py:y"),
+            "several:choose is 'agreement'; expected likely beside",
+        ),
         (lambda: choose.vote([], len), "nothing to choose from"),
         (lambda: choose.agree([], choose.overlap), "nothing to choose from"),
         (lambda: choose.best(["a", "b"], lambda text: math.nan), "the score of 'a' is nan"),

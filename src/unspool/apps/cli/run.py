@@ -110,8 +110,9 @@ def run(
     Without PROMPT and --file, or where PROMPT is -, the prompt is read from stdin. If the model has a chat template the
     prompt is a user's message, unless --raw. The text goes to stdout as it arrives, a short trace to stderr. Ctrl-C
     ends it with what there is: the text so far or, of a search, the best that it has found. Where the text must have a
-    form and no method is named, what the form forces is drafted (`forced`): the same text in fewer forwards. The exit
-    status is 3 if a text that must have a form was cut before it had it.
+    form and no method is named, what the form forces is drafted (`forced`): the same text in fewer forwards; where
+    text stands behind it, a model that fills holes does that (`confident`). The exit status is 3 if a text that must
+    have a form was cut before it had it.
     """
     if reporting.logprobs is not None and not reporting.json:
         raise click.UsageError("--logprobs are reported in JSON; add --json")
@@ -132,6 +133,8 @@ def run(
         settings = replace(settings, max_tokens=cloze.holes, suffix=cloze.behind)
     loading.check((method,))
     lm = loading.load(reporting.quiet)
+    if settings.suffix and _unsaid("method"):
+        method = api.infill.usual(lm.model, method)
     loading.prepare(lm, (method,))
     asked = loading.prompt(lm, text, system)
     if reporting.json:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .foresight import Foresight as Foresight
     from .length_norm import LENGTH as LENGTH, PATIENCE as PATIENCE, Power as Power
     from .mark import (
+        Agreement as Agreement,
         Graded as Graded,
         JudgeMark as JudgeMark,
         Leaning as Leaning,

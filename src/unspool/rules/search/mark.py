@@ -12,6 +12,7 @@ from ...core.errors import BadRequest
 from ..constrain.potential import Worth, weighed
 from ..decode.judge import QUESTION, Chatting, Judge
 from .beam_cache import BeamCache
+from .choose import overlap
 from .reward import Reward, asked
 from .rollout import Rollout
 
@@ -61,6 +62,26 @@ class Graded:
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """How much a text has in common with the others, as the mean of shared character n-grams: minimum Bayes risk.
+
+    The utility is `unspool.rules.search.choose.overlap`, the heart of chrF; Σ over all pairs, so texts² comparisons.
+    """
+
+    read: Callable[[tuple[int, ...]], str] | None = None
+
+    def fit(self, vocabulary: Chatting) -> Agreement:
+        return replace(self, read=vocabulary.decode)
+
+    def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
+        if self.read is None:
+            raise BadRequest("agreement is between texts: run the method by name, or give Agreement(read)")
+        yield from ()
+        texts = [self.read(rollout.text.tokens) for rollout in rollouts]
+        return [sum(overlap(one, other) for other in texts) / len(texts) for one in texts]
+
+
+@dataclass(frozen=True)
 class JudgeMark:
     """The mark that the model itself gives if it is asked `judge`'s question behind the text, from 0 to 1.
 
@@ -103,4 +124,4 @@ class Leaning:
 
 def fit_mark(mark: Mark, vocabulary: Chatting) -> Mark:
     """The mark for this vocabulary, if it has to know it."""
-    return mark.fit(vocabulary) if isinstance(mark, (Graded, JudgeMark, Leaning)) else mark
+    return mark.fit(vocabulary) if isinstance(mark, (Agreement, Graded, JudgeMark, Leaning)) else mark
