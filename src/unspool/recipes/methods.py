@@ -163,8 +163,11 @@ def described(spec: str) -> Entry:
     """A spec as an entry of the registry: a rule's own for its bare name, else one about the method as it is written.
 
     A composition claims what its verifier claims, as the drafters here change how fast a text comes and not what it is;
-    one with a drafter of somebody's own that claims less claims that.
+    one with a drafter of somebody's own that claims less claims that. A rule that is only ever a part of methods has no
+    other spec than its bare name.
     """
+    if known(spec) is not None and (part := named(spec)).build is None:
+        return part
     chosen = _parsed(spec)
     entry = _judged(spec, chosen)
     if len(chosen) == 1 and chosen[0].entry is not None and not chosen[0].part.rest:

@@ -17,6 +17,7 @@ from repository import ROOT
 
 from unspool.api.lm import LM
 from unspool.api.settings import Settings
+from unspool.apps.cli import proving
 from unspool.apps.cli.examples import PROMPTS
 from unspool.apps.cli.group import SamplingOptions
 from unspool.apps.cli.root import root
@@ -392,6 +393,13 @@ def test_prove_a_few(here, tmp_path, monkeypatch):
     names = ["plain", "chain", "lookup", "one", "confident"]
     code, out, _ = here("prove", "--quick", "--json", *names)
     check_proofs(code, out, names)
+
+
+def test_without_names_everything_that_claims_something_is_to_be_proved():
+    assert [name for name, _ in proving.jobs((), True, None)] == list(entries())
+    parts = [name for name, entry in entries().items() if entry.build is None]
+    assert parts, "there is no rule that is only a part of methods"
+    assert [name for name, _ in proving.jobs(tuple(parts), True, None)] == parts
 
 
 @pytest.mark.slow
