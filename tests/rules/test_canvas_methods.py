@@ -16,6 +16,7 @@ import pytest
 import torch
 from canvases import Noise, counted
 from letters import Letters
+from selection import crossed
 
 from unspool.api.settings import Settings
 from unspool.core.canvas import Field, Status
@@ -129,23 +130,20 @@ def holds(name, ends, kind, temperature, seeds, folder):
         assert not words.eos & set(done.tokens[:-1])
 
 
-@pytest.mark.parametrize(
-    ("ends", "temperature"),
-    [
-        pytest.param(1, 0.0, id="one end-greedy"),
-        pytest.param(2, 1.0, id="two ends-drawn"),
-        pytest.param(1, 1.0, id="one end-drawn", marks=pytest.mark.slow),
-        pytest.param(2, 0.0, id="two ends-greedy", marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.parametrize("kind", FORMS)
-@pytest.mark.parametrize("name", [entry.name for entry in CANVAS])
-def test_it_ends_and_meets_the_constraint(name, ends, kind, temperature, tmp_path):
-    holds(name, ends, kind, temperature, (0,), tmp_path)
+ENDINGS = {
+    "one end-greedy": (1, 0.0),
+    "two ends-drawn": (2, 1.0),
+    "one end-drawn": (1, 1.0),
+    "two ends-greedy": (2, 0.0),
+}
 
 
-@pytest.mark.parametrize("kind", FORMS)
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(("name", "kind", "ending"), crossed([entry.name for entry in CANVAS], FORMS, ENDINGS, quick=4))
+def test_it_ends_and_meets_the_constraint(name, kind, ending, tmp_path):
+    holds(name, ENDINGS[ending][0], kind, ENDINGS[ending][1], (0,), tmp_path)
+
+
+@pytest.mark.parametrize(("name", "kind"), crossed(OTHERS, FORMS, quick=2))
 def test_it_does_so_with_other_options(name, kind, tmp_path):
     holds(name, 1, kind, 1.0, (1,), tmp_path)
 
