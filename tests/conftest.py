@@ -22,7 +22,11 @@ def pytest_collection_finish():
     gc.enable()
 
 
-torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers have a core each
+if "PYTEST_XDIST_WORKER" in os.environ:  # two workers have a core each, and so have the programs that they start
+    torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+else:
+    torch.set_num_threads(2)
 
 if not torch.cuda.is_available():  # before anything imports Triton, which reads it once
     os.environ.setdefault("TRITON_INTERPRET", "1")

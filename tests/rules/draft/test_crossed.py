@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 import torch
 import torch.nn.functional as F
+from selection import crossed
 
 from unspool.api.origin import Watched
 from unspool.core.asks import Check, Price, Write
@@ -151,8 +152,7 @@ def joined(name, combinator):
 # ---- texts
 
 
-@pytest.mark.parametrize("combinator", COMBINATORS)
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize(("name", "combinator"), crossed(DRAFTERS, COMBINATORS, quick=3))
 def test_the_text_is_plain_decodings(name, combinator):
     """Under the walk, whatever is drafted; under other rules some text comes out, unless no token is left."""
     whole = joined(name, combinator)
