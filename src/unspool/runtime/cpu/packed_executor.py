@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -23,22 +22,25 @@ class KernelLaw(Law):
     """The law of one row of logits, whose best token a kernel finds."""
 
     def __init__(self, logits: Tensor, row: int, native: Kernels) -> None:
-        self._logits, self._row, self._native = logits, row, native
+        self._logits, self._row, self._native, self._best = logits, row, native, -1
 
-    @cached_property
-    def scores(self) -> Tensor:  # type: ignore[override]  (a row is taken when somebody looks at it)
+    @property
+    def scores(self) -> Tensor:
         return self._logits[self._row]
 
     @property
     def size(self) -> int:
         return self._logits.shape[1]
 
-    @cached_property
-    def best(self) -> int:
-        token, value, size = ctypes.c_int32(-1), ctypes.c_float(), self.size
-        at = self._logits.data_ptr() + 4 * self._row * size
-        self._native.best(at, 1, size, 1, ctypes.addressof(value), ctypes.addressof(token))
-        return token.value if token.value >= 0 else Law(self.scores).best  # which says what is wrong with them
+    @property
+    def best(self) -> int:  # type: ignore[override]
+        """The most probable token, kept without the lock that a cached property takes in every round."""
+        if self._best < 0:
+            token, value, size = ctypes.c_int32(-1), ctypes.c_float(), self.size
+            at = self._logits.data_ptr() + 4 * self._row * size
+            self._native.best(at, 1, size, 1, ctypes.addressof(value), ctypes.addressof(token))
+            self._best = token.value if token.value >= 0 else Law(self.scores).best  # which says what is wrong
+        return self._best
 
 
 class PackedExecutor(EagerExecutor):
@@ -97,4 +99,4 @@ class PackedExecutor(EagerExecutor):
         if done > 0:
             request.logits = logits if owed else None
             attach_outputs(request, lambda row: KernelLaw(logits, row, self._native), states, 0)
-        return done > 0
+        return bool(done > 0)

@@ -23,7 +23,7 @@ from .compiled import HeadsStruct, MatrixStruct, TableStruct, kernels
 from .packed import PackedLinear, table_of
 
 FIRST = 2  # heads that are asked: what drafts of three tokens have a use for
-COMMON = 16384  # tokens that are guessed, the first ones: merges are learnt in the order of how often they come
+COMMON = 8192  # tokens that are guessed, the first ones: merges are learnt in the order of how often they come
 Q8_0 = FORMATS[8]
 
 
