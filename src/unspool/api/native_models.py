@@ -69,7 +69,10 @@ def packed_model(checkpoint: Checkpoint, room: int, rows: int | None) -> CachedM
     """The model with its matrices in their blocks."""
     load_packed = runtimes.cpu.packed_llama.load_packed
     if rows is None:
-        return cached(load_packed(checkpoint, room))
+        made = load_packed(checkpoint, room)
+        if isinstance(made, runtimes.cpu.packed_llama.PackedLlama):
+            return CachedModel(made, PREFIX_CACHE, runtimes.cpu.packed_executor.PackedExecutor(made))
+        return cached(made)
     fixed = runtimes.network.batch_invariant
     model = cached(load_packed(checkpoint, room, fixed.padded(dense, rows or fixed.ROWS), fixed.PerTokenPlanner))
     check_fixed(model)

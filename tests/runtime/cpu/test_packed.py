@@ -20,10 +20,11 @@ from packing import PACKED, random_blocks
 from patience import until
 
 from unspool.core.law import Law, best_of
+from unspool.models.quant import QuantBlocks
 from unspool.runtime.cpu import best_tokens
 from unspool.runtime.cpu import compiled as build
 from unspool.runtime.cpu.compiled import Kernels, NoKernels
-from unspool.runtime.cpu.packed import PAGE, REGION, DecodedLinear, HugePages, PackedLinear
+from unspool.runtime.cpu.packed import PAGE, REGION, DecodedLinear, HugePages, PackedLinear, table_of
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 LEVELS = {"native": None, "avx2": ("-march=x86-64-v3", "-O1"), "portable": ("-O1", "-U__SSE2__")}
@@ -54,6 +55,18 @@ def in_eight_bits(x: torch.Tensor) -> torch.Tensor:
     most = blocks.abs().amax(2, keepdim=True)
     inverse = torch.where(most > 0, 127 / most, 0.0)
     return ((blocks * inverse).round().double() * (most / 127)).view(x.shape)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_a_row_of_a_table_is_decoded_to_the_last_bit(native, name):
+    blocks, found = random_blocks(name, 5, 512, seed=8), torch.empty(512)
+    table = table_of(blocks)
+    assert table is not None
+    for row, want in enumerate(blocks.whole()):
+        native.decode(table.kind, table.rows + row * table.bytes, 512, found.data_ptr())
+        assert torch.equal(found, want)
+    assert table_of(blocks.whole()) is None
+    assert table_of(QuantBlocks(blocks.format, blocks.data.t())) is None
 
 
 @pytest.mark.parametrize("name", PACKED)

@@ -9,12 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing import CONTEXT, LAYERS, PACKED, VOCAB, write_packed
 
-from unspool.core.errors import BadModel, BadRequest
+from unspool.core.errors import BadModel, BadRequest, BadScores, OutOfRoom
+from unspool.core.law import chosen as token
+from unspool.core.tree import Tree
 from unspool.models.weights import GGUFCheckpoint
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cpu.compiled import kernels
 from unspool.runtime.cpu.packed import DecodedLinear, PackedLinear, PackedLoader, chosen, resolved
+from unspool.runtime.cpu.packed_executor import KernelLaw, PackedExecutor
 from unspool.runtime.cpu.packed_llama import PackedLlama, load_packed
+from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.network.llama import Llama
 from unspool.runtime.network.network import Batch, NetworkOutputs, Row
 
@@ -104,8 +108,42 @@ def test_logits_of_the_k_formats_are_as_far_from_whole_weights_as_rounded_inputs
 @settings(max_examples=8, deadline=None)
 def test_sessions_keep_every_contract_to_the_last_bit(saved, family, data):
     network = load_packed(saved(family), 400)
-    exercise(data, CachedModel(network, 0), lambda tokens: read(network, list(tokens)).logits[-1], longest=12)
+    model = CachedModel(network, 0, data.draw(st.sampled_from([None, PackedExecutor(network)])))
+    exercise(data, model, lambda tokens: read(network, list(tokens)).logits[-1], longest=12)
     assert network.slots.in_use == 0
+
+
+@needs_kernels
+def test_one_text_is_a_call_of_the_kernels_and_its_laws_know_their_best(saved, monkeypatch):
+    network = load_packed(saved("llama"), 64)
+    model = CachedModel(network, 0, PackedExecutor(network))
+    session, words = model.open(text(5, 9)), text(6, 4)
+    fork = Tree(tuple(map(token, words)), (-1, 0, 0, 2))
+    want = [read(network, [*text(5, 9), *fork.tokens(fork.path(node))]).logits[-1] for node in range(-1, 4)]
+    monkeypatch.setattr(PackedLlama, "forward", lambda *_: pytest.fail("a batch was made"))
+    (scores,) = model.score([ScoreRequest(session, fork, ("hidden:-1",))])
+    for law, row in zip([*scores.leaf, *scores.after], want, strict=True):
+        assert torch.equal(law.scores, row)
+        assert law.best == int(row.argmax())
+    assert torch.equal(network.ends.head(scores.hidden["hidden:-1"][:4]), torch.stack(want[1:]))
+
+
+@needs_kernels
+def test_what_the_kernel_of_one_text_cannot_run_is_refused_as_ever(saved):
+    network = load_packed(saved("llama"), 400)
+    model = CachedModel(network, 0, PackedExecutor(network))
+    with pytest.raises(BadRequest, match="holes"):
+        model.score([ScoreRequest(model.open([3]), Tree.chain([token(-1)]))])
+    with pytest.raises(OutOfRoom, match="at most"):
+        model.score([ScoreRequest(model.open(text(7, CONTEXT - 2)), Tree.chain([token(1)] * 4))])
+    assert network.slots.in_use == 0
+
+
+@needs_kernels
+def test_logits_that_are_no_numbers_are_told_as_ever(saved):
+    law = KernelLaw(torch.full((2, VOCAB), torch.nan), 1, kernels())
+    with pytest.raises(BadScores):
+        law.best  # noqa: B018
 
 
 @needs_kernels

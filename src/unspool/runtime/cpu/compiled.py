@@ -22,7 +22,18 @@ from pathlib import Path
 from ...core.errors import UnspoolError
 from ...models.address import home
 
-SOURCES = ("simd.h", "threads.h", "tiles.h", "product.h", "attend.h", "forward.h", "best.h", "packed.c")
+SOURCES = (
+    "simd.h",
+    "threads.h",
+    "tiles.h",
+    "product.h",
+    "attend.h",
+    "forward.h",
+    "step.h",
+    "best.h",
+    "heads.h",
+    "packed.c",
+)
 COMPILERS = ("cc", "gcc", "clang")
 SECONDS = 120  # that a compiler may take; it takes three
 OFF = "UNSPOOL_KERNELS"  # set to 0, no kernels are compiled or loaded
@@ -76,6 +87,26 @@ class NetworkStruct(ctypes.Structure):
     )
 
 
+class TableStruct(ctypes.Structure):
+    """A table of embeddings as the kernels see it."""
+
+    _fields_ = (
+        ("rows", ctypes.c_void_p),
+        ("bytes", ctypes.c_longlong),
+        ("kind", ctypes.c_int),
+        ("size", ctypes.c_int),
+    )
+
+
+class HeadsStruct(ctypes.Structure):
+    """Heads that look ahead as the kernels see them."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("first", "read", "rest", "common")),
+        *((name, ctypes.c_int) for name in ("heads", "blocks", "dim")),
+    )
+
+
 class Kernels:
     """The functions of the library, by their names in packed.c."""
 
@@ -92,7 +123,15 @@ class Kernels:
             *(pointer, number, pointer, pointer, pointer, pointer, number),
             *(number, pointer, pointer, pointer, number),
         )
+        self.step, self.decode = library.step, library.decode
+        self.step.argtypes = (
+            *(pointer, pointer, pointer, number, number, number),
+            *(pointer, pointer, pointer, pointer, number),
+        )
+        self.decode.argtypes, self.decode.restype = (number, pointer, number, pointer), None
         self.best.argtypes, self.best.restype = (pointer, number, number, number, pointer, pointer), None
+        self.guess = library.guess
+        self.guess.argtypes = (*(pointer, pointer, pointer, number, number, pointer, pointer, pointer), number)
         self.sums = library.sums
         self.sums.argtypes, self.sums.restype = (pointer, number, number, pointer, pointer), None
         library.level.restype = ctypes.c_char_p

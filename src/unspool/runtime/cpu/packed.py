@@ -24,7 +24,7 @@ from ...models.weights import Checkpoint, GGUFCheckpoint
 from ..network.layer import Loader
 from ..network.linear import EmbeddingAndHead, Linear
 from ..network.quantised import AUTO, PACKED, WHOLE
-from .compiled import Kernels, MatrixStruct, kernels, missing
+from .compiled import Kernels, MatrixStruct, TableStruct, kernels, missing
 
 FAST = ("auto", "fast")  # precisions that leave the choice to us
 WIDE = (*FAST, "fp32")
@@ -71,6 +71,14 @@ class PackedLinear:
         ):
             raise OutOfRoom(f"no memory to multiply {len(rows)} rows of {self.inputs} numbers")
         return y.to(x.dtype)
+
+
+def table_of(table: Tensor | QuantBlocks) -> TableStruct | None:
+    """A table of embeddings for kernels that decode its rows, for as long as the table lives; None if they cannot."""
+    if not isinstance(table, QuantBlocks) or table.format.name not in KINDS or not table.data.is_contiguous():
+        return None
+    rows, size = table.data.shape
+    return TableStruct(table.data.data_ptr(), size, KINDS[table.format.name], rows)
 
 
 class DecodedLinear:

@@ -6,23 +6,24 @@ every head would take half a forward.
 
 from __future__ import annotations
 
+import ctypes
+import math
+from array import array
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
 from ...models.quant import FORMATS, QuantBlocks
 from ..network.linear import EmbeddingAndHead
 from ..network.lookahead_heads import MedusaHeads
-from .best_tokens import likeliest
-from .compiled import kernels
-from .packed import PackedLinear
+from .compiled import HeadsStruct, MatrixStruct, TableStruct, kernels
+from .packed import PackedLinear, table_of
 
 FIRST = 2  # heads that are asked: what drafts of three tokens have a use for
-COMMON = 16384  # tokens that are guessed, the first ones: merges are learnt in the order of how often they come
+COMMON = 8192  # tokens that are guessed, the first ones: merges are learnt in the order of how often they come
 Q8_0 = FORMATS[8]
 
 
@@ -39,10 +40,11 @@ class PackedHeads(MedusaHeads):
     def load(cls, file: Path, ends: EmbeddingAndHead) -> MedusaHeads:
         """The heads of a file for a network on the packed kernels; those of any other network stay as they are."""
         read = MedusaHeads.load(file, ends)
-        if not isinstance(ends.head, PackedLinear) or kernels() is None or ends.norm.shape[0] % Q8_0.size:
+        packed = isinstance(ends.head, PackedLinear) and table_of(ends.table) is not None and kernels() is not None
+        if not packed or ends.norm.shape[0] % Q8_0.size:
             return read
         made = cls(read.matrices, ends)
-        made._first, made._rest, made._common  # noqa: B018 (laid out now, not while somebody's round is timed)
+        made._structs  # noqa: B018 (laid out now, not while somebody's round is timed)
         return made
 
     @cached_property
@@ -64,19 +66,38 @@ class PackedHeads(MedusaHeads):
         assert isinstance(self.ends.head, PackedLinear)
         return self.ends.head.first(COMMON)
 
-    @torch.no_grad()
+    @cached_property
+    def _structs(self) -> tuple[HeadsStruct, TableStruct]:
+        """Heads and embeddings for the kernels."""
+        table, (first, read) = table_of(self.ends.table), self._first
+        assert table is not None  # `load` has looked
+        rest = [matrix for blocks in self._rest for matrix in blocks]
+        listed = (MatrixStruct * len(rest))(*(matrix.matrices[0] for matrix in rest))
+        object.__setattr__(self, "_listed", listed)  # held, since the kernels read it
+        at = (*(None if part is None else ctypes.addressof(part.matrices) for part in (first, read)),)
+        common, heads, dim = ctypes.addressof(self._common.matrices), len(self._rest), self.ends.norm.shape[0]
+        return HeadsStruct(*at, ctypes.addressof(listed), common, heads, len(rest) // heads, dim), table
+
     def best(self, hidden: Tensor, token: int, k: int) -> list[list[tuple[int, float]]]:
-        state, (first, read) = hidden.float()[None], self._first
-        bent = first(state)
-        if read is not None:
-            word = self.ends.embed(torch.tensor([token]))
-            bent = bent + read(F.rms_norm(word, word.shape[-1:], None, 1e-6))
-        x = state + F.silu(bent.view(-1, state.shape[1]))
-        for head, blocks in enumerate(self._rest):
-            for block in blocks:
-                x[head] += F.silu(block(x[head : head + 1]))[0]
-        found = likeliest(self._common(x), k)
-        return super().best(hidden, token, k) if found is None else found
+        structs, native, heads, k = self._structs, kernels(), len(self._rest), min(k, self._common.out)
+        assert native is not None  # `load` has looked
+        hidden = hidden.float().contiguous()
+        values, tokens, totals = (
+            array("f", bytes(4 * heads * k)),
+            array("i", bytes(4 * heads * k)),
+            array("d", bytes(8 * heads)),
+        )
+        done = native.guess(
+            *(ctypes.byref(structs[0]), ctypes.byref(structs[1]), hidden.data_ptr(), token, k),
+            *(part.buffer_info()[0] for part in (values, tokens, totals)),
+            torch.get_num_threads(),
+        )
+        if done <= 0 or -1 in tokens:
+            return super().best(hidden, token, k)  # which says what is wrong with it
+        return [
+            [(tokens[i], math.exp(values[i] - values[k * head]) / totals[head]) for i in range(k * head, k * head + k)]
+            for head in range(heads)
+        ]
 
 
 def _packed(matrix: Tensor, bias: Tensor | None) -> PackedLinear:

@@ -64,7 +64,7 @@ class PackedLlama(Llama):
     """
 
     _slots: GatherPool
-    _native: Kernels
+    native: Kernels
 
     def _pool(self, room: int) -> GatherPool:
         shape, lacking, native = self.shape, unpacked(self.shape), kernels()
@@ -72,7 +72,7 @@ class PackedLlama(Llama):
             why = lacking or "some of its matrices are not in blocks"
             raise BadRequest(f"this {shape.family} model cannot run on the packed kernels: {why}. Use `Llama`.")
         assert native is not None
-        self._native = native
+        self.native = native
         sizes = [(shape.kv_heads, shape.head_dim, shape.head_dim)] * shape.layers
         return UntouchedPool(room, sizes, torch.float32, torch.device("cpu"))
 
@@ -83,7 +83,7 @@ class PackedLlama(Llama):
 
     @torch.no_grad()
     def forward(self, batch: Batch) -> NetworkOutputs:
-        self._turn_up_to(self._check(batch))
+        self.turn_up_to(self._check(batch))
         shape, noted = self.shape, self._slots.noted
         read = torch.arange(len(batch.tokens)) if noted else batch.read  # states of all tokens are noted
         reads = len(read)
@@ -98,7 +98,7 @@ class PackedLlama(Llama):
         wanted = (ctypes.c_void_p * (shape.layers + 1))()
         for index, state in hidden.items():
             wanted[index % (shape.layers + 1)] = state.data_ptr()
-        if not self._native.forward(
+        if not self.native.forward(
             ctypes.byref(self._struct),
             *(len(batch.tokens), x.data_ptr(), places.data_ptr(), into.data_ptr(), structs),
             max(near + own for _, _, nears, _, owns in plans for near, own in zip(nears, owns, strict=True)),
@@ -110,6 +110,16 @@ class PackedLlama(Llama):
         if noted:
             logits, hidden = logits[batch.read], {index: hidden[index][batch.read] for index in batch.want}
         return NetworkOutputs(logits, hidden)
+
+    @property
+    def embeds_plainly(self) -> bool:
+        """Whether tokens enter as the rows of the table and see all that is before them, in every layer."""
+        return self.ends.scale is None and self.ends.mask is None and self._windows == [None]
+
+    @cached_property
+    def struct_at(self) -> int:
+        """Where the kernels find the network."""
+        return ctypes.addressof(self._struct)
 
     @cached_property
     def _windows(self) -> list[int | None]:
@@ -147,7 +157,7 @@ class PackedLlama(Llama):
     def _turns(self) -> dict[RopeSpec, tuple[Tensor, Tensor]]:
         return {}
 
-    def _turn_up_to(self, furthest: int) -> None:
+    def turn_up_to(self, furthest: int) -> None:
         """Have cos and sin for all places up to this one."""
         known = next((len(cosine) for cosine, _ in self._turns.values()), 0)
         if furthest < known:

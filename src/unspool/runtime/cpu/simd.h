@@ -16,6 +16,21 @@ INLINE int32_t four_of(const int8_t *x) {
     return four;
 }
 
+INLINE float half(const uint8_t *p) { /* IEEE half precision, subnormal numbers too */
+    uint16_t h;
+    memcpy(&h, p, 2);
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13, bits;
+    float f;
+    if ((h & 0x7c00) == 0x7c00) bits = rest | 0x70000000 | 0x7f800000;
+    else bits = rest;
+    memcpy(&f, &bits, 4);
+    if ((h & 0x7c00) != 0x7c00) f *= 0x1p112f;
+    memcpy(&bits, &f, 4);
+    bits |= sign;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
 #if defined(__AVX2__)
 #include <immintrin.h>
 INLINE __m128 four_sums(__m256 a, __m256 b, __m256 c, __m256 d) { /* in the order of f_sum */
@@ -219,20 +234,6 @@ INLINE float f_sum(F a) {
 }
 INLINE void f_four_sums(const F *x, float *to) { for (int i = 0; i < 4; i++) to[i] = f_sum(x[i]); }
 INLINE float f_most(F a) { float y = a.v[0]; EACH y = a.v[i] > y ? a.v[i] : y; return y; }
-INLINE float half(const uint8_t *p) { /* IEEE half precision, subnormal numbers too */
-    uint16_t h;
-    memcpy(&h, p, 2);
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13, bits;
-    float f;
-    if ((h & 0x7c00) == 0x7c00) bits = rest | 0x70000000 | 0x7f800000;
-    else bits = rest;
-    memcpy(&f, &bits, 4);
-    if ((h & 0x7c00) != 0x7c00) f *= 0x1p112f;
-    memcpy(&bits, &f, 4);
-    bits |= sign;
-    memcpy(&f, &bits, 4);
-    return f;
-}
 INLINE F f_halves(const uint8_t *p) { F r; EACH r.v[i] = half(p + 2 * i); return r; }
 INLINE F f_bytes(const uint8_t *p) { F r; EACH r.v[i] = p[i]; return r; }
 INLINE F f_signed(const uint8_t *p) { F r; EACH r.v[i] = (int8_t)p[i]; return r; }

@@ -22,6 +22,21 @@ INLINE int head_bytes(int kind) { return kind == Q6_K ? 32 : is_super(kind) ? 64
 INLINE int scale_bytes(int kind) { return is_super(kind) || !has_least(kind) ? 32 : 64; }
 INLINE int block_bytes(int kind) { return scale_bytes(kind) + (in_bytes(kind) ? 512 : kind == Q6_K ? 384 : 256); }
 
+/* Bytes of a block in the file, which has 32 numbers or 256. */
+INLINE int file_bytes(int kind) {
+    return kind == Q4_0 ? 18 : kind == Q4_1 ? 20 : kind == Q5_0 ? 22 : kind == Q5_1 ? 24 : kind == Q8_0 ? 34
+         : kind == Q4_K ? 144 : kind == Q5_K ? 176 : 210;
+}
+/* The scale and the least of one of the eight parts of a block of Q4_K or Q5_K, six bits each. */
+INLINE uint8_t k_scale(const uint8_t *block, int part) {
+    const uint8_t *s = block + 4;
+    return part < 4 ? s[part] & 63 : (uint8_t)((s[part + 4] & 15) | (s[part - 4] >> 6) << 4);
+}
+INLINE uint8_t k_least(const uint8_t *block, int part) {
+    const uint8_t *s = block + 4;
+    return part < 4 ? s[part + 4] & 63 : (uint8_t)(s[part + 4] >> 4 | (s[part] >> 6) << 4);
+}
+
 /* How many bytes a matrix takes in tiles; 0 if the kind is not known or the inputs do not fill its blocks. */
 long long tiled_bytes(int kind, long long out, long long in) {
     int known = kind == Q4_0 || kind == Q4_1 || (kind >= Q5_0 && kind <= Q8_0) || (kind >= Q4_K && kind <= Q6_K);
@@ -109,9 +124,7 @@ INLINE void tile_numbers(int kind, const uint8_t *const *blocks, int part, uint8
 }
 
 INLINE void tile_kind(const int kind, const uint8_t *from, int out, int in, uint8_t *to) {
-    int super = is_super(kind), size = super ? 256 : BLOCK, parts = super ? 8 : 1, count = in / size;
-    int width = kind == Q4_0 ? 18 : kind == Q4_1 ? 20 : kind == Q5_0 ? 22 : kind == Q5_1 ? 24 : kind == Q8_0 ? 34
-              : kind == Q4_K ? 144 : kind == Q5_K ? 176 : 210;
+    int super = is_super(kind), size = super ? 256 : BLOCK, parts = super ? 8 : 1, count = in / size, width = file_bytes(kind);
     static const uint8_t none[256] = {0};
     for (int first = 0; first < out; first += LANES)
         for (int b = 0; b < count; b++) {
@@ -125,15 +138,14 @@ INLINE void tile_kind(const int kind, const uint8_t *from, int out, int in, uint
             to += head_bytes(kind);
             for (int part = 0; part < parts; part++) {
                 for (int o = 0; o < LANES; o++) {
-                    const uint8_t *block = blocks[o], *s = block + 4;
+                    const uint8_t *block = blocks[o];
                     if (!super) {
                         memcpy(to + 2 * o, block, 2);
                         if (has_least(kind)) memcpy(to + 32 + 2 * o, block + 2, 2);
                     } else if (kind == Q6_K) {
                         to[o] = block[192 + 2 * part], to[LANES + o] = block[192 + 2 * part + 1];
                     } else {
-                        to[o] = part < 4 ? s[part] & 63 : (s[part + 4] & 15) | (s[part - 4] >> 6) << 4;
-                        to[LANES + o] = part < 4 ? s[part + 4] & 63 : s[part + 4] >> 4 | (s[part] >> 6) << 4;
+                        to[o] = k_scale(block, part), to[LANES + o] = k_least(block, part);
                     }
                 }
                 to += scale_bytes(kind);
@@ -152,5 +164,24 @@ void tile(int kind, const uint8_t *from, int out, int in, uint8_t *to) {
     case Q4_K: tile_kind(Q4_K, from, out, in, to); break;
     case Q6_K: tile_kind(Q6_K, from, out, in, to); break;
     default: tile_kind(kind, from, out, in, to);
+    }
+}
+
+/* One row of a matrix of the file in floats, by the operations of models/quant.py in their order. */
+void decode(int kind, const uint8_t *row, int in, float *to) {
+    int super = is_super(kind), parts = super ? 8 : 1;
+    for (int b = 0; b < in / (super ? 256 : BLOCK); b++, row += file_bytes(kind)) {
+        float d = half(row + (kind == Q6_K ? 208 : 0)), m = has_least(kind) ? half(row + 2) : 0;
+        for (int part = 0; part < parts; part++)
+            for (int g = 0; g < 8; g++) {
+                uint32_t four = numbers(kind, row, part, g);
+                float scale = d, least = m;
+                if (kind == Q6_K) scale = (float)(int8_t)row[192 + 2 * part + g / 4] * d;
+                else if (super) scale = (float)k_scale(row, part) * d, least = -((float)k_least(row, part) * m);
+                for (int i = 0; i < 4; i++, four >>= 8, to++) {
+                    *to = (float)((int)(four & 255) - offset_of(kind)) * scale;
+                    if (has_least(kind)) *to += least;
+                }
+            }
     }
 }

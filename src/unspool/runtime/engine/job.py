@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -220,7 +220,8 @@ class Job:
         trace.drafted += emit.drafted
         trace.accepted[emit.accepted] += emit.rounds
         if not self.laws and emit.before:  # laws hold on to all that a forward computed
-            emit = replace(emit, before=self._reported(emit, emit.before), after=self._reported(emit, emit.after))
+            before, after = self._reported(emit, emit.before), self._reported(emit, emit.after)
+            emit = Emit(emit.tokens, before, after, emit.drafted, emit.accepted, emit.rounds, emit.canvas)
         self.emitted.append(emit)
 
     def _reported(self, emit: Emit, laws: Sequence[Law]) -> Sequence[Law]:
