@@ -27,13 +27,13 @@ from unspool.runtime.network.quantised import Int4Linear, TiledInt8Linear
 SIZES = {"qkv": (6144, 4096), "out": (4096, 4096), "gate_up": (14336, 4096), "down": (4096, 14336)}
 KINDS = {4: Int4Linear, 8: TiledInt8Linear}
 FEW = {
-    "qkv": [Share(4, 4), Share(4, 8), Share(8, 4), Share(8, 2), Share(8, 8), Share(2, 8)],
-    "out": [Share(8, 4), Share(8, 8), Share(4, 8), Share(16, 4), Share(16, 2), Share(8, 2)],
-    "gate_up": [Share(2, 4), Share(4, 4), Share(4, 2), Share(8, 2), Share(2, 8), Share(1, 4)],
-    "down": [Share(8, 4), Share(8, 7), Share(16, 2), Share(4, 8), Share(8, 2), Share(4, 4)],
+    "qkv": [Share(4, 4), Share(8, 2), Share(8, 4), Share(16, 2), Share(16, 1)],
+    "out": [Share(8, 2), Share(8, 4), Share(16, 2), Share(16, 1)],
+    "gate_up": [Share(2, 4), Share(4, 4), Share(4, 2), Share(2, 2), Share(4, 1), Share(8, 1)],
+    "down": [Share(8, 4), Share(8, 2), Share(16, 2), Share(16, 1), Share(8, 7)],
 }
-SPLIT = [Share(8, 1, 2), Share(8, 1, 1, 2), Share(8, 2), Share(4, 1, 1, 4), Share(4, 2, 1, 2), Share(4, 1, 2, 2)]
-WIDE = [Share(4, 1, 2), Share(4, 1, 1, 4), Share(4, 1, 1, 2), Share(2, 1, 2, 4), Share(2, 1, 1, 8), Share(2, 2, 1, 4)]
+SPLIT = [Share(8, 1, 2), Share(8, 1), Share(8, 2), Share(16, 1), Share(16, 1, 2)]
+WIDE = [Share(4, 1, 2), Share(4, 1), Share(8, 1), Share(8, 1, 2), Share(2, 1, 1, 8)]
 MANY = {"qkv": [*SPLIT, Share(4, 1, 2)], "out": SPLIT, "gate_up": WIDE, "down": SPLIT}
 
 

@@ -67,21 +67,28 @@ def _words(lines, others, at, total, piece, size: tl.constexpr, even: tl.constex
 
 
 @triton.jit
+def _tokens(x, token, at, piece, n, depth, some: tl.constexpr, even: tl.constexpr):
+    """The numbers of all tokens that meet a piece of every warp: of both groups, 8 tokens at a time."""
+    numbers = ()
+    for s in tl.static_range(some):
+        low = token + 8 * s < n
+        high = low
+        if not even:
+            low, high = low & ((piece + at) * 64 < depth), high & ((piece + at) * 64 + 32 < depth)
+        spot = x + (depth * (4 * s) + at * 32)
+        numbers += (tl.load(spot, mask=low[:, None], other=0), tl.load(spot + 16, mask=high[:, None], other=0))
+    return numbers
+
+
+@triton.jit
 def _terms(
-    ys, words, x, token, at, piece, n, depth, kind: tl.constexpr, bits: tl.constexpr, zeros: tl.constexpr,
-    tiles: tl.constexpr, some: tl.constexpr, even: tl.constexpr, packs: tl.constexpr,
+    ys, words, numbers, kind: tl.constexpr, bits: tl.constexpr, zeros: tl.constexpr, tiles: tl.constexpr,
+    some: tl.constexpr, packs: tl.constexpr,
 ):  # fmt: skip
     """All sums with the terms of a piece."""
     after = ()
     for s in tl.static_range(some):
-        here = token + 8 * s < n
-        low, high = here, here
-        if not even:
-            low = here & ((piece + at) * 64 < depth)
-            high = here & ((piece + at) * 64 + 32 < depth)
-        spot = x + (depth * (4 * s) + at * 32)
-        a = enlarged(tl.load(spot, mask=low[:, None], other=0), kind, packs)
-        b = enlarged(tl.load(spot + 16, mask=high[:, None], other=0), kind, packs)
+        a, b = enlarged(numbers[2 * s], kind, packs), enlarged(numbers[2 * s + 1], kind, packs)
         if bits == 4:
             c, d = sums(a, kind, packs), sums(b, kind, packs)
         else:
@@ -132,21 +139,21 @@ def _product(
     for _ in tl.static_range(some * full):
         ys += (tl.zeros([32 * warps * beside, 4], tl.float32),)
     wait(chained)
+    given = ()
+    for i in tl.static_range(ahead):
+        given += (_tokens(source, token, i * warps, piece, n, depth, some, even),)
     step: tl.constexpr = ahead * warps
-    at = 0
+    at = step
     for _ in range(0, total - step, step):
-        coming = ()
+        coming, later = (), ()
         for i in tl.static_range(ahead):
-            here = at + i * warps
-            ys = _terms(
-                ys, waiting[i], source, token, here, piece, n, depth, kind, bits, zeros, full, some, even, packs
-            )
-            coming += (_words(lines, others, here + step, total, piece, size, even),)
-        waiting = coming
+            ys = _terms(ys, waiting[i], given[i], kind, bits, zeros, full, some, packs)
+            coming += (_words(lines, others, at + i * warps, total, piece, size, even),)
+            later += (_tokens(source, token, at + i * warps, piece, n, depth, some, even),)
+        waiting, given = coming, later
         at += step
     for i in tl.static_range(ahead):
-        here = at + i * warps
-        ys = _terms(ys, waiting[i], source, token, here, piece, n, depth, kind, bits, zeros, full, some, even, packs)
+        ys = _terms(ys, waiting[i], given[i], kind, bits, zeros, full, some, packs)
     start(chained)
     if fetches:
         fetch_share(
