@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .alone import BLOCK, one_token
 from .draft_chain import Ahead, chained, fetch_share, start, wait
 from .epilogue import finish, gated
 from .fragments import eight, enlarged, four, offset, sums, unit
@@ -49,6 +50,13 @@ def share_for(width: int, n: int, gated: bool) -> Share:
     if n > 8:
         return Share(warps, ahead=1, tiles=1 if gated else 2, beside=4 if gated else 1)
     return Share(warps, ahead=8 if width >= LONG and not gated else 4)
+
+
+def alone_for(width: int, depth: int, gated: bool) -> Share:
+    """The cut for one token: `ahead` are blocks of 256 numbers then."""
+    if gated:
+        return Share(2, 2)
+    return Share(8, 2)
 
 
 @triton.jit
@@ -212,18 +220,29 @@ def product(
         return gate(product(x, weight, scale, bias, width=2 * width, zeros=zeros, ahead=ahead, cut=cut), activation)
     out = torch.empty(n, width, dtype=x.dtype, device=x.device)
     gates, chain = activation is not None, chained()
+    next_one = ahead if ahead is not None and n <= MOST_TOKENS else Ahead(weight, 0, 0)
+    around = {
+        "zeros": zeros, "size": size, "gates": gates, "silu": activation == SILU, "has_bias": bias is not None,
+        "adds": residual is not None, "packs": x.is_cuda, "fetches": next_one.lines > 0 and x.is_cuda,
+        "kind": tl.float16 if x.dtype == torch.float16 else tl.bfloat16,
+        "num_stages": 1, "chained": chain, "launch_pdl": chain,
+    }  # fmt: skip
+    if n == 1 and scale is None and depth == total * PIECE and total % BLOCK == 0:
+        cut = cut or alone_for(width, depth, gates)
+        one_token[(triton.cdiv(width, LINES),)](
+            x.view(torch.int32), weight, *(out if given is None else given for given in (bias, residual)), out,
+            width, total // BLOCK, *next_one, warps=cut.warps, ahead=cut.ahead,
+            even=total % (BLOCK * cut.warps * cut.ahead) == 0, num_warps=cut.warps, **around,
+        )  # fmt: skip
+        return out
     cut = cut or share_for(width, n, gates)
     some = min(MOST_TOKENS, triton.next_power_of_2(max(n, 8))) // 8
     s, b, r = (out if given is None else given for given in (scale, bias, residual))
     each = cut.ahead * cut.warps
     even = depth == total * PIECE and total % each == 0
-    next_one = ahead if ahead is not None and n <= MOST_TOKENS else Ahead(weight, 0, 0)
     _product[(triton.cdiv(width, LINES * cut.tiles * cut.beside), triton.cdiv(n, 8 * some))](
         x.view(torch.int32), weight, s, b, r, out, n, width, depth, total, *next_one,
-        kind=tl.float16 if x.dtype == torch.float16 else tl.bfloat16, bits=4 if scale is None else 8, zeros=zeros,
-        size=size, tiles=cut.tiles, some=some, warps=cut.warps, beside=cut.beside, ahead=cut.ahead, gates=gates,
-        silu=activation == SILU, has_bias=bias is not None, adds=residual is not None, even=even, packs=x.is_cuda,
-        fetches=next_one.lines > 0 and x.is_cuda,
-        num_warps=cut.warps * cut.beside, num_stages=1, chained=chain, launch_pdl=chain,
+        bits=4 if scale is None else 8, tiles=cut.tiles, some=some, warps=cut.warps, beside=cut.beside, ahead=cut.ahead,
+        even=even, num_warps=cut.warps * cut.beside, **around,
     )  # fmt: skip
     return out
