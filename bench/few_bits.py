@@ -19,7 +19,7 @@ from record import save
 from torch import Tensor
 
 from unspool.kernels.draft_chain import Ahead
-from unspool.kernels.fewbits import Share, product, share_for
+from unspool.kernels.fewbits import Share, alone_for, product, share_for
 from unspool.kernels.tune import copies, microseconds
 from unspool.runtime.cuda.upcoming import AT_AN_END, first_lines
 from unspool.runtime.network.quantised import Int4Linear, TiledInt8Linear
@@ -27,20 +27,28 @@ from unspool.runtime.network.quantised import Int4Linear, TiledInt8Linear
 SIZES = {"qkv": (6144, 4096), "out": (4096, 4096), "gate_up": (14336, 4096), "down": (4096, 14336)}
 KINDS = {4: Int4Linear, 8: TiledInt8Linear}
 FEW = {
-    "qkv": [Share(4, 4), Share(4, 8), Share(8, 4), Share(8, 2), Share(8, 8), Share(2, 8)],
-    "out": [Share(8, 4), Share(8, 8), Share(4, 8), Share(16, 4), Share(16, 2), Share(8, 2)],
-    "gate_up": [Share(2, 4), Share(4, 4), Share(4, 2), Share(8, 2), Share(2, 8), Share(1, 4)],
-    "down": [Share(8, 4), Share(8, 7), Share(16, 2), Share(4, 8), Share(8, 2), Share(4, 4)],
+    "qkv": [Share(4, 4), Share(8, 2), Share(8, 4), Share(16, 2), Share(16, 1)],
+    "out": [Share(8, 2), Share(8, 4), Share(16, 2), Share(16, 1)],
+    "gate_up": [Share(2, 4), Share(4, 4), Share(4, 2), Share(2, 2), Share(4, 1), Share(8, 1)],
+    "down": [Share(8, 4), Share(8, 2), Share(16, 2), Share(16, 1), Share(8, 7)],
 }
-SPLIT = [Share(8, 1, 2), Share(8, 1, 1, 2), Share(8, 2), Share(4, 1, 1, 4), Share(4, 2, 1, 2), Share(4, 1, 2, 2)]
-WIDE = [Share(4, 1, 2), Share(4, 1, 1, 4), Share(4, 1, 1, 2), Share(2, 1, 2, 4), Share(2, 1, 1, 8), Share(2, 2, 1, 4)]
+ALONE = {
+    "qkv": [Share(8, 2), Share(8, 1), Share(16, 1), Share(4, 2), Share(4, 4)],
+    "out": [Share(16, 1), Share(8, 2), Share(8, 1), Share(4, 4)],
+    "gate_up": [Share(2, 1), Share(2, 2), Share(1, 2), Share(4, 1), Share(1, 1)],
+    "down": [Share(8, 1), Share(8, 2), Share(4, 2), Share(16, 1), Share(16, 2), Share(8, 4)],
+}
+SPLIT = [Share(8, 1, 2), Share(8, 1), Share(8, 2), Share(16, 1), Share(16, 1, 2)]
+WIDE = [Share(4, 1, 2), Share(4, 1), Share(8, 1), Share(8, 1, 2), Share(2, 1, 1, 8)]
 MANY = {"qkv": [*SPLIT, Share(4, 1, 2)], "out": SPLIT, "gate_up": WIDE, "down": SPLIT}
 
 
-def cuts(name: str, n: int) -> list[Share]:
+def cuts(name: str, bits: int, n: int) -> list[Share]:
     """What is tried, the table's own first."""
-    width = SIZES[name][0]
-    return list(dict.fromkeys((share_for(width, n, name == "gate_up"), *(FEW if n <= 8 else MANY)[name])))
+    (width, depth), gated = SIZES[name], name == "gate_up"
+    if bits == 4 and n == 1:
+        return list(dict.fromkeys((alone_for(width, depth, gated), *ALONE[name])))
+    return list(dict.fromkeys((share_for(width, n, gated), *(FEW if n <= 8 else MANY)[name])))
 
 
 def launch(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share, ahead: Ahead | None = None) -> Tensor:
@@ -79,7 +87,7 @@ def main() -> None:
             width, depth = SIZES[name]
             rows = 2 * width if name == "gate_up" else width
             matrix = KINDS[bits].of(torch.randn(rows, depth, device="cuda") * depth**-0.5, None)
-            cases = [(n, cut) for n in tokens for cut in cuts(name, n)]
+            cases = [(n, cut) for n in tokens for cut in cuts(name, bits, n)]
             if args.warm:
                 part, parts = map(int, args.warm.split("/"))
                 for n, cut in cases[part::parts]:

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .alone import BLOCK, one_token
 from .draft_chain import Ahead, chained, fetch_share, start, wait
 from .epilogue import finish, gated
 from .fragments import eight, enlarged, four, offset, sums, unit
@@ -51,6 +52,13 @@ def share_for(width: int, n: int, gated: bool) -> Share:
     return Share(warps, ahead=8 if width >= LONG and not gated else 4)
 
 
+def alone_for(width: int, depth: int, gated: bool) -> Share:
+    """The cut for one token: `ahead` are blocks of 256 numbers then."""
+    if gated:
+        return Share(2, 2)
+    return Share(8, 2)
+
+
 @triton.jit
 def _words(lines, others, at, total, piece, size: tl.constexpr, even: tl.constexpr):
     """A piece of every warp: both parts of it, of every tile."""
@@ -67,21 +75,28 @@ def _words(lines, others, at, total, piece, size: tl.constexpr, even: tl.constex
 
 
 @triton.jit
+def _tokens(x, token, at, piece, n, depth, some: tl.constexpr, even: tl.constexpr):
+    """The numbers of all tokens that meet a piece of every warp: of both groups, 8 tokens at a time."""
+    numbers = ()
+    for s in tl.static_range(some):
+        low = token + 8 * s < n
+        high = low
+        if not even:
+            low, high = low & ((piece + at) * 64 < depth), high & ((piece + at) * 64 + 32 < depth)
+        spot = x + (depth * (4 * s) + at * 32)
+        numbers += (tl.load(spot, mask=low[:, None], other=0), tl.load(spot + 16, mask=high[:, None], other=0))
+    return numbers
+
+
+@triton.jit
 def _terms(
-    ys, words, x, token, at, piece, n, depth, kind: tl.constexpr, bits: tl.constexpr, zeros: tl.constexpr,
-    tiles: tl.constexpr, some: tl.constexpr, even: tl.constexpr, packs: tl.constexpr,
+    ys, words, numbers, kind: tl.constexpr, bits: tl.constexpr, zeros: tl.constexpr, tiles: tl.constexpr,
+    some: tl.constexpr, packs: tl.constexpr,
 ):  # fmt: skip
     """All sums with the terms of a piece."""
     after = ()
     for s in tl.static_range(some):
-        here = token + 8 * s < n
-        low, high = here, here
-        if not even:
-            low = here & ((piece + at) * 64 < depth)
-            high = here & ((piece + at) * 64 + 32 < depth)
-        spot = x + (depth * (4 * s) + at * 32)
-        a = enlarged(tl.load(spot, mask=low[:, None], other=0), kind, packs)
-        b = enlarged(tl.load(spot + 16, mask=high[:, None], other=0), kind, packs)
+        a, b = enlarged(numbers[2 * s], kind, packs), enlarged(numbers[2 * s + 1], kind, packs)
         if bits == 4:
             c, d = sums(a, kind, packs), sums(b, kind, packs)
         else:
@@ -132,21 +147,21 @@ def _product(
     for _ in tl.static_range(some * full):
         ys += (tl.zeros([32 * warps * beside, 4], tl.float32),)
     wait(chained)
+    given = ()
+    for i in tl.static_range(ahead):
+        given += (_tokens(source, token, i * warps, piece, n, depth, some, even),)
     step: tl.constexpr = ahead * warps
-    at = 0
+    at = step
     for _ in range(0, total - step, step):
-        coming = ()
+        coming, later = (), ()
         for i in tl.static_range(ahead):
-            here = at + i * warps
-            ys = _terms(
-                ys, waiting[i], source, token, here, piece, n, depth, kind, bits, zeros, full, some, even, packs
-            )
-            coming += (_words(lines, others, here + step, total, piece, size, even),)
-        waiting = coming
+            ys = _terms(ys, waiting[i], given[i], kind, bits, zeros, full, some, packs)
+            coming += (_words(lines, others, at + i * warps, total, piece, size, even),)
+            later += (_tokens(source, token, at + i * warps, piece, n, depth, some, even),)
+        waiting, given = coming, later
         at += step
     for i in tl.static_range(ahead):
-        here = at + i * warps
-        ys = _terms(ys, waiting[i], source, token, here, piece, n, depth, kind, bits, zeros, full, some, even, packs)
+        ys = _terms(ys, waiting[i], given[i], kind, bits, zeros, full, some, packs)
     start(chained)
     if fetches:
         fetch_share(
@@ -205,18 +220,29 @@ def product(
         return gate(product(x, weight, scale, bias, width=2 * width, zeros=zeros, ahead=ahead, cut=cut), activation)
     out = torch.empty(n, width, dtype=x.dtype, device=x.device)
     gates, chain = activation is not None, chained()
+    next_one = ahead if ahead is not None and n <= MOST_TOKENS else Ahead(weight, 0, 0)
+    around = {
+        "zeros": zeros, "size": size, "gates": gates, "silu": activation == SILU, "has_bias": bias is not None,
+        "adds": residual is not None, "packs": x.is_cuda, "fetches": next_one.lines > 0 and x.is_cuda,
+        "kind": tl.float16 if x.dtype == torch.float16 else tl.bfloat16,
+        "num_stages": 1, "chained": chain, "launch_pdl": chain,
+    }  # fmt: skip
+    if n == 1 and scale is None and depth == total * PIECE and total % BLOCK == 0:
+        cut = cut or alone_for(width, depth, gates)
+        one_token[(triton.cdiv(width, LINES),)](
+            x.view(torch.int32), weight, *(out if given is None else given for given in (bias, residual)), out,
+            width, total // BLOCK, *next_one, warps=cut.warps, ahead=cut.ahead,
+            even=total % (BLOCK * cut.warps * cut.ahead) == 0, num_warps=cut.warps, **around,
+        )  # fmt: skip
+        return out
     cut = cut or share_for(width, n, gates)
     some = min(MOST_TOKENS, triton.next_power_of_2(max(n, 8))) // 8
     s, b, r = (out if given is None else given for given in (scale, bias, residual))
     each = cut.ahead * cut.warps
     even = depth == total * PIECE and total % each == 0
-    next_one = ahead if ahead is not None and n <= MOST_TOKENS else Ahead(weight, 0, 0)
     _product[(triton.cdiv(width, LINES * cut.tiles * cut.beside), triton.cdiv(n, 8 * some))](
         x.view(torch.int32), weight, s, b, r, out, n, width, depth, total, *next_one,
-        kind=tl.float16 if x.dtype == torch.float16 else tl.bfloat16, bits=4 if scale is None else 8, zeros=zeros,
-        size=size, tiles=cut.tiles, some=some, warps=cut.warps, beside=cut.beside, ahead=cut.ahead, gates=gates,
-        silu=activation == SILU, has_bias=bias is not None, adds=residual is not None, even=even, packs=x.is_cuda,
-        fetches=next_one.lines > 0 and x.is_cuda,
-        num_warps=cut.warps * cut.beside, num_stages=1, chained=chain, launch_pdl=chain,
+        bits=4 if scale is None else 8, tiles=cut.tiles, some=some, warps=cut.warps, beside=cut.beside, ahead=cut.ahead,
+        even=even, num_warps=cut.warps * cut.beside, **around,
     )  # fmt: skip
     return out

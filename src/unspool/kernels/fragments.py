@@ -15,17 +15,19 @@ import triton.language as tl
 _KINDS = ("bf16", "f16")
 
 
-def _mma(kind: str, into: str, a: str, b: str, c: str) -> str:
+def mma(kind: str, into: str, a: str, b: str, c: str) -> str:
+    """The instruction that adds a·b to c, all given as the names of registers."""
     return f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{{into}}}, {{{a}}}, {{{b}}}, {{{c}}};"
 
 
-def _listed(first: int, number: int) -> list[str]:
+def listed(first: int, number: int) -> list[str]:
+    """So many operands of a text of instructions, by their numbers."""
     return [f"${i}" for i in range(first, first + number)]
 
 
 def _four(kind: str, zeros: bool) -> str:
     """Both groups of 64 numbers of 16 lines: masks, two products each, and what a group shares applied to their sum."""
-    out, w, shared, low, high, low_sum, high_sum, y = (_listed(4 * i, 4) for i in range(8))
+    out, w, shared, low, high, low_sum, high_sum, y = (listed(4 * i, 4) for i in range(8))
     text = "{ .reg .b32 a<4>, t; .reg .b16 h<2>; .reg .f32 f<4>, s<8>, y<4>; "
     for i in range(4):  # scales of lines g and g + 8, then leasts; of both groups each
         text += f"mov.b32 {{h0, h1}}, {shared[i]}; cvt.f32.f16 s{i}, h0; cvt.f32.f16 s{4 + i}, h1; "
@@ -36,7 +38,7 @@ def _four(kind: str, zeros: bool) -> str:
             text += f"and.b32 a0, {word}, 0x000F000F; and.b32 a1, {word}, 0x00F000F0; shr.u32 t, {word}, 8; "
             text += "and.b32 a2, t, 0x000F000F; and.b32 a3, t, 0x00F000F0; "
             before = "f0, f1, f2, f3" if half else "0f00000000, 0f00000000, 0f00000000, 0f00000000"
-            text += _mma(kind, "f0, f1, f2, f3", "a0, a1, a2, a3", ", ".join(x[2 * half : 2 * half + 2]), before)
+            text += mma(kind, "f0, f1, f2, f3", "a0, a1, a2, a3", ", ".join(x[2 * half : 2 * half + 2]), before)
         for i in range(4):
             scale, other = f"s{4 * group + i // 2}", f"s{4 * group + 2 + i // 2}"
             if zeros:
@@ -48,15 +50,15 @@ def _four(kind: str, zeros: bool) -> str:
 
 def _sum(kind: str) -> str:
     """The sums of a group of every token, times 16 for lines g + 8."""
-    x, ones = _listed(4, 4), "a, b, a, b"
+    x, ones = listed(4, 4), "a, b, a, b"
     text = "{ .reg .b32 a, b; .reg .f32 f<4>; mov.b32 a, 0x00010001; mov.b32 b, 0x00100010; "
-    text += _mma(kind, "f0, f1, f2, f3", ones, f"{x[0]}, {x[1]}", "0f00000000, 0f00000000, 0f00000000, 0f00000000")
-    return text + _mma(kind, "$0, $1, $2, $3", ones, f"{x[2]}, {x[3]}", "f0, f1, f2, f3") + " }"
+    text += mma(kind, "f0, f1, f2, f3", ones, f"{x[0]}, {x[1]}", "0f00000000, 0f00000000, 0f00000000, 0f00000000")
+    return text + mma(kind, "$0, $1, $2, $3", ones, f"{x[2]}, {x[3]}", "f0, f1, f2, f3") + " }"
 
 
 def _eight(kind: str) -> str:
     """64 numbers of 16 lines in 8 bits: masks and four products, one after the other, and what was there."""
-    out, first, second, low, high, begin, y = (_listed(4 * i, 4) for i in range(7))
+    out, first, second, low, high, begin, y = (listed(4 * i, 4) for i in range(7))
     text = "{ .reg .b32 a<4>, t; .reg .f32 f<4>; " + "".join(f"mov.f32 f{i}, {begin[i]}; " for i in range(4))
     for words, x in ((first, low), (second, high)):
         for half in range(2):
@@ -65,17 +67,18 @@ def _eight(kind: str) -> str:
                 text += f"and.b32 a{line}, {word}, 0x00FF00FF; shr.u32 t, {word}, 8; "
                 text += f"and.b32 a{2 + line}, t, 0x00FF00FF; "
             numbers = ", ".join(x[2 * half : 2 * half + 2])
-            text += _mma(kind, "f0, f1, f2, f3", "a0, a1, a2, a3", numbers, "f0, f1, f2, f3")
-    return text + "".join(f"add.rn.f32 {out[i]}, f{i}, {y[i]}; " for i in range(4)) + "}"
+            text += mma(kind, "f0, f1, f2, f3", "a0, a1, a2, a3", numbers, "f0, f1, f2, f3")
+    text += "".join(f"add.rn.f32 f{i}, f{i}, {y[i]}; " for i in range(4))
+    return text + "".join(f"mov.f32 {out[i]}, f{i}; " for i in range(4)) + "}"
 
 
 def _offset(kind: str) -> str:
     """The sums of both groups of every token, times −128."""
-    low, high, same = _listed(4, 4), _listed(8, 4), "a, a, a, a"
+    low, high, same = listed(4, 4), listed(8, 4), "a, a, a, a"
     text = "{ .reg .b32 a; .reg .f32 f<4>; mov.b32 a, 0x80808080; "
     before = "0f00000000, 0f00000000, 0f00000000, 0f00000000"
     for x in (low[:2], low[2:], high[:2], high[2:]):
-        text += _mma(kind, "f0, f1, f2, f3", same, ", ".join(x), before)
+        text += mma(kind, "f0, f1, f2, f3", same, ", ".join(x), before)
         before = "f0, f1, f2, f3"
     return text + "".join(f"mov.f32 ${i}, f{i}; " for i in range(4)) + "}"
 
