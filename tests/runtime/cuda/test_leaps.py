@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import interpreted  # noqa: F401  (Triton, before anything imports kernels)
 import pytest
 import torch
@@ -16,7 +18,7 @@ from unspool.kernels.match import match
 from unspool.kernels.match import reference as match_reference
 from unspool.runtime.cuda.copy_estimate import BigramCopies
 from unspool.runtime.cuda.graph_model import graph_model
-from unspool.runtime.cuda.speculation_gate import SpeculationGate, Way
+from unspool.runtime.cuda.speculation_gate import DRAWN, GREEDY, SpeculationGate, Way
 from unspool.runtime.engine.contracts import ScoreRequest
 
 pytestmark = [
@@ -308,6 +310,43 @@ def test_texts_that_gain_little_do_not_shut_a_drafter_out_for_those_that_gain_mu
     assert written_by(pace, (1.2,), 60) < 0.2
     written_by(pace, (3.2,), 60)
     assert written_by(pace, (3.2,), 20) > 0.9
+
+
+BATCHES = {
+    "drawn, alone": (1, (0.48, 0.91, 0.99), (1.15, 1.68), DRAWN),
+    "greedy, alone, and the drafter knows little": (1, (0.48, 0.91, 0.99), (1.1, 1.7), GREEDY),
+    "eight greedy ones": (8, (0.69, 1.07, 1.2), (1.36, 1.55), GREEDY),
+    "eight drawn ones": (8, (0.69, 1.07, 1.2), (1.1, 1.29), DRAWN),
+}
+
+
+@pytest.mark.parametrize("named", BATCHES)
+def test_texts_for_which_no_drafts_pay_lose_next_to_nothing_by_its_own_clock(named):
+    """Texts of 96 tokens, by the milliseconds of an H200: a step, a round of recalled drafts, and with a drafter."""
+    rows, milliseconds, gains, kind = BATCHES[named]
+    took = dict(zip((None, Way.RECALL, Way.CHAIN), milliseconds, strict=True))
+    brings, dice = dict(zip(took, (1.0, *gains), strict=True)), random.Random(1)
+    pace, seconds, wrote = SpeculationGate(), 0.0, 0
+    for number in range(36):
+        texts, done = [Text() for _ in range(rows)], [0] * rows
+        for text in texts:
+            pace.draws(text, kind)
+        while min(done) < 96:
+            way = pace.pays(texts, (Way.RECALL, Way.CHAIN))
+            pace.took(rows, way, took[way])
+            rounds = 16 if way is None else 8 if pace.sure(texts, way) else 2
+            for i, text in enumerate(texts):
+                more = 1 - 1 / brings[way]  # how likely a round is to bring another token
+                brought = sum(1 + sum(1 for _ in iter(lambda: dice.random() < more, False)) for _ in range(rounds))
+                if way is None:
+                    text.write(rounds)
+                    pace.stepped(text, rounds, rows)
+                else:
+                    pace.speculated(text, rounds, brought, way, rows)
+                done[i] += brought
+            if number >= 12:  # what takes how long is known by then
+                seconds, wrote = seconds + rounds * took[way], wrote + (sum(done) if min(done) >= 96 else 0)
+    assert wrote / rows * took[None] / seconds >= 0.97
 
 
 def test_no_more_rounds_are_made_than_may_bring_what_is_wanted():
