@@ -103,8 +103,8 @@ def test_a_drafter_of_the_host_is_shown_the_same_states(fused, number):
     ours = fused.load(Certain(), torch.float32, DEVICE, 600)
     theirs = Llama.load(Certain(), torch.float32, DEVICE, 600, DenseLinear)
     model = on_device(CachedModel(ours, executor=CudaGraphExecutor(ours, 8, Captured)))
-    early = model.open(PROMPT[:3])  # what a model that was just loaded is checked by
-    model.score([ScoreRequest(early, Tree.chain([chosen(token) for token in PROMPT[3:6]]))])
+    early = model.open(PROMPT[:1])  # what a model that was just loaded is checked by
+    model.score([ScoreRequest(early, Tree.chain([chosen(token) for token in PROMPT[1 : 1 + DEPTH]]))])
     early.close()
     tokens, trace, heard = written(model, ours, file)
     expected, told, before = written(CachedModel(theirs), theirs, file)

@@ -315,9 +315,18 @@ def test_texts_that_gain_little_do_not_shut_a_drafter_out_for_those_that_gain_mu
 BATCHES = {
     "drawn, alone": (1, (0.48, 0.91, 0.99), (1.15, 1.68), DRAWN),
     "greedy, alone, and the drafter knows little": (1, (0.48, 0.91, 0.99), (1.1, 1.7), GREEDY),
-    "eight greedy ones": (8, (0.69, 1.07, 1.2), (1.36, 1.55), GREEDY),
+    "eight greedy ones": (8, (0.7, 1.12, 1.23), (1.18, 1.3), GREEDY),
     "eight drawn ones": (8, (0.69, 1.07, 1.2), (1.1, 1.29), DRAWN),
 }
+
+
+def drawn_gain(dice, gain, rounds):
+    """The tokens of so many rounds that bring so many on the mean."""
+    tokens = rounds
+    for _ in range(rounds):
+        while dice.random() < 1 - 1 / gain:
+            tokens += 1
+    return tokens
 
 
 @pytest.mark.parametrize("named", BATCHES)
@@ -336,8 +345,7 @@ def test_texts_for_which_no_drafts_pay_lose_next_to_nothing_by_its_own_clock(nam
             pace.took(rows, way, took[way])
             rounds = 16 if way is None else 8 if pace.sure(texts, way) else 2
             for i, text in enumerate(texts):
-                more = 1 - 1 / brings[way]  # how likely a round is to bring another token
-                brought = sum(1 + sum(1 for _ in iter(lambda: dice.random() < more, False)) for _ in range(rounds))
+                brought = drawn_gain(dice, brings[way], rounds)
                 if way is None:
                     text.write(rounds)
                     pace.stepped(text, rounds, rows)
@@ -346,7 +354,7 @@ def test_texts_for_which_no_drafts_pay_lose_next_to_nothing_by_its_own_clock(nam
                 done[i] += brought
             if number >= 12:  # what takes how long is known by then
                 seconds, wrote = seconds + rounds * took[way], wrote + (sum(done) if min(done) >= 96 else 0)
-    assert wrote / rows * took[None] / seconds >= 0.97
+    assert wrote / rows * took[None] / seconds >= 0.975
 
 
 def test_no_more_rounds_are_made_than_may_bring_what_is_wanted():

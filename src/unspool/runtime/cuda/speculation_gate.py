@@ -112,9 +112,7 @@ class SpeculationGate:
                 self._gains[leaf][way] = gain + (1 - (1 - LATELY) ** rounds) * (tokens / rounds - gain)
         self._speculated[leaf] = None
 
-    def speculated(
-        self, leaf: CachedSequence, rounds: int, tokens: int, way: Way = Way.RECALL, rows: int = 1
-    ) -> None:
+    def speculated(self, leaf: CachedSequence, rounds: int, tokens: int, way: Way = Way.RECALL, rows: int = 1) -> None:
         """Take note of what speculative steps have brought a text, one of so many."""
         self._forget(leaf, tokens, way, rows)
         gain, hope = self._gain(leaf, way), (way, self._kinds.get(leaf, GREEDY))
