@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import interpreted  # noqa: F401  (Triton, before anything imports kernels)
 import pytest
 import torch
@@ -18,7 +16,7 @@ from unspool.kernels.match import match
 from unspool.kernels.match import reference as match_reference
 from unspool.runtime.cuda.copy_estimate import BigramCopies
 from unspool.runtime.cuda.graph_model import graph_model
-from unspool.runtime.cuda.speculation_gate import DRAWN, GREEDY, SpeculationGate, Way
+from unspool.runtime.cuda.speculation_gate import SpeculationGate, Way
 from unspool.runtime.engine.contracts import ScoreRequest
 
 pytestmark = [
@@ -310,51 +308,6 @@ def test_texts_that_gain_little_do_not_shut_a_drafter_out_for_those_that_gain_mu
     assert written_by(pace, (1.2,), 60) < 0.2
     written_by(pace, (3.2,), 60)
     assert written_by(pace, (3.2,), 20) > 0.9
-
-
-BATCHES = {
-    "drawn, alone": (1, (0.48, 0.91, 0.99), (1.15, 1.68), DRAWN),
-    "greedy, alone, and the drafter knows little": (1, (0.48, 0.91, 0.99), (1.1, 1.7), GREEDY),
-    "eight greedy ones": (8, (0.7, 1.12, 1.23), (1.18, 1.3), GREEDY),
-    "eight drawn ones": (8, (0.69, 1.07, 1.2), (1.1, 1.29), DRAWN),
-}
-
-
-def drawn_gain(dice, gain, rounds):
-    """The tokens of so many rounds that bring so many on the mean."""
-    tokens = rounds
-    for _ in range(rounds):
-        while dice.random() < 1 - 1 / gain:
-            tokens += 1
-    return tokens
-
-
-@pytest.mark.parametrize("named", BATCHES)
-def test_texts_for_which_no_drafts_pay_lose_next_to_nothing_by_its_own_clock(named):
-    """Texts of 96 tokens, by the milliseconds of an H200: a step, a round of recalled drafts, and with a drafter."""
-    rows, milliseconds, gains, kind = BATCHES[named]
-    took = dict(zip((None, Way.RECALL, Way.CHAIN), milliseconds, strict=True))
-    brings, dice = dict(zip(took, (1.0, *gains), strict=True)), random.Random(1)
-    pace, seconds, wrote = SpeculationGate(), 0.0, 0
-    for number in range(36):
-        texts, done = [Text() for _ in range(rows)], [0] * rows
-        for text in texts:
-            pace.draws(text, kind)
-        while min(done) < 96:
-            way = pace.pays(texts, (Way.RECALL, Way.CHAIN))
-            pace.took(rows, way, took[way])
-            rounds = 16 if way is None else 8 if pace.sure(texts, way) else 2
-            for i, text in enumerate(texts):
-                brought = drawn_gain(dice, brings[way], rounds)
-                if way is None:
-                    text.write(rounds)
-                    pace.stepped(text, rounds, rows)
-                else:
-                    pace.speculated(text, rounds, brought, way, rows)
-                done[i] += brought
-            if number >= 12:  # what takes how long is known by then
-                seconds, wrote = seconds + rounds * took[way], wrote + (sum(done) if min(done) >= 96 else 0)
-    assert wrote / rows * took[None] / seconds >= 0.975
 
 
 def test_no_more_rounds_are_made_than_may_bring_what_is_wanted():

@@ -97,9 +97,9 @@ class DeviceSpeculation:
             if isinstance(reply, Written):
                 rounds = max(rounds, reply.forwards or len(reply.tokens))
                 if way is None:
-                    self.gate.stepped(leaf, len(reply.tokens), len(leaves))
+                    self.gate.stepped(leaf, len(reply.tokens))
                 else:  # what a mask has cut counts as well: all rounds, and a step that had to follow them
-                    self.gate.speculated(leaf, reply.forwards, len(reply.tokens), way, len(leaves))
+                    self.gate.speculated(leaf, reply.forwards, len(reply.tokens), way)
         if known == len(self._graphs.buckets):  # nothing was captured on the way
             self.gate.took(len(leaves), way, (perf_counter() - began) / rounds)
         return replies

@@ -14,8 +14,9 @@ from .footprint import step_up
 HOPE = 2.2  # tokens that a speculative step of a text is believed to bring before it was tried
 CHAIN_HOPE = 3.0  # and one with a trained drafter, before any text has tried it
 LATELY = 0.06  # what a speculative step counts against those before
-USUAL = 0.015  # and in what is believed of greedy texts and of a trained drafter: they gain very differently
+USUAL = 0.015  # and in what a trained drafter is believed to bring any text: they gain very differently
 FORGET = 1000  # tokens after which a text that steps has forgotten most of what drafts brought
+LONG = 8000  # and after which what they brought other texts is forgotten
 GREEDY, DRAWN, MASKED = "greedy", "drawn", "masked"  # kinds of texts: drafts bring each something else
 TIMINGS = 3  # that make a time known; the first ones have more to do
 
@@ -27,19 +28,15 @@ class Way(Enum):
     CHAIN = "those, beside what a trained drafter reads"
 
 
-FIRST = {Way.RECALL: HOPE, Way.CHAIN: CHAIN_HOPE}
-LONG = {Way.RECALL: 2000, Way.CHAIN: 8000}  # tokens after which what drafts brought other texts is forgotten
-
-
 class SpeculationGate:
     """Seconds of a plain and of a speculative step by rows, the least of late, and the tokens per step of every text.
 
     Speculate while Σ over rows of tokens per step / t(speculative) is at least the rows / t(plain), in the way of which
     that is most. While a text is written plainly or in another way, what it knows of its drafts goes back to what is
     believed of any text, so that they are tried again now and then; and if it begins to repeat itself, to what copies
-    would have brought. What is believed of greedy texts, of drawn ones and of those with a mask, each kind for itself,
-    is what the last of them have gained. What one greedy text gains says little of others, and so it is with a trained
-    drafter; and what is not tried is forgotten in the end: after a row of texts that gained little come others.
+    would have brought. Of drawn texts, of those with a mask, each kind for itself, and of a trained drafter, that is
+    what the last texts have brought. What a drafter brings one text says little of others, and what is not tried is
+    forgotten in the end: after a row of texts that gained little come others.
     """
 
     def __init__(self) -> None:
@@ -47,7 +44,8 @@ class SpeculationGate:
         self._gains: WeakKeyDictionary[CachedSequence, dict[Way, float]] = WeakKeyDictionary()
         self._speculated: WeakKeyDictionary[CachedSequence, Way | None] = WeakKeyDictionary()
         self._kinds: WeakKeyDictionary[CachedSequence, str] = WeakKeyDictionary()
-        self._hopes = {(way, kind): first for way, first in FIRST.items() for kind in (GREEDY, DRAWN, MASKED)}
+        self._hopes = {(Way.RECALL, kind): HOPE for kind in (DRAWN, MASKED)}
+        self._hopes |= {(Way.CHAIN, kind): CHAIN_HOPE for kind in (GREEDY, DRAWN, MASKED)}
         self._copies: WeakKeyDictionary[CachedSequence, BigramCopies] = WeakKeyDictionary()
 
     def draws(self, leaf: CachedSequence, kind: str = DRAWN) -> None:
@@ -57,7 +55,7 @@ class SpeculationGate:
     def _believed(self, leaf: CachedSequence, way: Way) -> float:
         kind = self._kinds.get(leaf, GREEDY)
         most = self._hopes[Way.CHAIN, kind]  # whose trees have all that the others have
-        return min(self._hopes[way, kind], most)
+        return min(self._hopes.get((way, kind), HOPE), most)
 
     def _tried(self, leaf: CachedSequence, way: Way) -> float:
         """What a text that was written otherwise goes back to: copies come and go, whatever others have brought."""
@@ -97,14 +95,9 @@ class SpeculationGate:
         times.append(seconds)
         del times[: -4 * TIMINGS]
 
-    @property
-    def seconds(self) -> dict[tuple[int, Way | None], float]:
-        """What a step takes, by rows and way: the least of late."""
-        return {key: min(times) for key, times in self._times.items()}
-
-    def stepped(self, leaf: CachedSequence, tokens: int, rows: int = 1) -> None:
-        """Take note that a text was written on without drafts, one of so many."""
-        self._forget(leaf, tokens, None, rows)
+    def stepped(self, leaf: CachedSequence, tokens: int) -> None:
+        """Take note that a text was written on without drafts."""
+        self._forget(leaf, tokens, None)
         rounds = self._copies.setdefault(leaf, BigramCopies()).rounds(leaf.tokens, len(leaf.tokens) - tokens)
         for way in Way:
             gain = self._gain(leaf, way)
@@ -112,25 +105,25 @@ class SpeculationGate:
                 self._gains[leaf][way] = gain + (1 - (1 - LATELY) ** rounds) * (tokens / rounds - gain)
         self._speculated[leaf] = None
 
-    def speculated(self, leaf: CachedSequence, rounds: int, tokens: int, way: Way = Way.RECALL, rows: int = 1) -> None:
-        """Take note of what speculative steps have brought a text, one of so many."""
-        self._forget(leaf, tokens, way, rows)
+    def speculated(self, leaf: CachedSequence, rounds: int, tokens: int, way: Way = Way.RECALL) -> None:
+        """Take note of what speculative steps have brought."""
+        self._forget(leaf, tokens, way)
         gain, hope = self._gain(leaf, way), (way, self._kinds.get(leaf, GREEDY))
         self._gains[leaf][way] = gain + (1 - (1 - LATELY) ** rounds) * (tokens / rounds - gain)
-        lately = USUAL if way is Way.CHAIN or hope[1] == GREEDY else LATELY
-        moved = self._hopes[hope] + (1 - (1 - lately) ** rounds) * (tokens / rounds - self._hopes[hope])
-        self._hopes[hope] = min(HOPE, moved) if way is Way.RECALL else moved
+        if hope in self._hopes:
+            lately = LATELY if way is Way.RECALL else USUAL
+            moved = self._hopes[hope] + (1 - (1 - lately) ** rounds) * (tokens / rounds - self._hopes[hope])
+            self._hopes[hope] = min(HOPE, moved) if way is Way.RECALL else moved
         self._speculated[leaf] = way
 
-    def _forget(self, leaf: CachedSequence, tokens: int, used: Way | None, rows: int) -> None:
-        """Let what is known of ways that a text was not written in go back to what they may bring.
-
-        What is believed of any text goes back once for all rows: a batch is tried as often as a text alone.
-        """
+    def _forget(self, leaf: CachedSequence, tokens: int, used: Way | None) -> None:
+        """Let what is known of ways that a text was not written in go back to what they may bring."""
         gains = self._gains.setdefault(leaf, {})
         for way in Way:
             if way is not used:
                 kind = way, self._kinds.get(leaf, GREEDY)
-                self._hopes[kind] += (FIRST[way] - self._hopes[kind]) * min(1.0, tokens / (LONG[way] * rows))
+                if kind in self._hopes:
+                    first = HOPE if way is Way.RECALL else CHAIN_HOPE
+                    self._hopes[kind] += (first - self._hopes[kind]) * min(1.0, tokens / LONG)
                 gain, hope = self._gain(leaf, way), self._tried(leaf, way)
                 gains[way] = gain + (hope - gain) * min(1.0, tokens / FORGET)
