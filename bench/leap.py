@@ -233,9 +233,6 @@ def ways(lm: LM, args: argparse.Namespace, texts: list[Text]) -> dict[str, Any]:
         drafting.gate, drafting.depth = own, args.depths[len(args.depths) // 2]
         told = written(lm, texts, f"on_device:nodes={args.nodes[0]}", args.tokens, heat, args.rows)
         tell(f"T {heat} by the clock", told, plain)
-        timed = {f"{rows} {way.name if way else 'STEP'}": 1000 * t for (rows, way), t in own.seconds.items()}
-        found[f"T {heat} by the clock"]["timed_ms"] = timed
-        print(", ".join(f"{name} {milliseconds:.3f} ms" for name, milliseconds in timed.items()), flush=True)
     return found
 
 

@@ -11,7 +11,9 @@ from test_graph_drafter import DIM, Certain, oracle
 from test_rows import left
 
 from unspool.core.chance import Philox
+from unspool.core.law import chosen
 from unspool.core.stop import Stop
+from unspool.core.tree import Tree
 from unspool.core.warp import Temperature
 from unspool.loops.speculate import Speculate
 from unspool.models.drafters.description import DrafterFile
@@ -19,11 +21,13 @@ from unspool.rules.draft import Chain
 from unspool.rules.verify import rejection
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cuda.batch_invariant_fused import BatchInvariantFused
+from unspool.runtime.cuda.cuda_graph_executor import CudaGraphExecutor
 from unspool.runtime.cuda.fused import Fused
-from unspool.runtime.cuda.graph_model import graph_model
+from unspool.runtime.cuda.graph_bucket import Bucket
+from unspool.runtime.cuda.graph_model import on_device
 from unspool.runtime.draft_bridge.best_effort import quiet
 from unspool.runtime.drafter.drafter_model import TrainedDrafter, network_of
-from unspool.runtime.engine.contracts import LAST
+from unspool.runtime.engine.contracts import LAST, ScoreRequest
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.network.linear import DenseLinear
 from unspool.runtime.network.llama import Llama
@@ -65,6 +69,21 @@ class Told(TrainedDrafter):
         return answers
 
 
+class Captured(Bucket):
+    """A bucket that notes, as a graph does, what was noted when it ran first, and where that was then."""
+
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self.pool, self.own = self.network.slots, None
+
+    def run(self, *given, **named):
+        now = self.pool.noted, self.pool._states
+        self.own = self.own or now
+        self.pool.noted, self.pool._states = self.own
+        super().run(*given, **named)
+        self.pool.noted, self.pool._states = now
+
+
 def written(model, network, file):
     """A text by drafts from the host: its tokens and trace, and all that the drafter was asked."""
     network.slots.keep_states([LAST if n == network.layers else n for n in file.spec.states], network.ends.embedding)
@@ -83,7 +102,10 @@ def test_a_drafter_of_the_host_is_shown_the_same_states(fused, number):
     file = attentive(number)
     ours = fused.load(Certain(), torch.float32, DEVICE, 600)
     theirs = Llama.load(Certain(), torch.float32, DEVICE, 600, DenseLinear)
-    model = graph_model(ours, sequences=8)
+    model = on_device(CachedModel(ours, executor=CudaGraphExecutor(ours, 8, Captured)))
+    early = model.open(PROMPT[:1])  # what a model that was just loaded is checked by
+    model.score([ScoreRequest(early, Tree.chain([chosen(token) for token in PROMPT[1 : 1 + DEPTH]]))])
+    early.close()
     tokens, trace, heard = written(model, ours, file)
     expected, told, before = written(CachedModel(theirs), theirs, file)
     assert tokens == expected

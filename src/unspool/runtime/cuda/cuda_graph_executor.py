@@ -70,6 +70,7 @@ class CudaGraphExecutor:
         longest = step_up(network.context, SHORTEST)
         self.block_table = BlockTable(lanes_for(network.slots.room, sequences), longest, network.device)
         self.buckets: dict[Size, Bucket] = {}
+        self._noted = network.slots.noted_states  # where the graphs that are there leave hidden states
         self.makers: dict[Kind, Callable[..., Bucket]] = {}  # of buckets that are of another class
         self.states: GraphStates | None = None  # where layers are recurrent
         if network.recurrent is not None:
@@ -214,6 +215,7 @@ class CudaGraphExecutor:
         Where graphs are captured later a wider one may serve, unless its outputs are `told`: then it is the one that
         fits, captured now if need be.
         """
+        self._follow_notes()
         size = self.size(kind, rows, _wide(kind, tokens), length)._replace(depth=depth, drawn=drawn)
         found = None if self.deferred is None or told else self.deferred.serving(Wish(size, shaping))
         return found or (self.of(size, self.makers.get(kind, self.make)), shaping)
@@ -229,9 +231,16 @@ class CudaGraphExecutor:
 
     def of(self, size: Size, make: Callable[..., Bucket]) -> Bucket:
         """The bucket of this size, made by `make` where there is none yet."""
+        self._follow_notes()
         if size not in self.buckets:
             self.buckets[size] = make(size, self.network, self.block_table)
         return self.buckets[size]
+
+    def _follow_notes(self) -> None:
+        """Forget graphs that leave hidden states where nobody looks: others are noted now than when they were made."""
+        if self._noted is not self.network.slots.noted_states:
+            self._noted = self.network.slots.noted_states
+            self.buckets.clear()
 
 
 def _wide(kind: Kind, tokens: int) -> int:

@@ -100,11 +100,6 @@ class SpeculationGate:
         times.append(seconds)
         del times[: -4 * TIMINGS]
 
-    @property
-    def seconds(self) -> dict[tuple[int, Way | None], float]:
-        """What a step takes, by rows and way: the least of late."""
-        return {key: min(times) for key, times in self._times.items()}
-
     def stepped(self, leaf: CachedSequence, tokens: int) -> None:
         """Take note that a text was written on without drafts."""
         self._forget(leaf, tokens, None)

@@ -84,7 +84,7 @@ class TrainedDrafter:
             ends = {~r: text.end for r, text in enumerate(session.texts) if text.end is not None}
             found.append(self._known(ask.tree, ends))
         while steps := self._missing(asked, sessions, found):
-            slots = self.network.slots.take(self.network.slots_of(len(steps)))
+            slots = self.network.slots.take(self.network.slots_of(len(steps)), _last_slot(steps[-1].text))
             for step, guess in zip(steps, self.network.grow(steps, slots), strict=True):
                 step.under.kids[step.token] = guess
             rows += len(slots)
@@ -167,6 +167,11 @@ class TrainedDrafter:
 
         leaves = range(len(_session(ask).texts))
         return Scores([law(node) for node in range(len(ask.tree))], [law(~r) for r in leaves], rows=rows)
+
+
+def _last_slot(text: DraftedText) -> int | None:
+    """The slot behind which a text's next ones stand best: they are found without a search, and are neighbours."""
+    return text.drafts[-1] if text.drafts else text.slots[-1] if text.slots else None
 
 
 class ZeroStates:
