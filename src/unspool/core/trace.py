@@ -121,7 +121,7 @@ class Trace:
             parts.append(f"warm: {self.warm} entries of memory from other texts")
         if self.seconds_total:
             named = {
-                "draft": self.seconds_draft,
+                "method" if rate is None else "draft": self.seconds_draft,  # a search chooses, and drafts nothing
                 "forward": self.seconds_forward,
                 "rule": self.seconds_rule,
                 "overhead": self.seconds_overhead,

@@ -1,7 +1,7 @@
 """The engine: many decoders of different kinds in one batch, each with the same tokens as alone."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -264,6 +264,8 @@ def test_the_trace_adds_up():
     parts = trace.seconds_draft + trace.seconds_forward + trace.seconds_rule + trace.seconds_overhead
     assert parts == pytest.approx(trace.seconds_total)
     assert "drafted tokens accepted" in str(trace)
+    assert "time: draft " in str(trace)
+    assert "time: method " in str(replace(trace, drafted=0))  # who drafted nothing spent no time on it
 
 
 def test_speculation_goes_right_up_to_the_end_of_the_context():
