@@ -147,8 +147,8 @@ def test_a_pipe_is_read_to_its_end_or_to_the_limit(tmp_path):
 
 
 DEEP = {  # TOML that takes for ever to read, or a stack that nobody has
-    "lists": "a = " + "[" * 5000 + "]" * 5000,
-    "tables": "a = " + "{a = " * 1500 + "1" + "}" * 1500,
+    "lists": "a = " + "[" * 3000 + "]" * 3000,
+    "tables": "a = " + "{a = " * 1300 + "1" + "}" * 1300,
     "parts": "[" + ".".join(["a"] * 100_000) + "]",
     "lines": "\n".join("[" + ".".join(["a"] * 4000) + f".b{n}]" for n in range(400)),
 }
