@@ -496,6 +496,8 @@ def test_hub_ids(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org").mkdir()
     (tmp_path / "org" / "here").mkdir()
+    for upwards in ("a/..", "org/..@main", "org/name@../../../../etc/passwd", "org/name:..", "org/name@v1/../.."):
+        assert not is_hub_id(upwards)
     assert is_hub_id("Qwen/Qwen2.5-0.5B")
     for other in ("smollm2", "org/here", "./org/x", "/abs/x", "a/b/c", "a/x.gguf", "", "a/"):
         assert not is_hub_id(other)

@@ -21,8 +21,9 @@ from repository import ROOT
 import unspool
 from unspool.apps.cli.root import root
 
-TOP = {".ci", "src", "packages", "tests", "bench", "docs", "deploy", "scripts", "mkdocs.yml", "constraints.txt"}
-TOP |= {"CHANGELOG.md", "CONTRIBUTING.md", "README.md", "LICENSE", "pyproject.toml", "PKG-INFO", ".gitignore"}
+TOP = {".ci", "src", "packages", "tests", "bench", "docs", "examples", "deploy", "scripts", "mkdocs.yml"}
+TOP |= {"constraints.txt", "CHANGELOG.md", "CONTRIBUTING.md"}
+ALWAYS = {"README.md", "LICENSE", "pyproject.toml", "PKG-INFO", ".gitignore"}  # whatever it is told
 
 
 def given(words):
@@ -89,6 +90,11 @@ def test_the_wheel_is_small_and_holds_unspool_alone(tmp_path):
     assert not [p for p in held if p.suffix == ".safetensors"]
 
 
+def test_the_source_is_said_to_hold_what_it_is_checked_for():
+    told = re.search(r"^only-include = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert {*json.loads(told[1])} == TOP
+
+
 @pytest.mark.slow
 def test_what_is_built_runs_elsewhere_and_holds_what_it_should(tmp_path):
     pytest.importorskip("build")
@@ -113,7 +119,7 @@ def test_what_is_built_runs_elsewhere_and_holds_what_it_should(tmp_path):
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         members = [m for m in archive.getmembers() if m.isfile()]
-    assert {m.name.split("/")[1] for m in members} <= TOP
+    assert {m.name.split("/")[1] for m in members} <= TOP | ALWAYS
     large = {m.name.partition("/")[2]: m.size for m in members if m.size > 1 << 20}
     trained = "packages/weights/src/unspool_weights"
     files = ("deltas/smollm2-diffusion.safetensors", "drafters/smollm2-eagle3/model.safetensors")

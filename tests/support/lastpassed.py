@@ -1,4 +1,8 @@
-"""When each of the slow tests last passed, since no build runs them: `pytest -m slow --record-slow FILE`."""
+"""When each of the slow tests last passed, since no build runs them: `pytest -m slow --record-slow FILE`.
+
+There are thousands of them, so a file has a short line for each: {"with": [what it ran with, …], "tests": {file: {test:
+[passed, seconds, number in "with"]}}}. A test that failed since has that date as a fourth entry.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ class LastPassed:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.seen: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        self.seen: dict[str, dict[str, Any]] = read(file) if file.exists() else {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and "slow" in report.keywords:
@@ -38,7 +42,33 @@ class LastPassed:
         elif outcome == "failed":
             entry["failed"] = today
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.file.write_text(json.dumps(dict(sorted(self.seen.items())), indent=1) + "\n")
+        self.file.write_text(written(self.seen))
+
+
+def read(file: Path) -> dict[str, dict[str, Any]]:
+    """What a file says of each test: when it passed, in how many seconds, with what, and when it failed since."""
+    told = json.loads(file.read_text())
+    found = {}
+    for place, tests in told["tests"].items():
+        for test, (passed, *rest) in tests.items():
+            entry = found[f"{place}::{test}"] = {"passed": passed}
+            if rest[0] is not None:
+                entry |= {"seconds": rest[0], "with": told["with"][rest[1]]}
+            entry |= {"failed": rest[2]} if len(rest) > 2 else {}
+    return found
+
+
+def written(seen: dict[str, dict[str, Any]]) -> str:
+    """The same as the text of a file, a line for each test."""
+    made = sorted({entry["with"] for entry in seen.values() if "with" in entry})
+    places: dict[str, list[str]] = {}
+    for name, entry in sorted(seen.items()):
+        place, _, test = name.partition("::")
+        row = [entry["passed"], entry.get("seconds"), made.index(entry["with"]) if "with" in entry else None]
+        row += [entry["failed"]] if "failed" in entry else []
+        places.setdefault(place, []).append(f"  {json.dumps(test)}: {json.dumps(row)}")
+    blocks = ",\n".join(f" {json.dumps(place)}: {{\n" + ",\n".join(rows) + "\n }" for place, rows in places.items())
+    return f'{{"with": {json.dumps(made)}, "tests": {{\n{blocks}\n}}}}\n'
 
 
 def pytest_configure(config: pytest.Config) -> None:

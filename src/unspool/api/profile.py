@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import BadRequest
-from ..core.files import SETTINGS, read_text
+from ..core.errors import BadRequest, cut
+from ..core.files import read_toml
 from ..recipes.methods import refuse_files
 from .loader import load
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 if TYPE_CHECKING:
     from .lm import LM
@@ -45,17 +39,19 @@ class Profile:
         """From a file."""
         path = Path(file)
         try:
-            data = tomllib.loads(read_text(path, SETTINGS))
+            data = read_toml(path)
         except OSError as error:
             raise BadRequest(f"the profile {path} cannot be read: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise BadRequest(f"the profile {path} is not TOML: {error}") from None
         known = [each.name for each in fields(Profile) if each.name != "notes"]
         for name, value in data.items():
             if name in NOTES and isinstance(value, dict):
                 continue
             if name not in known or not isinstance(value, str):
-                raise BadRequest(f"the profile {path} has {name} = {value!r}; expected texts for {', '.join(known)}")
+                raise BadRequest(
+                    f"the profile {path} has {name} = {cut(repr(value))}; expected texts for {', '.join(known)}"
+                )
         given = {name: data[name] for name in known if name in data}
         if "method" in given:  # a profile may be somebody else's, and the files that a method names are run
             try:

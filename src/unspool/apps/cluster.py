@@ -58,9 +58,12 @@ def joined(purpose: str, echo: bool = False) -> Iterator[None]:
         return
     try:
         ray.init(include_dashboard=False, logging_level=logging.ERROR, log_to_driver=echo)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        where = os.environ.get(ADDRESS)
-        raise BadRequest(f"there is no Ray cluster at {ADDRESS}={where} ({error}); start one, or unset it") from None
+    except Exception as error:  # it raises that very class where it does not start in time
+        if where := os.environ.get(ADDRESS):
+            told = f"there is no Ray cluster at {ADDRESS}={where} ({error}); start one, or unset it"
+        else:
+            told = f"Ray does not start on this machine ({error}); see the logs of its last session"
+        raise BadRequest(told) from None
     with redirect_stdout(sys.stderr):  # what Ray has to say is no part of any output
         try:
             yield

@@ -10,15 +10,17 @@ import errno
 import os
 import select
 import stat
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from .errors import MissingDistribution
 
 MODEL = 1 << 28  # bytes of a JSON file of a model; tokenizers are the largest
 SETTINGS = 1 << 24  # bytes of a file of settings or keys
+TOML, LINE = 1 << 20, 1 << 13  # bytes of a TOML file, characters of a line: a key of n parts costs n² to read
 TEXT = 1 << 26  # bytes of a prompt, of a file of prompts, of a schema or a grammar
 WRITER = 10.0  # seconds in which somebody must begin to write to a pipe that is named
 DELTAS, HEADS, DRAFTERS, FILTERS = "deltas", "heads", "drafters", "filters"  # folders of unspool-weights
@@ -38,6 +40,21 @@ def read_bytes(path: str | Path, most: int) -> bytes:
 def read_text(path: str | Path, most: int) -> str:
     """The same as text in UTF-8."""
     return read_bytes(path, most).decode("utf-8")
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The tables of a TOML file; ValueError if it is none, or none that can be read in no time."""
+    if sys.version_info >= (3, 11):
+        import tomllib  # here: it is seldom needed
+    else:
+        import tomli as tomllib
+    text = read_text(path, TOML)
+    if any(len(line) > LINE for line in text.splitlines()):
+        raise ValueError(f"a line is too long; expected at most {LINE} characters")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply to be read") from None
 
 
 def plain_file(path: str | Path) -> Path:

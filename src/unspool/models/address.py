@@ -97,7 +97,8 @@ def _kept(listing: CatalogEntry) -> Path | None:
 def is_hub_id(text: str) -> bool:
     """Tell whether a text has the form of a Hub id, as `hub.snapshot` has it, and is nothing on this disk."""
     weights = text.endswith((".gguf", ".safetensors"))
-    return bool(_HUB_ID.fullmatch(text)) and not weights and _local(text) is None
+    upwards = ".." in text  # which would leave the cache folder of the Hub's library
+    return bool(_HUB_ID.fullmatch(text)) and not weights and not upwards and _local(text) is None
 
 
 def _local(text: str) -> Path | None:

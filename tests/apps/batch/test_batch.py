@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 from click import UsageError
@@ -23,7 +24,7 @@ from unspool.apps.batch.alone import alone, work
 from unspool.apps.batch.answer_file import AnswerFile
 from unspool.apps.batch.line_writer import written
 from unspool.apps.cli.root import root
-from unspool.apps.cluster import ReplicaRange
+from unspool.apps.cluster import ADDRESS, ReplicaRange, joined
 from unspool.core.errors import BadRequest, MissingExtra
 from unspool.rules.constrain import JsonSchema
 
@@ -543,3 +544,21 @@ def test_no_line_waits_for_anothers_grammar(lm, tmp_path, monkeypatch):
     assert first[0] == 2
     assert rest[0]["body"]["choices"][0]["text"] == '"yes"'
     assert rest[1]["status_code"] == 400
+
+
+@pytest.mark.parametrize(("address", "told"), [("", "Ray does not start"), ("10.0.0.1:6379", "no Ray cluster at")])
+def test_a_cluster_that_cannot_be_had_is_said_so(monkeypatch, address, told):
+    def init(**_):
+        raise Exception("The current node timed out during startup.")  # that very class is what Ray raises
+
+    monkeypatch.setenv(ADDRESS, address)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    with pytest.raises(BadRequest, match=told), joined("a test"):
+        pass
+
+
+def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("unspool.apps.batch.batch_journal.TEXT", 100)
+    assert len(LineFile.of(put(tmp_path / "in", [b"a" * 99, b"b"]))) == 2
+    with pytest.raises(BadRequest, match="line 2 has more than 100 bytes"):
+        LineFile.of(put(tmp_path / "in", [b"a", b"b" * 101]))

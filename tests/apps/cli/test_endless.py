@@ -20,7 +20,7 @@ from unspool.models.folder import read_json
 from unspool.models.gguf import GGUF
 from unspool.models.json_vocabulary import read_vocabulary
 from unspool.recipes.methods import method
-from unspool.rules.constrain import Futures, items
+from unspool.rules.constrain import Futures, grammar, items, regex
 from unspool.rules.constrain.itemset import ItemSet
 from unspool.rules.draft.retrieve import Store
 from unspool.rules.draft.specdecpp import AcceptanceHead
@@ -144,6 +144,32 @@ def test_a_pipe_is_read_to_its_end_or_to_the_limit(tmp_path):
             with pytest.raises(BadRequest, match="too long"):
                 items(pipe)
         writer.join()
+
+
+DEEP = {  # TOML that takes for ever to read, or a stack that nobody has
+    "lists": "a = " + "[" * 3000 + "]" * 3000,
+    "tables": "a = " + "{a = " * 1300 + "1" + "}" * 1300,
+    "parts": "[" + ".".join(["a"] * 100_000) + "]",
+    "lines": "\n".join("[" + ".".join(["a"] * 4000) + f".b{n}]" for n in range(400)),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
+def test_settings_that_are_nested_without_end_are_refused(text, tmp_path):
+    (tmp_path / "file.toml").write_text(text)
+    for read in (Profile.read, clients, defaults.read):
+        with pytest.raises(BadRequest) as refused:
+            read(tmp_path / "file.toml")
+        assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("form", [regex, grammar])
+def test_what_is_said_about_a_form_does_not_repeat_all_of_it(form, smollm2):
+    source = "(" * 5000 + "a" + ")" * 5000
+    with pytest.raises(BadRequest) as refused:
+        form(source if form is regex else f"start: {source}").fit(smollm2.vocabulary)
+    assert len(str(refused.value)) < 2000
 
 
 def test_nothing_reads_a_whole_file_without_a_limit():

@@ -13,6 +13,7 @@ from letters import Letters
 from unspool.core.canvas import HOLE
 from unspool.core.errors import BadRequest
 from unspool.rules.constrain import cfg, grammar, read_cfg
+from unspool.rules.constrain.context_free import BODIES
 from unspool.rules.constrain.regular import Nfa
 from unspool.rules.constrain.scanner import Scanner
 
@@ -283,3 +284,9 @@ def test_a_table_of_rules_is_read_from_a_file(loaded, tmp_path):
     for wrong in ("[", "[]", "{}", '{"rules": {"S": ["a"]}, "more": 1}', '{"rules": {"S": "a"}}', "[" * 100_000):
         with pytest.raises(BadRequest):
             read_cfg(wrong)
+
+
+def test_a_table_of_too_many_rules_is_refused():
+    chain = {f"A{i}": [f"A{i + 1}"] for i in range(BODIES)}
+    with pytest.raises(BadRequest, match=f"{BODIES + 1}; expected at most {BODIES}"):
+        cfg({**chain, f"A{BODIES}": ["a"]})

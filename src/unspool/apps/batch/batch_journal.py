@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any
 
 from ...core.errors import BadRequest
+from ...core.files import TEXT
 
 SIZE = 16  # bytes of a digest
 MARK = b"\xef\xbb\xbf"  # what some editors put before UTF-8
@@ -45,7 +46,10 @@ class LineFile:
         starts, digest = array("Q", [0]), blake2b(digest_size=SIZE)
         seen = _seen(path)
         with path.open("rb") as file:
-            for line in file:
+            while line := file.readline(TEXT + 1):
+                if len(line) > TEXT:
+                    told = f"line {len(starts)} has more than {TEXT} bytes"
+                    raise BadRequest(f"{path} cannot be used: {told}. Give a file with one request a line.")
                 starts.append(starts[-1] + len(line))
                 digest.update(line)
         return LineFile(path, starts, digest.hexdigest(), seen)

@@ -13,7 +13,6 @@ limit = 2
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +21,7 @@ from typing import Any
 import click
 
 from ...core.errors import BadRequest
-from ...core.files import SETTINGS, read_text
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from ...core.files import read_toml
 
 _ALL = "defaults"  # the table whose options hold for every command that has them
 
@@ -90,7 +84,7 @@ class Defaults:
 def read(file: Path) -> Defaults:
     """What a file says; BadRequest if it cannot be read."""
     try:
-        return Defaults(file, tomllib.loads(read_text(file, SETTINGS)))
+        return Defaults(file, read_toml(file))
     except OSError as error:
         raise BadRequest(f"{file}: {error.strerror or error}; $UNSPOOL_CONFIG names it.") from None
     except ValueError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,14 +12,9 @@ from time import monotonic
 from typing import Any
 
 from ...core.errors import BadRequest
-from ...core.files import SETTINGS, read_text
+from ...core.files import read_toml
 from ...core.option import expect, whole
 from .refusal import Refusal
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
@@ -56,10 +50,10 @@ def exposed(path: Path) -> str | None:
 def clients(path: Path) -> tuple[Client, ...]:
     """The clients of a TOML file: a table for each, with `key` and, if there are limits, those."""
     try:
-        tables = tomllib.loads(read_text(path, SETTINGS))
+        tables = read_toml(path)
     except OSError as error:
         raise BadRequest(f"the keys cannot be read from {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):  # whose words may quote a key
+    except ValueError:  # whose words may quote a key
         raise BadRequest(f'{path} is not TOML; expected [name], and below it key = "…"') from None
     found = tuple(_client(name, table, path) for name, table in tables.items())
     if not found:

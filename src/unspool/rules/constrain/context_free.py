@@ -23,6 +23,7 @@ from .scanner import Effects, Scanner
 
 MOST = 4096  # bytes of all tokens together: a hole is an automaton of about this many states
 TERMINALS = 256
+BODIES = 2000  # alternatives of all rules together: what a chain of n rules leads to takes n² to find
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,15 @@ def cfg(rules: Mapping[str, Sequence[str]], terminals: Mapping[str, str] | None 
     """
     fits = _table(rules, lambda bodies: isinstance(bodies, list | tuple) and all(isinstance(b, str) for b in bodies))
     expect(fits and len(rules) > 0, "rules", rules, 'a table such as {"S": ["( S ) S", ""]}')
+    bodies = sum(map(len, rules.values()))
+    expect(bodies <= BODIES, "the number of alternatives", bodies, f"at most {BODIES}, of all rules together")
     named = {} if terminals is None else terminals
     fits = _table(named, lambda pattern: isinstance(pattern, str) and pattern != "") and named.keys().isdisjoint(rules)
     expect(fits, "terminals", terminals, 'a table such as {"NUMBER": "[0-9]+"}, without the names of rules')
     expect(isinstance(ignore, str), "ignore", ignore, "a regular expression")
     for text in (ignore, *named.values(), *(body for bodies in rules.values() for body in bodies)):
         refuse_half_characters("cfg", text)
-    bodies = tuple((name, tuple(bodies)) for name, bodies in rules.items())
-    return Cfg(bodies, tuple(named.items()), ignore)
+    return Cfg(tuple((name, tuple(bodies)) for name, bodies in rules.items()), tuple(named.items()), ignore)
 
 
 def read_cfg(source: str) -> Cfg:

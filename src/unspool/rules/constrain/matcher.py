@@ -207,7 +207,7 @@ def _refusal(named: str, error: str) -> str:
     lines = [line for line in error.splitlines() if not line.startswith("<")]
     if not lines or lines[0].startswith("NoExtension"):
         return f"{named} cannot be met: no text, not even the empty one, can follow it to its end"
-    return f"{named} cannot be used: " + "\n".join(lines).strip()
+    return f"{named} cannot be used: " + "\n".join(line[:400] for line in lines[:12]).strip()  # it quotes the source
 
 
 def engine() -> Any:

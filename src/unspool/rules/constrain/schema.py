@@ -89,7 +89,7 @@ class JsonSchema(Form):
         if error and not beyond:
             beyond = _blamed(error, uses) or relax(json.loads(json.dumps(schema)), error, _readable)
             if not beyond:  # broken or unsatisfiable: nothing to check at the end
-                raise BadRequest(f"the JSON schema cannot be used: {error}")
+                raise BadRequest(f"the JSON schema cannot be used: {error:.1000}")
         if parts := endless(_plain(schema)):
             shown = ", ".join(parts[:4]) + (" …" if len(parts) > 4 else "")
             raise BadRequest(
@@ -108,7 +108,7 @@ class JsonSchema(Form):
             beyond += [use for use in more if use not in beyond]
             grammar, error = self._compiled(left, lenient=True)
         if error:
-            raise BadRequest(f"the JSON schema cannot be used, not even with a check at the end: {error}")
+            raise BadRequest(f"the JSON schema cannot be used, not even with a check at the end: {error:.1000}")
         refused = tuple(use for use in beyond if use.keyword in UNTOLD)
         enforced = tuple(use for use in enforced if use not in beyond)
         return Report(enforced, tuple(use for use in beyond if use not in refused), refused, unknown), grammar
@@ -220,7 +220,7 @@ def validator(source: str, words: FormVocabulary, checked: Sequence[Use] = ()) -
     try:
         kind.check_schema(schema)
     except SchemaError as error:
-        raise BadRequest(f"the JSON schema is broken: {error.message}") from None
+        raise BadRequest(f"the JSON schema is broken: {error.message:.1000}") from None
     every = {**Draft202012Validator.VALIDATORS, **Draft7Validator.VALIDATORS}
     asked = {use.keyword for use in checked} & every.keys() - kind.VALIDATORS.keys()
     if asked and reference_alone(schema):  # `if` with `const`, in draft 4: to know one and not the other makes no sense
