@@ -1,7 +1,10 @@
 """Shared by all tests: the default model, fetched once into the user's own cache and loaded once."""
 
+import functools
 import gc
 import os
+import sys
+import typing
 
 import hypothesis
 import pytest
@@ -21,6 +24,9 @@ def pytest_collection_finish():
     gc.freeze()  # modules and tests: nobody need look through them again and again
     gc.enable()
 
+
+if sys.version_info < (3, 12):  # which looks up once what a protocol asks for, and not at every `isinstance`
+    typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # two workers have a core each, and so have the programs that they start
     torch.set_num_threads(1)

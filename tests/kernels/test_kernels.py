@@ -227,7 +227,7 @@ def test_attention_of_every_width_in_its_own_tiling(width, dtype):
 
 @pytest.mark.parametrize(("window", "splits", "share"), [(None, 1, 0), (9, 1, 0), (None, 4, 48)])
 def test_attention_of_a_long_prompt(window, splits, share):
-    rows, slots = rows_of(Visibility.CAUSAL, [0, 100], [40, 33], 40, 100)
+    rows, slots = rows_of(Visibility.CAUSAL, [0, 100], [20, 17], 20, 100)
     check_attention(rows, slots, 1, 2, 16, window=window, cut=Tiling(16, 16, splits, share=share))
 
 

@@ -17,10 +17,14 @@ PINNED = read()
 MEANT = f"If the change is meant, write the figures anew with `{RENEW}"
 
 
+@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.slow)], ids=["half", "all"])
 @pytest.mark.parametrize("name", approximate())
-def test_a_rule_is_as_far_from_plain_decoding_as_it_was(name):
+def test_a_rule_is_as_far_from_plain_decoding_as_it_was(name, every):
     assert name in PINNED["rules"], f"nothing is pinned of {name}; `{RENEW} {name}` does that"
-    found = differences(name, PINNED["rules"][name], measured(approximate()[name]))
+    pinned, now = PINNED["rules"][name], measured(approximate()[name], every=every)
+    if every > 1 and len(pinned) == len(now):
+        pinned = [{case: was[case] for case in found if case in was} for was, found in zip(pinned, now, strict=True)]
+    found = differences(name, pinned, now)
     shown = [*found[:8], *([f"… and {len(found) - 8} more"] if len(found) > 8 else [])]
     assert not found, "\n".join([f"{name} writes something else than it did.", *shown, f"{MEANT} {name}`."])
 

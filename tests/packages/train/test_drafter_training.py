@@ -105,7 +105,7 @@ READ = [name for name, kind in KINDS.items() if kind.form not in (LLAMA, DELTA)]
 
 @pytest.mark.parametrize("kind", READ)
 def test_learns_and_is_read(kind, asked, target, tmp_path, capsys):
-    told = asked(kind=kind, steps=25, json=True)
+    told = asked(kind=kind, steps=25, tokens=512, json=True)
     found = drafter(told)
     first, last = losses(tmp_path / "out")[0], losses(tmp_path / "out")[-1]
     assert all(b < a for a, b in zip(first, last, strict=True)), "every depth comes nearer to the target's laws"

@@ -479,7 +479,7 @@ def test_a_length_rule_that_drops_the_doubtful_token_is_caught():
             (x, law), *_ = tree.drawn
             return NOTHING if law[x] < 0.4 else tree
 
-    assert not prove(Speculate(Dropping(), rejection), LAW).ok
+    assert not prove(Speculate(Dropping(), rejection), LAW, quick=True).ok
 
 
 def test_confidence_counts_under_greedy_decoding_too():

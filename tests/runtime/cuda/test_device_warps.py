@@ -152,7 +152,7 @@ class Rising(Mask):
         return EmptyLaw("nothing rises above the highest")
 
 
-@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("rows", [pytest.param(1, marks=pytest.mark.slow), 6])
 def test_masks_of_the_host_are_applied_by_the_device(rows):
     _, model = reading()
     engine = Engine({"target": model})
@@ -217,7 +217,7 @@ def test_drafts_under_a_mask_are_verified_without_it_and_cut_where_it_says_no(wa
     assert left(model) == (0, 0)
 
 
-@pytest.mark.parametrize("warp", GREEDY[1:])
+@pytest.mark.parametrize("warp", [GREEDY[1], *(pytest.param(w, marks=pytest.mark.slow) for w in GREEDY[2:])])
 def test_a_device_that_drafts_for_itself_under_a_mask_takes_a_step_where_nothing_stands(warp):
     _, model = reading()
     model.device.speculation.gate = Always()
@@ -237,7 +237,7 @@ def test_where_a_mask_leaves_nothing_it_says_why_itself():
     assert str(job.error) == "nothing rises above the highest"
 
 
-@pytest.mark.parametrize("warp", [WARPS[0], WARPS[2]])
+@pytest.mark.parametrize("warp", [pytest.param(WARPS[0], marks=pytest.mark.slow), WARPS[2]])
 def test_drafts_of_the_host_are_verified_on_the_device_under_warps(warp):
     _, model = reading()
     engine, prompts = Engine({"target": model}), ([5, 1, 4, 5, 1], [2, 2, 2])
@@ -248,7 +248,7 @@ def test_drafts_of_the_host_are_verified_on_the_device_under_warps(warp):
         assert job.result().tokens == on_host(prompt, i, warp, 5)
 
 
-@pytest.mark.parametrize("warp", [WARPS[0], WARPS[4]])
+@pytest.mark.parametrize("warp", [pytest.param(WARPS[0], marks=pytest.mark.slow), WARPS[4]])
 def test_a_device_that_drafts_for_itself_obeys_warps(warp):
     _, model = reading()
     model.device.speculation.gate = Always()

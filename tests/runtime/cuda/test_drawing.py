@@ -95,7 +95,7 @@ def test_a_chain_drawn_on_the_device_is_the_one_that_the_rule_draws(t):
     assert left(model) == (0, 0)
 
 
-@pytest.mark.parametrize(("t", "verify"), [(0.0, rejection), (0.8, rejection)])
+@pytest.mark.parametrize(("t", "verify"), [pytest.param(0.0, rejection, marks=pytest.mark.slow), (0.8, rejection)])
 def test_texts_with_a_draft_model_are_the_same_on_the_device_and_by_the_rules(t, verify):
     def texts(kind):
         target, draft = kind(Reader(VOCAB, 900, 128), 2, 16), kind(Reader(VOCAB, 900, 128), 2, 16)

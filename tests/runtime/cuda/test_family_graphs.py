@@ -26,7 +26,7 @@ FEW = (
     *("Gemma 2", "Gemma 4 E2B, E4B (text)", "Phi-3, Phi-4", "gpt-oss", "Llama 4 (text)", "MiniCPM3"),
     *("Qwen3-Next", "LFM2, LFM2.5", "Nemotron-H, Nemotron 3 Nano"),
 )
-STEADY = ("SmolLM3", "MiniCPM3", "Granite 4 H")
+STEADY = ("SmolLM3", "Granite 4 H")  # attention, and states beside it
 TWO = {"num_hidden_layers": 2}
 SHALLOW = {  # as few layers as show all kinds of them: the interpreter takes a second for each
     "Gemma 2": TWO,
