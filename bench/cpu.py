@@ -1,12 +1,13 @@
 """Time decoding on a CPU: packed weights against whole ones and against llama.cpp with the same file, turn by turn.
 
     python bench/cpu.py [--model FILE] [--whole fp32 bf16] [--repeats 9] [--threads N] [--json FILE]
-    python bench/cpu.py --families 1 --diverge 24 [--data FOLDER] [--tokens 48] [--json FILE]
+    python bench/cpu.py --families 1 --diverge 24 [--data FOLDER] [--tokens 48] [--turns 3] [--json FILE]
 
 Every number is milliseconds, the median and the least of all turns. `rows` reads so many new tokens behind a cached
 text and gives the logits of all of them, which is what verifying a draft costs; `token` is greedy decoding, per token:
 `LM.generate` with all its machinery, the prompt not counted. llama.cpp runs through the wheel `xllamacpp` where the
 llama.cpp runtime and it are installed, by calls of `llama_decode`; its tokens are the likeliest ones, found by torch.
+With one thread all of it is the processor's time, which others on the machine disturb less, else the wall's.
 With `--families N` methods without a draft model, llama.cpp's runtime, its bare loop and its prompt lookup write the
 first N prompts of every family of Spec-Bench in turns (bench/cpu_families.py), and the start of a process is timed;
 `--diverge N` compares N greedy texts of the native runtime with those of llama.cpp's.
@@ -22,7 +23,6 @@ from collections.abc import Callable
 from importlib import import_module, metadata
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any, Protocol
 
 import cpu_families
@@ -76,9 +76,10 @@ class Unspool:
 
     def token(self) -> float:
         def spent(count: int) -> float:
-            start = perf_counter()
+            now = llamacpp.clock()
+            start = now()
             self.lm.generate(self.text, Settings(max_tokens=count, ignore_eos=True))
-            return perf_counter() - start
+            return now() - start
 
         return 1e3 * (spent(DECODED + 1) - spent(1)) / DECODED
 
@@ -123,10 +124,11 @@ class LlamaCpp:
         return float(self._forgotten(self._decode))
 
     def _decode(self) -> float:
-        token, start = self.text[-1], perf_counter()
+        token, now = self.text[-1], llamacpp.clock()
+        start = now()
         for place in range(BEHIND, BEHIND + DECODED):
             token = int(self._read([token], place).argmax())
-        return 1e3 * (perf_counter() - start) / DECODED
+        return 1e3 * (now() - start) / DECODED
 
 
 def contenders(file: Path, text: list[int], whole: list[str]) -> dict[str, Contender]:
@@ -158,9 +160,10 @@ def memory(model: str) -> dict[str, float]:
 
 
 def timed(act: Callable[[], object]) -> float:
-    start = perf_counter()
+    now = llamacpp.clock()
+    start = now()
     act()
-    return 1e3 * (perf_counter() - start)
+    return 1e3 * (now() - start)
 
 
 @torch.no_grad()
@@ -196,6 +199,7 @@ def families(args: argparse.Namespace) -> dict[str, Any]:
     if not args.families:
         return {}
     native = unspool.load(args.model, device="cpu", kv_cache_tokens=llamacpp.ROOM)
+    native.key = None  # rows are priced in this run, and not as some other run has found them
     theirs, bare = None, None
     try:
         bare = llamacpp.Bare(str(path(args.model)), torch.get_num_threads())
@@ -203,7 +207,7 @@ def families(args: argparse.Namespace) -> dict[str, Any]:
     except (ModuleNotFoundError, MissingExtra) as missing:
         print(f"without llama.cpp: {missing}")
     prompts = llamacpp.prompts_of(native, args.data, args.families)
-    return cpu_families.families(native, theirs, bare, prompts, args.tokens, max(1, args.repeats // 3))
+    return cpu_families.families(native, theirs, bare, prompts, args.tokens, args.turns, args.methods)
 
 
 def started(args: argparse.Namespace) -> dict[str, Any]:
@@ -229,6 +233,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--threads", type=int, help="one per free core: a busy core stalls all sides")
     parser.add_argument("--families", type=int, default=0, metavar="N", help="prompts of each, for what drafts bring")
+    parser.add_argument("--turns", type=int, default=3, help="of every contender on each of these prompts")
+    parser.add_argument("--methods", nargs="+", default=cpu_families.METHODS, help="that write them, plain among them")
     parser.add_argument("--diverge", type=int, default=0, metavar="N", help="texts to compare with llama.cpp's runtime")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--tokens", type=int, default=48)

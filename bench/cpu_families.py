@@ -25,7 +25,13 @@ RUN = ("-m", "unspool", "run", "Why is the sky blue?", "--max-tokens", "4", "--m
 
 
 def families(
-    native: LM, theirs: LM | None, bare: Bare | None, prompts: Mapping[str, tuple[int, ...]], count: int, repeats: int
+    native: LM,
+    theirs: LM | None,
+    bare: Bare | None,
+    prompts: Mapping[str, tuple[int, ...]],
+    count: int,
+    repeats: int,
+    methods: Sequence[str] = METHODS,
 ) -> dict[str, Any]:
     """Milliseconds a token of every contender on every family, the median of turns that all take one after the other.
 
@@ -33,7 +39,7 @@ def families(
     """
     sides: dict[str, Callable[[tuple[int, ...]], tuple[tuple[int, ...], float]]] = {
         name: (lambda prompt, name=name: timed(native, prompt, count, name))  # type: ignore[misc]
-        for name in METHODS
+        for name in methods
     }
     if theirs is not None:
         sides[THEIRS] = lambda prompt: timed(theirs, prompt, count, "plain")
@@ -49,12 +55,13 @@ def families(
                 texts[name], seconds = write(prompt)
                 if turn:
                     times[family][name].append(1e3 * seconds)
-        differs += [f"{name} ({family})" for name in METHODS if texts[name] != texts["plain"]]
+        differs += [f"{name} ({family})" for name in methods if texts[name] != texts["plain"]]
     found = {family: {name: round(median(all_), 3) for name, all_ in row.items()} for family, row in times.items()}
-    gains = {name: gain(found, "plain", name) for name in METHODS if name != "plain"}
-    result: dict[str, Any] = {"ms_a_token": found, "over_plain": gains, "differs": differs}
+    gains = {name: gain(found, "plain", name) for name in methods if name != "plain"}
+    best = max(gains, key=lambda name: gains[name]["mean"], default=None)
+    result: dict[str, Any] = {"ms_a_token": found, "over_plain": gains, "best": best, "differs": differs}
     if bare is not None:
-        result["over_llama_cpp_ngram"] = {name: gain(found, "ngram", name) for name in METHODS}
+        result["over_llama_cpp_ngram"] = {name: gain(found, "ngram", name) for name in methods}
         result["ngram_over_bare"] = gain(found, "bare", "ngram")
     if bare is not None and theirs is not None:
         result["llama_cpp_runtime_over_bare"] = gain(found, "bare", THEIRS)

@@ -61,7 +61,7 @@ class Rate:
 
     __slots__ = ("believed", "hits", "tries", "trust", "weight")
 
-    def __init__(self, believed: float, weight: float = 4.0, trust: Trust | None = None) -> None:
+    def __init__(self, believed: float, weight: float = 6.0, trust: Trust | None = None) -> None:
         self.believed, self.weight, self.trust = believed, weight, trust
         self.hits = self.tries = 0.0
 

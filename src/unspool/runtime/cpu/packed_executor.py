@@ -33,7 +33,7 @@ class KernelLaw(Law):
         return self._logits.shape[1]
 
     @property
-    def best(self) -> int:  # type: ignore[override]
+    def best(self) -> int:
         """The most probable token, kept without the lock that a cached property takes in every round."""
         if self._best < 0:
             token, value, size = ctypes.c_int32(-1), ctypes.c_float(), self.size
