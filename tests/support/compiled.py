@@ -134,7 +134,7 @@ def families(step):
         shape = {"words": 1, "group": group, "lines": group, "width": width, "padded": padded, "rows": 16, "step": 32}
         shape |= {"whole": False, "share": 128 if fixed else 0, "early": 16 if fixed else 0, "small": 1}
         shape |= {"sight": 0, "windowed": True, "listed": False, "joins": False, "late": 2}
-        odd = {"capped": True, "chunked": width == 64, "sinking": True, "settled": fixed}
+        odd = {"capped": True, "chunked": width == 64, "sinking": True}
         made(attention._attend, seen, step | shape | odd, 4, num_stages=2, enable_fp_fusion=False)
         joined = {"width": width, "padded": padded, "sinking": True}
         made(attention_join._join, seen, step | joined | {"lanes": 16}, 4)
@@ -151,7 +151,7 @@ def families(step):
     turning = dict.fromkeys(("qkv", "norm", "queries", "keys", "values"), HALF) | {"eps": "fp32"}
     turning |= {"cos": REAL, "sin": REAL, "places": WHOLE, "slots": WHOLE}
     shape = {"heads": 8, "kv_heads": 2, "width": 128, "half": 64, "pairs": 32, "block": 4, "normed": True}
-    made(rope._rope, turning, step | shape | {"settled": True}, 1)
+    made(rope._rope, turning, step | shape, 1)
     judged = {"x": HALF, "norm": HALF, "weight": REAL, "bias": REAL, "out": REAL, "kept": HALF, "eps": "fp32"}
     shape = {"together": 16, "block": 4, "step": 2048, "normed": True, "has_bias": True}
     for whole in (False, True):

@@ -92,10 +92,9 @@ def _attend(
     rows: tl.constexpr, step: tl.constexpr, whole: tl.constexpr,
     share: tl.constexpr, early: tl.constexpr, small: tl.constexpr,
     sight: tl.constexpr, windowed: tl.constexpr, listed: tl.constexpr, joins: tl.constexpr, late: tl.constexpr,
-    capped: tl.constexpr, chunked: tl.constexpr, sinking: tl.constexpr, settled: tl.constexpr, chained: tl.constexpr,
+    capped: tl.constexpr, chunked: tl.constexpr, sinking: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
-    if not settled:
-        wait(chained)
+    wait(chained)
     tiles = tl.cdiv(tokens * lines, rows)
     row, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
     shared, split = tl.program_id(1), tl.program_id(2)
@@ -137,8 +136,6 @@ def _attend(
     column = tl.arange(0, padded)
     exists = ours[:, None] & (column < width)[None, :]
     at_query = (row * tokens + token).to(tl.int64)[:, None] * token_stride + head[:, None] * head_stride
-    if settled:
-        wait(chained)
     query = tl.load(queries + at_query + column[None, :], mask=exists, other=0.0)
     keys += shared.to(tl.int64) * kv_stride
     values += shared.to(tl.int64) * kv_stride
@@ -250,7 +247,7 @@ def attention(
             width=width, padded=padded, rows=cut.heads, step=cut.keys, whole=cut.splits == 1,
             share=cut.share, early=cut.early, small=cut.small, sight=int(Visibility.FULL if listed else rows.sight),
             windowed=window is not None, listed=listed, joins=cut.joins, late=stages if cut.share else 1,
-            capped=softcap is not None, chunked=chunked, sinking=sinks is not None, settled=rows.settled,
+            capped=softcap is not None, chunked=chunked, sinking=sinks is not None,
             num_warps=cut.warps, num_stages=stages, enable_fp_fusion=False, chained=chain, launch_pdl=chain,
         ),
         cut.stages,

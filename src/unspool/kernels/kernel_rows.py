@@ -29,9 +29,6 @@ class Rows:
 
     With `paths` each token reads what it sees in the order of its own text, whatever else was drafted: paths[r, t] has
     the slots of its keys from clear[r] (past[r] without bits) on, its own being the last.
-
-    If they are `settled`, all of this was written before a launch that overlaps with none, so that kernels read it
-    while the one before them ends.
     """
 
     table: Tensor  # [R, L]
@@ -47,7 +44,6 @@ class Rows:
     paths: Tensor | None = None  # [R, T, P]; tokens may share one, by a stride of 0
     before: Tensor | None = None  # [R·T], what each goes on from in recurrent layers, see `carried_state`
     into: Tensor | None = None  # [R·T], the state that it leaves
-    settled: bool = False
 
     @property
     def number(self) -> int:

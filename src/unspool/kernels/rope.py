@@ -14,22 +14,16 @@ def _rope(
     qkv, norm, cos, sin, places, slots, queries, keys, values,
     eps, qkv_stride, kv_stride, slot_stride,
     heads: tl.constexpr, kv_heads: tl.constexpr, width: tl.constexpr, half: tl.constexpr, pairs: tl.constexpr,
-    block: tl.constexpr, normed: tl.constexpr, settled: tl.constexpr, chained: tl.constexpr,
+    block: tl.constexpr, normed: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     start(chained)
-    if not settled:
-        wait(chained)
+    wait(chained)
     token = tl.program_id(0)
     head = tl.program_id(1) * block + tl.arange(0, block)
     pair = tl.arange(0, half)
     column, turns = pair < width // 2, pair < pairs
     left = tl.where(turns, pair, pair + pairs)  # what does not turn stands behind all that does
     right = tl.where(turns, pair + pairs, pair + width // 2)
-    place, slot = tl.load(places + token), tl.load(slots + token).to(tl.int64) * slot_stride
-    c = tl.load(cos + place.to(tl.int64) * pairs + pair, mask=turns, other=1.0)
-    s = tl.load(sin + place.to(tl.int64) * pairs + pair, mask=turns, other=0.0)
-    if settled:
-        wait(chained)
     turned = head < heads + kv_heads
     inside = (head < heads + 2 * kv_heads)[:, None] & column[None, :]
     source = qkv + token.to(tl.int64) * qkv_stride + head[:, None] * width
@@ -47,6 +41,9 @@ def _rope(
         x = (x * size[:, None]).to(u.dtype).to(tl.float32) * u.to(tl.float32)
         y = (y * size[:, None]).to(u.dtype).to(tl.float32) * v.to(tl.float32)
         x, y = x.to(u.dtype).to(kind).to(tl.float32), y.to(u.dtype).to(kind).to(tl.float32)
+    place = tl.load(places + token)
+    c = tl.load(cos + place.to(tl.int64) * pairs + pair, mask=turns, other=1.0)
+    s = tl.load(sin + place.to(tl.int64) * pairs + pair, mask=turns, other=0.0)
     c, s = c.to(kind).to(tl.float32)[None, :], s.to(kind).to(tl.float32)[None, :]
     # As `turn` has it: the first product is rounded, the second is added to it unrounded.
     c, s = c + tl.zeros_like(x), s + tl.zeros_like(x)
@@ -56,6 +53,7 @@ def _rope(
     into = queries + token.to(tl.int64) * (heads * width) + head[:, None] * width
     tl.store(into + left[None, :], p, mask=asking)
     tl.store(into + right[None, :], q, mask=asking)
+    slot = tl.load(slots + token).to(tl.int64) * slot_stride
     asked = inside & ((head >= heads) & turned)[:, None]
     into = keys + (head - heads).to(tl.int64)[:, None] * kv_stride + slot
     tl.store(into + left[None, :], p, mask=asked)
@@ -77,7 +75,6 @@ def rope(
     keys: Tensor,
     values: Tensor,
     block: int | None = None,
-    settled: bool = False,
 ) -> Tensor:
     """Return turned queries [n, heads, width] of qkv [n, (heads + 2·kv_heads)·width]; store keys and values in slots.
 
@@ -85,7 +82,7 @@ def rope(
     qkv's type; numbers i and i + pairs of a head turn, and those from 2·pairs on do not. `keys` and `values` are pools
     [kv_heads, slots, width] of the same strides. Padding goes to its slot.
     `block` is how many heads a program takes where it norms them, which may show in the last bit; else that goes by the
-    number of tokens. If they are `settled`, places and slots are read while the kernel before ends, see `Rows`.
+    number of tokens.
     Cost: one launch; reads and writes everything once.
     """
     n, (kv_heads, _, width) = qkv.shape[0], keys.shape
@@ -99,8 +96,8 @@ def rope(
         qkv, cos if norm is None else norm, cos, sin, places, slots, queries, keys, values,
         eps, qkv.stride(0), keys.stride(0), keys.stride(1),
         heads=heads, kv_heads=kv_heads, width=width, half=triton.next_power_of_2(width // 2),
-        pairs=cos.shape[1], block=block, normed=norm is not None, settled=settled,
-        num_warps=1 if block <= 4 else 4, chained=chain, launch_pdl=chain,
+        pairs=cos.shape[1], block=block, normed=norm is not None, num_warps=1 if block <= 4 else 4,
+        chained=chain, launch_pdl=chain,
     )  # fmt: skip
     return queries
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
@@ -148,7 +147,7 @@ class Fused(Llama):
     @torch.no_grad()
     def run(self, tokens: Tensor, rows: Rows, want: Sequence[int] = ()) -> tuple[Tensor, dict[int, Tensor]]:
         """What leaves the last layer [n, dim], and what entered the wanted ones."""
-        x, rows = F.embedding(tokens, self._inlet), replace(rows, settled=True)  # a launch that overlaps with none
+        x = F.embedding(tokens, self._inlet)
         if self.ends.scale is not None:
             x = x * self.ends.scale
         told = None if self.ends.told is None else self.ends.told(tokens, x)
@@ -223,8 +222,7 @@ class Fused(Llama):
         qkv = self._product(mixer.qkv, x, norm=layer.before_attention)
         cos, sin = self._untold if spec.rope is None else self._turns[spec.rope]
         if not unusual(spec):
-            where = rows.places, rows.slots, keys, values
-            queries = rope(qkv, mixer.qk_norm, eps, cos, sin, *where, self.heads_at_once, rows.settled)
+            queries = rope(qkv, mixer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values, self.heads_at_once)
             return self._attended(queries, keys, values, rows, spec, mixer.sinks)
         turns = None if spec.rope is None else turned(cos, sin, rows.places, x.dtype)
         found = parted(mixer, qkv, turns, rows.places, eps)
