@@ -38,7 +38,7 @@ from unspool.runtime.cuda.device_decoding import DeviceDecoding
 from unspool.runtime.cuda.device_speculation import DeviceSpeculation
 from unspool.runtime.cuda.graph_bucket import Bucket
 from unspool.runtime.cuda.packing import Kind
-from unspool.runtime.cuda.speculation_gate import SpeculationGate, Way
+from unspool.runtime.cuda.speculation_gate import RECALL, Drafting, SpeculationGate, Way
 from unspool.runtime.network.llama import Llama
 
 Text = tuple[int, ...]
@@ -48,16 +48,16 @@ FREE, FIXED = "free", "batch-invariant"
 
 
 class Fixed(SpeculationGate):
-    """Always drafts in one way."""
+    """Always drafts in one way, as widely as it may."""
 
     def __init__(self, way: Way) -> None:
         super().__init__()
         self.way = way
 
-    def pays(self, leaves: Sequence[CachedSequence], ways: Sequence[Way] = (Way.RECALL,)) -> Way | None:
-        return self.way
+    def pays(self, leaves: Sequence[CachedSequence], choices: Sequence[Drafting] = (RECALL,)) -> Drafting | None:
+        return [each for each in choices if each.way is self.way][-1]
 
-    def sure(self, leaves: Sequence[CachedSequence], way: Way = Way.RECALL) -> bool:
+    def sure(self, leaves: Sequence[CachedSequence], chosen: Drafting = RECALL) -> bool:
         return True
 
 

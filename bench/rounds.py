@@ -31,7 +31,7 @@ from unspool.runtime.cuda.packing import Kind
 from unspool.runtime.cuda.speculation_gate import Way
 
 Text = tuple[int, ...]
-Form = Callable[[int, int, bool], Tile | None]
+Form = Callable[[int, int, int, bool], Tile | None]
 TOKENS = (1, 8, 16, 32)
 WIDTHS = (8, 16, 32, 64)
 PROGRAMS = ((8, 64, 4), (8, 128, 8), (8, 128, 4), (16, 64, 4), (16, 64, 8), (16, 128, 8), (16, 128, 4))
@@ -42,7 +42,7 @@ OWN = "as it is"
 def at_once(tokens: int, lines: int, warps: int, most: int, norms: bool = True) -> Form:
     """Up to `most` tokens by such programs; with their norm in them, or by itself."""
 
-    def cut(depth: int, n: int, gated: bool) -> Tile | None:
+    def cut(width: int, depth: int, n: int, gated: bool) -> Tile | None:
         lanes, rows = _up(-(-depth // PIECE)), min(_up(n), tokens)
         if n > most:
             return None

@@ -9,8 +9,10 @@ TILED_ROWS, NARROW = 128, 4096  # tokens up to which narrow products are made of
 TWICE = 264  # programs that give two to every processor
 PROGRAMS = 80  # that keep most of an H200's 132 processors at work
 PIECE, MOST_PIECES = 128, 16  # terms of a sum that tensor cores add by themselves, and up to how many such pieces
-AT_ONCE, MOST_COLUMNS = 32, 256  # tokens whose pieces are taken at once, and up to how many pieces a program has
-FEW, LINES = 8, 64  # tokens of one program up to which it has so many pieces of weights; of more it has twice as many
+AT_ONCE, MOST_COLUMNS = 8, 256  # tokens whose pieces a program takes at once, and up to how many pieces of all of them
+DEEP = 1024  # terms of a sum from which on two such programs are faster than one tile
+LINES = 64  # pieces of weights that a program takes then, or twice as many where there are programs enough
+PROCESSORS = 132  # of an H200
 SHORT = 1024  # terms of a sum up to which many tokens are faster by such tiles than by the library
 NORM_ROWS = 16  # tokens up to which every program may norm them anew rather than have a launch of its own for it
 
@@ -111,7 +113,7 @@ def cut_for(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) -> 
     rows = rows_for(n) if n > 1 else 1
     if dtype == torch.float32:
         return Tile(rows, 32, 32, stages=2, norms=n <= NORM_ROWS) if n > 1 else Tile(1, 4, 512, norms=True)
-    if _apart(width, depth) and (few := _at_once(depth, n, gated)) is not None:
+    if _apart(width, depth) and (few := _at_once(width, depth, n, gated)) is not None:
         return few
     found = TUNED.get((width, depth, rows, gated))
     if found is not None:
@@ -135,7 +137,7 @@ def steady_cut(width: int, depth: int, n: int, dtype: torch.dtype, gated: bool) 
     if dtype == torch.float32:
         return Tile(MOST_ROWS, 32, 32, stages=2)
     apart = _apart(width, depth)
-    if apart and (few := _at_once(depth, n, gated)) is not None:
+    if apart and (few := _at_once(width, depth, n, gated)) is not None:
         return few
     splits = TUNED.get((width, depth, 16, gated), LIBRARY).splits  # which suits few tokens, and then holds for all
     if n <= (TILED_ROWS if width < NARROW else MOST_ROWS):
@@ -161,14 +163,16 @@ def _apart(width: int, depth: int) -> bool:
     return width < NARROW and depth <= PIECE * MOST_PIECES
 
 
-def _at_once(depth: int, n: int, gated: bool) -> Tile | None:
-    """The cut that takes all pieces of n tokens at once, if they are few."""
-    lanes, tokens = _up(-(-depth // PIECE)), min(_up(n), 2 * FEW)
-    if n > AT_ONCE or lanes * tokens > MOST_COLUMNS:
+def _at_once(width: int, depth: int, n: int, gated: bool) -> Tile | None:
+    """The cut that takes all pieces of n tokens at once, if they are few; as measured on an H200 (bench/rounds.py)."""
+    lanes, tokens = _up(-(-depth // PIECE)), min(_up(n), AT_ONCE)
+    if n > (2 * AT_ONCE if depth > DEEP else AT_ONCE) or lanes * tokens > MOST_COLUMNS:
         return None
-    more = tokens // FEW or 1
-    block = max(1, more * LINES // (lanes * (2 if gated else 1)))
-    return Tile(tokens, block, PIECE, warps=4 * more, norms=True, apart=True, at_once=True)
+    block = max(1, LINES // (lanes * (2 if gated else 1)))
+    if -(-width // block) <= (PROCESSORS if n == 1 else PROGRAMS):
+        return Tile(tokens, block, PIECE, norms=True, apart=True, at_once=True)
+    warps = 4 if gated and n == 1 else 8
+    return Tile(tokens, 2 * block, PIECE, warps=warps, norms=True, apart=True, at_once=True)
 
 
 def cuts(width: int, depth: int, n: int, gated: bool) -> list[Tile]:

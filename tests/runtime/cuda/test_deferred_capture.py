@@ -27,7 +27,7 @@ from unspool.runtime.cuda.deferred_capture import (
     ladder,
     speculative_ladder,
 )
-from unspool.runtime.cuda.device_speculation import widest
+from unspool.runtime.cuda.device_speculation import widest, widths
 from unspool.runtime.cuda.footprint import FLOCK
 from unspool.runtime.cuda.graph_model import graph_model
 from unspool.runtime.cuda.packing import Kind, Size
@@ -132,13 +132,13 @@ def test_rows_tokens_and_keys_must_fit():
 
 def test_the_ladder_has_a_place_for_whatever_so_many_texts_ask():
     longest = 8192
-    there = [*ladder(16, longest), *speculative_ladder(16, longest, widest)]
+    there = [*ladder(16, longest), *speculative_ladder(16, longest, lambda n: widths(widest(n)))]
     assert len(there) == len(set(there)) < 200
     for rows, length in product((1, 3, 16), (1024, 2048, 8192)):
         wishes = [Wish(Size(Kind.WRITE, rows, 1, length), shaping) for shaping in USUAL]
         wishes += [Wish(Size(Kind.FILL, rows, tokens, length), BARE) for tokens in (64, 512) if rows * tokens <= FLOCK]
         wishes += [Wish(Size(Kind.TREE, rows, 64, length), WARPED)] * (rows <= 4)
-        wishes += [Wish(Size(Kind.SPECULATE, rows, widest(rows), length), BARE)]
+        wishes += [Wish(Size(Kind.SPECULATE, rows, width, length), BARE) for width in widths(widest(rows))]
         for size, shaping in wishes:
             assert any(holds(has.size, size) and includes(has.shaping, shaping) for has in there), (size, shaping)
 

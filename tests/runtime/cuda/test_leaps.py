@@ -16,7 +16,7 @@ from unspool.kernels.match import match
 from unspool.kernels.match import reference as match_reference
 from unspool.runtime.cuda.copy_estimate import BigramCopies
 from unspool.runtime.cuda.graph_model import graph_model
-from unspool.runtime.cuda.speculation_gate import SpeculationGate, Way
+from unspool.runtime.cuda.speculation_gate import RECALL, Drafting, SpeculationGate, Way
 from unspool.runtime.engine.contracts import ScoreRequest
 
 pytestmark = [
@@ -61,8 +61,8 @@ class Reader(Blank):
 class Always(SpeculationGate):
     """Leaps, whatever the clock says."""
 
-    def pays(self, leaves, ways=(Way.RECALL,)):
-        return ways[-1]
+    def pays(self, leaves, choices=(RECALL,)):
+        return choices[-1]
 
 
 def plainly(prompt, seed, number, most, t):
@@ -115,8 +115,8 @@ class Noting(Always):
         super().__init__()
         self.timed = []
 
-    def took(self, rows, way, seconds):
-        self.timed.append((rows, way))
+    def took(self, rows, chosen, seconds):
+        self.timed.append((rows, chosen))
 
 
 def test_a_step_that_captures_a_graph_is_not_timed():
@@ -132,7 +132,7 @@ def test_a_step_that_captures_a_graph_is_not_timed():
         assert model.device.write([ScoreRequest(session, NOTHING)], [write], 2) is not None
         captured.append(len(model.executor.buckets) > known)
     assert captured == [True, False, False]
-    assert gate.timed == [(1, Way.RECALL)] * 2
+    assert gate.timed == [(1, Drafting(Way.RECALL, 4))] * 2
     session.close()
 
 
@@ -164,6 +164,9 @@ def test_the_longest_match_wins_and_then_the_latest():
     assert match(texts, lanes, ends).tolist() == match_reference(texts, lanes, ends).tolist()
 
 
+CHAIN = Drafting(Way.CHAIN, 16)
+
+
 class Text:
     """A text that leaps bring so many tokens each, as a pace sees it: no token in it comes twice, unless told."""
 
@@ -181,7 +184,7 @@ def test_a_pace_loses_little_where_leaps_do_not_pay_and_wins_where_they_do(gain,
     step, leap = 0.54, 0.94
     for _ in range(3):
         pace.took(1, None, step)
-        pace.took(1, Way.RECALL, leap)
+        pace.took(1, RECALL, leap)
     while tokens < 1000:
         if pace.pays([text]):
             rounds = 4 if pace.sure([text]) else 2
@@ -198,7 +201,7 @@ def test_what_drafts_bring_drawn_texts_is_believed_of_the_next_ones_and_of_greed
     pace, first, texts = SpeculationGate(), [Text() for _ in range(3)], [Text() for _ in range(4)]
     for _ in range(3):
         pace.took(1, None, 0.54)
-        pace.took(1, Way.RECALL, 0.94)
+        pace.took(1, RECALL, 0.94)
     for text in (*first, *texts[:3]):
         pace.draws(text)
     assert pace.pays(first[:1])
@@ -216,7 +219,7 @@ def test_a_text_that_begins_to_repeat_itself_leaps_again():
     pace, text = SpeculationGate(), Text(range(100))
     for _ in range(3):
         pace.took(1, None, 0.54)
-        pace.took(1, Way.RECALL, 0.94)
+        pace.took(1, RECALL, 0.94)
     for _ in range(12):
         pace.speculated(text, 4, 4)  # they bring nothing
     for _ in range(5):
@@ -254,19 +257,19 @@ def test_a_pace_times_both_before_it_chooses():
     assert pace.pays([text])
     assert not pace.pays([text, Text()])  # two rows have times of their own
     for _ in range(3):
-        pace.took(1, Way.RECALL, 9.0)
+        pace.took(1, RECALL, 9.0)
     assert not pace.pays([text])
 
 
 @pytest.mark.parametrize(
     ("chain", "gain", "expected"),
-    [(1.2, 4.0, Way.CHAIN), (1.2, 2.0, Way.RECALL), (3.0, 4.0, Way.RECALL)],
+    [(1.2, 4.0, CHAIN), (1.2, 2.0, RECALL), (3.0, 4.0, RECALL)],
     ids=["it pays", "it brings too little", "it takes too long"],
 )
 def test_a_trained_drafter_is_timed_and_left_out_where_it_loses(chain, gain, expected):
     pace, texts = SpeculationGate(), [Text() for _ in range(4)]
-    ways, took = (Way.RECALL, Way.CHAIN), {None: 0.54, Way.RECALL: 0.94, Way.CHAIN: chain}
-    brings, tried = {Way.RECALL: 2.2, Way.CHAIN: gain}, []
+    ways, took = (RECALL, CHAIN), {None: 0.54, RECALL: 0.94, CHAIN: chain}
+    brings, tried = {RECALL: 2.2, CHAIN: gain}, []
     for turn in range(240):
         text = texts[turn // 60]
         way = pace.pays([text], ways)
@@ -277,18 +280,18 @@ def test_a_trained_drafter_is_timed_and_left_out_where_it_loses(chain, gain, exp
             pace.stepped(text, 32)
         else:
             pace.speculated(text, 4, 4 * brings[way], way)
-    assert tried[:9] == [None] * 3 + [Way.RECALL] * 3 + [Way.CHAIN] * 3
+    assert tried[:9] == [None] * 3 + [RECALL] * 3 + [CHAIN] * 3
     assert set(tried[40:60]) == set(tried[220:]) == {expected}
     assert pace.pays([Text()], ways) is expected  # what it brought some is believed of the next text
 
 
 def written_by(pace, gains, texts):
     """Which share of the tokens of texts of 96, the gains of which take turns, comes with the trained drafter."""
-    took, by_drafter = {None: 0.48, Way.RECALL: 0.91, Way.CHAIN: 0.99}, 0.0
+    took, by_drafter = {None: 0.48, RECALL: 0.91, CHAIN: 0.99}, 0.0
     for number in range(texts):
         text, tokens, gain = Text(), 0.0, gains[number % len(gains)]
         while tokens < 96:
-            way = pace.pays([text], (Way.RECALL, Way.CHAIN))
+            way = pace.pays([text], (RECALL, CHAIN))
             pace.took(1, way, took[way])
             if way is None:
                 tokens += 16
@@ -296,9 +299,9 @@ def written_by(pace, gains, texts):
                 pace.stepped(text, 16)
                 continue
             rounds = 8 if pace.sure([text], way) else 2
-            brought = rounds * (gain if way is Way.CHAIN else gain / 1.5)
+            brought = rounds * (gain if way is CHAIN else gain / 1.5)
             pace.speculated(text, rounds, brought, way)
-            tokens, by_drafter = tokens + brought, by_drafter + (brought if way is Way.CHAIN else 0)
+            tokens, by_drafter = tokens + brought, by_drafter + (brought if way is CHAIN else 0)
     return by_drafter / (96 * texts)
 
 

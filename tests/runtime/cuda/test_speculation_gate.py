@@ -2,7 +2,7 @@
 
 import pytest
 
-from unspool.runtime.cuda.speculation_gate import DRAWN, HOPE, SpeculationGate, Way
+from unspool.runtime.cuda.speculation_gate import DRAWN, HOPE, RECALL, Drafting, SpeculationGate, Way
 
 PLAIN = 0.48  # ms of a step, as one text has on an H200
 
@@ -19,7 +19,7 @@ def speed(gains, leap, length=192, kind=None, gate=None, rows=1):
     gate = gate or SpeculationGate()
     for _ in range(3):
         gate.took(rows, None, PLAIN)
-        gate.took(rows, Way.RECALL, leap)
+        gate.took(rows, RECALL, leap)
     took, tokens = 0.0, 0.0
     for gain in gains:
         text, written = Text(), 0.0
@@ -70,3 +70,32 @@ def test_what_no_text_brought_is_tried_again_after_some_thousand_tokens():
     for _ in range(400):
         gate.stepped(text, 32)
     assert gate.pays([Text()])
+
+
+@pytest.mark.parametrize(
+    ("times", "gain", "expected"),
+    [
+        ((0.6, 0.7, 0.85), 1.6, 8),
+        ((0.6, 0.7, 0.85), 3.4, 16),
+        ((0.6, 0.62, 0.65), 2.0, 32),
+        ((0.9, 1.1, 1.3), 1.6, None),
+    ],
+    ids=["little to gain", "much to gain", "width costs nothing", "nothing pays"],
+)
+def test_trees_have_the_width_that_brings_most_for_what_their_steps_take(times, gain, expected):
+    """All widths are timed, and what one of them brings tells what the others would."""
+    gate, text = SpeculationGate(), Text()
+    choices, chosen = [Drafting(Way.RECALL, tokens) for tokens in (8, 16, 32)], []
+    took = {None: PLAIN} | dict(zip(choices, times, strict=True))
+    for _ in range(80):
+        way = gate.pays([text], choices)
+        chosen.append(way)
+        gate.took(1, way, took[way])
+        if way is None:
+            text.tokens += range(len(text.tokens), len(text.tokens) + 8)
+            gate.stepped(text, 8)
+        else:
+            gate.speculated(text, 4, 4 * (1 + (gain - 1) * way.share), way)
+    assert chosen[:12] == [each for each in (None, *choices) for _ in range(3)]
+    late = [None if way is None else way.tokens for way in chosen[40:]]
+    assert late.count(expected) >= 0.9 * len(late)

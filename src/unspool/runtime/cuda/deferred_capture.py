@@ -8,7 +8,7 @@ batch, and only there it is done.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from .footprint import FEW, FLOCK, PORTION, SHORTEST, WIDEST, step_up
@@ -93,11 +93,12 @@ def includes(there: Shaping, shaping: Shaping) -> bool:
     return does and shaping.reports in (0, there.reports)
 
 
-def speculative_ladder(rows: int, longest: int, width: Callable[[int], int]) -> Iterator[Wish]:
-    """The graphs of speculative steps that up to so many texts need."""
+def speculative_ladder(rows: int, longest: int, widths: Callable[[int], Sequence[int]]) -> Iterator[Wish]:
+    """The graphs of speculative steps that up to so many texts need, of every width that so many may have."""
     for length in dict.fromkeys((SHORTEST, longest)):
         for shaping in (BARE, WARPED):
-            yield from (Wish(Size(Kind.SPECULATE, n, width(n), length), shaping) for n in _crowds(rows))
+            for n in _crowds(rows):
+                yield from (Wish(Size(Kind.SPECULATE, n, width, length), shaping) for width in widths(n))
 
 
 def ladder(rows: int, longest: int) -> Iterator[Wish]:

@@ -22,12 +22,13 @@ from .graph_drafter import GraphDrafter, undraftable
 from .graph_states import GraphStates, Lent
 from .packing import Kind, Size
 from .sampling import Sampling
-from .speculation_gate import DRAWN, MASKED, SpeculationGate, Way
+from .speculation_gate import DRAWN, MASKED, Drafting, SpeculationGate, Way
 from .speculative_step import MOST, ROUNDS, DraftMemory, SpeculatedRun, SpeculativeStep
 from .warp_stage import Shaping
 
 BATCH = 64  # tokens of a speculative step, of all rows together: from there on they cost more than they bring
 NARROW, WIDE = 4, 64  # tokens of one row
+USUAL = 32  # tokens of a row that methods ask for unless told otherwise
 CARRIED = 16  # tokens of one row where each of them writes a state
 MANY = 16  # rows that speculate together at most: a fuller forward has no room for drafts
 TRIAL = 2  # rounds of speculation that is not known to pay
@@ -76,7 +77,11 @@ class DeviceSpeculation:
 
     def ladder(self, rows: int) -> Iterator[Wish]:
         """The graphs that up to so many texts need."""
-        return speculative_ladder(min(rows, MANY), self._graphs.block_table.length, self._widest)
+
+        def usual(texts: int) -> tuple[int, ...]:
+            return widths(min(self._widest(texts), USUAL))
+
+        return speculative_ladder(min(rows, MANY), self._graphs.block_table.length, usual)
 
     def write(
         self, leaves: list[CachedSequence], writes: Sequence[Write], sampling: Sampling, turns: int, steps: Steps
@@ -86,27 +91,28 @@ class DeviceSpeculation:
         for leaf, plan in zip(leaves, sampling.plans, strict=True):
             if plan.temperature > 0 or plan.mask is not None:
                 self.gate.draws(leaf, DRAWN if plan.mask is None else MASKED)
-        way = self.gate.pays(leaves, self._ways)
-        replies = None if way is None else self._speculate(leaves, writes, sampling, turns, steps, way)
+        chosen = self.gate.pays(leaves, self._choices(self._width(writes)))
+        replies = None if chosen is None else self._speculate(leaves, writes, sampling, turns, steps, chosen)
         if replies is None:
-            way, replies = None, steps(leaves, writes, sampling, turns)
+            chosen, replies = None, steps(leaves, writes, sampling, turns)
         if replies is None:
             return None
         rounds = 1
         for leaf, reply in zip(leaves, replies, strict=True):
             if isinstance(reply, Written):
                 rounds = max(rounds, reply.forwards or len(reply.tokens))
-                if way is None:
+                if chosen is None:
                     self.gate.stepped(leaf, len(reply.tokens))
                 else:  # what a mask has cut counts as well: all rounds, and a step that had to follow them
-                    self.gate.speculated(leaf, reply.forwards, len(reply.tokens), way)
+                    self.gate.speculated(leaf, reply.forwards, len(reply.tokens), chosen)
         if known == len(self._graphs.buckets):  # nothing was captured on the way
-            self.gate.took(len(leaves), way, (perf_counter() - began) / rounds)
+            self.gate.took(len(leaves), chosen, (perf_counter() - began) / rounds)
         return replies
 
-    @property
-    def _ways(self) -> tuple[Way, ...]:
-        return (Way.RECALL,) if self.drafter is None else (Way.RECALL, Way.CHAIN)
+    def _choices(self, width: int) -> tuple[Drafting, ...]:
+        """How rows of up to so many tokens may be drafted for: by narrow trees, wider ones, those of a drafter."""
+        recalled = tuple(Drafting(Way.RECALL, each) for each in widths(width))
+        return recalled if self.drafter is None else (*recalled, Drafting(Way.CHAIN, min(width, self.few)))
 
     def _speculate(
         self,
@@ -115,12 +121,10 @@ class DeviceSpeculation:
         sampling: Sampling,
         turns: int,
         steps: Steps,
-        way: Way,
+        chosen: Drafting,
     ) -> Replies:
         """Some rounds, or None where they cannot be made; a text of which a mask leaves nothing takes a plain step."""
-        model, graphs, width = self._model, self._graphs, self._width(writes)
-        if way is Way.CHAIN:
-            width = min(width, self.few)
+        model, graphs, (way, width) = self._model, self._graphs, chosen
         longest = max(len(leaf.tokens) for leaf in leaves)
         room = graphs.network.context - longest
         if room < 1:
@@ -146,8 +150,8 @@ class DeviceSpeculation:
             own = [taken[i : i + each] for i in range(0, len(taken), each)]
             bucket.set_out(leaves, wants, own, graphs.block_table.lines(leaves), lent)
             bucket.sampling(unmasked, leaves, shaping)
-            sure = self.gate.sure(leaves, way) and not sampling.shaping.masks
-            bucket.run(min(ROUNDS if sure else TRIAL, self.gate.enough(leaves, wants, way), turns))
+            sure = self.gate.sure(leaves, chosen) and not sampling.shaping.masks
+            bucket.run(min(ROUNDS if sure else TRIAL, self.gate.enough(leaves, wants, chosen), turns))
             runs = bucket.told(len(leaves))
         except BaseException:
             model.slots.drop(taken)
@@ -253,3 +257,8 @@ class DeviceSpeculation:
 def widest(rows: int) -> int:
     """Tokens of each of so many rows at most."""
     return min(WIDE, max(NARROW, BATCH // step_up(rows, 1)))
+
+
+def widths(most: int) -> tuple[int, ...]:
+    """Tokens of a row that are worth trying, up to so many: on a small model every token costs, on a large one none."""
+    return tuple(dict.fromkeys((max(min(NARROW, most), most // 4), most)))

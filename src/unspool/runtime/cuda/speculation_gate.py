@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from math import ceil
+from math import ceil, log2
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from ..cache.sequence import CachedSequence
@@ -20,6 +21,7 @@ FORGET = 1000  # tokens after which a text that steps has forgotten most of what
 LONG = 8000  # and after which what they brought other texts is forgotten
 GREEDY, DRAWN, MASKED = "greedy", "drawn", "masked"  # kinds of texts: drafts bring each something else
 TIMINGS = 3  # that make a time known; the first ones have more to do
+WIDE = 32  # tokens of a step that gains are told of
 
 
 class Way(Enum):
@@ -32,20 +34,40 @@ class Way(Enum):
 FIRST = {Way.RECALL: HOPE, Way.CHAIN: CHAIN_HOPE}
 
 
+class Drafting(NamedTuple):
+    """How a speculative step drafts: in which way, and how many tokens a row of it has."""
+
+    way: Way
+    tokens: int
+
+    @property
+    def share(self) -> float:
+        """What such trees add to a text, over what those of WIDE tokens add; those of a trained drafter have one size.
+
+        The likeliest tokens come first, so that each doubling adds about as much as the one before: 0.24 tokens a step
+        from 8 to 64 tokens on prompts of Spec-Bench (bench/rounds.py).
+        """
+        return 1.0 if self.way is Way.CHAIN else max(log2(self.tokens) - 0.7, 0.3) / (log2(WIDE) - 0.7)
+
+
+RECALL = Drafting(Way.RECALL, WIDE)
+
+
 class SpeculationGate:
     """Seconds of a plain and of a speculative step by rows, the least of late, and the tokens per step of every text.
 
     Speculate while Σ over rows of tokens per step / t(speculative) is at least the rows / t(plain), in the way of which
-    that is most. While a text is written plainly or in another way, what it knows of its drafts goes back to what is
-    believed of any text, so that they are tried again now and then; and if it begins to repeat itself, to what copies
-    would have brought. What is believed of a text at first is what the last ones of its kind have brought: greedy ones,
-    drawn ones, those with a mask. What greedy texts gain, or any with a trained drafter, differs much from text to
-    text, so that belief moves slowly there; and what is not tried is forgotten in the end: after a row of texts that
-    gained little come others.
+    that is most, and without a trained drafter by trees of the width of which it is most: what they bring is told as of
+    WIDE tokens, so that what one width brings says what another would. While a text is written plainly or in another
+    way, what it knows of its drafts goes back to what is believed of any text, so that they are tried again now and
+    then; and if it begins to repeat itself, to what copies would have brought. What is believed of a text at first is
+    what the last ones of its kind have brought: greedy ones, drawn ones, those with a mask. What greedy texts gain, or
+    any with a trained drafter, differs much from text to text, so that belief moves slowly there; and what is not tried
+    is forgotten in the end: after a row of texts that gained little come others.
     """
 
     def __init__(self) -> None:
-        self._times: dict[tuple[int, Way | None], list[float]] = {}
+        self._times: dict[tuple[int, Drafting | None], list[float]] = {}  # by rows
         self._gains: WeakKeyDictionary[CachedSequence, dict[Way, float]] = WeakKeyDictionary()
         self._speculated: WeakKeyDictionary[CachedSequence, Way | None] = WeakKeyDictionary()
         self._rounds: WeakKeyDictionary[CachedSequence, dict[Way, int]] = WeakKeyDictionary()
@@ -67,36 +89,39 @@ class SpeculationGate:
         most = self._hopes[Way.CHAIN, self._kinds.get(leaf, GREEDY)]
         return min(HOPE, most) if way is Way.RECALL else self._believed(leaf, way)
 
-    def _gain(self, leaf: CachedSequence, way: Way) -> float:
+    def _known_of(self, leaf: CachedSequence, way: Way) -> float:
         return self._gains.get(leaf, {}).get(way, self._believed(leaf, way))
 
-    def pays(self, leaves: Sequence[CachedSequence], ways: Sequence[Way] = (Way.RECALL,)) -> Way | None:
-        """In which of these ways to speculate now, None for plain steps; what was not timed often enough is tried."""
+    def _gain(self, leaf: CachedSequence, chosen: Drafting) -> float:
+        return 1 + (self._known_of(leaf, chosen.way) - 1) * chosen.share
+
+    def pays(self, leaves: Sequence[CachedSequence], choices: Sequence[Drafting] = (RECALL,)) -> Drafting | None:
+        """By which of these to speculate now, None for plain steps; what was not timed often enough is tried."""
         size = step_up(len(leaves), 1)
         if not self._known(size, None):
             return None
-        untried = next((way for way in ways if not self._known(size, way)), None)
+        untried = next((each for each in choices if not self._known(size, each)), None)
         if untried is not None:
             return untried
-        rates = {way: sum(self._gain(leaf, way) for leaf in leaves) / min(self._times[size, way]) for way in ways}
-        best = max(ways, key=lambda way: rates[way])
-        return best if rates[best] * min(self._times[size, None]) >= len(leaves) else None
+        rates = [sum(self._gain(leaf, each) for leaf in leaves) / min(self._times[size, each]) for each in choices]
+        best = max(rates)
+        return choices[rates.index(best)] if best * min(self._times[size, None]) >= len(leaves) else None
 
-    def sure(self, leaves: Sequence[CachedSequence], way: Way = Way.RECALL) -> bool:
+    def sure(self, leaves: Sequence[CachedSequence], chosen: Drafting = RECALL) -> bool:
         """Whether more than a few rounds are wanted: to time them, or because drafts paid for these texts last time."""
-        timed = self._known(step_up(len(leaves), 1), way)
-        return not timed or all(self._speculated.get(leaf) is way for leaf in leaves)
+        timed = self._known(step_up(len(leaves), 1), chosen)
+        return not timed or all(self._speculated.get(leaf) is chosen.way for leaf in leaves)
 
-    def enough(self, leaves: Sequence[CachedSequence], wants: Sequence[int], way: Way = Way.RECALL) -> int:
+    def enough(self, leaves: Sequence[CachedSequence], wants: Sequence[int], chosen: Drafting = RECALL) -> int:
         """How many rounds may bring every text what is wanted of it, by what they have brought."""
-        return max(ceil(want / self._gain(leaf, way)) for leaf, want in zip(leaves, wants, strict=True))
+        return max(ceil(want / self._gain(leaf, chosen)) for leaf, want in zip(leaves, wants, strict=True))
 
-    def _known(self, size: int, way: Way | None) -> bool:
-        return len(self._times.get((size, way), ())) >= TIMINGS
+    def _known(self, size: int, chosen: Drafting | None) -> bool:
+        return len(self._times.get((size, chosen), ())) >= TIMINGS
 
-    def took(self, rows: int, way: Way | None, seconds: float) -> None:
-        """Take note of the seconds of one step, plain if there is no way; of the last few the least is true."""
-        times = self._times.setdefault((step_up(rows, 1), way), [])
+    def took(self, rows: int, chosen: Drafting | None, seconds: float) -> None:
+        """Take note of the seconds of one step, plain if nothing was drafted; of the last few the least is true."""
+        times = self._times.setdefault((step_up(rows, 1), chosen), [])
         times.append(seconds)
         del times[: -4 * TIMINGS]
 
@@ -105,21 +130,22 @@ class SpeculationGate:
         self._forget(leaf, tokens, None)
         rounds = self._copies.setdefault(leaf, BigramCopies()).rounds(leaf.tokens, len(leaf.tokens) - tokens)
         for way in Way:
-            gain = self._gain(leaf, way)
+            gain = self._known_of(leaf, way)
             if tokens / rounds > gain:
                 self._gains[leaf][way] = gain + (1 - (1 - LATELY) ** rounds) * (tokens / rounds - gain)
         self._speculated[leaf] = None
 
-    def speculated(self, leaf: CachedSequence, rounds: int, tokens: int, way: Way = Way.RECALL) -> None:
+    def speculated(self, leaf: CachedSequence, rounds: int, tokens: int, chosen: Drafting = RECALL) -> None:
         """Take note of what speculative steps have brought."""
+        way, kind, before = chosen.way, self._kinds.get(leaf, GREEDY), self._rounds.setdefault(leaf, {})
         self._forget(leaf, tokens, way)
-        gain, kind, before = self._gain(leaf, way), self._kinds.get(leaf, GREEDY), self._rounds.setdefault(leaf, {})
+        gain, brought = self._known_of(leaf, way), 1 + (tokens / rounds - 1) / chosen.share
         for _ in range(rounds):
             before[way] = before.get(way, 0) + 1
-            gain += max(LATELY, 1 / (PRIOR + before[way])) * (tokens / rounds - gain)
+            gain += max(LATELY, 1 / (PRIOR + before[way])) * (brought - gain)
         self._gains[leaf][way] = gain
         lately = LATELY if way is Way.RECALL and kind != GREEDY else USUAL
-        moved = self._hopes[way, kind] + (1 - (1 - lately) ** rounds) * (tokens / rounds - self._hopes[way, kind])
+        moved = self._hopes[way, kind] + (1 - (1 - lately) ** rounds) * (brought - self._hopes[way, kind])
         self._hopes[way, kind] = min(HOPE, moved) if way is Way.RECALL else moved
         self._speculated[leaf] = way
 
@@ -130,5 +156,5 @@ class SpeculationGate:
             if way is not used:
                 kind = way, self._kinds.get(leaf, GREEDY)
                 self._hopes[kind] += (FIRST[way] - self._hopes[kind]) * min(1.0, tokens / LONG)
-                gain, hope = self._gain(leaf, way), self._tried(leaf, way)
+                gain, hope = self._known_of(leaf, way), self._tried(leaf, way)
                 gains[way] = gain + (hope - gain) * min(1.0, tokens / FORGET)
