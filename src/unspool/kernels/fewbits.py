@@ -212,7 +212,7 @@ def product(
     as `fragments.four` takes those of 32 threads, and 32 of what is shared, for 8: scales, and leasts or `zeros`. Of 8
     bits it has 256, as `fragments.eight` takes them, and the matrix a `scale` [out] in float32. W has `width` rows, or
     of a gated product twice as many. The kernel has weights `ahead` fetched at its end. A token's bits do not depend on
-    how many there are.
+    how many there are, but for one alone whose numbers are whole blocks (`alone.one_token`).
     Cost: the stored bytes once for every 32 tokens; one launch, or two if a gated product is no whole tiles.
     """
     (n, depth), (_, total, size) = x.shape, weight.shape
