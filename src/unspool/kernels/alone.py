@@ -11,7 +11,7 @@ groups come out each in a place of its own, and scales are applied to 256 number
 import triton
 import triton.language as tl
 
-from .draft_chain import fetch_share, start, wait
+from .draft_chain import start, wait
 from .epilogue import finish, gated
 from .fragments import enlarged, listed, mma, unit
 
@@ -137,14 +137,16 @@ def _line(y, warps: tl.constexpr, kind: tl.constexpr, packs: tl.constexpr):
     return tl.sum(y, 0) * tl.where(tl.arange(0, 2) == 1, 1 / 16, 1.0)[None, :] / unit(kind, packs)
 
 
-@triton.jit(do_not_specialize=("ahead_first", "ahead_lines", "ahead_jump"))
+@triton.jit
 def one_token(
-    x, weight, bias, residual, out, width, total, ahead_weights, ahead_first, ahead_lines, ahead_jump,
+    x, weight, bias, residual, out, width, total,
     kind: tl.constexpr, zeros: tl.constexpr, size: tl.constexpr, warps: tl.constexpr, ahead: tl.constexpr,
-    gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr, even: tl.constexpr,
-    packs: tl.constexpr, fetches: tl.constexpr, chained: tl.constexpr,
+    early: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr,
+    even: tl.constexpr, packs: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     """16 results of one token, or of a gated product twice as many; `total` blocks of 256 numbers."""
+    if early:
+        start(chained)
     halves: tl.constexpr = 2 if gates else 1
     thread, each = tl.arange(0, 32 * warps), tl.arange(0, 4)[None, :]
     lane, block = thread % 32, thread // 32
@@ -179,11 +181,8 @@ def one_token(
         at += step
     for i in tl.static_range(ahead):
         ys = _all_terms(ys, waiting[i], given[i], low, high, kind, zeros, packs)
-    start(chained)
-    if fetches:
-        fetch_share(
-            ahead_weights, ahead_first, ahead_lines, ahead_jump, tl.program_id(0), tl.num_programs(0), 32 * warps
-        )
+    if not early:
+        start(chained)
     column = tl.program_id(0) * 16 + tl.arange(0, 8)[:, None] + 8 * tl.arange(0, 2)[None, :]
     exists = column < width
     y = _line(ys[0], warps, kind, packs)

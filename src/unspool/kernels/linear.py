@@ -305,12 +305,21 @@ def linear(
             ("product", cut, gates, x.dtype, weight.dtype),
         )  # fmt: skip
     if cut.splits > 1:
-        _sum[(n, triton.cdiv(width, 512))](
-            x, parts, b, r, out, n, width,
-            block=512, splits=cut.splits, gates=gates, silu=silu, has_bias=has_bias, adds=adds, num_warps=4,
-            chained=chain, launch_pdl=chain,
-        )  # fmt: skip
+        add_up(x, parts, bias, residual, activation, out)
     return out
+
+
+def add_up(
+    x: Tensor, parts: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str | None, out: Tensor
+) -> None:
+    """The shares [splits, n, out] of a product's sums as its results, in one launch."""
+    (n, width), chain = out.shape, chained()
+    b, r = (x if given is None else given for given in (bias, residual))
+    _sum[(n, triton.cdiv(width, 512))](
+        x, parts, b, r, out, n, width,
+        block=512, splits=len(parts), gates=activation is not None, silu=activation == SILU, has_bias=bias is not None,
+        adds=residual is not None, num_warps=4, chained=chain, launch_pdl=chain,
+    )  # fmt: skip
 
 
 def _library(
