@@ -2,7 +2,8 @@
 
     python bench/few_bits.py [--bits 4,8] [--tokens 1,8,32] [--products qkv,out,gate_up,down] [--warm I/N] [--json FILE]
 
-Each product is timed alone, with weights that no cache holds, medians of graph replays. `--warm` compiles a part of all cuts and times nothing: run some at once before.
+Each product is timed alone, with weights that no cache holds, medians of graph replays. `--warm` compiles a part of all
+cuts and times nothing: run some at once before.
 """
 
 from __future__ import annotations

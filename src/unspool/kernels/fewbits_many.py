@@ -13,7 +13,7 @@ from .draft_chain import chained, start, wait
 from .epilogue import finish, gated
 from .fit import fitted
 from .gate import SILU
-from .linear import add_up
+from .shares import add_up
 from .tile import Tile
 
 ROWS = 64  # tokens of a program
