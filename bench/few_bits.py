@@ -19,8 +19,6 @@ from record import save
 from torch import Tensor
 
 from unspool.kernels.fewbits import Share, alone_for, product, share_for
-from unspool.kernels.fewbits_many import widening_cut
-from unspool.kernels.tile import Tile
 from unspool.kernels.tune import copies, microseconds
 from unspool.runtime.network.quantised import Int4Linear, TiledInt8Linear
 
@@ -33,31 +31,23 @@ FEW = {
     "down": [Share(8, 4), Share(8, 2), Share(16, 2), Share(8, 7)],
 }
 ALONE = {
-    "qkv": [Share(8, 1), Share(8, 1, early=True), Share(4, 2), Share(4, 1)],
-    "out": [Share(8, 1), Share(8, 1, early=True), Share(8, 2), Share(16, 1)],
-    "gate_up": [Share(2, 1), Share(2, 1, early=True), Share(1, 2), Share(4, 1), Share(1, 2, early=True)],
-    "down": [Share(8, 1), Share(16, 1), Share(16, 1, early=True), Share(8, 1, early=True)],
+    "qkv": [Share(8, 1), Share(4, 2), Share(4, 1)],
+    "out": [Share(8, 1), Share(8, 2), Share(16, 1)],
+    "gate_up": [Share(2, 1), Share(1, 2), Share(4, 1)],
+    "down": [Share(8, 1), Share(16, 1)],
 }
-WIDENED = [
-    Tile(32, 64, 64, splits, warps, stages) for splits, warps, stages in ((4, 4, 3), (2, 4, 3), (4, 4, 2), (4, 8, 3))
-]
-WHOLE = [
-    Tile(32, block, 64, 1, warps, stages) for block, warps, stages in ((64, 4, 3), (64, 4, 2), (64, 8, 3), (128, 8, 2))
-]
-MANY = {name: [*WIDENED, Share(8, 1, 2)] for name in ("qkv", "out", "down")} | {"gate_up": [*WHOLE, Share(4, 1, 2)]}
+MANY = [Share(4, 1, 2), Share(8, 1, 2), Share(8, 1)]
 
 
-def cuts(name: str, bits: int, n: int) -> list[Share | Tile]:
+def cuts(name: str, bits: int, n: int) -> list[Share]:
     """What is tried, the table's own first."""
     (width, depth), gated = SIZES[name], name == "gate_up"
     if bits == 4 and n == 1:
         return list(dict.fromkeys((alone_for(depth, gated), *ALONE[name])))
-    if n > 8:
-        return list(dict.fromkeys((widening_cut(width, n, gated), *MANY[name])))
-    return list(dict.fromkeys((share_for(width, n, gated), *FEW[name])))
+    return list(dict.fromkeys((share_for(width, n, gated), *(FEW[name] if n <= 8 else MANY))))
 
 
-def launch(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share | Tile) -> Tensor:
+def launch(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share) -> Tensor:
     """One product as a layer has it."""
     given = matrix.weight, getattr(matrix, "scale", None), matrix.bias
     width = SIZES[name][0]
@@ -66,7 +56,7 @@ def launch(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share | Til
     return product(x, *given, width=width, residual=residual, cut=cut)
 
 
-def off(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share | Tile) -> tuple[float, bool]:
+def off(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share) -> tuple[float, bool]:
     """The error against float64, in parts of the result, and whether a token has the same bits alone."""
     width = SIZES[name][0]
     want = F.linear(x.double(), matrix.whole(torch.float64))
@@ -111,7 +101,7 @@ def main() -> None:
                 except Exception as failure:  # a cut that does not fit
                     print(f"int{bits} {name} n={n} {cut}: {type(failure).__name__} {failure}"[:200], flush=True)
                     continue
-                key = f"int{bits} {name} {n} {type(cut).__name__}{tuple(vars(cut).values())}"
+                key = f"int{bits} {name} {n} {cut.warps},{cut.ahead},{cut.tiles}"
                 found[key] = {"us": spent, "floor_us": least, "off": error, "same": same}
                 times = f"{spent:.1f} μs, bytes {least:.1f}"
                 print(f"{key}: {times}; off {error:.1e}, same {same}", flush=True)
@@ -119,7 +109,7 @@ def main() -> None:
         save(args.json, found)
 
 
-def warm(name: str, matrix: Any, n: int, depth: int, cut: Share | Tile) -> None:
+def warm(name: str, matrix: Any, n: int, depth: int, cut: Share) -> None:
     """Compile what a case needs."""
     x, r = (torch.randn(n, size, dtype=torch.bfloat16, device="cuda") for size in (depth, SIZES[name][0]))
     try:

@@ -18,7 +18,6 @@ from unspool.kernels import (
     edit,
     few_tokens,
     fewbits,
-    fewbits_many,
     gated_norm,
     grouped,
     grow,
@@ -179,17 +178,12 @@ def few_bits(step):
     given = dict.fromkeys(("bias", "residual", "out"), HALF) | {"x": WHOLE, "weight": WHOLE, "scale": REAL}
     for kind, some, bits in ((bfloat16, 1, 4), (float16, 4, 4), (float16, 1, 8), (bfloat16, 4, 8)):
         shape = {"kind": kind, "some": some, "bits": bits, "size": fewbits.WORDS[bits], "tiles": 1, "warps": 2}
-        shape |= {"beside": 2, "ahead": 2, "early": True, "silu": True, "has_bias": False, "zeros": some == 4}
+        shape |= {"ahead": 2, "silu": True, "has_bias": False, "zeros": some == 4}
         shape |= {"gates": some == 1, "adds": some == 4, "even": some == 1, "packs": True}
-        made(fewbits._product, given, step | shape, 4, num_stages=1)
-    shape = {"kind": bfloat16, "zeros": True, "size": 160, "warps": 2, "ahead": 1, "early": False, "gates": True}
+        made(fewbits._product, given, step | shape, 2, num_stages=1)
+    shape = {"kind": bfloat16, "zeros": True, "size": 160, "warps": 2, "ahead": 1, "gates": True}
     shape |= {"silu": True, "has_bias": False, "adds": False, "even": False, "packs": True}
     made(alone.one_token, given, step | shape, 2, num_stages=1)
-    given |= {"x": HALF, "shared": "*fp16", "parts": REAL}
-    for bits, splits in ((4, 1), (8, 4)):
-        shape = {"bits": bits, "zeros": True, "size": fewbits.WORDS[bits], "rows": 32, "block": 64, "splits": splits}
-        shape |= {"stages": 3, "gates": splits == 1, "silu": True, "has_bias": False, "adds": splits > 1}
-        made(fewbits_many._many, given, step | shape, 4, num_stages=3)
 
 
 def dense(step):

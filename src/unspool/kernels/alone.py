@@ -141,12 +141,10 @@ def _line(y, warps: tl.constexpr, kind: tl.constexpr, packs: tl.constexpr):
 def one_token(
     x, weight, bias, residual, out, width, total,
     kind: tl.constexpr, zeros: tl.constexpr, size: tl.constexpr, warps: tl.constexpr, ahead: tl.constexpr,
-    early: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr,
+    gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr,
     even: tl.constexpr, packs: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     """16 results of one token, or of a gated product twice as many; `total` blocks of 256 numbers."""
-    if early:
-        start(chained)
     halves: tl.constexpr = 2 if gates else 1
     thread, each = tl.arange(0, 32 * warps), tl.arange(0, 4)[None, :]
     lane, block = thread % 32, thread // 32
@@ -166,6 +164,11 @@ def one_token(
     for _ in tl.static_range(halves):
         ys += (tl.zeros([32 * warps, 4], tl.float32),)
     wait(chained)
+    column = tl.program_id(0) * 16 + tl.arange(0, 8)[:, None] + 8 * tl.arange(0, 2)[None, :]
+    exists = column < width
+    more = column
+    if adds:  # asked for now, it is there when the sums are
+        more = tl.load(residual + column, mask=exists, other=0.0)
     for i in tl.static_range(ahead):
         given += (tl.load(source + i * warps * 128, mask=(block + i * warps < total)[:, None], other=0),)
     step: tl.constexpr = ahead * warps
@@ -181,17 +184,11 @@ def one_token(
         at += step
     for i in tl.static_range(ahead):
         ys = _all_terms(ys, waiting[i], given[i], low, high, kind, zeros, packs)
-    if not early:
-        start(chained)
-    column = tl.program_id(0) * 16 + tl.arange(0, 8)[:, None] + 8 * tl.arange(0, 2)[None, :]
-    exists = column < width
+    start(chained)
     y = _line(ys[0], warps, kind, packs)
     if gates:
         y = gated(y, _line(ys[1], warps, kind, packs), bias, column, width, exists, kind, has_bias, silu)
     else:
-        more = y
-        if adds:
-            more = tl.load(residual + column, mask=exists, other=0.0).to(tl.float32)
         y = finish(y, bias, more, column, exists, kind, has_bias, adds)
     tl.store(out + column, y.to(kind), mask=exists)
 

@@ -16,15 +16,12 @@ from torch import Tensor
 from .alone import BLOCK, one_token
 from .draft_chain import chained, start, wait
 from .epilogue import finish, gated
-from .fewbits_many import many
 from .fragments import eight, enlarged, four, offset, sums, unit
 from .gate import SILU, gate
-from .tile import Tile
 
 GROUP = 32  # weights that share a scale and a least
 LINES, PIECE = 16, 2 * GROUP  # lines of a tile, and the weights of each that stand together
 MOST_TOKENS = 32  # of a program
-FEW = 8  # tokens up to which words are masked, not widened
 DEEP = 8192  # terms of a sum from which on more warps share it
 LONG = 6144  # results from which on there are programs enough for fewer warps
 WORDS = {4: 160, 8: 256}  # of a piece: 4-bit weights and what their groups share, or weights of 8 bits
@@ -32,18 +29,14 @@ WORDS = {4: 160, 8: 256}  # of a piece: 4-bit weights and what their groups shar
 
 @dataclass(frozen=True)
 class Share:
-    """How a product is cut: `warps` share its sums, each has `ahead` pieces on their way; a program is `beside` teams.
+    """How a product is cut: `warps` of a program share its sums, each has `ahead` pieces on their way.
 
-    A team has `tiles` of 16 results, or of a gated product twice as many; teams read the same tokens, each once from
-    the memory they share. If `early`, the next kernel may start at once, not when all sums are done. A token's
-    bits depend on the warps alone.
+    A program has `tiles` of 16 results, or of a gated product twice as many. A token's bits depend on the warps alone.
     """
 
     warps: int = 8
     ahead: int = 4
     tiles: int = 1
-    beside: int = 1
-    early: bool = False
 
 
 def share_for(width: int, n: int, gated: bool) -> Share:
@@ -110,33 +103,25 @@ def _terms(
     return after
 
 
-@triton.jit
-def _added(y, warps: tl.constexpr, beside: tl.constexpr):
-    """The sums of every team [32·beside, 4] of the shares of its warps."""
-    return tl.reshape(tl.sum(tl.reshape(y, [beside, warps, 32, 4]), 1), [beside * 32, 4])
-
-
 @triton.jit(do_not_specialize=("n",))
 def _product(
     x, weight, scale, bias, residual, out, n, width, depth, total,
     kind: tl.constexpr, bits: tl.constexpr, zeros: tl.constexpr, size: tl.constexpr,
-    tiles: tl.constexpr, some: tl.constexpr, warps: tl.constexpr, early: tl.constexpr,
-    beside: tl.constexpr, ahead: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr,
+    tiles: tl.constexpr, some: tl.constexpr, warps: tl.constexpr,
+    ahead: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr,
     has_bias: tl.constexpr, adds: tl.constexpr, even: tl.constexpr, packs: tl.constexpr,
     chained: tl.constexpr,
 ):  # fmt: skip
-    """`tiles` of 16 results for 8·some tokens by every team."""
-    if early:
-        start(chained)
+    """`tiles` of 16 results for 8·some tokens by one program."""
     full: tl.constexpr = 2 * tiles if gates else tiles
-    thread, each = tl.arange(0, 32 * warps * beside), tl.arange(0, 4)
-    lane, piece, team = thread % 32, thread // 32 % warps, thread // (32 * warps)
+    thread, each = tl.arange(0, 32 * warps), tl.arange(0, 4)
+    lane, piece = thread % 32, thread // 32
     last = tl.cdiv(width, 16) - 1
     share = lane * 4 if bits == 8 else lane // 4 * 4
     lines, others = (), ()
     for half in tl.static_range(2 if gates else 1):
         for r in tl.static_range(tiles):
-            tile = tl.minimum((tl.program_id(0) * beside + team) * tiles + r, last) + half * (last + 1)
+            tile = tl.minimum(tl.program_id(0) * tiles + r, last) + half * (last + 1)
             place = weight + ((tile.to(tl.int64) * total + piece) * size)[:, None] + each[None, :]
             lines += (place + (lane * 4)[:, None],)
             others += (place + (share + 128)[:, None],)
@@ -147,7 +132,7 @@ def _product(
     source = x + (token.to(tl.int64) * (depth // 2) + piece * 32 + lane % 4 * 4)[:, None] + each[None, :]
     ys = ()
     for _ in tl.static_range(some * full):
-        ys += (tl.zeros([32 * warps * beside, 4], tl.float32),)
+        ys += (tl.zeros([32 * warps, 4], tl.float32),)
     wait(chained)
     given = ()
     for i in tl.static_range(ahead):
@@ -164,22 +149,21 @@ def _product(
         at += step
     for i in tl.static_range(ahead):
         ys = _terms(ys, waiting[i], given[i], kind, bits, zeros, full, some, packs)
-    if not early:
-        start(chained)
-    spread = tl.arange(0, 32 * beside)[:, None]
-    row = spread % 32 // 4 + each[None, :] // 2 * 8
+    start(chained)
+    spread = tl.arange(0, 32)[:, None]
+    row = spread // 4 + each[None, :] // 2 * 8
     one = tl.where(each < 2, 1.0, 1.0 if bits == 8 else 1 / 16)[None, :] / unit(kind, packs)
     for s in tl.static_range(some):
         token = (tl.program_id(1) * some + s) * 8 + spread % 4 * 2 + each[None, :] % 2
         for r in tl.static_range(tiles):
-            column = ((tl.program_id(0) * beside + spread // 32) * tiles + r) * 16 + row
-            y = _added(ys[s * full + r], warps, beside) * one
+            column = (tl.program_id(0) * tiles + r) * 16 + row
+            y = tl.sum(tl.reshape(ys[s * full + r], [warps, 32, 4]), 0) * one
             exists = (column < width) & (token < n)
             if bits == 8:
                 y *= tl.load(scale + column, mask=column < width, other=0.0)
             spot = token.to(tl.int64) * width + column
             if gates:
-                u = _added(ys[s * full + tiles + r], warps, beside) * one
+                u = tl.sum(tl.reshape(ys[s * full + tiles + r], [warps, 32, 4]), 0) * one
                 if bits == 8:
                     u *= tl.load(scale + width + column, mask=column < width, other=0.0)
                 y = gated(y, u, bias, column, width, column < width, kind, has_bias, silu)
@@ -201,7 +185,7 @@ def product(
     residual: Tensor | None = None,
     activation: str | None = None,
     zeros: bool = False,
-    cut: Share | Tile | None = None,
+    cut: Share | None = None,
 ) -> Tensor:
     """y = x·Wᵀ + b for x [n, in] in 16 bits and W of 4 or 8; `residual` and `activation` as `kernel.linear` takes them.
 
@@ -225,24 +209,20 @@ def product(
     }  # fmt: skip
     if n == 1 and scale is None and depth == total * PIECE and total % BLOCK == 0:
         cut = cut or alone_for(depth, gates)
-        assert isinstance(cut, Share)
         one_token[(triton.cdiv(width, LINES),)](
             x.view(torch.int32), weight, *(out if given is None else given for given in (bias, residual)), out,
-            width, total // BLOCK, warps=cut.warps, ahead=cut.ahead, early=cut.early,
+            width, total // BLOCK, warps=cut.warps, ahead=cut.ahead,
             even=total % (BLOCK * cut.warps * cut.ahead) == 0, num_warps=cut.warps, **around,
         )  # fmt: skip
         return out
-    if n > FEW and not isinstance(cut, Share):
-        return many(x, weight, scale, bias, residual, activation, zeros, out, cut)
-    assert not isinstance(cut, Tile)
     cut = cut or share_for(width, n, gates)
     some = min(MOST_TOKENS, triton.next_power_of_2(max(n, 8))) // 8
     s, b, r = (out if given is None else given for given in (scale, bias, residual))
     each = cut.ahead * cut.warps
     even = depth == total * PIECE and total % each == 0
-    _product[(triton.cdiv(width, LINES * cut.tiles * cut.beside), triton.cdiv(n, 8 * some))](
+    _product[(triton.cdiv(width, LINES * cut.tiles), triton.cdiv(n, 8 * some))](
         x.view(torch.int32), weight, s, b, r, out, n, width, depth, total,
-        bits=4 if scale is None else 8, tiles=cut.tiles, some=some, warps=cut.warps, beside=cut.beside, ahead=cut.ahead,
-        early=cut.early, even=even, num_warps=cut.warps * cut.beside, **around,
+        bits=4 if scale is None else 8, tiles=cut.tiles, some=some, warps=cut.warps, ahead=cut.ahead,
+        even=even, num_warps=cut.warps, **around,
     )  # fmt: skip
     return out
