@@ -2,8 +2,8 @@
 
     python bench/few_bits.py [--bits 4,8] [--tokens 1,8,32] [--products qkv,out,gate_up,down] [--warm I/N] [--json FILE]
 
-Each product is timed alone, with weights that no cache holds but for the first 12 MiB, which the launch before has had
-fetched, as a step has it. `--warm` compiles a part of all cuts and times nothing: run some at once before.
+Each product is timed alone, with weights that no cache holds, medians of graph replays. `--warm` compiles a part of all
+cuts and times nothing: run some at once before.
 """
 
 from __future__ import annotations
@@ -18,46 +18,42 @@ from gpu import bandwidth
 from record import save
 from torch import Tensor
 
-from unspool.kernels.draft_chain import Ahead
 from unspool.kernels.fewbits import Share, alone_for, product, share_for
 from unspool.kernels.tune import copies, microseconds
-from unspool.runtime.cuda.upcoming import AT_AN_END, first_lines
 from unspool.runtime.network.quantised import Int4Linear, TiledInt8Linear
 
 SIZES = {"qkv": (6144, 4096), "out": (4096, 4096), "gate_up": (14336, 4096), "down": (4096, 14336)}
 KINDS = {4: Int4Linear, 8: TiledInt8Linear}
 FEW = {
-    "qkv": [Share(4, 4), Share(8, 2), Share(8, 4), Share(16, 2), Share(16, 1)],
-    "out": [Share(8, 2), Share(8, 4), Share(16, 2), Share(16, 1)],
-    "gate_up": [Share(2, 4), Share(4, 4), Share(4, 2), Share(2, 2), Share(4, 1), Share(8, 1)],
-    "down": [Share(8, 4), Share(8, 2), Share(16, 2), Share(16, 1), Share(8, 7)],
+    "qkv": [Share(4, 4), Share(8, 2), Share(4, 2), Share(8, 4)],
+    "out": [Share(8, 4), Share(8, 2), Share(4, 4)],
+    "gate_up": [Share(4, 1), Share(2, 2), Share(2, 4), Share(4, 2), Share(2, 1)],
+    "down": [Share(8, 4), Share(8, 2), Share(16, 2), Share(8, 7)],
 }
 ALONE = {
-    "qkv": [Share(8, 2), Share(8, 1), Share(16, 1), Share(4, 2), Share(4, 4)],
-    "out": [Share(16, 1), Share(8, 2), Share(8, 1), Share(4, 4)],
-    "gate_up": [Share(2, 1), Share(2, 2), Share(1, 2), Share(4, 1), Share(1, 1)],
-    "down": [Share(8, 1), Share(8, 2), Share(4, 2), Share(16, 1), Share(16, 2), Share(8, 4)],
+    "qkv": [Share(8, 1), Share(4, 2), Share(4, 1)],
+    "out": [Share(8, 1), Share(8, 2), Share(16, 1)],
+    "gate_up": [Share(2, 1), Share(1, 2), Share(4, 1)],
+    "down": [Share(8, 1), Share(16, 1)],
 }
-SPLIT = [Share(8, 1, 2), Share(8, 1), Share(8, 2), Share(16, 1), Share(16, 1, 2)]
-WIDE = [Share(4, 1, 2), Share(4, 1), Share(8, 1), Share(8, 1, 2), Share(2, 1, 1, 8)]
-MANY = {"qkv": [*SPLIT, Share(4, 1, 2)], "out": SPLIT, "gate_up": WIDE, "down": SPLIT}
+MANY = [Share(4, 1, 2), Share(8, 1, 2), Share(8, 1)]
 
 
 def cuts(name: str, bits: int, n: int) -> list[Share]:
     """What is tried, the table's own first."""
     (width, depth), gated = SIZES[name], name == "gate_up"
     if bits == 4 and n == 1:
-        return list(dict.fromkeys((alone_for(width, depth, gated), *ALONE[name])))
-    return list(dict.fromkeys((share_for(width, n, gated), *(FEW if n <= 8 else MANY)[name])))
+        return list(dict.fromkeys((alone_for(depth, gated), *ALONE[name])))
+    return list(dict.fromkeys((share_for(width, n, gated), *(FEW[name] if n <= 8 else MANY))))
 
 
-def launch(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share, ahead: Ahead | None = None) -> Tensor:
+def launch(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share) -> Tensor:
     """One product as a layer has it."""
     given = matrix.weight, getattr(matrix, "scale", None), matrix.bias
     width = SIZES[name][0]
     if name == "gate_up":
-        return product(x, *given, width=width, activation="silu", ahead=ahead, cut=cut)
-    return product(x, *given, width=width, residual=residual, ahead=ahead, cut=cut)
+        return product(x, *given, width=width, activation="silu", cut=cut)
+    return product(x, *given, width=width, residual=residual, cut=cut)
 
 
 def off(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share) -> tuple[float, bool]:
@@ -66,7 +62,7 @@ def off(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share) -> tupl
     want = F.linear(x.double(), matrix.whole(torch.float64))
     want = F.silu(want[:, :width]) * want[:, width:] if name == "gate_up" else want + residual.double()
     found = launch(name, matrix, x, residual, cut)
-    alone = launch(name, matrix, x[-1:].contiguous(), residual[-1:].contiguous(), Share(cut.warps, 2))
+    alone = launch(name, matrix, x[-1:].contiguous(), residual[-1:].contiguous(), Share(cut.warps, 1))
     return float((found.double() - want).norm() / want.norm()), bool(torch.equal(found[-1:], alone))
 
 
@@ -96,21 +92,18 @@ def main() -> None:
             number = copies(matrix.weight.nbytes)
             weights = [matrix.weight.clone() for _ in range(number)]
             again = [type(matrix)(**{**vars(matrix), "weight": weight}) for weight in weights]
-            ends = [first_lines(other, AT_AN_END, name == "gate_up") for other in (*again[1:], again[0])]
             least = 1e6 * matrix.weight.nbytes / rate
             for n, cut in cases:
                 x, r = (torch.randn(n, size, dtype=torch.bfloat16, device="cuda") for size in (depth, width))
                 try:
                     error, same = off(name, matrix, x, r, cut)
-                    bare = microseconds([partial(launch, name, m, x, r, cut) for m in again])
-                    each = zip(again, ends, strict=True)
-                    spent = microseconds([partial(launch, name, m, x, r, cut, end) for m, end in each])
+                    spent = microseconds([partial(launch, name, m, x, r, cut) for m in again])
                 except Exception as failure:  # a cut that does not fit
                     print(f"int{bits} {name} n={n} {cut}: {type(failure).__name__} {failure}"[:200], flush=True)
                     continue
-                key = f"int{bits} {name} {n} {cut.warps},{cut.ahead},{cut.tiles},{cut.beside}"
-                found[key] = {"us": spent, "unfetched_us": bare, "floor_us": least, "off": error, "same": same}
-                times = f"{spent:.1f} μs, unfetched {bare:.1f}, bytes {least:.1f}"
+                key = f"int{bits} {name} {n} {cut.warps},{cut.ahead},{cut.tiles}"
+                found[key] = {"us": spent, "floor_us": least, "off": error, "same": same}
+                times = f"{spent:.1f} μs, bytes {least:.1f}"
                 print(f"{key}: {times}; off {error:.1e}, same {same}", flush=True)
     if args.json:
         save(args.json, found)
@@ -121,7 +114,6 @@ def warm(name: str, matrix: Any, n: int, depth: int, cut: Share) -> None:
     x, r = (torch.randn(n, size, dtype=torch.bfloat16, device="cuda") for size in (depth, SIZES[name][0]))
     try:
         off(name, matrix, x, r, cut)
-        launch(name, matrix, x, r, cut, first_lines(matrix, AT_AN_END, name == "gate_up"))
     except Exception as failure:  # a cut that does not fit
         print(f"{name} n={n} {cut}: {type(failure).__name__}"[:200], flush=True)
 

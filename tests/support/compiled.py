@@ -9,6 +9,7 @@ from triton.language import bfloat16, float16
 
 from unspool.kernels import (
     advance,
+    alone,
     amend,
     attention,
     attention_join,
@@ -149,16 +150,15 @@ def families(step):
         enable_fp_fusion=False,
     )
     turning = dict.fromkeys(("qkv", "norm", "queries", "keys", "values"), HALF) | {"eps": "fp32"}
-    turning |= {"cos": REAL, "sin": REAL, "places": WHOLE, "slots": WHOLE, "first_weights": WHOLE, "then_weights": HALF}
+    turning |= {"cos": REAL, "sin": REAL, "places": WHOLE, "slots": WHOLE}
     shape = {"heads": 8, "kv_heads": 2, "width": 128, "half": 64, "pairs": 32, "block": 4, "normed": True}
-    made(rope._rope, turning, step | shape | {"fetches": True, "threads": 32}, 1)
+    made(rope._rope, turning, step | shape, 1)
     judged = {"x": HALF, "norm": HALF, "weight": REAL, "bias": REAL, "out": REAL, "kept": HALF, "eps": "fp32"}
     shape = {"together": 16, "block": 4, "step": 2048, "normed": True, "has_bias": True}
     for whole in (False, True):
         made(route._score, judged, step | shape | {"whole": whole}, 4)
     told = {"scores": REAL, "bias": REAL, "chosen": WHOLE, "weights": REAL, "scale": "fp32"}
-    told |= {"ahead_weights": HALF}
-    best = {"active": 8, "fetches": True, "slots": 8, "lanes": 128, "normed": True, "biased": True}
+    best = {"active": 8, "slots": 8, "lanes": 128, "normed": True, "biased": True}
     made(route._choose, told, step | best | {"softmax": True}, 1)
     sorted_ = {"chosen": WHOLE, "order": WHOLE, "ends": WHOLE}
     made(route._arrange, sorted_, step | {"piece": 64, "lanes": 128}, 4)
@@ -174,13 +174,16 @@ def families(step):
 
 
 def few_bits(step):
-    """Weights of 4 and 8 bits, for one token and for many."""
+    """Weights of 4 and 8 bits, for one token, few and many."""
     given = dict.fromkeys(("bias", "residual", "out"), HALF) | {"x": WHOLE, "weight": WHOLE, "scale": REAL}
     for kind, some, bits in ((bfloat16, 1, 4), (float16, 4, 4), (float16, 1, 8), (bfloat16, 4, 8)):
         shape = {"kind": kind, "some": some, "bits": bits, "size": fewbits.WORDS[bits], "tiles": 1, "warps": 2}
-        shape |= {"beside": 2, "ahead": 2, "silu": True, "has_bias": False, "fetches": some == 1}
-        shape |= {"zeros": some == 4, "gates": some == 1, "adds": some == 4, "even": some == 1, "packs": True}
-        made(fewbits._product, given | {"ahead_weights": HALF}, step | shape, 4, num_stages=1)
+        shape |= {"ahead": 2, "silu": True, "has_bias": False, "zeros": some == 4}
+        shape |= {"gates": some == 1, "adds": some == 4, "even": some == 1, "packs": True}
+        made(fewbits._product, given, step | shape, 2, num_stages=1)
+    shape = {"kind": bfloat16, "zeros": True, "size": 160, "warps": 2, "ahead": 1, "gates": True}
+    shape |= {"silu": True, "has_bias": False, "adds": False, "even": False, "packs": True}
+    made(alone.one_token, given, step | shape, 2, num_stages=1)
 
 
 def dense(step):

@@ -68,7 +68,8 @@ def load(
       the model's context have, of which 8,192 tokens each count at most.
     - `quantization` is none, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a
       weight; or packed: they stay in the blocks of their .gguf file, and numbers between them are rounded to int8 in
-      every product. auto is packed on a CPU that has kernels for it, if `dtype` is auto or fast, else none.
+      every product; on a GPU in the few bits of their file, where the kernels know them. auto is packed on a CPU that
+      has kernels for it, if `dtype` is auto or fast, else none.
     - `batch_invariant` makes a token's numbers depend on its text alone, bit for bit, so that no text depends on what
       was drafted or batched. Unless told, that holds for whole weights on a GPU of the Hopper kind, where it costs
       little. A number N computes N rows at a time elsewhere, 8 unless told.

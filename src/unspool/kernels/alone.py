@@ -11,7 +11,7 @@ groups come out each in a place of its own, and scales are applied to 256 number
 import triton
 import triton.language as tl
 
-from .draft_chain import fetch_share, start, wait
+from .draft_chain import start, wait
 from .epilogue import finish, gated
 from .fragments import enlarged, listed, mma, unit
 
@@ -137,12 +137,12 @@ def _line(y, warps: tl.constexpr, kind: tl.constexpr, packs: tl.constexpr):
     return tl.sum(y, 0) * tl.where(tl.arange(0, 2) == 1, 1 / 16, 1.0)[None, :] / unit(kind, packs)
 
 
-@triton.jit(do_not_specialize=("ahead_first", "ahead_lines", "ahead_jump"))
+@triton.jit
 def one_token(
-    x, weight, bias, residual, out, width, total, ahead_weights, ahead_first, ahead_lines, ahead_jump,
+    x, weight, bias, residual, out, width, total,
     kind: tl.constexpr, zeros: tl.constexpr, size: tl.constexpr, warps: tl.constexpr, ahead: tl.constexpr,
-    gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr, even: tl.constexpr,
-    packs: tl.constexpr, fetches: tl.constexpr, chained: tl.constexpr,
+    gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr, adds: tl.constexpr,
+    even: tl.constexpr, packs: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     """16 results of one token, or of a gated product twice as many; `total` blocks of 256 numbers."""
     halves: tl.constexpr = 2 if gates else 1
@@ -164,6 +164,11 @@ def one_token(
     for _ in tl.static_range(halves):
         ys += (tl.zeros([32 * warps, 4], tl.float32),)
     wait(chained)
+    column = tl.program_id(0) * 16 + tl.arange(0, 8)[:, None] + 8 * tl.arange(0, 2)[None, :]
+    exists = column < width
+    more = column
+    if adds:  # asked for now, it is there when the sums are
+        more = tl.load(residual + column, mask=exists, other=0.0)
     for i in tl.static_range(ahead):
         given += (tl.load(source + i * warps * 128, mask=(block + i * warps < total)[:, None], other=0),)
     step: tl.constexpr = ahead * warps
@@ -180,19 +185,10 @@ def one_token(
     for i in tl.static_range(ahead):
         ys = _all_terms(ys, waiting[i], given[i], low, high, kind, zeros, packs)
     start(chained)
-    if fetches:
-        fetch_share(
-            ahead_weights, ahead_first, ahead_lines, ahead_jump, tl.program_id(0), tl.num_programs(0), 32 * warps
-        )
-    column = tl.program_id(0) * 16 + tl.arange(0, 8)[:, None] + 8 * tl.arange(0, 2)[None, :]
-    exists = column < width
     y = _line(ys[0], warps, kind, packs)
     if gates:
         y = gated(y, _line(ys[1], warps, kind, packs), bias, column, width, exists, kind, has_bias, silu)
     else:
-        more = y
-        if adds:
-            more = tl.load(residual + column, mask=exists, other=0.0).to(tl.float32)
         y = finish(y, bias, more, column, exists, kind, has_bias, adds)
     tl.store(out + column, y.to(kind), mask=exists)
 

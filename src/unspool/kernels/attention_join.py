@@ -8,6 +8,7 @@ from .draft_chain import chained, start, wait
 
 LOG2E = tl.constexpr(1.4426950408889634)
 ONES = tl.constexpr(16)  # columns of ones that weights are counted by
+COLUMNS = 32  # of a program that joins: with few heads there would be few programs, each with much to read
 AT_ONCE = 16  # shares whose reads do not wait for each other
 
 
@@ -49,7 +50,7 @@ def _join(
     start(chained)
     wait(chained)
     at = tl.program_id(0).to(tl.int64)
-    split, column = tl.arange(0, lanes), tl.arange(0, padded)
+    split, column = tl.arange(0, lanes), tl.program_id(1) * padded + tl.arange(0, padded)
     there = split < splits
     found = split.to(tl.int64) * number + at
     top = tl.load(stats + 2 * found, mask=there, other=float("-inf"))
@@ -115,7 +116,8 @@ def join(parts: Tensor, stats: Tensor, out: Tensor, sinks: Tensor | None, in_ord
             num_warps=max(1, padded // 64), enable_fp_fusion=False, chained=chain, launch_pdl=chain,
         )  # fmt: skip
     else:
-        _join[(n * heads,)](
-            *given, width=width, padded=padded, lanes=triton.next_power_of_2(splits), sinking=sinking,
+        block = min(padded, COLUMNS)
+        _join[(n * heads, padded // block)](
+            *given, width=width, padded=block, lanes=triton.next_power_of_2(splits), sinking=sinking,
             num_warps=4, enable_fp_fusion=False, chained=chain, launch_pdl=chain,
         )  # fmt: skip

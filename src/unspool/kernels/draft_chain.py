@@ -8,27 +8,12 @@ UNSPOOL_CHAIN=0 turns it off.
 
 import os
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-FETCHERS = 512  # programs of a small kernel that only fetch what comes, if there is something
 ON = os.environ.get("UNSPOOL_CHAIN") != "0"
-
-
-class Ahead(NamedTuple):
-    """Weights that a later kernel reads and this one has fetched: `lines` of 128 bytes from `first` on.
-
-    If there is a `jump`, half of them are so many lines further on.
-    """
-
-    weights: Tensor
-    first: int
-    lines: int
-    jump: int = 0
 
 
 def chained() -> bool:
@@ -61,16 +46,3 @@ def fetch(pointers):
     tl.inline_asm_elementwise(
         "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [pointers], dtype=tl.int32, is_pure=False, pack=1
     )
-
-
-@triton.jit
-def fetch_share(weights, first, lines, jump, program, programs, threads: tl.constexpr):
-    """Bring a program's share of `lines` of 128 bytes of weights, from `first` on, into the cache.
-
-    If there is a `jump`, half of them are so many lines further on: those of the other half of a gated matrix.
-    """
-    half = tl.where(jump > 0, lines // 2, lines)
-    for begin in range(program * threads, lines, programs * threads):
-        line = tl.minimum(begin + tl.arange(0, threads), lines - 1)
-        line = first + tl.where(line < half, line, line - half + jump)
-        fetch(weights + line.to(tl.int64) * (1024 // weights.dtype.element_ty.primitive_bitwidth))

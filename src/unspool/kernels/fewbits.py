@@ -1,8 +1,7 @@
 """A matrix of 4- or 8-bit weights times few tokens: stored as tensor cores take them, masked on their way there.
 
 Warps of a program share every sum, so that a small matrix too keeps all of the memory busy. What a warp reads next is
-always on its way while it multiplies what it has, the first of it already while the kernel before ends; and when its
-sums are done, a program has the first weights of the matrix after it fetched, while no memory would be busy.
+always on its way while it multiplies what it has, the first of it already while the kernel before ends.
 """
 # mypy: disable-error-code="assignment"
 # Tuples of tensors grow while Triton unrolls a loop.
@@ -15,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .alone import BLOCK, one_token
-from .draft_chain import Ahead, chained, fetch_share, start, wait
+from .draft_chain import chained, start, wait
 from .epilogue import finish, gated
 from .fragments import eight, enlarged, four, offset, sums, unit
 from .gate import SILU, gate
@@ -23,40 +22,34 @@ from .gate import SILU, gate
 GROUP = 32  # weights that share a scale and a least
 LINES, PIECE = 16, 2 * GROUP  # lines of a tile, and the weights of each that stand together
 MOST_TOKENS = 32  # of a program
+DEEP = 8192  # terms of a sum from which on more warps share it
 LONG = 6144  # results from which on there are programs enough for fewer warps
 WORDS = {4: 160, 8: 256}  # of a piece: 4-bit weights and what their groups share, or weights of 8 bits
 
 
 @dataclass(frozen=True)
 class Share:
-    """How a product is cut: `warps` share its sums, each has `ahead` pieces on their way; a program is `beside` teams.
+    """How a product is cut: `warps` of a program share its sums, each has `ahead` pieces on their way.
 
-    A team has `tiles` of 16 results, or of a gated product twice as many; teams read the same tokens, each once from
-    the memory they share. A token's bits depend on the warps alone.
+    A program has `tiles` of 16 results, or of a gated product twice as many. A token's bits depend on the warps alone.
     """
 
     warps: int = 8
     ahead: int = 4
     tiles: int = 1
-    beside: int = 1
 
 
 def share_for(width: int, n: int, gated: bool) -> Share:
-    """The cut for results [n, width], as measured on an H200; the warps that share a sum are as many for any n.
-
-    Many tokens too must be read, so that a program takes more lines of weights then, a piece at a time.
-    """
-    warps = 2 if gated else 4 if width >= LONG else 8
-    if n > 8:
-        return Share(warps, ahead=1, tiles=1 if gated else 2, beside=4 if gated else 1)
-    return Share(warps, ahead=8 if width >= LONG and not gated else 4)
-
-
-def alone_for(width: int, depth: int, gated: bool) -> Share:
-    """The cut for one token: `ahead` are blocks of 256 numbers then."""
+    """The cut for results [n, width], as measured on an H200; the warps that share a sum are as many for any n."""
     if gated:
-        return Share(2, 2)
-    return Share(8, 2)
+        return Share(4, 1, tiles=1 if n <= 8 else 2)
+    warps = 4 if width >= LONG else 8
+    return Share(warps, 4) if n <= 8 else Share(warps, 1, tiles=2)
+
+
+def alone_for(depth: int, gated: bool) -> Share:
+    """The cut for one token, as measured on an H200; `ahead` are blocks of 256 numbers then."""
+    return Share(2 if gated else 16 if depth >= DEEP else 8, 1)
 
 
 @triton.jit
@@ -110,31 +103,25 @@ def _terms(
     return after
 
 
-@triton.jit
-def _added(y, warps: tl.constexpr, beside: tl.constexpr):
-    """The sums of every team [32·beside, 4] of the shares of its warps."""
-    return tl.reshape(tl.sum(tl.reshape(y, [beside, warps, 32, 4]), 1), [beside * 32, 4])
-
-
-@triton.jit(do_not_specialize=("n", "ahead_first", "ahead_lines", "ahead_jump"))
+@triton.jit(do_not_specialize=("n",))
 def _product(
-    x, weight, scale, bias, residual, out, n, width, depth, total, ahead_weights, ahead_first, ahead_lines, ahead_jump,
+    x, weight, scale, bias, residual, out, n, width, depth, total,
     kind: tl.constexpr, bits: tl.constexpr, zeros: tl.constexpr, size: tl.constexpr,
     tiles: tl.constexpr, some: tl.constexpr, warps: tl.constexpr,
-    beside: tl.constexpr, ahead: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr,
-    has_bias: tl.constexpr, adds: tl.constexpr, even: tl.constexpr, packs: tl.constexpr, fetches: tl.constexpr,
+    ahead: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr,
+    has_bias: tl.constexpr, adds: tl.constexpr, even: tl.constexpr, packs: tl.constexpr,
     chained: tl.constexpr,
 ):  # fmt: skip
-    """`tiles` of 16 results for 8·some tokens by every team."""
+    """`tiles` of 16 results for 8·some tokens by one program."""
     full: tl.constexpr = 2 * tiles if gates else tiles
-    thread, each = tl.arange(0, 32 * warps * beside), tl.arange(0, 4)
-    lane, piece, team = thread % 32, thread // 32 % warps, thread // (32 * warps)
+    thread, each = tl.arange(0, 32 * warps), tl.arange(0, 4)
+    lane, piece = thread % 32, thread // 32
     last = tl.cdiv(width, 16) - 1
     share = lane * 4 if bits == 8 else lane // 4 * 4
     lines, others = (), ()
     for half in tl.static_range(2 if gates else 1):
         for r in tl.static_range(tiles):
-            tile = tl.minimum((tl.program_id(0) * beside + team) * tiles + r, last) + half * (last + 1)
+            tile = tl.minimum(tl.program_id(0) * tiles + r, last) + half * (last + 1)
             place = weight + ((tile.to(tl.int64) * total + piece) * size)[:, None] + each[None, :]
             lines += (place + (lane * 4)[:, None],)
             others += (place + (share + 128)[:, None],)
@@ -145,7 +132,7 @@ def _product(
     source = x + (token.to(tl.int64) * (depth // 2) + piece * 32 + lane % 4 * 4)[:, None] + each[None, :]
     ys = ()
     for _ in tl.static_range(some * full):
-        ys += (tl.zeros([32 * warps * beside, 4], tl.float32),)
+        ys += (tl.zeros([32 * warps, 4], tl.float32),)
     wait(chained)
     given = ()
     for i in tl.static_range(ahead):
@@ -163,25 +150,20 @@ def _product(
     for i in tl.static_range(ahead):
         ys = _terms(ys, waiting[i], given[i], kind, bits, zeros, full, some, packs)
     start(chained)
-    if fetches:
-        fetch_share(
-            ahead_weights, ahead_first, ahead_lines, ahead_jump,
-            tl.program_id(0), tl.num_programs(0), 32 * warps * beside,
-        )  # fmt: skip
-    spread = tl.arange(0, 32 * beside)[:, None]
-    row = spread % 32 // 4 + each[None, :] // 2 * 8
+    spread = tl.arange(0, 32)[:, None]
+    row = spread // 4 + each[None, :] // 2 * 8
     one = tl.where(each < 2, 1.0, 1.0 if bits == 8 else 1 / 16)[None, :] / unit(kind, packs)
     for s in tl.static_range(some):
         token = (tl.program_id(1) * some + s) * 8 + spread % 4 * 2 + each[None, :] % 2
         for r in tl.static_range(tiles):
-            column = ((tl.program_id(0) * beside + spread // 32) * tiles + r) * 16 + row
-            y = _added(ys[s * full + r], warps, beside) * one
+            column = (tl.program_id(0) * tiles + r) * 16 + row
+            y = tl.sum(tl.reshape(ys[s * full + r], [warps, 32, 4]), 0) * one
             exists = (column < width) & (token < n)
             if bits == 8:
                 y *= tl.load(scale + column, mask=column < width, other=0.0)
             spot = token.to(tl.int64) * width + column
             if gates:
-                u = _added(ys[s * full + tiles + r], warps, beside) * one
+                u = tl.sum(tl.reshape(ys[s * full + tiles + r], [warps, 32, 4]), 0) * one
                 if bits == 8:
                     u *= tl.load(scale + width + column, mask=column < width, other=0.0)
                 y = gated(y, u, bias, column, width, column < width, kind, has_bias, silu)
@@ -203,7 +185,6 @@ def product(
     residual: Tensor | None = None,
     activation: str | None = None,
     zeros: bool = False,
-    ahead: Ahead | None = None,
     cut: Share | None = None,
 ) -> Tensor:
     """y = x·Wᵀ + b for x [n, in] in 16 bits and W of 4 or 8; `residual` and `activation` as `kernel.linear` takes them.
@@ -211,27 +192,26 @@ def product(
     weight is int32 [out / 16, in / 64, words], filled up with zeros. Of 4 bits a piece has 160 words: 128 of weights,
     as `fragments.four` takes those of 32 threads, and 32 of what is shared, for 8: scales, and leasts or `zeros`. Of 8
     bits it has 256, as `fragments.eight` takes them, and the matrix a `scale` [out] in float32. W has `width` rows, or
-    of a gated product twice as many. The kernel has weights `ahead` fetched at its end. A token's bits do not depend on
-    how many there are.
+    of a gated product twice as many. A token's bits do not depend on
+    how many there are, but for one alone whose numbers are whole blocks (`alone.one_token`).
     Cost: the stored bytes once for every 32 tokens; one launch, or two if a gated product is no whole tiles.
     """
     (n, depth), (_, total, size) = x.shape, weight.shape
     if activation is not None and width % LINES:
-        return gate(product(x, weight, scale, bias, width=2 * width, zeros=zeros, ahead=ahead, cut=cut), activation)
+        return gate(product(x, weight, scale, bias, width=2 * width, zeros=zeros, cut=cut), activation)
     out = torch.empty(n, width, dtype=x.dtype, device=x.device)
     gates, chain = activation is not None, chained()
-    next_one = ahead if ahead is not None and n <= MOST_TOKENS else Ahead(weight, 0, 0)
     around = {
         "zeros": zeros, "size": size, "gates": gates, "silu": activation == SILU, "has_bias": bias is not None,
-        "adds": residual is not None, "packs": x.is_cuda, "fetches": next_one.lines > 0 and x.is_cuda,
+        "adds": residual is not None, "packs": x.is_cuda,
         "kind": tl.float16 if x.dtype == torch.float16 else tl.bfloat16,
         "num_stages": 1, "chained": chain, "launch_pdl": chain,
     }  # fmt: skip
     if n == 1 and scale is None and depth == total * PIECE and total % BLOCK == 0:
-        cut = cut or alone_for(width, depth, gates)
+        cut = cut or alone_for(depth, gates)
         one_token[(triton.cdiv(width, LINES),)](
             x.view(torch.int32), weight, *(out if given is None else given for given in (bias, residual)), out,
-            width, total // BLOCK, *next_one, warps=cut.warps, ahead=cut.ahead,
+            width, total // BLOCK, warps=cut.warps, ahead=cut.ahead,
             even=total % (BLOCK * cut.warps * cut.ahead) == 0, num_warps=cut.warps, **around,
         )  # fmt: skip
         return out
@@ -240,9 +220,9 @@ def product(
     s, b, r = (out if given is None else given for given in (scale, bias, residual))
     each = cut.ahead * cut.warps
     even = depth == total * PIECE and total % each == 0
-    _product[(triton.cdiv(width, LINES * cut.tiles * cut.beside), triton.cdiv(n, 8 * some))](
-        x.view(torch.int32), weight, s, b, r, out, n, width, depth, total, *next_one,
-        bits=4 if scale is None else 8, tiles=cut.tiles, some=some, warps=cut.warps, beside=cut.beside, ahead=cut.ahead,
-        even=even, num_warps=cut.warps * cut.beside, **around,
+    _product[(triton.cdiv(width, LINES * cut.tiles), triton.cdiv(n, 8 * some))](
+        x.view(torch.int32), weight, s, b, r, out, n, width, depth, total,
+        bits=4 if scale is None else 8, tiles=cut.tiles, some=some, warps=cut.warps, ahead=cut.ahead,
+        even=even, num_warps=cut.warps, **around,
     )  # fmt: skip
     return out

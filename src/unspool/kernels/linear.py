@@ -16,6 +16,7 @@ from .gate import SILU, gate
 from .gate import reference as gate_reference
 from .many_tokens import describable, many_tokens
 from .norm import rms, rms_reference
+from .shares import add_up
 from .tile import LIBRARY, PIECE, Tile, cut_for, steady_cut
 
 SMALL = 16 * 2**20  # bytes of a weight that is read in about the time a launch takes
@@ -208,37 +209,6 @@ def _few(
         tl.store(out + spot, y.to(out.dtype.element_ty), mask=exists)
 
 
-@triton.jit
-def _sum(
-    x, parts, bias, residual, out, n, width,
-    block: tl.constexpr, splits: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr,
-    has_bias: tl.constexpr, adds: tl.constexpr, chained: tl.constexpr,
-):  # fmt: skip
-    """Add up the splits in their order, which is what makes the result the same every time."""
-    start(chained)
-    wait(chained)
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * block + tl.arange(0, block)
-    inside = column < width
-    kind = x.dtype.element_ty
-    full = width * 2 if gates else width
-    y = tl.zeros([block], tl.float32)
-    z = tl.zeros([block], tl.float32)
-    for split in tl.static_range(splits):
-        source = parts + (split * n + row) * full + column
-        y += tl.load(source, mask=inside, other=0.0)
-        if gates:
-            z += tl.load(source + width, mask=inside, other=0.0)
-    if gates:
-        y = gated(y, z, bias, column, width, inside, kind, has_bias, silu)
-    else:
-        more = y
-        if adds:
-            more = tl.load(residual + row * width + column, mask=inside, other=0.0).to(tl.float32)
-        y = finish(y, bias, more, column, inside, kind, has_bias, adds)
-    tl.store(out + row * width + column, y.to(out.dtype.element_ty), mask=inside)
-
-
 def linear(
     x: Tensor,
     weight: Tensor,
@@ -305,11 +275,7 @@ def linear(
             ("product", cut, gates, x.dtype, weight.dtype),
         )  # fmt: skip
     if cut.splits > 1:
-        _sum[(n, triton.cdiv(width, 512))](
-            x, parts, b, r, out, n, width,
-            block=512, splits=cut.splits, gates=gates, silu=silu, has_bias=has_bias, adds=adds, num_warps=4,
-            chained=chain, launch_pdl=chain,
-        )  # fmt: skip
+        add_up(x, parts, bias, residual, activation, out)
     return out
 
 

@@ -40,12 +40,12 @@ def scaled(given, square, factor, dim, eps):
 @triton.jit
 def _rms(x, weight, out, dim, eps, stride, block: tl.constexpr, chained: tl.constexpr):
     start(chained)
-    wait(chained)
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, block)
     inside = column < dim
+    w = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)  # on their way while the kernel before ends
+    wait(chained)
     given = tl.load(x + row * stride + column, mask=inside, other=0.0)
-    w = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + row * dim + column, scaled(given, tl.sum(squares(given), 0), w, dim, eps), mask=inside)
 
 

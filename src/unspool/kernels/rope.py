@@ -6,25 +6,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .draft_chain import FETCHERS, Ahead, chained, fetch_share, start, wait
+from .draft_chain import chained, start, wait
 
 
 @triton.jit
 def _rope(
     qkv, norm, cos, sin, places, slots, queries, keys, values,
-    eps, qkv_stride, kv_stride, slot_stride, blocks,
-    first_weights, first_begin, first_lines, first_jump, then_weights, then_begin, then_lines, then_jump,
+    eps, qkv_stride, kv_stride, slot_stride,
     heads: tl.constexpr, kv_heads: tl.constexpr, width: tl.constexpr, half: tl.constexpr, pairs: tl.constexpr,
-    block: tl.constexpr, normed: tl.constexpr, fetches: tl.constexpr, threads: tl.constexpr, chained: tl.constexpr,
+    block: tl.constexpr, normed: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     start(chained)
-    if fetches:  # noqa: SIM102 (known when it is compiled, what follows is not)
-        if tl.program_id(1) >= blocks:  # no kernel writes weights: there is nothing to wait for
-            program = (tl.program_id(1) - blocks) * tl.num_programs(0) + tl.program_id(0)
-            number = (tl.num_programs(1) - blocks) * tl.num_programs(0)
-            fetch_share(first_weights, first_begin, first_lines, first_jump, program, number, threads)
-            fetch_share(then_weights, then_begin, then_lines, then_jump, program, number, threads)
-            return
     wait(chained)
     token = tl.program_id(0)
     head = tl.program_id(1) * block + tl.arange(0, block)
@@ -83,7 +75,6 @@ def rope(
     keys: Tensor,
     values: Tensor,
     block: int | None = None,
-    ahead: tuple[Ahead, ...] = (),
 ) -> Tensor:
     """Return turned queries [n, heads, width] of qkv [n, (heads + 2·kv_heads)·width]; store keys and values in slots.
 
@@ -91,7 +82,7 @@ def rope(
     qkv's type; numbers i and i + pairs of a head turn, and those from 2·pairs on do not. `keys` and `values` are pools
     [kv_heads, slots, width] of the same strides. Padding goes to its slot.
     `block` is how many heads a program takes where it norms them, which may show in the last bit; else that goes by the
-    number of tokens. Up to two stretches of weights `ahead` are fetched into the cache meanwhile.
+    number of tokens.
     Cost: one launch; reads and writes everything once.
     """
     n, (kv_heads, _, width) = qkv.shape[0], keys.shape
@@ -100,16 +91,13 @@ def rope(
     queries = torch.empty(n, heads, width, dtype=qkv.dtype, device=qkv.device)
     if block is None or norm is None:
         block = 4 if n <= 128 else 16
-    chain, blocks = chained(), triton.cdiv(together, block)
-    fetches, nothing = bool(ahead) and qkv.is_cuda, Ahead(qkv, 0, 0)
-    first, then = (*ahead, nothing, nothing)[:2]
-    warps = 1 if block <= 4 else 4
-    _rope[(n, blocks + (triton.cdiv(FETCHERS, n) if fetches else 0))](
+    chain = chained()
+    _rope[(n, triton.cdiv(together, block))](
         qkv, cos if norm is None else norm, cos, sin, places, slots, queries, keys, values,
-        eps, qkv.stride(0), keys.stride(0), keys.stride(1), blocks, *first, *then,
+        eps, qkv.stride(0), keys.stride(0), keys.stride(1),
         heads=heads, kv_heads=kv_heads, width=width, half=triton.next_power_of_2(width // 2),
-        pairs=cos.shape[1], block=block, normed=norm is not None, fetches=fetches, threads=32 * warps,
-        num_warps=warps, chained=chain, launch_pdl=chain,
+        pairs=cos.shape[1], block=block, normed=norm is not None, num_warps=1 if block <= 4 else 4,
+        chained=chain, launch_pdl=chain,
     )  # fmt: skip
     return queries
 

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .draft_chain import FETCHERS, Ahead, chained, fetch_share, start, wait
+from .draft_chain import chained, start, wait
 from .norm import scaled
 
 FEW = 64  # tokens up to which every one has programs of its own
@@ -59,16 +59,11 @@ def _score(
 
 @triton.jit
 def _choose(
-    scores, bias, chosen, weights, count, scale, tokens, ahead_weights, ahead_first, ahead_lines, ahead_jump,
+    scores, bias, chosen, weights, count, scale,
     active: tl.constexpr, slots: tl.constexpr, lanes: tl.constexpr,
-    softmax: tl.constexpr, normed: tl.constexpr, biased: tl.constexpr, fetches: tl.constexpr, chained: tl.constexpr,
+    softmax: tl.constexpr, normed: tl.constexpr, biased: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     start(chained)
-    if fetches:  # noqa: SIM102 (known when it is compiled, what follows is not)
-        if tl.program_id(0) >= tokens:  # no kernel writes weights: there is nothing to wait for
-            number = tl.num_programs(0) - tokens
-            fetch_share(ahead_weights, ahead_first, ahead_lines, ahead_jump, tl.program_id(0) - tokens, number, 32)
-            return
     wait(chained)
     token = tl.program_id(0)
     expert, slot = tl.arange(0, lanes), tl.arange(0, slots)
@@ -157,29 +152,21 @@ def _scores(x: Tensor, norm: Tensor | None, eps: float, weight: Tensor, bias: Te
 
 
 def choose(
-    scores: Tensor,
-    active: int,
-    bias: Tensor | None,
-    softmax: bool,
-    normed: bool,
-    scale: float,
-    ahead: Ahead | None = None,
+    scores: Tensor, active: int, bias: Tensor | None, softmax: bool, normed: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
     """The experts of each token (int32) and their weights (float32), both [n, active], of its scores [n, experts].
 
     s is the softmax of the scores, or the sigmoid of each, in float64. Those with the largest s + bias are chosen, the
-    first of equals; their weights are s, divided by their sum if `normed`, times `scale`. Weights `ahead` are fetched
-    into the cache meanwhile. Cost: one launch.
+    first of equals; their weights are s, divided by their sum if `normed`, times `scale`. Cost: one launch.
     """
     n, count = scores.shape
     chosen = torch.empty(n, active, dtype=torch.int32, device=scores.device)
     weights = torch.empty(n, active, dtype=torch.float32, device=scores.device)
-    chain, fetches = chained(), ahead is not None and scores.is_cuda
-    _choose[(n + (FETCHERS if fetches else 0),)](
-        scores, scores if bias is None else bias, chosen, weights, count, scale, n, *(ahead or Ahead(scores, 0, 0)),
+    chain = chained()
+    _choose[(n,)](
+        scores, scores if bias is None else bias, chosen, weights, count, scale,
         active=active, slots=triton.next_power_of_2(active), lanes=triton.next_power_of_2(count),
-        softmax=softmax, normed=normed, biased=bias is not None, fetches=fetches,
-        num_warps=1, chained=chain, launch_pdl=chain,
+        softmax=softmax, normed=normed, biased=bias is not None, num_warps=1, chained=chain, launch_pdl=chain,
     )  # fmt: skip
     return chosen, weights
 

@@ -1,5 +1,7 @@
 """Weights of few bits: what they stand for, what they take, and the kernels that read them."""
 
+from itertools import product
+
 import interpreted
 import pytest
 import torch
@@ -23,7 +25,7 @@ from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.engine.engine import Engine
 from unspool.runtime.network.linear import DenseLinear
 from unspool.runtime.network.llama import Llama
-from unspool.runtime.network.quantised import Int4Linear, Int8Linear, bytes_of, rounded
+from unspool.runtime.network.quantised import Int4Linear, Int8Linear, TiledInt8Linear, bytes_of, rounded
 
 DEVICE = "cpu" if interpreted.INTERPRETED else "cuda"
 NAN = float("nan")
@@ -95,10 +97,11 @@ def times(kept, x, **around):
 @pytest.mark.parametrize(("n", "depth", "width"), [(1, 192, 40), (5, 640, 48), (33, 96, 40)])
 def test_kernels_read_few_bits_as_the_reference_widens_them(n, depth, width):
     dtype = torch.bfloat16 if n == 5 else torch.float16
-    for activation, adds, biased in ((None, False, True), (None, True, False), ("silu", False, True)):
+    around = (None, False, True), (None, True, False), ("silu", False, True)
+    for kind, (activation, adds, biased) in product((Int4Linear, TiledInt8Linear), around):
         weight = matrix(2 * width if activation else width, depth)
         bias = torch.randn(len(weight), device=DEVICE, dtype=dtype) if biased else None
-        kept = Int4Linear.of(weight, bias)
+        kept = kind.of(weight, bias)
         x = torch.randn(n, depth, device=DEVICE, dtype=dtype)
         residual = torch.randn(n, width, device=DEVICE, dtype=dtype) if adds else None
         ours = times(kept, x, residual=residual, activation=activation)
@@ -121,13 +124,31 @@ def test_numbers_of_any_size_are_multiplied_as_well():
     assert (off < 1e-2).all()
 
 
-@pytest.mark.parametrize("cut", [kernel.Share(2), kernel.Share(4, ahead=2, tiles=2), kernel.Share(8)])
-def test_few_bits_give_a_token_the_same_bits_in_any_company(cut):
-    kept, x = Int4Linear.of(matrix(64, 160), None), torch.randn(19, 160, device=DEVICE).half()
+@pytest.mark.parametrize("cut", [kernel.Share(2), kernel.Share(4, 2, tiles=2), kernel.Share(8)])
+@pytest.mark.parametrize("kind", [Int4Linear, TiledInt8Linear])
+def test_few_bits_give_a_token_the_same_bits_in_any_company(cut, kind):
+    kept, x = kind.of(matrix(64, 160), None), torch.randn(19, 160, device=DEVICE).half()
     together = times(kept, x, cut=cut)
     torch.testing.assert_close(together.float(), F.linear(x.float(), kept.whole(torch.float32)), atol=4e-3, rtol=4e-3)
     for some in ([0], [18], [5, 17, 2, 9]):
         assert torch.equal(times(kept, x[some].contiguous(), cut=cut), together[some])
+
+
+@pytest.mark.parametrize("cut", [kernel.Share(1, 1), kernel.Share(2, 1), kernel.Share(2, 2)])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_one_token_meets_groups_in_the_places_of_tokens(cut, zeros):
+    """Rows of three blocks of 256 numbers, which two warps do not share evenly; plain, added to, and gated."""
+    q, scale = torch.randint(16, (64, 24, 32), device=DEVICE), torch.rand(64, 24, device=DEVICE).half()
+    other = -torch.randint(16, scale.shape, device=DEVICE).half() if zeros else torch.rand_like(scale) - 1
+    kept = Int4Linear.stored(q.to(torch.uint8), scale, other, torch.randn(64, device=DEVICE).half(), zeros)
+    x, residual = torch.randn(1, 768, device=DEVICE).half() / 10, torch.randn(1, 64, device=DEVICE).half()
+    want = F.linear(x.double(), kept.whole(torch.float64), kept.bias.double())
+    for given, exact in (
+        ({"residual": residual}, want + residual.double()),
+        ({"activation": "silu"}, F.silu(want[:, :32]) * want[:, 32:]),
+    ):
+        found = times(kept, x, cut=cut, zeros=zeros, **given).double()
+        assert (found - exact).norm() / exact.norm() < 2e-3
 
 
 @pytest.mark.parametrize(("depth", "gated"), [(576, False), (4096, True), (14336, False)])
@@ -180,7 +201,7 @@ def _unsplit(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_the_fused_network_computes_with_few_bits_what_the_plain_one_does(kind, dtype):
     """A text that is read, written on, and followed by a tree: by kernels, and by PyTorch."""
-    make = rounded(kind, DenseLinear, head=40)
+    make = rounded(kind, DenseLinear, 40, TiledInt8Linear)
     ours = graph_model(Fused.load(Noise(), dtype, DEVICE, 200, make), sequences=8)
     theirs = CachedModel(Llama.load(Noise(), dtype, DEVICE, 200, make))
     tree = Tree(tuple(chosen(x) for x in (3, 4, 5)), (ROOT, 0, ROOT))

@@ -8,11 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from unspool.api.native_models import packed_on_graphs
 from unspool.core.errors import BadRequest
 from unspool.core.tree import NOTHING
 from unspool.models.codes import GroupedCodes, codes_of
 from unspool.models.quant import FORMATS, QuantBlocks
 from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.cpu.packed import resolved
 from unspool.runtime.cuda.fused import Fused
 from unspool.runtime.cuda.graph_model import graph_model
 from unspool.runtime.cuda.tiled import TiledLoader, check_packed, laid_out, times
@@ -49,7 +51,7 @@ def test_codes_in_tiles_are_the_matrix_that_they_were(bits, group, leasts):
     want = torch.cat([part.whole() for part in parts])
     assert torch.equal(made.whole(torch.float32).cpu(), want)
     x = torch.randn(3, 128, device=DEVICE).half()
-    found, exact = times(made, x, None, None, None), F.linear(x.double(), made.whole(torch.float64))
+    found, exact = times(made, x, None, None), F.linear(x.double(), made.whole(torch.float64))
     assert (found.double() - exact).norm() / exact.norm() < 1e-3
 
 
@@ -102,3 +104,20 @@ def test_a_model_without_such_weights_is_refused(tmp_path):
     config, held, _ = files.folder_of("fp8 in blocks")
     with pytest.raises(BadRequest, match="this model has none"):
         check_packed(files.opened(tmp_path, config, held))
+
+
+def test_packed_weights_on_a_gpu_have_free_shapes(tmp_path):
+    config, held, _ = files.folder_of("plain int8")
+    checkpoint = files.opened(tmp_path, config, held)
+    with pytest.raises(BadRequest, match="no batch_invariant"):
+        packed_on_graphs(checkpoint, torch.float16, "cuda", 100, 16)
+    assert resolved("packed", "bf16", "cuda", 1, checkpoint) == "packed"
+    with pytest.raises(BadRequest, match="this model has none"):
+        resolved("packed", "auto", "cpu", 1, checkpoint)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+def test_packed_weights_are_loaded_in_tiles(tmp_path):
+    config, held, _ = files.folder_of("plain int8")
+    model = packed_on_graphs(files.opened(tmp_path, config, held), torch.float16, "cuda", 100, None)
+    assert isinstance(model.network._stack[0].attention.out, TiledInt8Linear)

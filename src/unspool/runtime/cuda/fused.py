@@ -38,7 +38,6 @@ from .recurrent_kernels import MIXERS, lay_out, recurred
 from .stacked_experts import StackingLoader, beside, mixed, normed_route
 from .tiled import TILED, times
 from .unusual import GATES, cached, turned, unusual
-from .upcoming import Upcoming
 
 if TYPE_CHECKING:
     from ...models.mixer_shape import LatentSpec
@@ -120,11 +119,6 @@ class Fused(Llama):
         """What every token looks like, and behind the last one what a hole does."""
         embedding, mask = self.ends.embedding, self.ends.mask
         return embedding if mask is None else torch.cat((embedding, mask[None].to(embedding)))
-
-    @cached_property
-    def _upcoming(self) -> Upcoming:
-        """Which weights are fetched while others are used."""
-        return Upcoming(self._stack, self.ends.head)
 
     @cached_property
     def _turns(self) -> dict[RopeSpec, tuple[Tensor, Tensor]]:
@@ -228,10 +222,7 @@ class Fused(Llama):
         qkv = self._product(mixer.qkv, x, norm=layer.before_attention)
         cos, sin = self._untold if spec.rope is None else self._turns[spec.rope]
         if not unusual(spec):
-            queries = rope(
-                qkv, mixer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values, self.heads_at_once,
-                self._upcoming.during(index, x.shape[0]),
-            )  # fmt: skip
+            queries = rope(qkv, mixer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values, self.heads_at_once)
             return self._attended(queries, keys, values, rows, spec, mixer.sinks)
         turns = None if spec.rope is None else turned(cos, sin, rows.places, x.dtype)
         found = parted(mixer, qkv, turns, rows.places, eps)
@@ -274,7 +265,7 @@ class Fused(Llama):
             y = beside(mlp, self._normed(x, norm), self._normed, dense, self.steady)
             return y if residual is None else residual + y
         assert isinstance(mlp, Experts)
-        normed, routed = normed_route(mlp, x, norm, self.shape.norm_eps, self._upcoming.after(mlp.router, x.shape[0]))
+        normed, routed = normed_route(mlp, x, norm, self.shape.norm_eps)
         return mixed(mlp, normed, self._shared(mlp, normed), residual, routed, self.steady)
 
     def _shared(self, mlp: Experts, normed: Tensor) -> Tensor | None:
@@ -338,7 +329,7 @@ class Fused(Llama):
         if norm is not None:
             x = rms(x, norm, eps)
         if isinstance(matrix, TILED) and few and x.dtype != torch.float32:
-            return times(matrix, x, residual, activation, self._upcoming.after(matrix, x.shape[0]))
+            return times(matrix, x, residual, activation)
         y = matrix(x)
         if activation is not None:
             return gate(y, activation)

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
-from ...kernels.draft_chain import Ahead
 from ...kernels.grouped import combine, grouped
 from ...kernels.route import arrange, choose, normed_scores, scores
 from ...models.layer_shape import Activation
@@ -81,16 +80,14 @@ def mixed(
     return combine(said, weight, beside, residual, weighs=not weigh_inputs)
 
 
-def normed_route(
-    experts: Experts, x: Tensor, norm: Tensor | None, eps: float, ahead: Ahead | None = None
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Tokens, normed if there is a norm, and where they go as `route` says; weights `ahead` are fetched meanwhile."""
+def normed_route(experts: Experts, x: Tensor, norm: Tensor | None, eps: float) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Tokens, normed if there is a norm, and where they go as `route` says."""
     if norm is None:
         return x, route(experts, x)
     router = experts.router
     assert isinstance(router, DenseLinear)
     normed, found = normed_scores(x, norm, eps, router.weight, router.bias)
-    return normed, _chosen(experts, found, ahead)
+    return normed, _chosen(experts, found)
 
 
 def route(experts: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,12 +97,12 @@ def route(experts: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
     return _chosen(experts, scores(x, router.weight, router.bias))
 
 
-def _chosen(experts: Experts, found: Tensor, ahead: Ahead | None = None) -> tuple[Tensor, Tensor]:
+def _chosen(experts: Experts, found: Tensor) -> tuple[Tensor, Tensor]:
     mixture = experts.mixture
     if mixture.open != mixture.groups:
         return experts.choose(found)
     normed = mixture.normed and mixture.active > 1
-    return choose(found, mixture.active, experts.bias, mixture.scores == "softmax", normed, mixture.scale, ahead)
+    return choose(found, mixture.active, experts.bias, mixture.scores == "softmax", normed, mixture.scale)
 
 
 def beside(

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest
-from ...kernels.draft_chain import Ahead
 from ...kernels.fewbits import product
 from ...models.codes import GroupedCodes
 from ...models.weights import Checkpoint
@@ -34,14 +33,13 @@ def times(
     x: Tensor,
     residual: Tensor | None,
     activation: str | None,
-    ahead: Ahead | None,
 ) -> Tensor:
     """The product of a matrix with few tokens, in 16 bits, and what stands around it."""
     width = matrix.size[0] // 2 if activation else matrix.size[0]
     eight = isinstance(matrix, TiledInt8Linear)
     return product(
         x, matrix.weight, matrix.scale if eight else None, matrix.bias, width=width, residual=residual,
-        activation=activation, zeros=not eight and matrix.zeros, ahead=ahead,
+        activation=activation, zeros=not eight and matrix.zeros,
     )  # fmt: skip
 
 
