@@ -56,8 +56,9 @@ PLAIN = "plain"
 CHANGED = {"cllm": "jacobi", "ppd": "masks", "hidden-transfer": "masks", "space": "masks"}  # what asks the model itself
 METHODS = {0.0: "chain:depth=4", 1.0: "chain:depth=4"}  # a chain of fixed length compares drafters, not trees
 ROOM = 32_768  # tokens of the target's cache
-HEADS = ("system", "parameters", "trained s", "best by depth", "overlap by depth", "expected", "tokens/forward T 0")
-HEADS += ("T 1", "draft ms", "verify ms", "speed T 0", "T 1", "same text", "graph T 0", "speed", "graph T 1", "speed")
+HEADS = "system|parameters|trained s|best by depth|overlap by depth|expected|tokens/forward T 0|T 1|draft ms|verify ms"
+HEADS += "|speed T 0|T 1|same text|graph T 0|speed|graph T 1|speed"
+COLUMNS = HEADS.split("|")
 GRAPH = "on_device:nodes=15"
 Written = tuple[Texts, Trace, float]
 Plainly = Mapping[float, dict[str, Written]]
@@ -202,7 +203,7 @@ class Bench:
 def line_of(one: dict[str, Any]) -> str:
     """The row of a system."""
     if "failed" in one:
-        return f"| {one['system']} | failed: {one['failed']} |" + " |" * (len(HEADS) - 2)
+        return f"| {one['system']} | failed: {one['failed']} |" + " |" * (len(COLUMNS) - 2)
     held, cold, warm = one.get("held_out", {}), one.get("0.0"), one.get("1.0")
     rates = (
         " ".join(f"{x:.2f}" for x in held.get(sort, {}).get(key, []))
@@ -213,7 +214,7 @@ def line_of(one: dict[str, Any]) -> str:
     cells = (one["system"], f"{one['parameters']:,}", str(one.get("seconds", "")), *rates)
     cells += (f"{mean(told):.2f}" if told else "",)
     if cold is None:  # not measured yet
-        return f"| {' | '.join(cells)} |" + " |" * (len(HEADS) - len(cells))
+        return f"| {' | '.join(cells)} |" + " |" * (len(COLUMNS) - len(cells))
     cells += (f"{cold['tokens_per_forward']:.2f}", hot[0], f"{cold['draft_ms']:.2f}", f"{cold['verify_ms']:.2f}")
     cells += (f"{cold['speed_up']:.2f}", hot[1], f"{cold['same_text']}/{cold['prompts']}")
     for heat in map(str, METHODS):
@@ -250,7 +251,7 @@ def measure(args: argparse.Namespace, folder: Path) -> None:
 
 def table_of(result: dict[str, Any]) -> list[str]:
     """All rows."""
-    return [f"| {' | '.join(HEADS)} |", "|" + "---|" * len(HEADS), *map(line_of, result.values())]
+    return [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS), *map(line_of, result.values())]
 
 
 def write_down(result: dict[str, Any], args: argparse.Namespace) -> None:

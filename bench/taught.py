@@ -37,7 +37,7 @@ def read_by_kinds(target: Shape) -> tuple[int, ...]:
 
 def over(args: argparse.Namespace) -> bool:
     """Whether no other kind is begun."""
-    return 0 < args.within < time.monotonic() - args.began
+    return bool(0 < args.within < time.monotonic() - args.began)
 
 
 def documents(args: argparse.Namespace, folder: Path) -> Corpus:
@@ -81,7 +81,7 @@ def trained(args: argparse.Namespace, out: Path, written: Written, known: Sequen
     corpus, frozen = documents(args, out), Frozen.open(args.model, device)
     course = Course(frozen, corpus, read_by_kinds(frozen.shape), args.tokens, args.batches, args.vocabulary, args.exam)
     print(f"{course.tokens:,} tokens were read by {time.monotonic() - args.began:.1f} s", flush=True)
-    rules, vocabulary = LOSSES if args.no_compile else compiled(course), load(args.model, device="cpu").vocabulary
+    rules, vocabulary = dict(LOSSES) if args.no_compile else compiled(course), load(args.model, device="cpu").vocabulary
     for name in names:
         if over(args):
             print(f"{name} and those behind it are left out: the time is over", flush=True)
@@ -90,7 +90,7 @@ def trained(args: argparse.Namespace, out: Path, written: Written, known: Sequen
         try:
             taught = course.teach(KINDS[name], args.long.get(name, args.seconds), depth, rules)
             told = {**taught.figures, "these_texts": measured(course, taught, written())}
-        except RuntimeError as error:  # memory, mostly; the others go on
+        except (RuntimeError, ArithmeticError, LookupError, ValueError) as error:  # memory, mostly; the others go on
             print(f"{name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
             continue
         shares = " ".join(f"{x:.3f}" for x in told["held_out"]["greedy"]["best"])

@@ -142,3 +142,20 @@ def test_greedy_text_is_that_of_plain_decoding(kind, method, drafted):
 def test_seed_decides_the_text_under_sample_matching(drafted):
     lm, told = drafted("eagle-3.1"), Settings(max_tokens=24, temperature=0.9, seed=5)
     assert lm.generate("some text", told, "likeliest").tokens == lm.generate("some text", told).tokens
+
+
+def test_it_attends_by_kernels_that_need_no_plan_for_every_length(target, tmp_path, monkeypatch):
+    """cuDNN makes one for every number of keys, in tens of milliseconds; whoever called finds PyTorch as it was."""
+    model = CachedModel(Llama.load(open_checkpoint(target), torch.float64, room=64))
+    pair = Pair(model, attached(model, open_drafter(KINDS["eagle-3"](tmp_path), model.network.shape)))
+    session, before, seen = pair.open((5, 6, 7)), torch.backends.cuda.cudnn_sdp_enabled(), []
+    own = pair.drafter.network.read
+
+    def read(texts):
+        seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return own(texts)
+
+    monkeypatch.setattr(pair.drafter.network, "read", read)
+    pair.score([ScoreRequest(session, NOTHING)])
+    assert seen == [False]
+    assert torch.backends.cuda.cudnn_sdp_enabled() is before is True

@@ -19,6 +19,7 @@ from ...core.law import NEVER, Law
 from ...core.tree import Tree
 from ...models.drafters.description import DrafterFile, Join
 from ..engine.contracts import NotesStates, ScoreRequest, Session
+from ..network.attention import without_plans
 from ..network.linear import EmbeddingAndHead
 from .block_drafter import BlockDrafter
 from .cell_drafter import CellDrafter
@@ -77,6 +78,10 @@ class TrainedDrafter:
 
     def score(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
         """The laws after texts and trees: new tokens of texts in one forward, and one for every level of the trees."""
+        with without_plans():
+            return self._scored(asked)
+
+    def _scored(self, asked: Sequence[ScoreRequest]) -> list[Scores]:
         sessions = [_session(ask) for ask in asked]
         rows = self._read(sessions)
         found: list[dict[int, Guess]] = []

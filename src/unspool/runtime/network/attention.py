@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...models.layer_shape import AttentionSpec
 from ..cache.kv_pool import KVPool, Where
@@ -22,6 +24,17 @@ from .network import Row
 BLOCK = 256  # queries that share a mask: bounds the memory that masks take in a long prefill
 FOLD = 8  # queries up to which the heads that share keys are folded into one, so that keys are read once for them all
 FIRST_ROWS = 2048
+PLANLESS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+@contextmanager
+def without_plans() -> Iterator[None]:
+    """Have PyTorch attend by kernels that need no plan for every new number of keys, while this lasts.
+
+    cuDNN's take tens of milliseconds to make one on a GPU, and a text that grows has another number in every round.
+    """
+    with sdpa_kernel(PLANLESS):
+        yield
 
 
 @dataclass(frozen=True)

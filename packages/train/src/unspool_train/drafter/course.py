@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from unspool.models.vocabulary import Vocabulary
+from unspool.runtime.network.attention import without_plans
 
 from ..adapt import rate
 from ..corpus import Corpus
@@ -50,6 +51,7 @@ class Reading:
 class Course:
     """Texts that a target has read, for all kinds; `numbers` are the hidden states that any of them may read."""
 
+    @without_plans()
     def __init__(
         self,
         frozen: Frozen,
@@ -84,6 +86,7 @@ class Course:
         side = torch.cat([reading.noted[n] for n in states], -1) if states else last[:0]
         return Lesson(reading.tokens, side, last, reading.row, reading.place, self.teacher.laws(last, ids))
 
+    @without_plans()
     def teach(self, kind: Kind, seconds: float, depth: int, rules: dict[str, Slopes], layers: int = 0) -> Taught:
         """Train a drafter of a kind for so many seconds, and measure its acceptance on texts that were held out.
 
@@ -121,6 +124,7 @@ class Course:
         }
         return taught
 
+    @without_plans()
     def measured(self, taught: Taught, corpus: Corpus, documents: Sequence[int]) -> dict[str, Any]:
         """What a drafter would have accepted of these documents, by the trainer's own forward."""
         asked = Teaching(self.teacher, taught.states, self.ids if taught.kind.cut else None), corpus, list(documents)

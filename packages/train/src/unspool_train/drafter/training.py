@@ -26,6 +26,7 @@ from unspool.models.address import path
 from unspool.models.drafters.description import DrafterFile, DrafterSpec
 from unspool.models.drafters.opening import open_drafter
 from unspool.models.weights import open_checkpoint
+from unspool.runtime.network.attention import without_plans
 
 from ..adapt import Interrupts, base_name, rate
 from ..command import TrainingSettings, command, device_of, setting
@@ -273,6 +274,7 @@ class Run:
         )
 
 
+@without_plans()
 def drafter(settings: Settings) -> dict[str, Any]:
     """Train a drafter and write its folder; Ctrl-C ends training and leaves a drafter and a checkpoint."""
     run = Run(settings)
