@@ -1,6 +1,7 @@
 """Policies of filling holes on a real model: tokens per forward, time, and how likely the base model finds the text.
 
-    python bench/denoise.py [--data FOLDER] [--limit 8] [--max-tokens 96] [--methods …] [--json FILE]
+    python bench/denoise.py [--data FOLDER] [--limit 8] [--max-tokens 96] [--methods …] [--json FILE] [--figure SVG]
+    python bench/denoise.py --drawn bench/results/denoise-h200.json --figure docs/denoise.svg
 
 Two sets of prompts: `chat` are first turns of MT-bench (question.jsonl of Spec-Bench, not part of this repository;
 --data says where it is), `plain` are texts of low entropy that stand below: copies, lists, records, templates. Every
@@ -13,6 +14,7 @@ with thresholds swept, and draws it.
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from spec import DATA, questions
 from unspool.api.loader import load
 from unspool.api.settings import Settings
 from unspool_bench.denoise import FIRST, PLAIN, measured
+from unspool_bench.pareto import chart
 from unspool_bench.suites import CHAT
 
 METHODS = [
@@ -49,8 +52,14 @@ def main() -> None:
     parser.add_argument("--dtype", default="fp32")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--figure", type=Path, metavar="SVG", help="draw it, as `unspool bench denoise` does")
+    parser.add_argument("--drawn", type=Path, metavar="FILE", help="draw this result, and measure nothing")
     parser.add_argument("--show", action="store_true", help="print the texts")
     args = parser.parse_args()
+    if args.drawn and args.figure:
+        read = json.loads(args.drawn.read_text("utf-8"))
+        args.figure.write_text(chart(read["methods"], read["model"], read["base"]), "utf-8")
+        return
     asked = {CHAT: questions(args.data, 0, args.limit)[CHAT], "plain": list(PLAIN[: args.limit])}
     lm, base = (load(name, dtype=args.dtype, device=args.device) for name in (args.model, args.base))
     settings = Settings(max_tokens=args.max_tokens, temperature=args.temperature, seed=1)
@@ -73,6 +82,8 @@ def main() -> None:
     if args.json:
         names = ("model", "base", "limit", "max_tokens", "temperature", "dtype", "device")
         save(args.json, {**{name: getattr(args, name) for name in names}, "methods": table})
+    if args.figure:
+        args.figure.write_text(chart(table, args.model, args.base), "utf-8")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 Every pair of PAIRS answers the prompts of `unspool bench`, one at a time and from cold caches, by plain decoding and by
 the method in turn, so that what else the machine does hits both. `speed` is plain's seconds per token over the
 method's; its interval is twice the standard error of that ratio over prompts. What was measured is kept: run the same
-command again and it goes on. FOLDER has the targets as TARGET.gguf; one that is not there is left out, which is said.
+command again and it goes on; a row has its own machine and commit. FOLDER has the targets as TARGET.gguf; one that is
+not there is left out, which is said.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from unspool.api.lm import LM
 from unspool.api.loader import load
 from unspool.api.settings import Settings
 from unspool_bench.journal import Journal
+from unspool_bench.machine import machine
 from unspool_bench.suites import Spec
 
 PAIRS = (
@@ -104,8 +106,9 @@ def main() -> None:
     beside = None if args.json is None else args.json.with_suffix(".jsonl")
     journal = Journal(beside, asked)
     if args.json is not None and args.json.exists() and not len(journal):
-        for row in json.loads(args.json.read_text("utf-8"))["pairs"]:
-            journal.add((row.pop("target"), row.pop("draft"), row.pop("method")), row)
+        read = json.loads(args.json.read_text("utf-8"))
+        for row in read["pairs"]:
+            journal.add((row.pop("target"), row.pop("draft"), row.pop("method")), {"machine": read["machine"], **row})
     settings = Settings(max_tokens=args.tokens, temperature=args.temperature, seed=SEED)
     for target, draft, method in PAIRS:
         if args.only not in ("", target) or (target, draft, method) in journal:
@@ -115,6 +118,7 @@ def main() -> None:
             print(f"{target} ← {draft}, {method}: left out, as there is no {file}", flush=True)
             continue
         found = measured(load(file, draft=draft), [case.prompts[0] for case in cases], settings, method)
+        found = {"machine": machine(), **found}
         journal.add((target, draft, method), found)
         print(f"{target} ← {draft}, {method}: {told(found)}", flush=True)
     if args.json:

@@ -179,7 +179,7 @@ def _verifying(entry: Entry) -> tuple[Setup, ...]:
     """A verifier behind the same drafts as the others: a chain, and siblings where texts are drawn."""
     made = entry.rule if not isinstance(entry.rule, type) else entry.rule()
     if entry.name == "race":  # its drafts are raced with the target's noise
-        return tuple(Setup("raced chain of 4", DRAFTED, "raced", heat, exact=True, texts=TEXTS) for heat in (0.0, WARM))
+        return tuple(Setup("raced chain of 4", DRAFTED, "raced", h, exact=h == 0, texts=TEXTS) for h in (0.0, WARM))
     independent = entry.name in ("kseq", "multipath")
     tree = SpecInfer(paths=2, depth=3) if independent else RSDC(widths=(2, 1, 1))
     named = "2 drawn texts of 3 tokens" if independent else "2 different tokens, each gone on with by 2"

@@ -5,6 +5,7 @@ import json
 import pytest
 from repository import ROOT
 
+from unspool.core.claim import SEED
 from unspool.core.errors import BadRequest
 from unspool.recipes.methods import entries, method
 
@@ -137,6 +138,14 @@ def test_every_rule_is_put_to_the_test_by_a_method_that_can_be_made(rules):
             for way in () if isinstance(ways, str) else ways:
                 if isinstance(way.method, str):
                     method(way.method)
+
+
+def test_drawn_texts_are_held_to_plain_decodings_where_the_seed_is_promised_and_nowhere_else(rules):
+    """`awrs` without a form and `static` draw as plain decoding does, though they claim less in general."""
+    for entry in entries().values():
+        ways = rules.setups(entry, 64, False)
+        held = not isinstance(ways, str) and any(way.exact and way.heat for way in ways)
+        assert not held or entry.claim is SEED or entry.name in ("awrs", "static"), entry.name
 
 
 def test_a_run_goes_on_where_it_was_stopped_and_one_error_ends_nothing_else(rules, tmp_path, monkeypatch, capsys):

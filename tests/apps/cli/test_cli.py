@@ -472,7 +472,9 @@ def test_plan_and_pull(here, smollm2_path, monkeypatch, tmp_path):
     assert ways["llama.cpp"]["weights"] == ways["packed"]["weights"] < ways["int8"]["weights"] < ways["fp32"]["weights"]
     assert 2 * ways["llama.cpp"]["kv"] == ways["packed"]["kv"]
     assert ways["fp32"]["per_token"] == 2 * ways["bf16"]["per_token"] > 4 * ways["packed"]["per_token"]
-    assert "  as packed " in here("plan")[1]
+    shown = here("plan")[1]
+    assert "  as packed " in shown
+    assert max(map(len, shown.splitlines())) <= 80
     both = json.loads(here("plan", "--context", "100", "--draft", "smollm2", "--json")[1])
     assert both["total"] == 2 * plan["total"]
     assert "keys and values" in here("plan")[1]

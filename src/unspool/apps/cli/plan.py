@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from .terminal import dump, size, write
 if TYPE_CHECKING:
     from ...api.memory_plan import MemoryPlan
 
+COLUMNS = 80
 _COMPARED = ("per_token", "weights", "kv", "total", "fits")
 
 
@@ -79,12 +81,11 @@ def plan(
         dump({"model": model, **(together or _record(plans[0])), "choices": ways})
         return
     for name, found in zip(names, plans, strict=True):
-        write(f"{name}: {found.table()}\n")
+        head, *rest = f"{name}: {found.table()}".splitlines()
+        write("\n".join([*textwrap.wrap(head, COLUMNS, subsequent_indent="  "), *rest]) + "\n")
     for name, found in choices.items():
         read = f"{found.per_token / 1e6:>9,.1f} MB a token," if found.per_token else ""
-        write(
-            f"  as {name:<10}{read}{found.weights / 1e6:>10,.1f} MB of weights,{found.total / 1e6:>10,.1f} MB in all\n"
-        )
+        write(f"  as {name:<10}{read}{found.weights / 1e6:>9,.1f} MB of weights,{found.total / 1e6:>9,.1f} MB in all\n")
     if together:
         fits = {True: "They fit together.", False: "They do not fit together.", None: ""}[together["fits"]]
         write(f"all models together: {size(together['total'])}. {fits}\n")

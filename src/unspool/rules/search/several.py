@@ -21,8 +21,8 @@ FOREVER = 1 << 20  # tokens: no border but the end of the text
 class Several:
     """Draw `count` whole texts and keep the one with the best mark: best-of-N.
 
-    As texts of one request they share the prompt; to choose among finished outputs by votes or by agreement, see
-    `unspool.rules.search.choose`.
+    As texts of one request they share the prompt. With `choose=agreement` a text's mark is what it has in common with
+    the others (minimum Bayes risk); to choose among finished outputs, by votes too, see `unspool.rules.search.choose`.
 
     Claim: HEURISTIC: the divergence from plain decoding is at most log N − (N − 1)/N. One text is plain decoding's.
     Cost: `count` rows per token.
