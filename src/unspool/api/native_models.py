@@ -71,7 +71,7 @@ def packed_model(checkpoint: Checkpoint, room: int, rows: int | None) -> CachedM
     if rows is None:
         made = load_packed(checkpoint, room)
         if isinstance(made, runtimes.cpu.packed_llama.PackedLlama):
-            return CachedModel(made, PREFIX_CACHE, runtimes.cpu.packed_executor.PackedExecutor(made))
+            return CachedModel(made, PREFIX_CACHE, runtimes.cpu.packed_llama.PackedExecutor(made))
         return cached(made)
     fixed = runtimes.network.batch_invariant
     model = cached(load_packed(checkpoint, room, fixed.padded(dense, rows or fixed.ROWS), fixed.PerTokenPlanner))

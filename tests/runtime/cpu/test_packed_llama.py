@@ -16,8 +16,7 @@ from unspool.models.weights import GGUFCheckpoint
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cpu.compiled import kernels
 from unspool.runtime.cpu.packed import DecodedLinear, PackedLinear, PackedLoader, chosen, resolved
-from unspool.runtime.cpu.packed_executor import KernelLaw, PackedExecutor
-from unspool.runtime.cpu.packed_llama import PackedLlama, load_packed
+from unspool.runtime.cpu.packed_llama import KernelLaw, PackedExecutor, PackedLlama, load_packed
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.network.llama import Llama
 from unspool.runtime.network.network import Batch, NetworkOutputs, Row

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
         best_tokens as best_tokens,
         compiled as compiled,
         packed as packed,
-        packed_executor as packed_executor,
         packed_heads as packed_heads,
         packed_llama as packed_llama,
     )
