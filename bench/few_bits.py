@@ -18,28 +18,28 @@ from gpu import bandwidth
 from record import save
 from torch import Tensor
 
-from unspool.kernels.fewbits import Share, alone_for, product, share_for
+from unspool.kernels.fewbits import Split, alone_for, product, share_for
 from unspool.kernels.tune import copies, microseconds
 from unspool.runtime.network.quantised import Int4Linear, TiledInt8Linear
 
 SIZES = {"qkv": (6144, 4096), "out": (4096, 4096), "gate_up": (14336, 4096), "down": (4096, 14336)}
 KINDS = {4: Int4Linear, 8: TiledInt8Linear}
 FEW = {
-    "qkv": [Share(4, 4), Share(8, 2), Share(4, 2), Share(8, 4)],
-    "out": [Share(8, 4), Share(8, 2), Share(4, 4)],
-    "gate_up": [Share(4, 1), Share(2, 2), Share(2, 4), Share(4, 2), Share(2, 1)],
-    "down": [Share(8, 4), Share(8, 2), Share(16, 2), Share(8, 7)],
+    "qkv": [Split(4, 4), Split(8, 2), Split(4, 2), Split(8, 4)],
+    "out": [Split(8, 4), Split(8, 2), Split(4, 4)],
+    "gate_up": [Split(4, 1), Split(2, 2), Split(2, 4), Split(4, 2), Split(2, 1)],
+    "down": [Split(8, 4), Split(8, 2), Split(16, 2), Split(8, 7)],
 }
 ALONE = {
-    "qkv": [Share(8, 1), Share(4, 2), Share(4, 1)],
-    "out": [Share(8, 1), Share(8, 2), Share(16, 1)],
-    "gate_up": [Share(2, 1), Share(1, 2), Share(4, 1)],
-    "down": [Share(8, 1), Share(16, 1)],
+    "qkv": [Split(8, 1), Split(4, 2), Split(4, 1)],
+    "out": [Split(8, 1), Split(8, 2), Split(16, 1)],
+    "gate_up": [Split(2, 1), Split(1, 2), Split(4, 1)],
+    "down": [Split(8, 1), Split(16, 1)],
 }
-MANY = [Share(4, 1, 2), Share(8, 1, 2), Share(8, 1)]
+MANY = [Split(4, 1, 2), Split(8, 1, 2), Split(8, 1)]
 
 
-def cuts(name: str, bits: int, n: int) -> list[Share]:
+def cuts(name: str, bits: int, n: int) -> list[Split]:
     """What is tried, the table's own first."""
     (width, depth), gated = SIZES[name], name == "gate_up"
     if bits == 4 and n == 1:
@@ -47,7 +47,7 @@ def cuts(name: str, bits: int, n: int) -> list[Share]:
     return list(dict.fromkeys((share_for(width, n, gated), *(FEW[name] if n <= 8 else MANY))))
 
 
-def launch(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share) -> Tensor:
+def launch(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Split) -> Tensor:
     """One product as a layer has it."""
     given = matrix.weight, getattr(matrix, "scale", None), matrix.bias
     width = SIZES[name][0]
@@ -56,13 +56,13 @@ def launch(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share) -> T
     return product(x, *given, width=width, residual=residual, cut=cut)
 
 
-def off(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Share) -> tuple[float, bool]:
+def off(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Split) -> tuple[float, bool]:
     """The error against float64, in parts of the result, and whether a token has the same bits alone."""
     width = SIZES[name][0]
     want = F.linear(x.double(), matrix.whole(torch.float64))
     want = F.silu(want[:, :width]) * want[:, width:] if name == "gate_up" else want + residual.double()
     found = launch(name, matrix, x, residual, cut)
-    alone = launch(name, matrix, x[-1:].contiguous(), residual[-1:].contiguous(), Share(cut.warps, 1))
+    alone = launch(name, matrix, x[-1:].contiguous(), residual[-1:].contiguous(), Split(cut.warps, 1))
     return float((found.double() - want).norm() / want.norm()), bool(torch.equal(found[-1:], alone))
 
 
@@ -109,7 +109,7 @@ def main() -> None:
         save(args.json, found)
 
 
-def warm(name: str, matrix: Any, n: int, depth: int, cut: Share) -> None:
+def warm(name: str, matrix: Any, n: int, depth: int, cut: Split) -> None:
     """Compile what a case needs."""
     x, r = (torch.randn(n, size, dtype=torch.bfloat16, device="cuda") for size in (depth, SIZES[name][0]))
     try:

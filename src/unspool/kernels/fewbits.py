@@ -28,7 +28,7 @@ WORDS = {4: 160, 8: 256}  # of a piece: 4-bit weights and what their groups shar
 
 
 @dataclass(frozen=True)
-class Share:
+class Split:
     """How a product is cut: `warps` of a program share its sums, each has `ahead` pieces on their way.
 
     A program has `tiles` of 16 results, or of a gated product twice as many. A token's bits depend on the warps alone.
@@ -39,17 +39,17 @@ class Share:
     tiles: int = 1
 
 
-def share_for(width: int, n: int, gated: bool) -> Share:
+def share_for(width: int, n: int, gated: bool) -> Split:
     """The cut for results [n, width], as measured on an H200; the warps that share a sum are as many for any n."""
     if gated:
-        return Share(4, 1, tiles=1 if n <= 8 else 2)
+        return Split(4, 1, tiles=1 if n <= 8 else 2)
     warps = 4 if width >= LONG else 8
-    return Share(warps, 4) if n <= 8 else Share(warps, 1, tiles=2)
+    return Split(warps, 4) if n <= 8 else Split(warps, 1, tiles=2)
 
 
-def alone_for(depth: int, gated: bool) -> Share:
+def alone_for(depth: int, gated: bool) -> Split:
     """The cut for one token, as measured on an H200; `ahead` are blocks of 256 numbers then."""
-    return Share(2 if gated else 16 if depth >= DEEP else 8, 1)
+    return Split(2 if gated else 16 if depth >= DEEP else 8, 1)
 
 
 @triton.jit
@@ -185,7 +185,7 @@ def product(
     residual: Tensor | None = None,
     activation: str | None = None,
     zeros: bool = False,
-    cut: Share | None = None,
+    cut: Split | None = None,
 ) -> Tensor:
     """y = x·Wᵀ + b for x [n, in] in 16 bits and W of 4 or 8; `residual` and `activation` as `kernel.linear` takes them.
 

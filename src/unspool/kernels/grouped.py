@@ -19,7 +19,7 @@ _SILU, _GELU, _CLAMPED, _SQUARED = (tl.constexpr(code) for code in (SILU, GELU, 
 MANY = 32  # rows per matrix from which on tiles are high
 
 
-class Cut(NamedTuple):
+class GroupedTile(NamedTuple):
     """How a grouped product is cut: rows and results of a program, numbers of a row at a time, warps and stages."""
 
     rows: int
@@ -30,13 +30,13 @@ class Cut(NamedTuple):
 
 
 CUTS = (
-    Cut(16, 64, 128),
-    Cut(16, 64, 64, stages=6),
-    Cut(16, 32, 128),
-    Cut(16, 32, 256, stages=3),
-    Cut(16, 16, 256, warps=2),
-    Cut(16, 128, 64, warps=8),
-    Cut(16, 64, 128, warps=2, stages=3),
+    GroupedTile(16, 64, 128),
+    GroupedTile(16, 64, 64, stages=6),
+    GroupedTile(16, 32, 128),
+    GroupedTile(16, 32, 256, stages=3),
+    GroupedTile(16, 16, 256, warps=2),
+    GroupedTile(16, 128, 64, warps=8),
+    GroupedTile(16, 64, 128, warps=2, stages=3),
 )
 """Those worth trying for few tokens, the best on an H200 first (bench/mixture.py --only products)."""
 
@@ -155,7 +155,7 @@ def grouped(
     activation: str | None = None,
     factors: Tensor | None = None,
     steady: bool = False,
-    cut: Cut | None = None,
+    cut: GroupedTile | None = None,
 ) -> Tensor:
     """The product of each pair with the matrix of its expert: weight [experts, out, in], bias [experts, out].
 
@@ -172,9 +172,9 @@ def grouped(
     width = full // 2 if gates else full
     out = torch.empty(pairs, width, dtype=x.dtype, device=x.device)
     exact = x.dtype == torch.float32
-    cut = cut or (CUTS[0] if listed or steady or pairs < MANY * experts else Cut(64, 64, 64))
+    cut = cut or (CUTS[0] if listed or steady or pairs < MANY * experts else GroupedTile(64, 64, 64))
     if exact:
-        cut = Cut(cut.rows, 32, 32, stages=2)
+        cut = GroupedTile(cut.rows, 32, 32, stages=2)
     tiles = pairs if listed else min(pairs, experts) + pairs // cut.rows
     chain = chained()
     fitted(

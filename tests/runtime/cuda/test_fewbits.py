@@ -124,7 +124,7 @@ def test_numbers_of_any_size_are_multiplied_as_well():
     assert (off < 1e-2).all()
 
 
-@pytest.mark.parametrize("cut", [kernel.Share(2), kernel.Share(4, 2, tiles=2), kernel.Share(8)])
+@pytest.mark.parametrize("cut", [kernel.Split(2), kernel.Split(4, 2, tiles=2), kernel.Split(8)])
 @pytest.mark.parametrize("kind", [Int4Linear, TiledInt8Linear])
 def test_few_bits_give_a_token_the_same_bits_in_any_company(cut, kind):
     kept, x = kind.of(matrix(64, 160), None), torch.randn(19, 160, device=DEVICE).half()
@@ -134,7 +134,7 @@ def test_few_bits_give_a_token_the_same_bits_in_any_company(cut, kind):
         assert torch.equal(times(kept, x[some].contiguous(), cut=cut), together[some])
 
 
-@pytest.mark.parametrize("cut", [kernel.Share(1, 1), kernel.Share(2, 1), kernel.Share(2, 2)])
+@pytest.mark.parametrize("cut", [kernel.Split(1, 1), kernel.Split(2, 1), kernel.Split(2, 2)])
 @pytest.mark.parametrize("zeros", [False, True])
 def test_one_token_meets_groups_in_the_places_of_tokens(cut, zeros):
     """Rows of three blocks of 256 numbers, which two warps do not share evenly; plain, added to, and gated."""
