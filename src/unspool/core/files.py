@@ -52,7 +52,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     if any(len(line) > LINE for line in text.splitlines()):
         raise ValueError(f"a line is too long; expected at most {LINE} characters")
     try:
-        return tomllib.loads(text)
+        found: dict[str, Any] = tomllib.loads(text)
+        return found
     except RecursionError:
         raise ValueError("it is nested too deeply to be read") from None
 
