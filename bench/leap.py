@@ -183,13 +183,8 @@ def step_times(lm: LM) -> dict[str, float]:
     return found
 
 
-def profile(lm: LM, kind: Kind) -> list[str]:
-    """Where the time of a step goes, by kernel: of this kind the deepest that was captured, of fewest tokens."""
-    sizes = [size for size in buckets(lm) if size.kind is kind]
-    if not sizes:
-        return []
-    size = max(sizes, key=lambda size: (size.depth, -size.tokens, -size.rows))
-    bucket = buckets(lm)[size]
+def by_kernel(bucket: Bucket) -> list[str]:
+    """Where the time of a step goes, by kernel."""
     ((graphs, *_),) = bucket.graphs.values()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
         for _ in range(10):
@@ -198,7 +193,16 @@ def profile(lm: LM, kind: Kind) -> list[str]:
                 graph.replay()
         torch.cuda.synchronize()
     rows = sorted(seen.key_averages(), key=lambda row: -row.device_time_total)
-    lines = [f"{row.device_time_total / 10:9.1f} us {row.count / 10:6.1f} x  {row.key[:90]}" for row in rows[:30]]
+    return [f"{row.device_time_total / 10:9.1f} us {row.count / 10:6.1f} x  {row.key[:90]}" for row in rows[:30]]
+
+
+def profile(lm: LM, kind: Kind) -> list[str]:
+    """Where the time of a step goes, by kernel: of this kind the deepest that was captured, of fewest tokens."""
+    sizes = [size for size in buckets(lm) if size.kind is kind]
+    if not sizes:
+        return []
+    size = max(sizes, key=lambda size: (size.depth, -size.tokens, -size.rows))
+    lines = by_kernel(buckets(lm)[size])
     return [f"kernels of a {kind.name.lower()} step, {size.rows}x{size.tokens}, depth {size.depth}:", *lines]
 
 

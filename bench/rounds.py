@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 from kernels import MODELS, products
-from leap import Fixed, Told, buckets, replayed, speculation, written
+from leap import Fixed, Told, buckets, by_kernel, replayed, speculation, written
 from record import save
 from spec import DATA, chats
 
@@ -146,17 +145,7 @@ def step_of(lm: LM, kind: Kind, width: int) -> float:
 def kernels(lm: LM, kind: Kind, width: int) -> list[str]:
     """Where the time of a step goes, by kernel."""
     size = min((s for s in buckets(lm) if s.kind is kind and s.tokens == width), key=lambda size: size.length)
-    bucket = buckets(lm)[size]
-    ((graphs, *_),) = bucket.graphs.values()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-        for _ in range(10):
-            bucket.staging.send()
-            for graph in graphs:
-                graph.replay()
-        torch.cuda.synchronize()
-    rows = sorted(seen.key_averages(), key=lambda row: -row.device_time_total)[:24]
-    lines = [f"{row.device_time_total / 10:9.1f} us {row.count / 10:6.1f} x  {row.key[:60]}" for row in rows]
-    return [f"kernels of a {kind.name.lower()} step of {width}:", *lines]
+    return [f"kernels of a {kind.name.lower()} step of {width}:", *by_kernel(buckets(lm)[size])]
 
 
 def main() -> None:

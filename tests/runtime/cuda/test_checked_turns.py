@@ -172,7 +172,7 @@ class Hearing(Always):
         super().__init__()
         self.heard = []
 
-    def speculated(self, leaf, rounds, tokens, way):
+    def speculated(self, leaf, rounds, tokens, chosen, rows):
         self.heard.append((rounds, tokens))
 
 

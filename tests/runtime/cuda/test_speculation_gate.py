@@ -99,3 +99,19 @@ def test_trees_have_the_width_that_brings_most_for_what_their_steps_take(times, 
     assert chosen[:12] == [each for each in (None, *choices) for _ in range(3)]
     late = [None if way is None else way.tokens for way in chosen[40:]]
     assert late.count(expected) >= 0.9 * len(late)
+
+
+def test_eight_texts_side_by_side_forget_as_slowly_as_one():
+    """In as many steps; else what brought them nothing would be tried eight times as often."""
+    one, eight = SpeculationGate(), SpeculationGate()
+    for gate, rows in ((one, 1), (eight, 8)):
+        for _ in range(3):
+            gate.took(1, None, PLAIN)
+            gate.took(1, RECALL, 0.91)
+        for _ in range(16):
+            gate.speculated(Text(), 8, 8)  # they bring nothing
+        texts = [Text() for _ in range(rows)]
+        for _ in range(40):
+            for text in texts:
+                gate.stepped(text, 32, rows)
+        assert not gate.pays([Text()])

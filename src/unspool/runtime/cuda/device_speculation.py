@@ -102,9 +102,9 @@ class DeviceSpeculation:
             if isinstance(reply, Written):
                 rounds = max(rounds, reply.forwards or len(reply.tokens))
                 if chosen is None:
-                    self.gate.stepped(leaf, len(reply.tokens))
+                    self.gate.stepped(leaf, len(reply.tokens), len(leaves))
                 else:  # what a mask has cut counts as well: all rounds, and a step that had to follow them
-                    self.gate.speculated(leaf, reply.forwards, len(reply.tokens), chosen)
+                    self.gate.speculated(leaf, reply.forwards, len(reply.tokens), chosen, len(leaves))
         if known == len(self._graphs.buckets):  # nothing was captured on the way
             self.gate.took(len(leaves), chosen, (perf_counter() - began) / rounds)
         return replies

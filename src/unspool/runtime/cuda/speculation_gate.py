@@ -125,9 +125,9 @@ class SpeculationGate:
         times.append(seconds)
         del times[: -4 * TIMINGS]
 
-    def stepped(self, leaf: CachedSequence, tokens: int) -> None:
-        """Take note that a text was written on without drafts."""
-        self._forget(leaf, tokens, None)
+    def stepped(self, leaf: CachedSequence, tokens: int, rows: int = 1) -> None:
+        """Take note that a text, one of so many side by side, was written on without drafts."""
+        self._forget(leaf, tokens, None, rows)
         rounds = self._copies.setdefault(leaf, BigramCopies()).rounds(leaf.tokens, len(leaf.tokens) - tokens)
         for way in Way:
             gain = self._known_of(leaf, way)
@@ -135,10 +135,12 @@ class SpeculationGate:
                 self._gains[leaf][way] = gain + (1 - (1 - LATELY) ** rounds) * (tokens / rounds - gain)
         self._speculated[leaf] = None
 
-    def speculated(self, leaf: CachedSequence, rounds: int, tokens: int, chosen: Drafting = RECALL) -> None:
-        """Take note of what speculative steps have brought."""
+    def speculated(
+        self, leaf: CachedSequence, rounds: int, tokens: int, chosen: Drafting = RECALL, rows: int = 1
+    ) -> None:
+        """Take note of what speculative steps have brought a text, one of so many side by side."""
         way, kind, before = chosen.way, self._kinds.get(leaf, GREEDY), self._rounds.setdefault(leaf, {})
-        self._forget(leaf, tokens, way)
+        self._forget(leaf, tokens, way, rows)
         gain, brought = self._known_of(leaf, way), 1 + (tokens / rounds - 1) / chosen.share
         for _ in range(rounds):
             before[way] = before.get(way, 0) + 1
@@ -149,12 +151,15 @@ class SpeculationGate:
         self._hopes[way, kind] = min(HOPE, moved) if way is Way.RECALL else moved
         self._speculated[leaf] = way
 
-    def _forget(self, leaf: CachedSequence, tokens: int, used: Way | None) -> None:
-        """Let what is known of ways that a text was not written in go back to what they may bring."""
+    def _forget(self, leaf: CachedSequence, tokens: int, used: Way | None, rows: int) -> None:
+        """Let what is known of ways that a text was not written in go back to what they may bring.
+
+        What is believed of any text does so by steps, so that many texts side by side do not forget it the sooner.
+        """
         gains = self._gains.setdefault(leaf, {})
         for way in Way:
             if way is not used:
                 kind = way, self._kinds.get(leaf, GREEDY)
-                self._hopes[kind] += (FIRST[way] - self._hopes[kind]) * min(1.0, tokens / LONG)
+                self._hopes[kind] += (FIRST[way] - self._hopes[kind]) * min(1.0, tokens / (LONG * rows))
                 gain, hope = self._known_of(leaf, way), self._tried(leaf, way)
                 gains[way] = gain + (hope - gain) * min(1.0, tokens / FORGET)
