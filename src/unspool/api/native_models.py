@@ -81,7 +81,7 @@ def packed_model(checkpoint: Checkpoint, room: int, rows: int | None) -> CachedM
 
 def packed_on_graphs(
     checkpoint: Checkpoint, dtype: torch.dtype, device: str, room: int, rows: int | None
-) -> CachedModel:
+) -> CachedModel | FullDiffusionModel:
     """The model on fused kernels, with the matrices that they know left in the few bits of their file."""
     tiled = runtimes.cuda.tiled
     tiled.check_packed(checkpoint)

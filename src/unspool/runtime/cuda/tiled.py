@@ -36,10 +36,10 @@ def times(
 ) -> Tensor:
     """The product of a matrix with few tokens, in 16 bits, and what stands around it."""
     width = matrix.size[0] // 2 if activation else matrix.size[0]
-    eight = isinstance(matrix, TiledInt8Linear)
+    scale = matrix.scale if isinstance(matrix, TiledInt8Linear) else None
+    zeros = isinstance(matrix, Int4Linear) and matrix.zeros
     return product(
-        x, matrix.weight, matrix.scale if eight else None, matrix.bias, width=width, residual=residual,
-        activation=activation, zeros=not eight and matrix.zeros,
+        x, matrix.weight, scale, matrix.bias, width=width, residual=residual, activation=activation, zeros=zeros
     )  # fmt: skip
 
 
@@ -61,10 +61,10 @@ def laid_out(parts: Sequence[GroupedCodes], bias: Tensor | None, device: torch.d
     if one.bits != 4 or one.group % GROUP or columns % one.group:
         return None
     shared = [part if one.leasts or part is scale else -part for part in (scale, other)]
-    short = [part.to(SHARED).repeat_interleave(one.group // GROUP, 1) for part in shared]
+    short, least = (part.to(SHARED).repeat_interleave(one.group // GROUP, 1) for part in shared)
     if any(not torch.equal(part.to(SHARED).float(), part.float()) for part in shared):
         return None
-    return Int4Linear.stored(codes.to(torch.uint8).view(len(codes), -1, GROUP), *short, bias, zeros=not one.leasts)
+    return Int4Linear.stored(codes.to(torch.uint8).view(len(codes), -1, GROUP), short, least, bias, not one.leasts)
 
 
 class TiledLoader(StackingLoader):
