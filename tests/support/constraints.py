@@ -11,6 +11,7 @@ from functools import cache
 from letters import Letters
 
 from unspool.rules.constrain import cfg, choices, json_schema, keywords, regex
+from unspool.rules.constrain.constraint import Constraint
 from unspool.rules.constrain.form import Form
 
 PIECES = ("{", "}", '"', ":", "a", "b", "1", "2", " ", ".", "(", ")", '{"', '":', "ab", "a(", "\n")
@@ -45,7 +46,7 @@ WAYS = [(kind, temperature, ends) for kind in FORMS for temperature in (0.0, 1.0
 
 
 @cache
-def bound(kind: str, ends: int, most: int | None = None) -> Form:
+def bound(kind: str, ends: int, most: int | None = None) -> Constraint:
     """A form over the tokens of a vocabulary, made once; a method that reads is told how long its text may be."""
     form = FORMS[kind][0]
     return (form if most is None else form.within(most)).fit(WORDS[ends])
