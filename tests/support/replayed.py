@@ -19,10 +19,10 @@ from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine
 
 FILE = Path(__file__).parents[1] / "data" / "rounds.json"
-# Milliseconds of forwards of SmolLM2-135M by their rows, with one thread (bench/cpu.py, bench/results/cpu.json).
+# Milliseconds of forwards of SmolLM2-135M by their rows, with one thread: estimates, from machines that were not quiet.
 AVX2 = Cost((1, 2, 3, 4, 5, 8, 9, 16), (5.8, 6.2, 7.3, 8.7, 11.4, 16.1, 18.5, 30.0))
 AVX512 = Cost((1, 2, 4, 8, 16), (12.8, 14.0, 15.9, 23.0, 38.0))
-ROUND, LOOK, NOTE, HEADS, COPY = 0.4, 0.2, 0.25, 0.5, 0.1  # what a round, drafting, learning, heads and copies take
+ROUND, LOOK, NOTE, HEADS, COPY = 0.4, 0.2, 0.25, 0.5, 0.1  # beside them, estimated too
 
 
 @cache
