@@ -211,7 +211,7 @@ def test_what_is_used_of_a_lazy_package_can_be_had():
     """Type checkers do not see that a module is lacking there: a sibling that imports it makes it one of theirs."""
     lacking = [
         f"{file.relative_to(ROOT)}:{node.lineno} {node.value.id}.{node.attr}"
-        for parts, file, every, _ in parsed()
+        for parts, file, every in ((module.parts, module.file, module.every) for module in parsed())
         if (names := lazy_packages(parts, every))
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names

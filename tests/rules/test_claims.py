@@ -16,8 +16,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def rules():
     """All rules; those that promise nothing when there is time: `test_gaps` enumerates their standing cases anyway."""
-    for name, entry in entries().items():
-        yield pytest.param(name, marks=pytest.mark.slow if entry.claim is HEURISTIC else ())
+    later = pytest.mark.slow
+    return [pytest.param(name, marks=later if entry.claim is HEURISTIC else ()) for name, entry in entries().items()]
 
 
 @pytest.mark.parametrize("name", rules())

@@ -237,13 +237,26 @@ def one(folder):
 
 
 @pytest.fixture(scope="module")
-def two(folder):
-    before = torch.get_num_threads()
+def shared():
+    """The model on two ranks that tests go on with, if there is one: in a process there can be only one at a time."""
+    before, kept = torch.get_num_threads(), []
     torch.set_num_threads(1)
-    lm = unspool.load(folder, dtype="fp32", device="cpu", ranks=2)
-    yield lm
-    lm.model.network.close()
+    yield kept
+    ended(kept)
     torch.set_num_threads(before)
+
+
+def ended(kept):
+    while kept:
+        kept.pop().model.network.close()
+
+
+@pytest.fixture
+def two(folder, shared):
+    """Tests come in any order, also behind those that end it."""
+    if not shared:
+        shared.append(unspool.load(folder, dtype="fp32", device="cpu", ranks=2))
+    return shared[0]
 
 
 def point(token):
@@ -369,16 +382,18 @@ def running(process):
         return False
 
 
-def test_a_rank_that_is_killed_is_an_error_and_not_a_wait(two):
+def test_a_rank_that_is_killed_is_an_error_and_not_a_wait(two, shared):
     (follower,) = two.model.network.followers
     os.kill(follower, signal.SIGKILL)
     for _ in range(2):
         with pytest.raises(RankLost, match=rf"rank 1 \(process {follower}\) was killed by signal 9\. Load .* again"):
             two.generate("anybody there?", Settings(max_tokens=3))
     assert not torch.distributed.is_initialized()
+    ended(shared)
 
 
-def test_a_rank_that_does_not_start_is_an_error_and_leaves_nothing(folder, monkeypatch, tmp_path):
+def test_a_rank_that_does_not_start_is_an_error_and_leaves_nothing(folder, shared, monkeypatch, tmp_path):
+    ended(shared)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\nexit 3\n")
