@@ -115,3 +115,18 @@ def test_eight_texts_side_by_side_forget_as_slowly_as_one():
             for text in texts:
                 gate.stepped(text, 32, rows)
         assert not gate.pays([Text()])
+
+
+@pytest.mark.parametrize("way", Way)
+def test_one_text_that_gains_nothing_does_not_shut_drafts_out_for_the_next(way):
+    """Greedy texts gain very differently, so what is believed of any of them moves slowly."""
+    gate, drafts = SpeculationGate(), Drafting(way, 32)
+    for _ in range(3):
+        gate.took(1, None, 0.48)
+        gate.took(1, drafts, 0.48 * 1.6)
+    poor = Text()
+    assert gate.pays([poor], (drafts,)) is drafts
+    for _ in range(10):
+        gate.speculated(poor, 2, 2, drafts)
+    assert gate.pays([poor], (drafts,)) is None
+    assert gate.pays([Text()], (drafts,)) is drafts
