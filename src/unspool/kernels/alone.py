@@ -13,7 +13,7 @@ import triton.language as tl
 
 from .draft_chain import start, wait
 from .epilogue import finish, gated
-from .fragments import enlarged, listed, mma, unit
+from .fragments import enlarged, listed, mma, nibbles, unit
 
 BLOCK = 4  # pieces of 64 numbers that are met at once
 _KINDS = ("bf16", "f16")
@@ -32,8 +32,7 @@ def _met(kind: str, zeros: bool) -> str:
         into = ", ".join(f"{own}{i}" for i in range(4))
         for half in range(2):
             word = words[group // 2][2 * (group % 2) + half]
-            text += f"and.b32 a0, {word}, 0x000F000F; and.b32 a1, {word}, 0x00F000F0; shr.u32 t, {word}, 8; "
-            text += "and.b32 a2, t, 0x000F000F; and.b32 a3, t, 0x00F000F0; "
+            text += nibbles(word)
             text += "".join(f"and.b32 b{i}, {x[2 * half + i]}, {mask}; " for i in range(2))
             text += mma(kind, into, "a0, a1, a2, a3", "b0, b1", begun[own])
             begun[own] = into

@@ -25,6 +25,14 @@ def listed(first: int, number: int) -> list[str]:
     return [f"${i}" for i in range(first, first + number)]
 
 
+def nibbles(word: str) -> str:
+    """The 4-bit numbers of a word as the 16-bit halves of a0 to a3, those of a1 and a3 times 16; t is overwritten."""
+    return (
+        f"and.b32 a0, {word}, 0x000F000F; and.b32 a1, {word}, 0x00F000F0; shr.u32 t, {word}, 8; "
+        "and.b32 a2, t, 0x000F000F; and.b32 a3, t, 0x00F000F0; "
+    )
+
+
 def _four(kind: str, zeros: bool) -> str:
     """Both groups of 64 numbers of 16 lines: masks, two products each, and what a group shares applied to their sum."""
     out, w, shared, low, high, low_sum, high_sum, y = (listed(4 * i, 4) for i in range(8))
@@ -35,8 +43,7 @@ def _four(kind: str, zeros: bool) -> str:
     for group, (x, total) in enumerate(((low, low_sum), (high, high_sum))):
         for half in range(2):
             word = w[2 * group + half]
-            text += f"and.b32 a0, {word}, 0x000F000F; and.b32 a1, {word}, 0x00F000F0; shr.u32 t, {word}, 8; "
-            text += "and.b32 a2, t, 0x000F000F; and.b32 a3, t, 0x00F000F0; "
+            text += nibbles(word)
             before = "f0, f1, f2, f3" if half else "0f00000000, 0f00000000, 0f00000000, 0f00000000"
             text += mma(kind, "f0, f1, f2, f3", "a0, a1, a2, a3", ", ".join(x[2 * half : 2 * half + 2]), before)
         for i in range(4):
