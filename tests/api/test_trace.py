@@ -9,9 +9,11 @@ from xml.etree import ElementTree
 
 import pytest
 import repository
+from littlemodel import little_model
+from littlemodel import loaded as loaded_model
 from patience import PATIENCE
 
-from unspool.api.origin import DraftWatcher, Origin, origins
+from unspool.api.origin import DraftWatcher, Origin, origins, trace
 from unspool.api.picture import LONGEST, picture, said, shown
 from unspool.api.settings import Settings
 from unspool.api.writer import Event, Writer
@@ -81,6 +83,15 @@ def test_a_drafted_token_was_among_the_guesses_and_an_added_one_ends_its_round(n
             assert origin.stood is not None
         elif after is not None:
             assert after.round == origin.round + 1
+
+
+def test_what_depends_on_the_models_that_draft_is_watched_as_it_runs(tmp_path):
+    folder = little_model(tmp_path / "little")
+    with loaded_model(folder, draft=str(folder), small=str(folder)) as lm:
+        output, found = trace(lm, "abcabc", Settings(max_tokens=12), "cascade")
+    assert output.trace.forwards["small"]
+    assert any(origin.drafted for origin in found)
+    assert all(origin.token in origin.guesses[origin.round] for origin in found if origin.drafted)
 
 
 def test_watching_changes_nothing():

@@ -15,7 +15,9 @@ from unspool.api.settings import Settings
 from unspool.core.canvas import Field, Status
 from unspool.core.chance import Philox
 from unspool.core.errors import BadRequest
-from unspool.core.law import Law
+from unspool.core.law import Law, Point
+from unspool.core.reported_law import ReportedLaw
+from unspool.core.stop import Stop
 from unspool.loops.unmasker import whole
 from unspool.recipes.methods import fills, fitted, method, runnable
 from unspool.rules.constrain import regex
@@ -112,3 +114,19 @@ def test_a_template_keeps_to_a_constraint_and_copies_where_that_allows_it():
             assert (done.note is None) == both  # a text that lacks words says so
             assert both or "words of the template: ab, 1." in str(done.note)
             assert (re.search("ab.*1", text) is not None) == both, text
+
+
+@pytest.mark.parametrize(
+    "spec", ["confident:size=6", "one:size=6", "edit:size=6", "slots:size=4,beam=2", "insert:none=2"]
+)
+@pytest.mark.parametrize(("told", "kind"), [(-1, Point), (2, ReportedLaw)])
+def test_a_canvas_keeps_of_laws_what_somebody_is_told(spec, told, kind):
+    """A law is a row of all that its look computed, and would hold on to that until its place is told."""
+    engine = Engine({"target": Noise(5, 3)})
+    job = engine.submit(method(spec), (0, 1), Philox(1), stop=Stop(most=6, told=told))
+    engine.run()
+    laws = [law for emit in job.emitted for law in (*emit.before, *emit.after)]
+    assert len(laws) == 2 * len(job.result().tokens)
+    assert laws
+    assert {type(law) for law in laws} <= {kind, Point}
+    assert told < 0 or {type(law) for law in laws} != {Point}

@@ -148,5 +148,5 @@ class _Watched(Branching):
 def filled(lm: LM, prompt: Prompt, settings: Settings, method: str | Method) -> tuple[Output, Filling | None]:
     """A text, and how its canvas was filled; None of a method that fills none."""
     watch = CanvasWatcher()
-    output = lm.generate(lm.encode(prompt), settings, watch.over(fitted(method, lm.vocabulary)))
+    output = lm.generate(lm.encode(prompt), settings, watch.over(fitted(method, lm.vocabulary, lm.models())))
     return output, watch.filling(output.tokens) if watch.glances else None

@@ -57,8 +57,8 @@ def infill(settings: Settings, method: Method, vocabulary: Vocabulary) -> Infill
     warp, stop = settings.warp(vocabulary), settings.stop_rule(vocabulary)
     if not settings.suffix:
         return InfillPlan(method, warp, stop, settings.max_tokens)
-    frame = settings.frame(vocabulary)
     if isinstance(method, Infilling):
+        frame = settings.frame(vocabulary)
         if settings.constraint is not None or settings.min_tokens:
             raise BadRequest(
                 "suffix cannot be used with a constraint or min_tokens on a canvas: between given texts every hole has "
@@ -72,11 +72,13 @@ def infill(settings: Settings, method: Method, vocabulary: Vocabulary) -> Infill
         return InfillPlan(method.framed(frame), warp, endless, most, frame_size(frame) - most)
     known = [tuple(vocabulary.token(sign) for sign in signs) for signs in MIDDLE]
     signs = next((tuple(t for t in found if t is not None) for found in known if None not in found), ())
-    if not signs or len(frame) > 2 or not isinstance(frame[1], tuple):
+    if not signs or len(settings.suffix) > 1 or isinstance(settings.suffix[0], int):
         raise BadRequest(
             "the method reads left to right and cannot see what stands behind the text; leave suffix out, use one that "
             "fills holes, such as confident or anyorder with smollm2-diffusion, or, for one hole, a model that was "
             "trained to fill in the middle, such as Qwen2.5-Coder",
             param="suffix",
         )
-    return InfillPlan(method, warp, stop, settings.max_tokens, 0, signs, frame[1])
+    (tokens,) = settings.behind(vocabulary)
+    assert isinstance(tokens, tuple)
+    return InfillPlan(method, warp, stop, settings.max_tokens, 0, signs, tokens)

@@ -272,7 +272,7 @@ class LM:
         if settings.suffix:
             around = api.infill.infill(settings, decoder, self.vocabulary)
             decoder, warp, stop, writes, behind, *_ = around
-        looks = logprobs is not None and logprobs > MOST  # more than is reported: then it is the laws that are kept
+        top = -1 if logprobs is None else logprobs if logprobs <= MOST else math.inf  # whole laws where more is asked
         texts = decoder.texts if isinstance(decoder, Branching) else 1
         search, found = decoder if isinstance(decoder, Watchable) else None, None
         ranks = search is not None and search.RANKS
@@ -284,7 +284,7 @@ class LM:
                 tokens, warp, skip = api.healing.healed(settings, prompt, tokens, self.vocabulary)
             turns = isinstance(prompt, Dialogue) or (prompt and isinstance(prompt[0], Mapping))
             most, room = self._most(tokens, writes, texts, "messages" if turns else "prompt", engine.most, behind)
-            limit = replace(stop, most=most, spare=room - len(tokens) - most, skip=skip)
+            end = replace(stop, most=most, spare=room - len(tokens) - most, skip=skip, told=top)
             for stream in range(settings.n):
                 chance, ranked = Philox(settings.seed, stream), ranks and stream > 0
                 if not ranked:
@@ -294,7 +294,7 @@ class LM:
                         found = Found(search.SCORES, handed, self.vocabulary.eos)
                         heard = overheard(decoder, found.tell)
                         heard = heard if settings.seconds is None else rules.search.CutShort(heard)
-                    job = engine.submit(heard, tokens, chance, warp, limit, room, looks, patience, account, logprobs)
+                    job = engine.submit(heard, tokens, chance, warp, end, room, top > MOST, patience, account, logprobs)
                     job.trace.warm = decoder.draft.warm if isinstance(decoder, Speculate) else 0
                 if isinstance(decoder, Learning) and stream and not ranked:
                     job.after = writers[-1].job

@@ -115,7 +115,7 @@ def trace(lm: LM, prompt: Prompt, settings: Settings, method: str | Method) -> t
     """A text, and where each of its tokens came from."""
     watch = DraftWatcher()
     tokens = lm.encode(prompt)
-    output = lm.generate(tokens, settings, watch.over(fitted(method, lm.vocabulary)))
+    output = lm.generate(tokens, settings, watch.over(fitted(method, lm.vocabulary, lm.models())))
     return output, origins(output.events, watch.trees, len(tokens))
 
 

@@ -49,7 +49,7 @@ class Given(TypedDict, total=False):
     logit_bias: Mapping[int, float]
     bad_words: Sequence[str]
     constraint: Form | Constraint | None
-    suffix: str | Sequence[str | int]
+    suffix: str | Sequence[str | int | tuple[int, ...]]
     heal: bool
     min_tokens: int
     max_tokens: int
@@ -109,7 +109,8 @@ class Settings:
 
     constraint: Form | Constraint | None = None  # what json_schema(…), regex(…) and such give, or a pydantic class
 
-    suffix: str | tuple[str | int, ...] = ()  # what stands behind the text; numbers are more holes, of so many tokens
+    # What stands behind the text, as texts or tokens; numbers are more holes, of so many tokens.
+    suffix: str | tuple[str | int | tuple[int, ...], ...] = ()
     heal: bool = False  # the prompt may end inside a token: its last tokens are written anew, by the same letters
 
     min_tokens: int = 0  # until then no token can end the text; a stop string still does
@@ -222,9 +223,17 @@ class Settings:
 
     def frame(self, vocabulary: FormVocabulary) -> Frame:
         """What stands behind the prompt: `max_tokens` holes, and all that `suffix` says."""
+        return (self.max_tokens, *self.behind(vocabulary))
+
+    def behind(self, vocabulary: FormVocabulary) -> Frame:
+        """What `suffix` says, with its texts as tokens."""
+        for part in self.suffix:
+            if isinstance(part, tuple):
+                _expect_token("suffix", max(part), vocabulary)
+        if not any(isinstance(part, str) for part in self.suffix):
+            return self.suffix  # type: ignore[return-value]  # as there is no text in it
         lead = len(vocabulary.encode("", special=False))  # a beginning-of-text token is no part of it
-        told = (p if isinstance(p, int) else vocabulary.encode(p, special=False)[lead:] for p in self.suffix)
-        return (self.max_tokens, *told)
+        return tuple(vocabulary.encode(p, special=False)[lead:] if isinstance(p, str) else p for p in self.suffix)
 
     def _constraint(self, vocabulary: FormVocabulary) -> Warp:
         made = self.constraint
@@ -273,9 +282,11 @@ def _expect_strings(name: str, given: object) -> None:
 
 
 def _stands(part: object) -> bool:
-    """Whether it can be a part of what stands behind a text: a text that tokens can spell, or a number of holes."""
+    """Whether it can be a part of what stands behind a text: a text that tokens spell, tokens, a number of holes."""
     if isinstance(part, str):
         return part != "" and not any("\ud800" <= x <= "\udfff" for x in part)
+    if isinstance(part, tuple):
+        return part != () and all(whole(token, 0) for token in part)
     return whole(part, 1, MOST_HOLES)
 
 

@@ -163,9 +163,9 @@ class Found:
 
 
 def _said(text: Any) -> Emit:
-    """The tokens of a text with their laws."""
-    links = text.links()
-    return Emit(text.tokens, [link.raw for link in links], [link.prefix.shape(link.raw) for link in links])
+    """The tokens of a text with what is told of their laws."""
+    laws = text.told()
+    return Emit(text.tokens, [raw for raw, _ in laws], [shaped for _, shaped in laws])
 
 
 def _finite(score: float) -> float | None:

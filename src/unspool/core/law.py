@@ -239,6 +239,30 @@ class Point(Law):
         return f"Point({self.best})"
 
 
+class LeadingLaw(Law):
+    """A few tokens of a law, with the probabilities that they have in it; all others count as impossible.
+
+    What has to be kept of many laws: they would fill the memory.
+    """
+
+    def __init__(self, law: Law, tokens: Tensor) -> None:
+        self._tokens, self._kept, self._size, self.log_z = tokens, law.scores[tokens], law.size, law.log_z
+
+    @property
+    def scores(self) -> Tensor:
+        """The log-weights, made when somebody looks."""
+        return self._kept.new_full((self._size,), NEVER).index_copy(0, self._tokens, self._kept)
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def p(self) -> Tensor:
+        """All probabilities; they need not sum to 1."""
+        return (self.scores - self.log_z).exp()
+
+
 class Drawn(NamedTuple):
     """A token together with the law it came from: a drafter cannot report any other q."""
 

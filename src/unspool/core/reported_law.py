@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import overload
 
@@ -39,6 +40,27 @@ def reported(law: Law, token: int, k: int) -> ReportedLaw:
     """What a report says of a law: the k best tokens, and the one that was chosen."""
     best = law.top(k) if k else []
     return ReportedLaw({x: law.logprob(x) for x in (token, *best)}, best)
+
+
+def both_reported(raw: Law, law: Law, token: int, k: int) -> tuple[Law, Law] | tuple[None, None]:
+    """What is told of a law before and after warps: the chosen token and the k best of either; below 0 nothing."""
+    if k < 0:
+        return None, None
+    best = (raw.top(k), law.top(k)) if k else ([], [])
+    tokens = dict.fromkeys((token, *best[0], *best[1]))
+    first, second = ({x: each.logprob(x) for x in tokens} for each in (raw, law))
+    return ReportedLaw(first, best[0]), ReportedLaw(second, best[1])
+
+
+def worth_keeping(raw: Law, law: Law, token: int, told: float) -> tuple[Law, Law]:
+    """What is to be kept of a law before and after warps until its token is told, by `Stop.told`.
+
+    A law may be a row of all that a forward computed, which it holds on to.
+    """
+    if told == math.inf:
+        return raw, law
+    before, after = both_reported(raw, law, token, int(told))
+    return (point := Law.point(token), point) if before is None or after is None else (before, after)
 
 
 class Reports(Sequence[Law]):

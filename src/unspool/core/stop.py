@@ -41,6 +41,9 @@ class Stop:
     `spare` drafted ones. `seconds`: with the first tokens that come after this much time, all of them, or, by the
     engine, before the next forward. `piece` gives the bytes of a token, and is needed for strings. No string is found
     in the first `skip` bytes, which are the prompt's own.
+
+    `told` is of how many best tokens of a law somebody is told, below 0 if nobody asks: whoever keeps laws until a text
+    has ended need not keep more. By default whole laws are looked at.
     """
 
     tokens: frozenset[int] = frozenset()
@@ -50,6 +53,7 @@ class Stop:
     seconds: float | None = None
     piece: Callable[[int], bytes] | None = None
     skip: int = 0
+    told: float = math.inf
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:

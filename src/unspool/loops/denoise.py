@@ -12,6 +12,7 @@ from ..core.canvas import Canvas, Field, Frame, Status
 from ..core.chance import Chance
 from ..core.errors import BadRequest
 from ..core.law import Law
+from ..core.reported_law import worth_keeping
 from ..core.stop import Stop
 from ..core.warp.warp import Warp
 from .denoise_state import DenoiseState
@@ -107,13 +108,14 @@ class Denoise:
                     chosen = yield from check(state, chosen)
                 canvas = guard(state, canvas, chosen, status)
                 canvas = canvas if second is None else guard.mend(state, canvas, second(state, canvas))
-                laws |= {i: (state.own(i), state.law(i)) for i in state.raw if canvas.tokens[i] != block.tokens[i]}
+                changed = [i for i in state.raw if canvas.tokens[i] != block.tokens[i]]
+                laws |= {i: worth_keeping(state.own(i), state.law(i), canvas.tokens[i], stop.told) for i in changed}
             elif not late and any(canvas.is_open(i) for i in range(low, min(high, end + 1))):
                 canvas = canvas.fixed(low, high)
             elif not late and canvas.settled < min(end + 1, len(canvas)):
                 raise RuntimeError(f"{blocks} gave the window {low}..{high}, where nothing is left to do")
             kept, reason, tail, trim = stop.cut(tail, canvas.tokens[told : min(canvas.settled, canvas.written)])
-            if kept or places:  # each law holds on to all that its look told; what was given was certain
+            if kept or places:  # what was given was certain
                 shown = [laws.pop(i, (p := Law.point(canvas.tokens[i]), p)) for i in range(told, told + len(kept))]
                 before, after = [law for law, _ in shown], [law for _, law in shown]
                 yield Emit(kept, before, after, rounds=bool(places), canvas=canvas)

@@ -278,6 +278,22 @@ class Fences:
         return self._reader
 
 
+def spells_more(value: object, most: int) -> bool:
+    """Whether a value of JSON's kinds has more characters than that in its strings; every part counts as one more."""
+    left = [value]
+    while left and most >= 0:
+        part = left.pop()
+        if isinstance(part, str):
+            most -= len(part)
+        elif isinstance(part, Mapping):
+            most -= len(part)
+            left += [*part.keys(), *part.values()]
+        elif isinstance(part, (list, tuple)):
+            most -= len(part)
+            left += part
+    return most < 0
+
+
 def _mapped(value: Value, change: Callable[[str], str]) -> Value:
     """A value of JSON's kinds with every string in it changed, names too."""
     made: object = value

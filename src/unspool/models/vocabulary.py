@@ -97,6 +97,11 @@ class Vocabulary:
             return self._begun(tuple(read_long(tokenizer, text)))
         return self._begun(tuple(tokenizer.encode(text, add_special_tokens=False).ids))
 
+    def prepare(self) -> None:
+        """Have ready what strangers' texts are read with, where the first of them should not wait for it: a second."""
+        self.encode("", special=False)
+        self._fences.encode("")
+
     def decode(self, tokens: Iterable[int]) -> str:
         """Return the text of some tokens; control tokens are silent, broken characters become U+FFFD."""
         return b"".join(map(self.piece, tokens)).decode("utf-8", "replace")

@@ -27,7 +27,8 @@ TOLERANCE = 1e-12
 class Effort(NamedTuple):
     """How long to look: drawn cases and branches per trial, and branches up to which one case is followed.
 
-    The first trial of a rule is held against all standing cases, every further one against each `every`th.
+    The standing cases are shared out among the trials of a rule: each trial is held against every `every`th of them,
+    or more where there are fewer trials, so that each case is met by some trial.
     """
 
     cases: int
@@ -35,13 +36,13 @@ class Effort(NamedTuple):
     each: int
     every: int
 
-    def standing(self, number: int, shaped: bool) -> Sequence[Case]:
-        """The standing cases for this trial."""
-        known = STANDING if shaped else UNSHAPED
-        return known if number == 0 else known[number % self.every :: self.every]
+    def standing(self, number: int, trials: int, shaped: bool) -> Sequence[Case]:
+        """The standing cases for this one of so many trials."""
+        known, every = STANDING if shaped else UNSHAPED, min(self.every, trials)
+        return known[number % every :: every]
 
 
-QUICK, THOROUGH = Effort(10, 500, 250, 3), Effort(80, 20000, 3000, 1)
+QUICK, THOROUGH = Effort(8, 300, 250, 4), Effort(80, 20000, 3000, 1)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def _prove(
         before = tally.cases
         try:
             effort = QUICK if quick else THOROUGH
-            _search(method, claim, tally, effort, effort.standing(number, shaped), bound, shaped, truth)
+            _search(method, claim, tally, effort, effort.standing(number, len(trials), shaped), bound, shaped, truth)
             if tally.cases == before:
                 raise Broken("no case could be compared, so nothing was shown: every one was too large or was refused")
         except Broken as found:

@@ -23,18 +23,19 @@ class Predicted(Speculate):
     """
 
     text: str = ""
+    most: int | None = None  # tokens of it that are used; None: all
 
     def fit(self, vocabulary: Any) -> Method:
         assert isinstance(self.draft, Copy)  # as `predicted` takes it
         lead = len(vocabulary.encode("", special=False))  # a beginning-of-text token is no part of an answer
-        tokens = vocabulary.encode(self.text, special=False)[lead:]
+        tokens = vocabulary.encode(self.text, special=False)[lead:][: self.most]
         return Speculate(replace(self.draft, input=tokens), self.verify, self.budget)
 
 
-def predicted(method: Method, text: str) -> Method:
-    """The method `copy` for a text that is expected to be this one."""
+def predicted(method: Method, text: str, most: int | None = None) -> Method:
+    """The method `copy` for a text that is expected to be this one; of so many tokens of it at most."""
     assert isinstance(method, Speculate)  # as `copy` is built
-    return Predicted(method.draft, method.verify, method.budget, text)
+    return Predicted(method.draft, method.verify, method.budget, text, most)
 
 
 def read(file: str) -> str:

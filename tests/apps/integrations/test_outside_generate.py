@@ -235,10 +235,10 @@ def test_auto_measures_and_writes_the_same(tiny):
     assert torch.equal(tiny.generate(prompt(), **given), tiny.generate(prompt(), **given, custom_generate=ours))
 
 
-def test_the_native_runtime_writes_the_same_if_it_is_chosen(reference, smollm2):
-    text = torch.tensor([smollm2.encode([{"role": "user", "content": PROMPTS[9]}])])
+def test_the_native_runtime_writes_the_same_if_it_is_chosen(reference, smollm2_fp32):
+    text = torch.tensor([smollm2_fp32.encode([{"role": "user", "content": PROMPTS[9]}])])
     given = {"attention_mask": torch.ones_like(text), "max_new_tokens": 8, "do_sample": False}
-    ours = custom_generate("suffix", native=smollm2)
+    ours = custom_generate("suffix", native=smollm2_fp32)
     assert torch.equal(reference.generate(text, **given), reference.generate(text, **given, custom_generate=ours))
 
 

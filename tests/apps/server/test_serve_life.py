@@ -19,8 +19,10 @@ from serving import ENDLESS, LIMITS, LONG, folder, httpx, lm, told  # noqa: F401
 
 from unspool.apps.server import Limits, ServerConfig, Worker, application
 from unspool.apps.server.clients import Client, exposed
+from unspool.apps.server.replies import Reply, body
 from unspool.apps.server.running import Server, configured
 from unspool.apps.server.server_log import Sparing
+from unspool.rules.draft import Copy
 
 WAIT = 100.0  # seconds for what must come; only a hang runs into it
 
@@ -296,6 +298,83 @@ def test_a_long_prompt_is_read_off_the_workers_thread(lm, monkeypatch):  # noqa:
         names.clear()
         assert http.post("/v1/completions", json={"prompt": "a", "max_tokens": 2}).status_code == 200
         assert names == ["unspool-worker"]
+
+
+@pytest.mark.parametrize("where", ["tool_calls", "tools", "suffix", "prediction", "prompts"])
+def test_much_text_anywhere_is_read_off_the_workers_thread(lm, monkeypatch, where):  # noqa: F811
+    read, encode = [], type(lm.vocabulary).encode
+
+    def noted(self, text, special=True):
+        if len(text) > 2000:
+            read.append(threading.current_thread().name.rstrip("-_0123456789"))
+        return encode(self, text, special)
+
+    monkeypatch.setattr(type(lm.vocabulary), "encode", noted)
+    long, hello = "ab" * 6000, {"role": "user", "content": "Hello"}
+    called = {"id": "c", "type": "function", "function": {"name": "f", "arguments": json.dumps({"x": long})}}
+    tool = {"type": "function", "function": {"name": "f", "description": long}}
+    bodies = {
+        "tool_calls": {"messages": [hello, {"role": "assistant", "tool_calls": [called]}]},
+        "tools": {"messages": [hello], "tools": [tool]},
+        "suffix": {"prompt": "a", "suffix": long},
+        "prediction": {"prompt": "a", "prediction": {"type": "content", "content": long}},
+        "prompts": {"prompt": [long[:3000]] * 4},
+    }
+    with running(lm) as (_, _, http, _):
+        path = "completions" if "prompt" in bodies[where] else "chat/completions"
+        answer = http.post(f"/v1/{path}", json={"max_tokens": 2, **bodies[where]})
+    assert answer.status_code in (200, 400), answer.text
+    assert set(read) == {"unspool-fitting"}, answer.text
+
+
+def test_of_a_prediction_no_more_tokens_are_drafted_than_anybody_writes(lm, monkeypatch):  # noqa: F811
+    found, begin = [], Copy.begin
+
+    def noted(self, prefix):
+        found.append(len(self.input))
+        return begin(self, prefix)
+
+    monkeypatch.setattr(Copy, "begin", noted)
+    with running(lm) as (_, _, http, _):
+        for said in ("ab", "\U0001f600" * 9_000):  # which has four tokens for each
+            prediction = {"type": "content", "content": said}
+            body = {"prompt": "a", "max_tokens": 2, "prediction": prediction}
+            assert http.post("/v1/completions", json=body).status_code == 200
+    assert found == [2, 1 << 15]
+
+
+def test_an_answer_with_logprobs_is_put_together_beside_the_loop(lm, monkeypatch):  # noqa: F811
+    inside, whole = [], Reply.whole
+
+    def noted(self, choices, prompt):
+        inside.append(threading.current_thread())
+        return whole(self, choices, prompt)
+
+    monkeypatch.setattr(Reply, "whole", noted)
+    with running(lm) as (_, _, http, loop):
+        answer = http.post("/v1/completions", json={"prompt": "a", "max_tokens": 40, "logprobs": 3, "n": 2})
+        assert answer.status_code == 200
+        assert len(inside) == 1
+        assert loop not in inside
+    found = answer.json()
+    assert len(found["choices"]) == 2
+    assert body(found) == json.dumps(found).encode()  # lists of 40 are written in parts
+
+
+def test_who_could_not_be_answered_in_time_is_sent_away_at_once(lm, monkeypatch):  # noqa: F811
+    with running(lm) as (worker, _, http, _):
+        monkeypatch.setattr(type(worker.waiting), "wait", property(lambda self: LIMITS.seconds + 1))
+        answer = http.post("/v1/completions", json={"prompt": "a", "max_tokens": 2})
+    assert answer.status_code == 429
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_nothing_is_left_of_prompts_before_one_that_cannot_be_used(lm):  # noqa: F811
+    with running(lm) as (worker, _, http, _):
+        prompts = {"prompt": ["a", "b", "c" * 9000], **ENDLESS}
+        assert http.post("/v1/completions", json=prompts).status_code == 400
+        assert not worker.engine.live
+        assert not worker.engine.waiting
 
 
 # ---- the door

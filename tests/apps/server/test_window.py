@@ -274,6 +274,8 @@ def test_the_choices_say_what_is_missing(lm):
     assert "smollm2-diffusion" in missing["confident"]
     assert known["lookup"]["options"] == "ngram=3,least=2,depth=5"
     assert known["lookup"]["claim"] == "SEED"
+    assert not any("not from requests" in said for each in known.values() for said in each["ranges"].values())
+    assert "reward" not in known["mcts"]["options"]
 
 
 def test_the_saved_page_has_everything_in_it():

@@ -44,6 +44,16 @@ def test_every_text_ends_in_time_and_has_its_form(form, pattern, most):
         assert re.fullmatch(pattern, AB.decode(tokens[:-1]))
 
 
+def test_when_time_is_short_free_text_goes_on_in_words_alone():
+    words = Letters(("a", '"', "\\", " a", "-", "a1"))
+    state = json_schema({"type": "string"}).within(20).fit(words).start().step(1)
+    seen = set()
+    while not state.complete() and state.allows(0):
+        seen.add(tuple(state.allows(token) for token in (0, 2, 3, 4, 5)))
+        state = state.step(0)
+    assert seen == {(True, True, True, True, True), (True, False, True, False, True)}
+
+
 def test_states_keep_the_protocol():
     start = NESTED.within(8).fit(AB).start()
     for path in ((), (3,), (3, 3), (3, 0), (3, 0, 4)):

@@ -186,3 +186,20 @@ def test_a_real_pair_by_name(tmp_path):
     lm = load(little_model(tmp_path / "little"), draft="layers:1")
     settings = Settings(max_tokens=12, ignore_eos=True, temperature=0.8, seed=3)
     assert lm.generate("Once", settings, "pearl:depth=3").tokens == lm.generate("Once", settings).tokens
+
+
+def test_what_is_drafted_ahead_ends_with_the_time_of_its_text():
+    class Ticking(Table):
+        now = 0.0
+
+        def score(self, asked):
+            self.now += 1
+            return super().score(asked)
+
+    draft = Ticking(5, COUNTS.weights)
+    engine = Engine({"target": COUNTS, "draft": draft})
+    stop = Stop(most=64, seconds=20, clock=lambda: draft.now)
+    job = engine.submit(Speculate(Pearl(16), budget=16), (0,), Philox(1), Same(), stop)
+    engine.run()
+    assert job.result().reason == "time"
+    assert draft.now <= 21  # 16 to begin with, and not all of the 17 below them

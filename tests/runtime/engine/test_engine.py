@@ -359,3 +359,15 @@ def test_who_comes_with_a_prompt_that_was_read_waits_for_nobody():
     others = [engine.submit(plain(), (1, 2, 3), Philox(seed), stop=Stop(most=9)) for seed in (1, 2)]
     engine.admit()
     assert all(job in engine.live for job in others)
+
+
+def test_a_text_that_learns_from_another_begins_when_that_has_ended():
+    engine = Engine(slotted())
+    first, second = (engine.submit(plain(), (n,), Philox(0), stop=Stop(most=5)) for n in (1, 2))
+    second.after = first
+    while first.state != "ended":
+        engine.submit(plain(), (3,), Philox(0), stop=Stop(most=1))  # who comes and goes, so that the queue is looked at
+        assert second.state == "waiting"
+        engine.step()
+    engine.run()
+    assert len(second.result().tokens) == 5

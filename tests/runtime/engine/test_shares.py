@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from littlemodel import chatting_model, loaded
 from patience import PATIENCE
+from selection import crossed
 from toy import Toy
 
 from unspool.api.settings import Settings
@@ -364,8 +365,7 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("kind", LARGE)
-@pytest.mark.parametrize("crowd", [1, 6, 20])
+@pytest.mark.parametrize(("kind", "crowd"), crossed(LARGE, [1, 6, 20], quick=2))
 def test_a_small_request_is_answered_while_large_ones_hold_and_want_the_server(worker, monkeypatch, kind, crowd):
     large = [Client(worker, **LARGE[kind]) for _ in range(crowd)]
     assert large[0].begun.wait(PATIENCE)

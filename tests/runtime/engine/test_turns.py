@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from selection import crossed
 from test_engine import JOBS, alone, slotted
 from ticking import EACH, START, Clock, Computing, Timed, gaps, written
 from toy import Toy
@@ -48,9 +49,11 @@ def slow(clock, seconds, turns=None, rows=0, rounds=10**6):
     return method
 
 
-@pytest.mark.parametrize("others", [1, 3])
-@pytest.mark.parametrize(("seconds", "rows"), [(1.0, 0), (0.0, 700), (0.4, 300), (0.02, 0), (0.0, 2)])
-def test_others_wait_at_most_twice_as_long(clock, seconds, rows, others):
+@pytest.mark.parametrize(
+    ("step", "others"), crossed([(1.0, 0), (0.0, 700), (0.4, 300), (0.02, 0), (0.0, 2)], [1, 3], quick=2)
+)
+def test_others_wait_at_most_twice_as_long(clock, step, others):
+    seconds, rows = step
     once = seconds + EACH * (rows + 1) + START  # what cannot be cut: one step of one of them
     tokens = 1500 if once > 0.1 else 500  # so many that each of the others has a few turns
     engine = engine_of(clock)
@@ -64,6 +67,25 @@ def test_others_wait_at_most_twice_as_long(clock, seconds, rows, others):
     assert max(busy) <= 2 * (1 + others) * max(quiet) + once
     assert all(len(own) >= 2 for own in turns)  # and nobody is left out
     assert min(map(len, turns)) >= 0.7 * max(map(len, turns)) - 1
+
+
+def test_one_who_thinks_without_a_model_gives_way_after_each_long_thought(clock):
+    """As a canvas does that is only shown: many short asks, between which others have their turn."""
+
+    def showing(text, chance, warp, stop):
+        for _ in range(40):
+            clock.now += 0.3
+            yield Emit((), [], [])
+        return Done((), "length")
+
+    engine = engine_of(clock)
+    job = engine.submit(plain(), (1,), Philox(0), stop=Stop(most=200), account=Account())
+    written(engine, job, clock, 20)
+    shown = engine.submit(showing, (2,), Philox(0), stop=Stop(), account=Account())
+    busy = gaps(written(engine, job, clock, 200)[19:])
+    assert max(busy) <= 0.3 + 4 * (START + EACH)
+    engine.run()
+    assert shown.result().tokens == ()
 
 
 @pytest.mark.parametrize(("seconds", "rows"), [(0.1, 0), (0.0, 100), (0.05, 50)])

@@ -153,7 +153,8 @@ class LineWriter:
         asking, made = asking.made(self.reading.made)
         reply = Reply.to(asking, self.reading.model, self._worker.lm)
         answer = _LineAnswer(reply, name, told)
-        request = ServerRequest(asking.prompts, asking.settings, made, answer.hear, math.inf)
+        known = asking.prediction or ""
+        request = ServerRequest(asking.prompts, asking.settings, made, answer.hear, math.inf, predicted=known)
         answer.choices = [ReplyChoice(calls=ToolCallParser() if asking.calls else None) for _ in range(request.texts)]
         return request
 

@@ -29,6 +29,7 @@ from .tools import Tools, tools
 
 LONG = 1024  # tokens of a chat's answer, unless told; all of them are held free in the cache, so not the whole context
 COPY = "copy"  # the method that drafts what was given
+TOKENS = 1 << 15  # of a prediction that are used: no text that people write has more in as many letters
 SHORT = 16  # tokens of a completion, unless told: OpenAI's own default
 
 
@@ -62,7 +63,7 @@ class Asking:
             if self.instead is None:
                 raise
             return replace(self, method=self.instead, prediction=None, instead=None).made(make)
-        return self, made if self.prediction is None or not self.predicts else predicted(made, self.prediction)
+        return self, made if self.prediction is None or not self.predicts else predicted(made, self.prediction, TOKENS)
 
 
 Understand: TypeAlias = Callable[[Mapping[str, Any], Limits, str], Asking]

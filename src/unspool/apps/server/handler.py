@@ -26,7 +26,7 @@ from .counts import ServerMetrics, client
 from .fields import parsed
 from .item_sets import NamedItems
 from .refusal import Refusal, refusal
-from .replies import DONE, Reply, ReplyChoice, line
+from .replies import DONE, Reply, ReplyChoice, body, line
 from .response_stream import Left, ResponseStream
 from .server_config import ServerConfig
 from .server_log import log, places
@@ -107,7 +107,10 @@ class TrackedResponse:
 
     async def whole(self, status: int, record: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         """Send a response at once."""
-        body = json.dumps(record).encode()
+        await self.sent(status, json.dumps(record).encode(), headers)
+
+    async def sent(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        """The same with a body that is JSON already."""
         kind = {"content-type": "application/json", "content-length": str(len(body))}
         await self._start(status, {**kind, **(headers or {})})
         await self.push(body, last=True)
@@ -244,8 +247,16 @@ class Completions(Handler):
                 await call.push(line(reply.tally(choices, began.prompt)))
             await call.push(DONE, last=True)
         else:
-            await call.whole(200, reply.whole(choices, began.prompt))
+            await call.sent(200, await self._whole(reply, choices, began.prompt))
         call.outcome = "completed"
+
+    async def _whole(self, reply: Reply, choices: list[ReplyChoice], prompt: int) -> bytes:
+        """The whole response; with logprobs it may be so large that it is made beside the loop."""
+
+        def made() -> bytes:
+            return body(reply.whole(choices, prompt))
+
+        return await run_in_threadpool(made) if reply.logprobs else made()
 
     async def _followed(
         self, stream: ResponseStream, call: TrackedResponse, reply: Reply, asking: Asking

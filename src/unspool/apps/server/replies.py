@@ -23,6 +23,7 @@ from .asking import Asking
 from .tool_calls import ToolCallParser
 
 LEAST = -9999.0  # what OpenAI writes for next to never; JSON has no infinity
+SHORT = 32  # entries of a list that is written in no time
 FINISH = {"eos": "stop", "token": "stop", "string": "stop"}  # all else is a limit: of tokens or of time
 
 
@@ -222,6 +223,15 @@ def line(record: dict[str, Any]) -> bytes:
     In ASCII: some clients take U+2028 and the like for the end of a line.
     """
     return b"data: " + json.dumps(record).encode() + b"\n\n"
+
+
+def body(record: Any) -> bytes:
+    """A response as JSON, put together of parts: other threads would wait while a large one is written at once."""
+    if isinstance(record, dict):
+        return b"{" + b", ".join(json.dumps(key).encode() + b": " + body(value) for key, value in record.items()) + b"}"
+    if isinstance(record, list) and len(record) > SHORT:
+        return b"[" + b", ".join(map(body, record)) + b"]"
+    return json.dumps(record).encode()
 
 
 DONE = b"data: [DONE]\n\n"

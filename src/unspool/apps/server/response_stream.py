@@ -44,7 +44,10 @@ class ResponseStream:
         self._news: asyncio.Queue[WorkerEvent] = asyncio.Queue()
         self._handing: asyncio.Task[None] | None = None  # while its form is being fitted
         owner = "" if worker.limits.share_prefixes else client
-        self.request = ServerRequest(asking.prompts, asking.settings, method, self._tell, client=client, owner=owner)
+        known = asking.prediction or ""
+        self.request = ServerRequest(
+            asking.prompts, asking.settings, method, self._tell, client=client, owner=owner, predicted=known
+        )
 
     async def __aenter__(self) -> ResponseStream:
         if (wait := self._worker.waiting.wait) > self._seconds:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -13,10 +13,10 @@ from ...api.lm import LM, SMOOTH, Prompt
 from ...api.settings import Settings
 from ...api.writer import Event, Writer
 from ...core.canvas import HOLE
-from ...core.claim import Method
+from ...core.claim import Method, fit
 from ...core.errors import UnspoolError
 from ...core.trace import Trace
-from ...models.chat import Dialogue
+from ...models.chat import Dialogue, spells_more
 from ...models.vocabulary import LONG
 from ...rules.constrain.form import Form
 from ...runtime.engine.engine import Engine
@@ -82,6 +82,7 @@ class ServerRequest:
     patience: float = SMOOTH  # seconds after which somebody wants to see what was written
     client: str = ""  # who sent it, as far as is known
     owner: str = ""  # whose prompts it may find in the cache
+    predicted: str = ""  # what its texts are expected to be, if that is their draft
     fitted: Future[None] | None = None  # done when its form is, where that is compiled beside the worker
     writers: list[Writer] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)  # characters told of each text
@@ -98,8 +99,16 @@ class ServerRequest:
 
     @property
     def bound(self) -> bool:
-        """Whether a form has yet to be fitted to the model's tokens, or a long prompt to be put into them."""
-        return isinstance(self.settings.constraint, Form) or any(_letters(prompt) > LONG for prompt in self.prompts)
+        """Whether a form has yet to be fitted to the model's tokens, or much text to be put into them."""
+        return isinstance(self.settings.constraint, Form) or self._long
+
+    @property
+    def _long(self) -> bool:
+        """Whether there is much to read, all told: prompts, what stands behind the texts, what they should be."""
+        said: list[Any] = [self.predicted, *(part for part in self.settings.suffix if isinstance(part, str))]
+        for prompt in self.prompts:
+            said += [prompt.messages, prompt.tools] if isinstance(prompt, Dialogue) else [prompt]
+        return spells_more([part for part in said if not _tokens(part)], LONG)
 
     @property
     def size(self) -> int:
@@ -107,8 +116,11 @@ class ServerRequest:
         return len(repr(self.settings.constraint))
 
     def fit(self, lm: LM) -> None:
-        """Fit the form and read long prompts; it may take long, and any thread may do it."""
-        self.prompts = [lm.encode(prompt) if _letters(prompt) > LONG else prompt for prompt in self.prompts]
+        """Fit the form and read what is long; it may take long, and any thread may do it."""
+        if self._long:
+            self.prompts = [lm.encode(prompt) for prompt in self.prompts]
+            self.settings = replace(self.settings, suffix=self.settings.behind(lm.vocabulary))
+            self.method = fit(self.method, lm.vocabulary)
         made = self.settings.constraint
         if isinstance(made, Form):
             self.settings = replace(self.settings, constraint=made.fit(lm.vocabulary))
@@ -174,12 +186,9 @@ class ServerRequest:
         return news
 
 
-def _letters(prompt: Prompt) -> int:
-    """How many characters a prompt has, about; none if it is tokens already."""
-    if isinstance(prompt, str):
-        return len(prompt)
-    messages = prompt.messages if isinstance(prompt, Dialogue) else prompt
-    return sum(len(str(message.get("content"))) for message in messages if isinstance(message, Mapping))
+def _tokens(prompt: Any) -> bool:
+    """Whether there is nothing to read, as it is tokens already."""
+    return not isinstance(prompt, str) and len(prompt) > 0 and isinstance(prompt[0], int)
 
 
 class Busy(UnspoolError):

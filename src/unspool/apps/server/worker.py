@@ -111,7 +111,7 @@ class Worker:
         return request.fitted
 
     def prepare(self) -> None:
-        """Have ready what the first grammar would need, in the background: else everybody would wait for that."""
+        """Have ready what the first odd text or grammar needs, in the background: else everybody would wait for it."""
         Thread(target=self._prepare, name="unspool-prepare", daemon=True).start()
 
     def drop(self, request: ServerRequest) -> None:
@@ -165,6 +165,7 @@ class Worker:
             raise ShuttingDown("the server is shutting down; send the request to another, or later")
 
     def _prepare(self) -> None:
+        self.lm.vocabulary.prepare()
         with suppress(UnspoolError):  # not installed, or a vocabulary that no text could end with: told to who asks
             tongue(self.lm.vocabulary)
             self.fitting.trials.start()

@@ -13,6 +13,7 @@ from ...core.claim import HEURISTIC, claims
 from ...core.errors import BadRequest, cut
 from ...core.law import Law
 from ...core.option import expect, real, whole
+from ...core.reported_law import worth_keeping
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from ...loops.denoise_state import DenoiseState
@@ -110,7 +111,7 @@ class Insert:
                     put = self._drawn(DenoiseState(canvas, told, warp, chance), room)
             except OutOfTime:
                 break  # what was inserted so far is a text
-            row = _grown(canvas, row, put)
+            row = _grown(canvas, row, put, stop.told)
             yield Emit((), (), (), canvas=_shown(text, row, turn))
             if not put:
                 break
@@ -154,14 +155,15 @@ class Placed(NamedTuple):
     joined: bool
 
 
-def _grown(canvas: Canvas, row: Sequence[Placed], put: Mapping[int, Inserted]) -> list[Placed]:
+def _grown(canvas: Canvas, row: Sequence[Placed], put: Mapping[int, Inserted], told: float) -> list[Placed]:
     """The row with what was put into its gaps."""
     grown, rest = list[Placed](), iter(row)
     for i in range(canvas.prompt, len(canvas)):
         if canvas.status[i] != Status.HOLE:
             grown.append(next(rest))
         elif i in put:
-            grown.append(Placed(*put[i], joined=False))
+            token, before, after = put[i]
+            grown.append(Placed(token, *worth_keeping(before, after, token, told), joined=False))
     return grown
 
 

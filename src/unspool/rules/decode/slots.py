@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -19,6 +20,7 @@ from ...core.claim import HEURISTIC, Watchable, claims
 from ...core.errors import BadRequest, EmptyLaw
 from ...core.law import Law
 from ...core.option import expect, whole
+from ...core.reported_law import worth_keeping
 from ...core.stop import Stop
 from ...core.warp.warp import Same, Temperature, Warp
 from ...loops.denoise import room
@@ -46,23 +48,6 @@ class SlotBeam(NamedTuple):
     left: Tensor | None = None
 
 
-class Shaped(NamedTuple):
-    """A law after warps, for whoever asks what the one before them became."""
-
-    law: Law
-
-    def shape(self, raw: Law) -> Law:
-        """The law after warps."""
-        return self.law
-
-
-class ItemLink(NamedTuple):
-    """The law that a token was chosen from, before warps and after."""
-
-    raw: Law
-    prefix: Shaped
-
-
 class Filled(NamedTuple):
     """One of the final beams as a text of a search."""
 
@@ -72,9 +57,9 @@ class Filled(NamedTuple):
     trim: int
     laws: Sequence[tuple[Law, Law]]
 
-    def links(self) -> list[ItemLink]:
-        """How its tokens came about."""
-        return [ItemLink(raw, Shaped(law)) for raw, law in self.laws]
+    def told(self) -> Sequence[tuple[Law, Law]]:
+        """The laws that its tokens were chosen from, before and after warps."""
+        return self.laws
 
 
 @claims(HEURISTIC, shaped=False, trials=lambda rule: [rule(3, beam=2)], paper="2601.19501", systems=("MDGR",))
@@ -116,7 +101,7 @@ class Slots(Watchable):
         rows = None if items is None else _rows(items, size)
         size = size if rows is None else rows.shape[1]
         blank = Canvas.blank(text, size or room(stop.left(tail)))
-        beams = yield from self.ranked(blank, chance, warp, rows)
+        beams = yield from self.ranked(blank, chance, warp, rows, stop.told)
         fits = [b for b in beams if self.valid(b.canvas.tokens[len(text) :])]
         found = [_filled(beam, len(text), stop) for beam in fits or beams]
         self.watch(found)
@@ -126,11 +111,11 @@ class Slots(Watchable):
         return Done(tokens, reason, trim)
 
     def ranked(
-        self, canvas: Canvas, chance: Chance, warp: Warp, items: Tensor | None = None
+        self, canvas: Canvas, chance: Chance, warp: Warp, items: Tensor | None = None, told: float = math.inf
     ) -> Generator[Ask, Any, Sequence[SlotBeam]]:
         """All beams with no slot left, the likeliest first; if the time is over before, as they are then.
 
-        `items` are the texts that there may be, a row each.
+        `items` are the texts that there may be, a row each; `told` is what somebody is told of laws (see `Stop`).
         """
         beams, step = [SlotBeam(canvas, 0.0, {}, None if items is None else torch.arange(len(items)))], 0
         while holes := beams[0].canvas.holes:
@@ -145,13 +130,13 @@ class Slots(Watchable):
             count = 1 if step < self.warm else self.together
             wider = list(zip(beams, sights, strict=True))
             for slot in sorted(holes, key=lambda i: -sure[i])[:count]:
-                wider = sorted(self._with(slot, wider, items), key=lambda pair: -pair[0].score)[: self.beam]
+                wider = sorted(self._with(slot, wider, items, told), key=lambda pair: -pair[0].score)[: self.beam]
             beams, step = [beam for beam, _ in wider], step + 1
             yield Emit((), (), (), canvas=beams[0].canvas)
         return beams
 
     def _with(
-        self, slot: int, beams: Sequence[tuple[SlotBeam, DenoiseState]], items: Tensor | None
+        self, slot: int, beams: Sequence[tuple[SlotBeam, DenoiseState]], items: Tensor | None, told: float
     ) -> list[tuple[SlotBeam, DenoiseState]]:
         """Every beam with each of its best tokens in a slot, among those that some item has there."""
         wider = []
@@ -165,8 +150,8 @@ class Slots(Watchable):
                 law = law.only(mask.to(law.scores.device))
                 if law.is_empty():
                     continue  # the request's own warps forbid all of them
-            laws = {**beam.laws, slot: (state.raw[slot], law)}
             for token in _likeliest(law, self.beam):
+                laws = {**beam.laws, slot: worth_keeping(state.raw[slot], law, token, told)}
                 filled = replace(beam.canvas.fill({slot: token}), step=state.canvas.step + 1)
                 rest = None if column is None or left is None else left[column == token]
                 wider.append((SlotBeam(filled, beam.score + own.logprob(token), laws, rest), state))

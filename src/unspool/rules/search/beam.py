@@ -104,7 +104,12 @@ class BeamPool:
         """One token more for all; those that were written."""
         if not self.live:
             return []
-        laws = [text.prefix.shape(raw) for text, raw in zip(self.live, raws, strict=True)]
+        return self.go_on(
+            raws, [text.prefix.shape(raw) for text, raw in zip(self.live, raws, strict=True)], fines, stop
+        )
+
+    def go_on(self, raws: Sequence[Law], laws: Sequence[Law], fines: dict[int, float], stop: Stop) -> list[int]:
+        """The same, with the laws after all warps too."""
         worth = values(laws, [text.score for text in self.live])
         if fines:
             worth[:, list(fines)] -= worth.new_tensor(list(fines.values()))

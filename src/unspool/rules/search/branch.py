@@ -86,5 +86,5 @@ def _first(start: Text, text: Text, count: int, stop: Stop) -> Text:
     here = start
     size = len(start.tokens)
     for link, token in zip(text.links(size)[:count], text.tokens[size:], strict=False):
-        here = here.then(token, link.raw, link.prefix.shape(link.raw), stop)
+        here = here.going(token, link, stop)
     return here

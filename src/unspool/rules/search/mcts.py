@@ -10,7 +10,7 @@ from typing import Any
 from ...core.asks import Ask, Decoding
 from ...core.chance import Chance
 from ...core.claim import HEURISTIC, Branching, Watchable, claims
-from ...core.law import NEVER, Law
+from ...core.law import NEVER, Law, LeadingLaw
 from ...core.option import expect, real, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
@@ -18,7 +18,7 @@ from .beam import BeamPool
 from .beam_cache import BeamCache
 from .length_norm import Power, likely
 from .reward import Grader, Reward, likelihood
-from .search_text import Text, leading, told, values, without_greedy
+from .search_text import Text, among_best, leading, told, values, without_greedy
 
 HELD = 8  # beginnings that stay in the cache: those that were visited most
 
@@ -41,7 +41,7 @@ class Mcts(Branching, Watchable):
 
     Claim: HEURISTIC, and greedy decoding with one kid, or with one rollout of one beam.
     Cost: a row for every beginning that was not seen before, and for what has left the cache above it; at most `rows`
-    in all, then the best so far. It keeps as many laws as it spends rows.
+    in all, then the best so far. Of as many laws as it spends rows it keeps the best tokens.
     """
 
     RANKS = True
@@ -70,7 +70,7 @@ class Mcts(Branching, Watchable):
         return HELD + self.width
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        plan = SearchTree(BeamCache(self.rows), stop, self.width)
+        plan = SearchTree(BeamCache(self.rows), stop, self.width, self.kids)
         grade = likelihood if self.reward is None else Grader(self.reward, stop)
         root = SearchNode(Text.begin(text, without_greedy(warp), stop))
         nodes, found = [root], dict[tuple[int, ...], Text]()
@@ -141,12 +141,16 @@ class SearchEdge:
 
 @dataclass(eq=False)
 class SearchTree:
-    """What was asked of the model so far: the law after every beginning, and the end of every text that was begun."""
+    """What was asked of the model so far: the law after every beginning, and the end of every text that was begun.
+
+    Of a law its `most` best tokens are asked for, or as many as the beams take.
+    """
 
     grove: BeamCache
     stop: Stop
     width: int
-    laws: dict[tuple[int, ...], Law] = field(default_factory=dict)
+    most: int
+    laws: dict[tuple[int, ...], tuple[Law, Law]] = field(default_factory=dict)  # before and after warps
     ends: dict[tuple[int, ...], Text] = field(default_factory=dict)
     under_way: list[Text] = field(default_factory=list)
     spent: bool = False  # whether the budget has ended a text
@@ -165,9 +169,10 @@ class SearchTree:
                 if not self.grove.affords(new):
                     self.spent = True
                     return None
-                raws = yield from self.grove.score(new, held)
-                self.laws.update(zip((text.tokens for text in new), raws, strict=True))
-            pool.advance([self.laws[text.tokens] for text in pool.live], {}, self.stop)
+                for text, raw in zip(new, (yield from self.grove.score(new, held)), strict=True):
+                    self.laws[text.tokens] = self._kept(raw, text.prefix.shape(raw), pool.room(self.stop))
+            raws, shaped = zip(*(self.laws[text.tokens] for text in pool.live), strict=True)
+            pool.go_on(raws, shaped, {}, self.stop)
         if not pool.ended:
             return None
         best = pool.ended[0]
@@ -178,12 +183,20 @@ class SearchTree:
 
     def kids(self, text: Text, count: int) -> list[SearchEdge]:
         """The best tokens after a text, with their shares."""
-        law = text.prefix.shape(self.laws[text.tokens])
+        _, law = self.laws[text.tokens]
         best = leading(values([law], [0.0]), count)
         total = sum(math.exp(one.value) for one in best)
         return [SearchEdge(one.token, math.exp(one.value) / total) for one in best]
 
     def then(self, text: Text, token: int) -> Text:
         """A text with one more token."""
-        raw = self.laws[text.tokens]
-        return text.then(token, raw, text.prefix.shape(raw), self.stop)
+        return text.then(token, *self.laws[text.tokens], self.stop)
+
+    def _kept(self, raw: Law, law: Law, beams: int) -> tuple[Law, Law]:
+        """What can be asked of a law later, before and after warps: its best tokens, unless somebody looks at all."""
+        if self.stop.told == math.inf or law.is_empty():
+            return raw, law
+        listed = int(self.stop.told)
+        best = among_best(law, max(self.most, beams, listed))
+        tokens = (best | among_best(raw, listed) if listed > 0 else best).nonzero().flatten()
+        return LeadingLaw(raw, tokens), LeadingLaw(law, tokens)

@@ -63,8 +63,7 @@ class Rollout:
     @property
     def first(self) -> float:
         """log p of its first token."""
-        link = self.text.links(len(self.start.tokens))[0]
-        return link.prefix.shape(link.raw).logprob(self.tokens[0])
+        return self.text.links(len(self.start.tokens))[0].logp
 
     @property
     def mean(self) -> float:

@@ -16,6 +16,7 @@ from torch import Tensor
 from ...core.asks import Ask, Done, Emit
 from ...core.errors import EmptyLaw
 from ...core.law import NEVER, Law
+from ...core.reported_law import both_reported
 from ...core.stop import Stop, Tail
 from ...core.warp.warp import Both, Prefix, Same, Temperature, Warp
 
@@ -23,11 +24,23 @@ ROWS = "rows"  # the reason of a text that was still unfinished when the budget 
 
 
 class Backpointer(NamedTuple):
-    """The law that a token was chosen from, before warps, the prefix that shapes it, and the token before."""
+    """How a token came about: its log p after all warps, the prefix it followed, and the token before.
 
-    raw: Law
+    `raw` and `shaped` are the law that it was chosen from, before and after warps, as far as anybody is told of them:
+    whole laws of all tokens of all texts would fill the memory. None if nobody is; a whole law is shaped anew.
+    """
+
+    logp: float
     prefix: Prefix
     back: Backpointer | None
+    raw: Law | None = None
+    shaped: Law | None = None
+
+    def laws(self) -> tuple[Law, Law] | None:
+        """The law before and after all warps; None if nobody is told."""
+        if self.raw is None:
+            return None
+        return self.raw, self.prefix.shape(self.raw) if self.shaped is None else self.shaped
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +68,13 @@ class Text:
 
     def then(self, token: int, raw: Law, law: Law, stop: Stop) -> Text:
         """This text with one more token, chosen from `law`, which the model gave as `raw`."""
+        kept = (raw, None) if stop.told == math.inf else both_reported(raw, law, token, int(stop.told))
+        return self.going(token, Backpointer(law.logprob(token), self.prefix, self.last, *kept), stop)
+
+    def going(self, token: int, link: Backpointer, stop: Stop) -> Text:
+        """This text with one more token, which came about like this."""
         _, reason, tail, trim = stop.cut(self.tail, (token,))
-        logp = self.logp + law.logprob(token)
-        link = Backpointer(raw, self.prefix, self.last)
+        logp, link = self.logp + link.logp, link._replace(back=self.last)
         return Text(self.prefix.then((token,)), tail, (*self.tokens, token), logp, -math.inf, reason, trim, link)
 
     def ranked(self, score: float) -> Text:
@@ -72,6 +89,10 @@ class Text:
             link = link.back
         return links[::-1]
 
+    def told(self, since: int = 0) -> list[tuple[Law, Law]]:
+        """The laws that its tokens from number `since` on were chosen from, before and after warps, if anybody asks."""
+        return [found for link in self.links(since) if (found := link.laws()) is not None]
+
 
 Watch: TypeAlias = Callable[[Sequence[Text]], None]
 """Is told texts of a search, best first."""
@@ -79,9 +100,8 @@ Watch: TypeAlias = Callable[[Sequence[Text]], None]
 
 def said(text: Text, since: int, rounds: int = 1) -> Emit:
     """The tokens of a text from number `since` on, with their laws, for whoever listens."""
-    links = text.links(since)
-    before, after = [link.raw for link in links], [link.prefix.shape(link.raw) for link in links]
-    return Emit(text.tokens[since:], before, after, rounds=rounds)
+    laws = text.told(since)
+    return Emit(text.tokens[since:], [raw for raw, _ in laws], [shaped for _, shaped in laws], rounds=rounds)
 
 
 def told(found: Sequence[Text], forwards: int) -> Generator[Ask, Any, Done]:
@@ -127,6 +147,12 @@ def values(laws: Sequence[Law], base: Sequence[float]) -> Tensor:
         scores = law.scores.double()
         rows.append(scores if law.is_empty() else scores + (start - law.log_z))
     return torch.stack(rows)
+
+
+def among_best(law: Law, count: int) -> Tensor:
+    """Which tokens are as good as the `count`-th best, as `leading` may choose any of them."""
+    scores = law.scores
+    return scores >= scores.topk(min(count, law.size)).values[-1]
 
 
 def leading(worth: Tensor, count: int) -> list[Candidate]:

@@ -19,7 +19,13 @@ from .beam_cache import BeamCache
 from .search_text import Text, told
 
 
-@claims(SEED, trials=lambda rule: [rule(2)], paper="1903.06059", systems=("Stochastic Beam Search",))
+@claims(
+    SEED,
+    trials=lambda rule: [rule(2)],
+    paper="1903.06059",
+    systems=("Stochastic Beam Search",),
+    note="as far as `rows` reach",
+)
 @dataclass(frozen=True)
 class Stochastic(Branching, Watchable):
     """Draw `width` different texts one after the other, each from the law of what is left, but all level by level.

@@ -44,7 +44,7 @@ from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Same, Warp
 from .. import engine as engines
 from .contracts import Model
-from .job import ENDED, TURN, Account, Job, PartialAnswer, forwards_of, refuse_endless, rows_of
+from .job import ENDED, LONG, TURN, Account, Job, PartialAnswer, forwards_of, refuse_endless, rows_of
 from .model_runner import ModelRunner, refuse_large
 from .scheduler import Scheduler
 from .turns import PAUSE
@@ -242,7 +242,7 @@ class Engine:
                     case _:
                         break
                 job.silent += 1
-                resting = job.silent % TURN == 0
+                resting = job.silent % TURN == 0 or perf_counter() - began > LONG
             if resting:
                 refuse_endless(job.silent)
                 job.ask = None

@@ -45,6 +45,7 @@ RECENT = 8  # rounds, or steps, over which a mean is taken of what they took of 
 SMALL = 4  # how many small requests fit into the share of the large ones
 PARTING = 64  # asks that a decoder may still make when its time is over
 TURN = 64  # asks without a model after which others get their turn; a round of any method has a handful
+LONG = 0.05  # seconds without a model after which they get it too: a canvas may think for as long between two asks
 # Asks in a row that need no model before a decoder counts as one that never ends. The longest honest rows are those of
 # canvases that are only shown, once for every step that changes nothing: hundreds, or thousands if somebody wants so
 # many steps. Ten thousand take about a second, during which others have had their turns.

@@ -17,7 +17,7 @@ from ..refusal import Refusal
 from ..replies import DONE, line
 from ..response_stream import ResponseStream
 from ..server_request import Began, Ended, Showed
-from .rounds import Rounds, Shown
+from .rounds import TOP, Rounds, shown
 
 
 def understood(values: Mapping[str, Any], limits: Limits, method: str) -> Asking:
@@ -25,7 +25,7 @@ def understood(values: Mapping[str, Any], limits: Limits, method: str) -> Asking
     asking = (chat if values.get("messages") is not None else completion)(values, limits, method)
     if len(asking.prompts) * asking.settings.n != 1:
         raise Refusal(400, "the window shows one text for a request; send several requests instead", param="n")
-    return replace(asking, settings=replace(asking.settings, logprobs=0))
+    return replace(asking, settings=replace(asking.settings, logprobs=TOP))
 
 
 class Decode(Handler):
@@ -66,7 +66,7 @@ class Decode(Handler):
 
         words, stops = self.worker.lm.vocabulary, asking.settings.stop
         rounds = Rounds(words, stops, lambda: request.writers[0].job, tell)
-        request.method = Shown(request.method, rounds.look)
+        request.method = shown(request.method, rounds.look)
         return rounds
 
 

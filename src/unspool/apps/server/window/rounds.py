@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
 from ....core.asks import Ask, Checked, Decoding, Done, Emit
-from ....core.canvas import HOLE, Canvas, Status
+from ....core.canvas import HOLE, Canvas, Frame, Status
 from ....core.chance import Chance
-from ....core.claim import Branching, Method, fit, texts_of
+from ....core.claim import Branching, Choosing, Infilling, Method, fit, texts_of
 from ....core.law import Law, Point
 from ....core.stop import Stop
 from ....core.tree import Tree
@@ -28,10 +28,10 @@ PAUSE = 0.25  # seconds after which one is told that a method still works, if it
 
 @dataclass(frozen=True)
 class TextObserver:
-    """Who looks at one text: `begun` is told what it goes on from, `asked` every ask before it is answered, `heard`
-    every answer, `ended` the end."""
+    """Who looks at one text: `begun` is told what it goes on from and where it stops, `asked` every ask before it is
+    answered, `heard` every answer, `ended` the end."""
 
-    begun: Callable[[tuple[int, ...], Warp], None]
+    begun: Callable[[tuple[int, ...], Warp, Stop], None]
     asked: Callable[[Ask], None]
     heard: Callable[[Ask, Any], None]
     ended: Callable[[Done], None]
@@ -44,6 +44,10 @@ class Shown(Branching):
     method: Method
     look: TextObserver
 
+    def among(self, models: Collection[str]) -> Shown:
+        made = self.method
+        return replace(self, method=made.among(models) if isinstance(made, Choosing) else made)
+
     def fit(self, vocabulary: Any) -> Shown:
         made = self.method
         return replace(self, method=fit(made, vocabulary))
@@ -54,7 +58,7 @@ class Shown(Branching):
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
         decoding = self.method(text, chance, warp, stop)
-        self.look.begun(text, warp)
+        self.look.begun(text, warp, stop)
         try:
             reply: Any = None
             while True:
@@ -68,6 +72,19 @@ class Shown(Branching):
             return done
         finally:
             decoding.close()
+
+
+class ShownInfill(Shown):
+    """The same for a method that can write between given texts."""
+
+    def framed(self, frame: Frame) -> Shown:
+        assert isinstance(self.method, Infilling)  # as `shown` has seen
+        return replace(self, method=self.method.framed(frame))
+
+
+def shown(method: Method, look: TextObserver) -> Shown:
+    """A method with one who looks."""
+    return (ShownInfill if isinstance(method, Infilling) else Shown)(method, look)
 
 
 class Rounds:
@@ -84,7 +101,8 @@ class Rounds:
         job: Callable[[], Job],
         tell: Callable[[dict[str, Any]], None],
     ) -> None:
-        self._words, self._stream, self._job, self._tell = vocabulary, vocabulary.stream(stops), job, tell
+        self._words, self._stops, self._job, self._tell = vocabulary, stops, job, tell
+        self._stream = vocabulary.stream(stops)
         self._state: State | None = None  # of the constraint, behind the last token told
         self._draft: tuple[Tree, Checked] | None = None  # of this round
         self._canvas: list[tuple[int, int]] = []  # as it was told last
@@ -97,8 +115,9 @@ class Rounds:
         """What is to be shown of a method for these rounds to be told."""
         return TextObserver(self._begun, self._asked, self._heard, self._ended)
 
-    def _begun(self, text: tuple[int, ...], warp: Warp) -> None:
+    def _begun(self, text: tuple[int, ...], warp: Warp, stop: Stop) -> None:
         self._prompt, self._told = len(text), perf_counter()
+        self._stream = self._words.stream(self._stops, stop.skip)
         bound = [part.constraint for part in parts(warp) if isinstance(part, Constrained)]
         self._state = bound[0].start() if len(bound) == 1 else None
 
