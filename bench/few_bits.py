@@ -1,6 +1,6 @@
 """Products of an 8B layer with weights of 4 and 8 bits, by every cut: microseconds, errors, and bits in any company.
 
-    python bench/few_bits.py [--bits 4,8] [--tokens 1,8,32] [--products qkv,out,gate_up,down] [--warm I/N] [--json FILE]
+    python bench/few_bits.py [--bits int4,int8,fp8] [--tokens 1,8,32] [--products qkv,out,…] [--warm I/N] [--json FILE]
 
 Each product is timed alone, with weights that no cache holds, medians of graph replays. `--warm` compiles a part of all
 cuts and times nothing: run some at once before.
@@ -15,15 +15,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from gpu import bandwidth
+from mixture import blocks_of_floats
 from record import save
 from torch import Tensor
 
 from unspool.kernels.fewbits import Split, alone_for, product, share_for
 from unspool.kernels.tune import copies, microseconds
-from unspool.runtime.network.quantised import Int4Linear, TiledInt8Linear
+from unspool.runtime.network.quantised import Int4Linear, TiledFloat8Linear, TiledInt8Linear
 
 SIZES = {"qkv": (6144, 4096), "out": (4096, 4096), "gate_up": (14336, 4096), "down": (4096, 14336)}
-KINDS = {4: Int4Linear, 8: TiledInt8Linear}
+KINDS = {"int4": Int4Linear.of, "int8": TiledInt8Linear.of, "fp8": blocks_of_floats}
 FEW = {
     "qkv": [Split(4, 4), Split(8, 2), Split(4, 2), Split(8, 4)],
     "out": [Split(8, 4), Split(8, 2), Split(4, 4)],
@@ -36,24 +37,26 @@ ALONE = {
     "gate_up": [Split(2, 1), Split(1, 2), Split(4, 1)],
     "down": [Split(8, 1), Split(16, 1)],
 }
-MANY = [Split(4, 1, 2), Split(8, 1, 2), Split(8, 1)]
+MANY = [Split(4, 1, 2), Split(8, 1, 2), Split(8, 1), Split(4, 1), Split(4, 2)]
 
 
-def cuts(name: str, bits: int, n: int) -> list[Split]:
+def cuts(name: str, bits: str, n: int) -> list[Split]:
     """What is tried, the table's own first."""
     (width, depth), gated = SIZES[name], name == "gate_up"
-    if bits == 4 and n == 1:
+    if bits == "int4" and n == 1:
         return list(dict.fromkeys((alone_for(depth, gated), *ALONE[name])))
-    return list(dict.fromkeys((share_for(width, n, gated), *(FEW[name] if n <= 8 else MANY))))
+    return list(
+        dict.fromkeys((share_for(width, n, gated, 4 if bits == "int4" else 8), *(FEW[name] if n <= 8 else MANY)))
+    )
 
 
 def launch(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Split) -> Tensor:
     """One product as a layer has it."""
     given = matrix.weight, getattr(matrix, "scale", None), matrix.bias
-    width = SIZES[name][0]
+    width, floats = SIZES[name][0], isinstance(matrix, TiledFloat8Linear)
     if name == "gate_up":
-        return product(x, *given, width=width, activation="silu", cut=cut)
-    return product(x, *given, width=width, residual=residual, cut=cut)
+        return product(x, *given, width=width, activation="silu", floats=floats, cut=cut)
+    return product(x, *given, width=width, residual=residual, floats=floats, cut=cut)
 
 
 def off(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Split) -> tuple[float, bool]:
@@ -68,7 +71,7 @@ def off(name: str, matrix: Any, x: Tensor, residual: Tensor, cut: Split) -> tupl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bits", default="4,8")
+    parser.add_argument("--bits", default="int4,int8,fp8")
     parser.add_argument("--tokens", default="1,8,32")
     parser.add_argument("--products", default=",".join(SIZES))
     parser.add_argument("--warm", metavar="I/N")
@@ -78,11 +81,11 @@ def main() -> None:
     tokens, names = [int(n) for n in args.tokens.split(",")], args.products.split(",")
     found: dict[str, Any] = {}
     rate = 1.0 if args.warm else bandwidth()
-    for bits in map(int, args.bits.split(",")):
+    for bits in args.bits.split(","):
         for name in names:
             width, depth = SIZES[name]
             rows = 2 * width if name == "gate_up" else width
-            matrix = KINDS[bits].of(torch.randn(rows, depth, device="cuda") * depth**-0.5, None)
+            matrix = KINDS[bits](torch.randn(rows, depth, device="cuda") * depth**-0.5, None)
             cases = [(n, cut) for n in tokens for cut in cuts(name, bits, n)]
             if args.warm:
                 part, parts = map(int, args.warm.split("/"))
@@ -99,9 +102,9 @@ def main() -> None:
                     error, same = off(name, matrix, x, r, cut)
                     spent = microseconds([partial(launch, name, m, x, r, cut) for m in again])
                 except Exception as failure:  # a cut that does not fit
-                    print(f"int{bits} {name} n={n} {cut}: {type(failure).__name__} {failure}"[:200], flush=True)
+                    print(f"{bits} {name} n={n} {cut}: {type(failure).__name__} {failure}"[:200], flush=True)
                     continue
-                key = f"int{bits} {name} {n} {cut.warps},{cut.ahead},{cut.tiles}"
+                key = f"{bits} {name} {n} {cut.warps},{cut.ahead},{cut.tiles}"
                 found[key] = {"us": spent, "floor_us": least, "off": error, "same": same}
                 times = f"{spent:.1f} μs, bytes {least:.1f}"
                 print(f"{key}: {times}; off {error:.1e}, same {same}", flush=True)

@@ -5,8 +5,8 @@
 `experts` has the shape of Qwen3-30B-A3B and random weights, in bfloat16 with fixed and free shapes; tokens spread over
 the experts as chance has it; its floor is the time to read, once, all weights but those of experts that no token chose,
 and the keys, at the copy bandwidth of this run. `bits` is a step of the 8B shape with weights of 4 and 8 bits beside
-bfloat16's. `products` are the grouped products of one layer alone, cut in several ways. Step times are medians of graph
-replays between CUDA events.
+bfloat16's, floats in blocks among them. `products` are the grouped products of one layer alone, cut in several ways.
+Step times are medians of graph replays between CUDA events.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from record import save
 from unspool.kernels.grouped import CUTS, grouped
 from unspool.kernels.route import arrange
 from unspool.kernels.tune import microseconds
+from unspool.models.codes import FloatCodes
 from unspool.models.layer_shape import ExpertSpec
 from unspool.models.shape import Shape
 from unspool.runtime.cache.cached_model import CachedModel
@@ -32,10 +33,12 @@ from unspool.runtime.cuda import stacked_experts
 from unspool.runtime.cuda.batch_invariant_fused import BatchInvariantFused
 from unspool.runtime.cuda.fused import Fused
 from unspool.runtime.cuda.graph_model import graph_model
-from unspool.runtime.network.linear import DenseLinear
-from unspool.runtime.network.quantised import TiledInt8Linear, rounded
+from unspool.runtime.cuda.tiled import laid_out
+from unspool.runtime.network.linear import DenseLinear, Linear
+from unspool.runtime.network.quantised import TiledFloat8Linear, TiledInt8Linear, rounded
 
 CONTEXT = 1000
+BLOCK, LARGEST = 128, 448.0  # numbers along a side of a block that shares a scale, and the largest float of 8 bits
 MIXTURE = ExpertSpec(128, 8, 768, biased=False, scores="softmax")
 THIRTY = Shape("qwen3_moe", 48, 2048, 32, 4, 128, 6144, 151936, 40960, 1e-6, 1e6, qk_norm=True, mixture=MIXTURE)
 
@@ -80,11 +83,27 @@ def bytes_of(model: CachedModel, shape: Shape, rows: int) -> int:
     return 2 * (rest + one * own + kept)
 
 
+def blocks_of_floats(weight: torch.Tensor, bias: torch.Tensor | None) -> TiledFloat8Linear:
+    """A matrix in float8_e4m3fn, with a scale for every block of 128 times 128."""
+    rows, depth = weight.shape
+    blocks = weight.float().view(rows // BLOCK, BLOCK, depth // BLOCK, BLOCK)
+    scale = blocks.abs().amax((1, 3)) / LARGEST
+    q = (blocks / scale[:, None, :, None]).to(torch.float8_e4m3fn).view(rows, depth)
+    made = laid_out([FloatCodes(q, scale.repeat_interleave(BLOCK, 0), BLOCK)], bias, weight.device)
+    assert isinstance(made, TiledFloat8Linear)
+    return made
+
+
+def in_floats(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
+    """The same, but for the head."""
+    return DenseLinear(weight, bias) if len(weight) == EIGHT.vocab else blocks_of_floats(weight, bias)
+
+
 def bits(rate: float, layers: int) -> dict[str, Any]:
     """Steps of the 8B shape, its matrices whole and in few bits."""
     shape, found = replace(EIGHT, layers=layers, windows=(None,) * layers), dict[str, Any]()
-    for kind in ("none", "int8", "int4"):
-        made = rounded(kind, DenseLinear, shape.vocab, TiledInt8Linear)
+    for kind in ("none", "int8", "int4", "fp8"):
+        made = in_floats if kind == "fp8" else rounded(kind, DenseLinear, shape.vocab, TiledInt8Linear)
         model = graph_model(Fused.load(Noise(shape), torch.bfloat16, "cuda", 40_000, made), sequences=64)  # type: ignore[arg-type]
         found[kind] = {str(rows): step(model, CONTEXT, rows, 1) for rows in (1, 8, 32)}
         times = ", ".join(f"{rows}: {ms:.3f} ms ({ms / found['none'][rows]:.2f}×)" for rows, ms in found[kind].items())

@@ -12,11 +12,13 @@ import torch
 pytest.importorskip("triton")
 
 from unspool.kernels import alone, fragments
-from unspool.runtime.network.quantised import Int4Linear, TiledInt8Linear
+from unspool.kernels import spread as spread_
+from unspool.runtime.network.quantised import Int4Linear, TiledFloat8Linear, TiledInt8Linear
 
 LANE = np.arange(32)
 G, T = LANE // 4, LANE % 4
 UNIT = {"f16": 2.0**-24, "bf16": 2.0**-69}
+FLOAT_UNIT = {"f16": 2.0**-8, "bf16": 2.0**-56}
 
 
 def halves(words, kind):
@@ -61,7 +63,8 @@ class Warp:
             self.held[at[0]] = halves(self.of(at[1]), "f16")[:, 0]
         else:
             a, b, *c = (self.of(part) for part in at[1:])
-            acts = {"and.b32": np.bitwise_and, "shr.u32": np.right_shift, "add.rn.f32": np.add}
+            acts = {"and.b32": np.bitwise_and, "or.b32": np.bitwise_or, "add.rn.f32": np.add}
+            acts |= {"shr.u32": np.right_shift, "shl.b32": np.left_shift}
             self.held[at[0]] = a * b + c[0] if name == "fma.rn.f32" else acts[name](a, b)
 
     def mma(self, kind, a, b, c):
@@ -98,16 +101,16 @@ def some(rows, depth, zeros):
     return Int4Linear.stored(q, scale, other, None, zeros)
 
 
-def put(results, kind, wide=1.0):
+def put(results, unit, wide=1.0):
     """Results of lines [16, 8], those of lines g + 8 over `wide`."""
     found = np.zeros((16, 8))
     for i in range(4):
-        found[G + 8 * (i // 2), 2 * T + i % 2] = results[i] / UNIT[kind] / (wide if i > 1 else 1.0)
+        found[G + 8 * (i // 2), 2 * T + i % 2] = results[i] / unit / (wide if i > 1 else 1.0)
     return found
 
 
 def at(i, texts, kind):
-    return texts.value[fragments._KINDS.index(kind) + i]
+    return texts.value[fragments.KINDS.index(kind) + i]
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
@@ -123,7 +126,7 @@ def test_four_bits_meet_eight_tokens(kind, zeros):
     )
     warp = Warp(operands).run(at(2 * zeros, fragments._FOUR, kind))
     want = kept.whole(torch.float64).numpy() @ x.double().numpy().T
-    np.testing.assert_allclose(put([warp.of(f"${i}") for i in range(4)], kind, 16.0), want, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(put([warp.of(f"${i}") for i in range(4)], UNIT[kind], 16.0), want, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
@@ -138,7 +141,22 @@ def test_eight_bits_meet_eight_tokens(kind):
     operands += [begun.of(f"${i}") for i in range(4)] + [np.zeros(32)] * 4
     warp = Warp(operands).run(at(0, fragments._EIGHT, kind))
     want = q.double().numpy() @ x.double().numpy().T
-    np.testing.assert_allclose(put([warp.of(f"${i}") for i in range(4)], kind), want, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(put([warp.of(f"${i}") for i in range(4)], UNIT[kind]), want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_floats_of_eight_bits_meet_eight_tokens(kind):
+    """All of them, subnormal ones too, but for the two codes that are no numbers."""
+    q = torch.arange(1024).view(16, 64).to(torch.uint8)
+    q[(q & 127) == 127] = 0
+    q = q.view(torch.float8_e4m3fn)
+    kept, (x, given) = TiledFloat8Linear.stored(q, torch.ones(16), None), tokens(8, 64, kind)
+    first, second = kept.weight[0, 0].view(2, 32, 4)
+    low, high = (torch.stack([given[g, 16 * p + 4 * t :][:4] for g, t in zip(G, T, strict=True)]) for p in range(2))
+    operands = [None] * 4 + words(first) + words(second) + words(low) + words(high) + [np.zeros(32)] * 8
+    warp = Warp(operands).run(at(2, fragments._EIGHT, kind))
+    want = q.double().numpy() @ x.double().numpy().T
+    np.testing.assert_allclose(put([warp.of(f"${i}") for i in range(4)], FLOAT_UNIT[kind]), want, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
@@ -155,6 +173,45 @@ def test_eight_groups_of_one_token_come_out_apart(kind, zeros):
         operands += words(part)
     operands += [total.of(f"${i}") for i in range(4)] + [np.zeros(32)] * 4
     warp = Warp(operands).run(at(2 * zeros, alone._MET, kind))
-    found = put([warp.of(f"${i}") for i in range(4)], kind, 16.0)
+    found = put([warp.of(f"${i}") for i in range(4)], UNIT[kind], 16.0)
     groups = (kept.whole(torch.float64) * x.double()).view(16, 8, 32).sum(2).numpy()
     np.testing.assert_allclose(found, groups, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_four_bits_spread_once_meet_tokens_as_they_do_otherwise(kind, zeros):
+    kept, (x, given) = some(16, 64, zeros), tokens(8, 64, kind)
+    w, shared = kept.weight[0, 0, :128].view(32, 4), kept.weight[0, 0, 128:].view(8, 4)[G]
+    low, high = (torch.stack([given[g, 16 * p + 4 * t :][:4] for g, t in zip(G, T, strict=True)]) for p in range(2))
+    totals = []
+    for part in (low, high):
+        warp = Warp([None] * 4 + words(part)).run(at(0, fragments._SUM, kind))
+        totals += [warp.of(f"${i}") for i in range(4)]
+    spread = Warp([None] * 16 + words(w)).run(spread_._SPREAD_FOUR.value)
+    shares = Warp([None] * 8 + words(shared)).run(spread_._SHARES_TEXT.value)
+    operands = [None] * 4 + [spread.of(f"${i}") for i in range(16)] + [shares.of(f"${i}") for i in range(8)]
+    operands += words(low) + words(high) + totals + [np.zeros(32)] * 4
+    warp = Warp(operands).run(at(2 * zeros, spread_._MET_FOUR, kind))
+    want = kept.whole(torch.float64).numpy() @ x.double().numpy().T
+    np.testing.assert_allclose(put([warp.of(f"${i}") for i in range(4)], UNIT[kind], 16.0), want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("floats", [False, True])
+def test_eight_bits_spread_once_meet_tokens_as_they_do_otherwise(kind, floats):
+    torch.manual_seed(4)
+    q = torch.randint(0, 100, (16, 64), dtype=torch.int8)
+    q[::3] -= 120  # but none of the two codes that are no floats
+    kept = (TiledFloat8Linear if floats else TiledInt8Linear).stored(q, torch.ones(16), None)
+    x, given = tokens(8, 64, kind)
+    first, second = kept.weight[0, 0].view(2, 32, 4)
+    low, high = (torch.stack([given[g, 16 * p + 4 * t :][:4] for g, t in zip(G, T, strict=True)]) for p in range(2))
+    begun = Warp([None] * 4 + words(low) + words(high)).run(at(0, fragments._OFFSET, kind))
+    spread = Warp([None] * 16 + words(first) + words(second)).run(at(2 * floats, spread_._SPREAD_EIGHT, kind))
+    operands = [None] * 4 + [spread.of(f"${i}") for i in range(16)] + words(low) + words(high)
+    operands += [np.zeros(32) if floats else begun.of(f"${i}") for i in range(4)] + [np.zeros(32)] * 4
+    warp = Warp(operands).run(at(0, spread_._MET_EIGHT, kind))
+    want = (q.view(torch.float8_e4m3fn) if floats else q).double().numpy() @ x.double().numpy().T
+    unit = (FLOAT_UNIT if floats else UNIT)[kind]
+    np.testing.assert_allclose(put([warp.of(f"${i}") for i in range(4)], unit), want, rtol=1e-9, atol=1e-9)

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from interpreted import INTERPRETED
+from selection import crossed
 
 from unspool.core.chance import Philox, Role
 from unspool.core.law import Drawn, Law
@@ -204,9 +205,9 @@ def test_attention(sight, window, tokens, group, splits):
     check_attention(rows, slots, 2 if group < 7 else 1, group, 16, window=window, cut=Tiling(16, 16, splits))
 
 
-@pytest.mark.parametrize("odd", ["softcap", "sinks", "chunked"])
-@pytest.mark.parametrize(("splits", "share"), [(1, 0), (3, 0), (4, 16)])
-def test_attention_with_capped_scores_sinks_and_chunks(odd, splits, share):
+@pytest.mark.parametrize(("odd", "cut"), crossed(["chunked", "softcap", "sinks"], [(1, 0), (3, 0), (4, 16)], quick=3))
+def test_attention_with_capped_scores_sinks_and_chunks(odd, cut):
+    splits, share = cut
     rows, slots = rows_of(Visibility.BITS, [37, 0, 12], [1, 3, 0], 3, 40)
     rows = paths_.in_order(rows) if share else rows
     keys, values = pools(rows, slots, 2, 8, torch.float32)
@@ -267,11 +268,15 @@ def test_paths_list_what_each_token_sees_in_the_order_of_its_text():
             assert torch.equal(listed[row, token, : len(path)], path)
 
 
-@pytest.mark.parametrize("window", [None, 2])
-@pytest.mark.parametrize("sight", [Visibility.CAUSAL, Visibility.BITS])
+@pytest.mark.parametrize(("sight", "window"), crossed([Visibility.CAUSAL, Visibility.BITS], [None, 2], quick=2))
 def test_attention_along_paths(sight, window):
     rows, slots = rows_of(sight, [37, 0, 12], [1, 5, 0], 5, 40)
     check_attention(paths_.in_order(rows), slots, 2, 3, 16, window=window, cut=Tiling(16, 16, 4, share=16))
+
+
+def test_shares_of_wide_heads_are_joined_by_columns():
+    rows, slots = rows_of(Visibility.CAUSAL, [37, 0], [1, 2], 2, 40)
+    check_attention(paths_.in_order(rows), slots, 1, 3, 40, cut=Tiling(16, 16, 3, share=16))
 
 
 @pytest.mark.parametrize("window", [None, 9])

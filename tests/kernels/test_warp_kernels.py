@@ -11,6 +11,7 @@ import interpreted
 import pytest
 import torch
 from letters import Letters
+from selection import crossed
 
 from unspool.api.settings import Settings
 from unspool.core.chance import At, Philox, Role
@@ -97,9 +98,7 @@ def same_law(ours, law):
     torch.testing.assert_close(ours[kept].double(), theirs[kept].double(), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("vocab", [7, 300, 9000])
-@pytest.mark.parametrize("t", [1.0, 0.7])
-@pytest.mark.parametrize("name", TRUNCATIONS)
+@pytest.mark.parametrize(("name", "t", "vocab"), crossed(TRUNCATIONS, [1.0, 0.7], [7, 300, 9000], quick=3))
 def test_a_truncation_keeps_what_the_hosts_keeps(name, t, vocab):
     warp = (Temperature(t) if t != 1 else Same()) | TRUNCATIONS[name]
     logits = logits_of(3, vocab, seed=vocab)

@@ -151,3 +151,11 @@ def test_long_texts_are_read_one_at_a_time():
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(lambda size: read_long(Slow(), "a" * size), range(6))) == [[size] for size in range(6)]
     assert most == 1
+
+
+@pytest.mark.parametrize("vocabulary", [VOCABULARIES[0], VOCABULARIES[2]])
+def test_a_tool_alone_forges_no_turn_either(vocabulary):
+    asked = [{"role": "user", "content": "What is one and one?"}]
+    told, plain = ({"type": "function", "function": {"name": "add", "description": said}} for said in (NAMES[0], ""))
+    found, usual = (controls(vocabulary, vocabulary.encode_chat(Dialogue(asked, [tool]))) for tool in (told, plain))
+    assert found == usual

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from selection import crossed
 from test_adapter import SIZES as MATRICES
 from test_adapter import saved
 from test_coded import KINDS as CODINGS
@@ -87,7 +88,7 @@ def test_folders_of_coded_weights(kind: str, count: int, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("count", [3, MANY])
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.title)
+@pytest.mark.parametrize("family", crossed(FAMILIES, quick=3, name=lambda family: family.title))
 def test_folders_of_a_family(family: Family, count: int, tmp_path: Path) -> None:
     index = sharded(family, tmp_path)
     files = {tmp_path / "config.json": settings, index: settings, tmp_path / SHARDS[0]: safetensors}
@@ -143,7 +144,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> CachedModel:
 
 
 @pytest.mark.parametrize("count", [3, MANY])
-@pytest.mark.parametrize("kind", DRAFTERS)
+@pytest.mark.parametrize("kind", crossed(DRAFTERS, quick=3))
 def test_folders_of_drafters(kind: str, count: int, target: CachedModel, tmp_path: Path) -> None:
     DRAFTERS[kind](tmp_path)
     network = target.network

@@ -80,7 +80,7 @@ def _join_in_order(
     start(chained)
     wait(chained)
     at = tl.program_id(0).to(tl.int64) + tl.zeros([1], tl.int64)
-    column = tl.arange(0, padded)
+    column = tl.program_id(1) * padded + tl.arange(0, padded)
     total, top = tl.zeros([1], tl.float32), tl.full([1], float("-inf"), tl.float32)
     gathered = tl.zeros([1, padded], tl.float32)
     for first in range(0, splits, at_once):
@@ -110,13 +110,13 @@ def join(parts: Tensor, stats: Tensor, out: Tensor, sinks: Tensor | None, in_ord
     splits, n, heads, width = parts.shape
     chain, padded, sinking = chained(), max(16, triton.next_power_of_2(width)), sinks is not None
     given = parts, stats, out if sinks is None else sinks, out, n * heads, splits, heads
+    block = min(padded, COLUMNS)
     if in_order:
-        _join_in_order[(n * heads,)](
-            *given, width=width, padded=padded, at_once=AT_ONCE, sinking=sinking,
-            num_warps=max(1, padded // 64), enable_fp_fusion=False, chained=chain, launch_pdl=chain,
+        _join_in_order[(n * heads, padded // block)](
+            *given, width=width, padded=block, at_once=AT_ONCE, sinking=sinking,
+            num_warps=1, enable_fp_fusion=False, chained=chain, launch_pdl=chain,
         )  # fmt: skip
     else:
-        block = min(padded, COLUMNS)
         _join[(n * heads, padded // block)](
             *given, width=width, padded=block, lanes=triton.next_power_of_2(splits), sinking=sinking,
             num_warps=4, enable_fp_fusion=False, chained=chain, launch_pdl=chain,

@@ -3,7 +3,7 @@
 Warps of a program share every sum, so that a small matrix too keeps all of the memory busy. What a warp reads next is
 always on its way while it multiplies what it has, the first of it already while the kernel before ends.
 """
-# mypy: disable-error-code="assignment"
+# mypy: disable-error-code="assignment, var-annotated"
 # Tuples of tensors grow while Triton unrolls a loop.
 
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from .draft_chain import chained, start, wait
 from .epilogue import finish, gated
 from .fragments import eight, enlarged, four, offset, sums, unit
 from .gate import SILU, gate
+from .spread import met_eight, met_four, spread_eight, spread_four
 
 GROUP = 32  # weights that share a scale and a least
 LINES, PIECE = 16, 2 * GROUP  # lines of a tile, and the weights of each that stand together
@@ -39,12 +40,12 @@ class Split:
     tiles: int = 1
 
 
-def share_for(width: int, n: int, gated: bool) -> Split:
+def share_for(width: int, n: int, gated: bool, bits: int = 4) -> Split:
     """The cut for results [n, width], as measured on an H200; the warps that share a sum are as many for any n."""
     if gated:
-        return Split(4, 1, tiles=1 if n <= 8 else 2)
+        return Split(4, 1 if n <= 8 or bits == 8 else 2)
     warps = 4 if width >= LONG else 8
-    return Split(warps, 4) if n <= 8 else Split(warps, 1, tiles=2)
+    return Split(warps, 4 if n <= 8 else 2 if warps == 4 else 1)
 
 
 def alone_for(depth: int, gated: bool) -> Split:
@@ -82,24 +83,58 @@ def _tokens(x, token, at, piece, n, depth, some: tl.constexpr, even: tl.constexp
 
 
 @triton.jit
+def _factors(scales, at, total, piece, even: tl.constexpr):
+    """What a piece of every warp is scaled by, of every tile."""
+    found = ()
+    for r in tl.static_range(len(scales)):
+        here = (piece + at < total)[:, None]
+        found += (tl.load(scales[r] + at) if even else tl.load(scales[r] + at, mask=here, other=0.0),)
+    return found
+
+
+@triton.jit
 def _terms(
-    ys, words, numbers, kind: tl.constexpr, bits: tl.constexpr, zeros: tl.constexpr, tiles: tl.constexpr,
-    some: tl.constexpr, packs: tl.constexpr,
+    ys, words, numbers, factors, kind: tl.constexpr, bits: tl.constexpr, zeros: tl.constexpr, floats: tl.constexpr,
+    tiles: tl.constexpr, some: tl.constexpr, packs: tl.constexpr,
 ):  # fmt: skip
     """All sums with the terms of a piece."""
-    after = ()
+    xs, sums_of, found = (), (), ()
     for s in tl.static_range(some):
         a, b = enlarged(numbers[2 * s], kind, packs), enlarged(numbers[2 * s + 1], kind, packs)
+        xs += (a, b)
         if bits == 4:
-            c, d = sums(a, kind, packs), sums(b, kind, packs)
+            sums_of += (sums(a, kind, packs), sums(b, kind, packs))
+        elif floats:
+            sums_of += (tl.zeros(a.shape, tl.float32), a)
         else:
-            c = offset(a, b, kind, packs)
-        for r in tl.static_range(tiles):
-            if bits == 4:
-                y = four(ys[s * tiles + r], words[2 * r], words[2 * r + 1], a, b, c, d, kind, zeros, packs)
+            sums_of += (offset(a, b, kind, packs), a)
+    for r in tl.static_range(tiles):
+        first, second = words[2 * r], words[2 * r + 1]
+        whole = ()
+        if packs and some > 1 and bits == 4:  # once for all tokens
+            whole = spread_four(first, second)
+        elif packs and some > 1:
+            whole = spread_eight(first, second, kind, floats)
+        for s in tl.static_range(some):
+            y, a, b, c = ys[s * tiles + r], xs[2 * s], xs[2 * s + 1], sums_of[2 * s]
+            into = y
+            if len(factors) > 0:  # a block's sum by itself
+                into = tl.zeros(y.shape, tl.float32)
+            if bits == 4 and packs and some > 1:
+                own = met_four(into, whole, a, b, c, sums_of[2 * s + 1], kind, zeros)
+            elif bits == 4:
+                own = four(into, first, second, a, b, c, sums_of[2 * s + 1], kind, zeros, packs)
+            elif packs and some > 1:
+                own = met_eight(into, whole, a, b, c, kind)
             else:
-                y = eight(ys[s * tiles + r], words[2 * r], words[2 * r + 1], a, b, c, kind, packs)
-            after += (y,)
+                own = eight(into, first, second, a, b, c, kind, packs, floats)
+            if len(factors) > 0:
+                own = tl.fma(own, tl.broadcast_to(factors[r], own.shape), y)
+            found += (own,)
+    after = ()
+    for s in tl.static_range(some):
+        for r in tl.static_range(tiles):
+            after += (found[r * some + s],)
     return after
 
 
@@ -110,7 +145,7 @@ def _product(
     tiles: tl.constexpr, some: tl.constexpr, warps: tl.constexpr,
     ahead: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr,
     has_bias: tl.constexpr, adds: tl.constexpr, even: tl.constexpr, packs: tl.constexpr,
-    chained: tl.constexpr,
+    floats: tl.constexpr, blocks: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     """`tiles` of 16 results for 8·some tokens by one program."""
     full: tl.constexpr = 2 * tiles if gates else tiles
@@ -118,16 +153,19 @@ def _product(
     lane, piece = thread % 32, thread // 32
     last = tl.cdiv(width, 16) - 1
     share = lane * 4 if bits == 8 else lane // 4 * 4
-    lines, others = (), ()
+    lines, others, scales = (), (), ()
     for half in tl.static_range(2 if gates else 1):
         for r in tl.static_range(tiles):
             tile = tl.minimum(tl.program_id(0) * tiles + r, last) + half * (last + 1)
+            if blocks:
+                scales += (scale + (tile.to(tl.int64) * total + piece)[:, None],)
             place = weight + ((tile.to(tl.int64) * total + piece) * size)[:, None] + each[None, :]
             lines += (place + (lane * 4)[:, None],)
             others += (place + (share + 128)[:, None],)
-    waiting = ()
+    waiting, factors = (), ()
     for i in tl.static_range(ahead):
         waiting += (_words(lines, others, i * warps, total, piece, size, even),)
+        factors += (_factors(scales, i * warps, total, piece, even),)
     token = tl.program_id(1) * 8 * some + lane // 4
     source = x + (token.to(tl.int64) * (depth // 2) + piece * 32 + lane % 4 * 4)[:, None] + each[None, :]
     ys = ()
@@ -140,31 +178,32 @@ def _product(
     step: tl.constexpr = ahead * warps
     at = step
     for _ in range(0, total - step, step):
-        coming, later = (), ()
+        coming, later, parts = (), (), ()
         for i in tl.static_range(ahead):
-            ys = _terms(ys, waiting[i], given[i], kind, bits, zeros, full, some, packs)
+            ys = _terms(ys, waiting[i], given[i], factors[i], kind, bits, zeros, floats, full, some, packs)
             coming += (_words(lines, others, at + i * warps, total, piece, size, even),)
+            parts += (_factors(scales, at + i * warps, total, piece, even),)
             later += (_tokens(source, token, at + i * warps, piece, n, depth, some, even),)
-        waiting, given = coming, later
+        waiting, given, factors = coming, later, parts
         at += step
     for i in tl.static_range(ahead):
-        ys = _terms(ys, waiting[i], given[i], kind, bits, zeros, full, some, packs)
+        ys = _terms(ys, waiting[i], given[i], factors[i], kind, bits, zeros, floats, full, some, packs)
     start(chained)
     spread = tl.arange(0, 32)[:, None]
     row = spread // 4 + each[None, :] // 2 * 8
-    one = tl.where(each < 2, 1.0, 1.0 if bits == 8 else 1 / 16)[None, :] / unit(kind, packs)
+    one = tl.where(each < 2, 1.0, 1.0 if bits == 8 else 1 / 16)[None, :] / unit(kind, packs, floats)
     for s in tl.static_range(some):
         token = (tl.program_id(1) * some + s) * 8 + spread % 4 * 2 + each[None, :] % 2
         for r in tl.static_range(tiles):
             column = (tl.program_id(0) * tiles + r) * 16 + row
             y = tl.sum(tl.reshape(ys[s * full + r], [warps, 32, 4]), 0) * one
             exists = (column < width) & (token < n)
-            if bits == 8:
+            if bits == 8 and not blocks:
                 y *= tl.load(scale + column, mask=column < width, other=0.0)
             spot = token.to(tl.int64) * width + column
             if gates:
                 u = tl.sum(tl.reshape(ys[s * full + tiles + r], [warps, 32, 4]), 0) * one
-                if bits == 8:
+                if bits == 8 and not blocks:
                     u *= tl.load(scale + width + column, mask=column < width, other=0.0)
                 y = gated(y, u, bias, column, width, column < width, kind, has_bias, silu)
             else:
@@ -185,20 +224,23 @@ def product(
     residual: Tensor | None = None,
     activation: str | None = None,
     zeros: bool = False,
+    floats: bool = False,
     cut: Split | None = None,
 ) -> Tensor:
     """y = x·Wᵀ + b for x [n, in] in 16 bits and W of 4 or 8; `residual` and `activation` as `kernel.linear` takes them.
 
     weight is int32 [out / 16, in / 64, words], filled up with zeros. Of 4 bits a piece has 160 words: 128 of weights,
     as `fragments.four` takes those of 32 threads, and 32 of what is shared, for 8: scales, and leasts or `zeros`. Of 8
-    bits it has 256, as `fragments.eight` takes them, and the matrix a `scale` [out] in float32. W has `width` rows, or
-    of a gated product twice as many. A token's bits do not depend on
-    how many there are, but for one alone whose numbers are whole blocks (`alone.one_token`).
+    bits it has 256, as `fragments.eight` takes them, and the matrix a `scale` in float32 for each row [out], or of
+    `floats` maybe for each piece [out / 16, in / 64]. W has `width` rows, twice as many if it is gated. A token's
+    bits do not depend on how many there are, but for one alone of weights of 4 bits whose numbers are whole blocks
+    (`alone.one_token`).
     Cost: the stored bytes once for every 32 tokens; one launch, or two if a gated product is no whole tiles.
     """
     (n, depth), (_, total, size) = x.shape, weight.shape
     if activation is not None and width % LINES:
-        return gate(product(x, weight, scale, bias, width=2 * width, zeros=zeros, cut=cut), activation)
+        both = product(x, weight, scale, bias, width=2 * width, zeros=zeros, floats=floats, cut=cut)
+        return gate(both, activation)
     out = torch.empty(n, width, dtype=x.dtype, device=x.device)
     gates, chain = activation is not None, chained()
     around = {
@@ -215,14 +257,14 @@ def product(
             even=total % (BLOCK * cut.warps * cut.ahead) == 0, num_warps=cut.warps, **around,
         )  # fmt: skip
         return out
-    cut = cut or share_for(width, n, gates)
+    cut = cut or share_for(width, n, gates, 4 if scale is None else 8)
     some = min(MOST_TOKENS, triton.next_power_of_2(max(n, 8))) // 8
     s, b, r = (out if given is None else given for given in (scale, bias, residual))
     each = cut.ahead * cut.warps
     even = depth == total * PIECE and total % each == 0
     _product[(triton.cdiv(width, LINES * cut.tiles), triton.cdiv(n, 8 * some))](
         x.view(torch.int32), weight, s, b, r, out, n, width, depth, total,
-        bits=4 if scale is None else 8, tiles=cut.tiles, some=some, warps=cut.warps, ahead=cut.ahead,
-        even=even, num_warps=cut.warps, **around,
+        bits=4 if scale is None else 8, floats=floats, blocks=scale is not None and scale.dim() == 2,
+        tiles=cut.tiles, some=some, warps=cut.warps, ahead=cut.ahead, even=even, num_warps=cut.warps, **around,
     )  # fmt: skip
     return out

@@ -12,7 +12,7 @@ it needs no conversion, a mask is enough. Tokens in bfloat16 come times 2⁶⁴,
 import triton
 import triton.language as tl
 
-_KINDS = ("bf16", "f16")
+KINDS = ("bf16", "f16")
 
 
 def mma(kind: str, into: str, a: str, b: str, c: str) -> str:
@@ -63,7 +63,21 @@ def _sum(kind: str) -> str:
     return text + mma(kind, "$0, $1, $2, $3", ones, f"{x[2]}, {x[3]}", "f0, f1, f2, f3") + " }"
 
 
-def _eight(kind: str) -> str:
+def bytes_apart(word: str, line: int) -> str:
+    """The bytes of a word as the 16-bit halves of two registers, those of numbers and of the ones 8 behind."""
+    return f"and.b32 a{line}, {word}, 0x00FF00FF; shr.u32 t, {word}, 8; and.b32 a{2 + line}, t, 0x00FF00FF; "
+
+
+def floats_apart(word: str, line: int, kind: str) -> str:
+    """The same of floats of 8 bits: the sign in front, and the rest where an exponent of more bits ends."""
+    up, down, mask = (4, 4, "0x07F007F0") if kind == "bf16" else (7, 1, "0x3F803F80")
+    text = f"shl.b32 t, {word}, 8; and.b32 t, t, 0x80008000; shl.b32 a{line}, {word}, {up}; "
+    text += f"and.b32 a{line}, a{line}, {mask}; or.b32 a{line}, a{line}, t; "
+    text += f"and.b32 t, {word}, 0x80008000; shr.u32 a{2 + line}, {word}, {down}; "
+    return text + f"and.b32 a{2 + line}, a{2 + line}, {mask}; or.b32 a{2 + line}, a{2 + line}, t; "
+
+
+def _eight(kind: str, floats: bool) -> str:
     """64 numbers of 16 lines in 8 bits: masks and four products, one after the other, and what was there."""
     out, first, second, low, high, begin, y = (listed(4 * i, 4) for i in range(7))
     text = "{ .reg .b32 a<4>, t; .reg .f32 f<4>; " + "".join(f"mov.f32 f{i}, {begin[i]}; " for i in range(4))
@@ -71,8 +85,7 @@ def _eight(kind: str) -> str:
         for half in range(2):
             for line in range(2):
                 word = words[2 * half + line]
-                text += f"and.b32 a{line}, {word}, 0x00FF00FF; shr.u32 t, {word}, 8; "
-                text += f"and.b32 a{2 + line}, t, 0x00FF00FF; "
+                text += floats_apart(word, line, kind) if floats else bytes_apart(word, line)
             numbers = ", ".join(x[2 * half : 2 * half + 2])
             text += mma(kind, "f0, f1, f2, f3", "a0, a1, a2, a3", numbers, "f0, f1, f2, f3")
     text += "".join(f"add.rn.f32 f{i}, f{i}, {y[i]}; " for i in range(4))
@@ -90,12 +103,12 @@ def _offset(kind: str) -> str:
     return text + "".join(f"mov.f32 ${i}, f{i}; " for i in range(4)) + "}"
 
 
-_FOUR = tl.constexpr(tuple(_four(kind, zeros) for zeros in (False, True) for kind in _KINDS))
-_EIGHT = tl.constexpr(tuple(map(_eight, _KINDS)))
-_OFFSET = tl.constexpr(tuple(map(_offset, _KINDS)))
+_FOUR = tl.constexpr(tuple(_four(kind, zeros) for zeros in (False, True) for kind in KINDS))
+_EIGHT = tl.constexpr(tuple(_eight(kind, floats) for floats in (False, True) for kind in KINDS))
+_OFFSET = tl.constexpr(tuple(map(_offset, KINDS)))
 _EIGHT_ARGS = tl.constexpr("=f,=f,=f,=f," + ",".join(["r"] * 16 + ["f"] * 8))
 _OFFSET_ARGS = tl.constexpr("=f,=f,=f,=f,r,r,r,r,r,r,r,r")
-_SUM = tl.constexpr(tuple(map(_sum, _KINDS)))
+_SUM = tl.constexpr(tuple(map(_sum, KINDS)))
 _FOUR_ARGS = tl.constexpr("=f,=f,=f,=f," + ",".join(["r"] * 16 + ["f"] * 12))
 _SUM_ARGS = tl.constexpr("=f,=f,=f,=f,r,r,r,r")
 
@@ -112,10 +125,14 @@ def enlarged(x, kind: tl.constexpr, packs: tl.constexpr):
 
 
 @triton.jit
-def unit(kind: tl.constexpr, packs: tl.constexpr):
+def unit(kind: tl.constexpr, packs: tl.constexpr, floats: tl.constexpr = False):
     """What one is in the results of these products."""
     if not packs:
         return 1.0
+    if floats and kind == tl.float16:
+        return 1.0 / 256.0
+    if floats:
+        return 1.0 / 72057594037927936.0  # 2⁻⁵⁶
     if kind == tl.float16:
         return 1.0 / 16777216.0  # 2⁻²⁴
     return 1.0 / 590295810358705651712.0  # 2⁻⁶⁹
@@ -145,18 +162,19 @@ def four(
 
 
 @triton.jit
-def eight(y, first, second, low, high, begin, kind: tl.constexpr, packs: tl.constexpr):
+def eight(y, first, second, low, high, begin, kind: tl.constexpr, packs: tl.constexpr, floats: tl.constexpr = False):
     """y [threads, 4], what sums begin with, and Σ q·x of 64 numbers of weights of 8 bits, of two groups of 32.
 
     Bits 8·i + 16·h to the seventh next of word 2·m + l of a group have the weight of line g + 8·l for number
-    8·t + 4·m + 2·i + h.
+    8·t + 4·m + 2·i + h: a whole number, or one of the `floats` with 4 bits of exponent (float8_e4m3fn).
     """
     if packs:
-        which: tl.constexpr = 1 if kind == tl.float16 else 0
+        which: tl.constexpr = (1 if kind == tl.float16 else 0) + (2 if floats else 0)
         return tl.inline_asm_elementwise(
             _EIGHT[which], _EIGHT_ARGS, [first, second, low, high, begin, y], dtype=tl.float32, is_pure=True, pack=4
         )
-    return y + (begin + _met_bytes(first, _numbers(low, kind)) + _met_bytes(second, _numbers(high, kind)))
+    low, high = _numbers(low, kind), _numbers(high, kind)
+    return y + (begin + _met_bytes(first, low, floats) + _met_bytes(second, high, floats))
 
 
 @triton.jit
@@ -168,7 +186,7 @@ def offset(low, high, kind: tl.constexpr, packs: tl.constexpr):
             _OFFSET[which], _OFFSET_ARGS, [low, high], dtype=tl.float32, is_pure=True, pack=4
         )
     ones = tl.full(low.shape, 0x01010101, tl.int32)
-    return -128.0 * (_met_bytes(ones, _numbers(low, kind)) + _met_bytes(ones, _numbers(high, kind)))
+    return -128.0 * (_met_bytes(ones, _numbers(low, kind), False) + _met_bytes(ones, _numbers(high, kind), False))
 
 
 @triton.jit
@@ -206,11 +224,17 @@ def _met(w, x):
 
 
 @triton.jit
-def _met_bytes(w, x):
+def _met_bytes(w, x, floats: tl.constexpr):
     """Σ q·x as results stand, of four words of bytes of every thread and the numbers of tokens."""
     part = tl.arange(0, 4)
     q = tl.reshape(w, [w.shape[0], 2, 2, 1]) >> (8 * (part // 2) + 16 * (part % 2))[None, None, None, :]
-    own, other = tl.split(tl.permute((q & 255).to(tl.float32), (0, 1, 3, 2)))  # of lines g and g + 8
+    if floats:  # bits of float32, whose exponent counts from elsewhere
+        q = (((q & 127) << 20) | ((q & 128) << 24)).to(
+            tl.float32, bitcast=True
+        ) * 1329227995784915872903807060280344576.0
+    else:
+        q = (q & 255).to(tl.float32)
+    own, other = tl.split(tl.permute(q, (0, 1, 3, 2)))  # of lines g and g + 8
     own = tl.sum(tl.reshape(own, [w.shape[0] // 32, 8, 1, 32]) * x, 3)
     other = tl.sum(tl.reshape(other, [w.shape[0] // 32, 8, 1, 32]) * x, 3)
     both = tl.join(tl.reshape(own, [w.shape[0], 2]), tl.reshape(other, [w.shape[0], 2]))

@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .draft_chain import chained, start, wait
-from .norm import scaled
+from .norm import scaled, squares
 
 FEW = 64  # tokens up to which every one has programs of its own
 TOGETHER = 16  # tokens of a program otherwise
@@ -36,8 +36,7 @@ def _score(
         square = tl.zeros([step], tl.float64)
         if normed:
             for at in range(0, depth, step):
-                part = tl.load(x + token * depth + at + lane, mask=at + lane < depth, other=0.0).to(tl.float64)
-                square += part * part
+                square += squares(tl.load(x + token * depth + at + lane, mask=at + lane < depth, other=0.0))
         size = tl.sum(square, 0)
         y = tl.zeros([block, step], tl.float32)
         for at in range(0, depth, step):
@@ -82,12 +81,13 @@ def _choose(
     key = judged.to(tl.int64, bitcast=True)
     key = ((key ^ ((key >> 63) & 0x7FFFFFFFFFFFFFFF)) & -lanes) | (lanes - 1 - expert)
     key = tl.where(real, key, -0x8000000000000000)
-    picked, weight = tl.zeros([slots], tl.int32), tl.zeros([slots], tl.float64)
+    picked = tl.zeros([slots], tl.int32)
     for k in tl.static_range(active):
         at = lanes - 1 - (tl.max(key, 0) & (lanes - 1)).to(tl.int32)
-        own = tl.sum(tl.where(expert == at, s, 0.0), 0)
-        picked, weight = tl.where(slot == k, at, picked), tl.where(slot == k, own, weight)
+        picked = tl.where(slot == k, at, picked)
         key = tl.where(expert == at, -0x8000000000000000, key)
+    own = (expert[None, :] == picked[:, None]) & (slot < active)[:, None]
+    weight = tl.sum(tl.where(own, s[None, :], 0.0), 1)
     if normed:
         weight = weight / tl.sum(weight, 0)
     tl.store(chosen + token * active + slot, picked, mask=slot < active)

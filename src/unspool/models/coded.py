@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import BadModel
-from .codes import Coded, Coding, GroupedCodes, Reader, Sizes, of_groups
+from .codes import Coded, Coding, FloatCodes, GroupedCodes, Reader, Sizes, of_groups
 from .config_fields import ConfigFields, elsewhere
 from .quant import FP4, half_power
 
@@ -65,10 +65,10 @@ def _fp8(fields: ConfigFields) -> Coding:
         rows, columns = _matrix(name, sizes)
         _fit(scale, sizes[scale], (-(-rows // high), -(-columns // wide)))
 
-        def decode(read: Reader) -> Tensor:
-            return read(name).float() * _spread(read(scale), rows, columns, high, wide)
+        def codes(read: Reader) -> FloatCodes:
+            return FloatCodes(read(name), read(scale)[torch.arange(rows) // high], wide)
 
-        return Coded((rows, columns), (name, scale), decode)
+        return Coded((rows, columns), (name, scale), lambda read: codes(read).whole(), codes)
 
     return find
 
@@ -183,6 +183,11 @@ def _compressed(fields: ConfigFields) -> Coding:
                 offset = _unpacked(read(zero), bits, 0)[:rows] if codes == packed else read(zero).int() + half
             return GroupedCodes(q, read(scale).reshape(shape), offset.reshape(shape), bits, wide)
 
+        def in_floats(read: Reader) -> FloatCodes:
+            return FloatCodes(read(codes), read(scale).reshape(shape)[torch.arange(rows) // high], wide)
+
+        if kind == "float" and not zeros and not ordered:
+            return Coded((rows, columns), parts, decode, in_floats)
         alike = kind == "int" and high == 1 and block is None and not ordered
         return Coded((rows, columns), parts, decode, in_groups if alike else None)
 

@@ -47,6 +47,26 @@ class GroupedCodes:
 
 
 @dataclass(frozen=True)
+class FloatCodes:
+    """w = scale·code for codes [rows, columns] that are floats of 8 bits.
+
+    Scales are [rows, blocks], each of `wide` neighbours in a row; the last block may be cut.
+    """
+
+    codes: Tensor
+    scale: Tensor
+    wide: int
+
+    def whole(self) -> Tensor:
+        """The matrix, in float32."""
+        return self.codes.float() * self.scale.float().repeat_interleave(self.wide, 1)[:, : self.codes.shape[1]]
+
+    def rows(self, rows: slice) -> FloatCodes:
+        """Some rows of it."""
+        return FloatCodes(self.codes[rows], self.scale[rows], self.wide)
+
+
+@dataclass(frozen=True)
 class Coded:
     """A tensor of this size, of which the file has these parts; `decode` makes it, or one expert's, in float32.
 
@@ -56,7 +76,7 @@ class Coded:
     size: tuple[int, ...]
     parts: tuple[str, ...]
     decode: Callable[[Reader], Tensor]
-    codes: Callable[[Reader], GroupedCodes] | None = None
+    codes: Callable[[Reader], GroupedCodes | FloatCodes] | None = None
 
 
 Coding: TypeAlias = Callable[[str, Sizes], Coded | None]

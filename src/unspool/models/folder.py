@@ -27,7 +27,7 @@ from .stored import Stored, stored
 from .vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from .codes import Coded, GroupedCodes  # of quantised folders alone
+    from .codes import Coded, FloatCodes, GroupedCodes  # of quantised folders alone
 
 T = TypeVar("T")
 _AHEAD = 64  # layers behind the last that guess further ahead, and are left out
@@ -151,8 +151,8 @@ class SafetensorsCheckpoint:
         found = ((name, find(name, held)) for name in needed)
         return {name: coded for name, coded in found if coded is not None}
 
-    def codes(self, name: str) -> GroupedCodes | None:
-        """Return a matrix as the whole numbers that the file has of it; None if it has none, or in another order."""
+    def codes(self, name: str) -> GroupedCodes | FloatCodes | None:
+        """Return a matrix as the codes that the file has of it; None if it has none, or in another order."""
         at = self._stored[name]
         coded = self._coded.get(at.name)
         if coded is None or coded.codes is None or at.expert is not None or at.turned:

@@ -9,7 +9,7 @@ from toy import Toy, logits_of
 
 from unspool.core.errors import BadRequest, OutOfRoom
 from unspool.core.law import Drawn, Law
-from unspool.core.tree import NOTHING, Tree
+from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.sequence import CachedSequence, CachedSession
 from unspool.runtime.cache.table_model import Table
@@ -227,3 +227,18 @@ def test_drafts_go_with_the_token_above_them_when_its_hidden_states_are_wanted_a
     assert network.slots.in_use == 3
     session.close()
     assert network.slots.in_use == 0
+
+
+def test_accepted_tokens_leave_the_slots_of_other_texts_alone():
+    model = CachedModel(Toy(vocab=4, room=10))
+    one, other = model.open([1, 2]), model.open([3, 0, 1, 2])
+    for session in (one, other):
+        model.score([ScoreRequest(session, NOTHING)])
+    tree = chain(3, 1)
+    model.score([ScoreRequest(one, tree)])
+    assert one.leaves[0].slots[-1] + 1 == other.leaves[0].slots[0]  # where they would move to, if it were free
+    one.keep(tree, (1,), (None,))
+    other.keep(NOTHING, (ROOT,), (0,))
+    found = model.score([ScoreRequest(session, NOTHING) for session in (one, other)])
+    for scores, text in zip(found, [(1, 2, 3, 1), (3, 0, 1, 2, 0)], strict=True):
+        assert scores.leaf[0].scores.equal(logits_of(text, 4))

@@ -29,8 +29,8 @@ def read(lm, chat):
     return scores
 
 
-def test_logits_are_those_of_the_cpu(lm, smollm2, request):
-    worst = max(float((read(lm, chat) - read(smollm2, chat)).abs().max()) for chat in CHATS)
+def test_logits_are_those_of_the_cpu(lm, smollm2_fp32, request):
+    worst = max(float((read(lm, chat) - read(smollm2_fp32, chat)).abs().max()) for chat in CHATS)
     assert worst <= NOISE[request.node.callspec.params["lm"]]
 
 

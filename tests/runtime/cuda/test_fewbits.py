@@ -6,6 +6,7 @@ import interpreted
 import pytest
 import torch
 import torch.nn.functional as F
+from selection import crossed
 
 from unspool.api.loader import load
 from unspool.core.chance import Philox
@@ -197,8 +198,7 @@ def _unsplit(monkeypatch):
 
 
 @pytest.mark.usefixtures("_unsplit")
-@pytest.mark.parametrize("kind", ["none", "int8", "int4"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(("kind", "dtype"), crossed(["none", "int8", "int4"], [torch.float32, torch.float16], quick=2))
 def test_the_fused_network_computes_with_few_bits_what_the_plain_one_does(kind, dtype):
     """A text that is read, written on, and followed by a tree: by kernels, and by PyTorch."""
     make = rounded(kind, DenseLinear, 40, TiledInt8Linear)
@@ -231,12 +231,14 @@ def test_broken_weights_are_reported_on_the_device_too():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "most"), [("int8", 0.05), ("int4", 1e-6)])
-def test_a_file_of_four_bit_weights_loses_nothing_in_four_bits_and_little_in_eight(smollm2, smollm2_path, kind, most):
+def test_a_file_of_four_bit_weights_loses_nothing_in_four_bits_and_little_in_eight(
+    smollm2_fp32, smollm2_path, kind, most
+):
     """KL(whole ‖ rounded) after a prompt, in nats; the default model's file holds 4-bit weights."""
     rough = load(str(smollm2_path), dtype="fp32", device="cpu", quantization=kind)
-    prompt = smollm2.encode([{"role": "user", "content": "Why is the sky blue?"}])
+    prompt = smollm2_fp32.encode([{"role": "user", "content": "Why is the sky blue?"}])
     found = []
-    for lm in (smollm2, rough):
+    for lm in (smollm2_fp32, rough):
         session = lm.model.open(prompt)
         found.append(lm.model.score([ScoreRequest(session, NOTHING)])[0].leaf[0].scores.double().log_softmax(-1))
         session.close()

@@ -7,6 +7,7 @@ from dataclasses import replace
 import interpreted
 import pytest
 import torch
+from selection import crossed
 from test_graph_drafter import DIM, Certain, oracle
 from test_rows import left
 
@@ -95,10 +96,16 @@ def written(model, network, file):
     return job.result().tokens, job.trace, drafter.heard
 
 
-@pytest.mark.parametrize("fused", [Fused, BatchInvariantFused])
-@pytest.mark.parametrize("number", [0, 1], ids=["what enters the layers", "what leaves the last norm"])
-def test_a_drafter_of_the_host_is_shown_the_same_states(fused, number):
+SHOWN = {"what leaves the last norm": 1, "what enters the layers": 0}
+
+
+@pytest.mark.parametrize(
+    ("state", "fused"),
+    crossed(SHOWN, [Fused, BatchInvariantFused], quick=2, name=lambda value: getattr(value, "__name__", value)),
+)
+def test_a_drafter_of_the_host_is_shown_the_same_states(state, fused):
     """Round by round: the same text, the same drafts with the same laws, and as much of them stands."""
+    number = SHOWN[state]
     file = attentive(number)
     ours = fused.load(Certain(), torch.float32, DEVICE, 600)
     theirs = Llama.load(Certain(), torch.float32, DEVICE, 600, DenseLinear)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from selection import crossed
 
 from tests.support.contracts import exercise
 from tests.support.drafterfiles import KINDS, LAYERS, expected
@@ -101,7 +102,8 @@ class PairSession:
         self.drafter.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# dialects of a kind, which are named behind a comma, differ from it in how they are read
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow if "," in kind else ()) for kind in KINDS])
 def test_guesses_what_its_plain_form_does(kind, target, tmp_path):
     """After any text and along any path below it, whatever was kept, forked, closed and read beside it before."""
     model = CachedModel(Llama.load(open_checkpoint(target), torch.float64, room=256), 4)
@@ -130,8 +132,10 @@ def test_states_go_where_accepted_tokens_go(target, tmp_path):
     assert torch.allclose(scores.leaf[0].scores, want, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["chain", "likeliest", "dyspec", "rsd_s", "sequoia"])
-@pytest.mark.parametrize("kind", ["eagle-3", "dspark", "medusa"])
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    crossed(["eagle-3", "dspark", "medusa"], ["chain", "likeliest", "dyspec", "rsd_s", "sequoia"], quick=3),
+)
 def test_greedy_text_is_that_of_plain_decoding(kind, method, drafted):
     lm, told = drafted(kind), Settings(max_tokens=24, temperature=0)
     prompts = ["a first text", "another, longer text"]

@@ -43,11 +43,11 @@ def reference(smollm2_path):
 
 
 @pytest.fixture(scope="module")
-def hf(reference, smollm2):
+def hf(reference, smollm2_fp32):
     """The default model in our transformers runtime."""
     from unspool.runtime.hf.load import load_hf
 
-    return LM("smollm2 (transformers)", load_hf(reference, torch.float32, "cpu"), smollm2.vocabulary)
+    return LM("smollm2 (transformers)", load_hf(reference, torch.float32, "cpu"), smollm2_fp32.vocabulary)
 
 
 def logits(model, text: tuple[int, ...]) -> torch.Tensor:
@@ -83,12 +83,13 @@ def test_sessions_of_the_default_model_keep_their_contract(which, request):
     check()
 
 
-def test_native_logits_equal_those_of_transformers(smollm2, hf, reference, record_property):
+@pytest.mark.slow  # tests/runtime/network/test_llama.py holds them against each other every time, with tensors of ours
+def test_native_logits_equal_those_of_transformers(smollm2_fp32, hf, reference, record_property):
     worst = 0.0
     for prompt in PROMPTS[:3]:
-        text = smollm2.encode(chat(prompt))
+        text = smollm2_fp32.encode(chat(prompt))
         want = logits(reference, text)[-1]
-        for lm in (smollm2, hf):
+        for lm in (smollm2_fp32, hf):
             session = lm.model.open(text)
             got = lm.model.score([ScoreRequest(session, NOTHING)])[0].leaf[0].scores
             session.close()
@@ -98,13 +99,14 @@ def test_native_logits_equal_those_of_transformers(smollm2, hf, reference, recor
     assert worst <= 1e-3
 
 
-def test_native_greedy_text_is_that_of_transformers(smollm2, reference):
+@pytest.mark.slow
+def test_native_greedy_text_is_that_of_transformers(smollm2_fp32, reference):
     """One forward over prompt and text shows every choice transformers would make; the slow test below writes more."""
-    outputs = smollm2.batch([chat(p) for p in PROMPTS[::5]], Settings(max_tokens=16))
+    outputs = smollm2_fp32.batch([chat(p) for p in PROMPTS[::5]], Settings(max_tokens=16))
     for prompt, output in zip(PROMPTS[::5], outputs, strict=True):
-        text = smollm2.encode(chat(prompt))
+        text = smollm2_fp32.encode(chat(prompt))
         choices = logits(reference, text + output.tokens)[len(text) - 1 : -1].argmax(-1).tolist()
-        passes = [*passes_of(smollm2.model), lambda whole: logits(reference, whole)[-1]]
+        passes = [*passes_of(smollm2_fp32.model), lambda whole: logits(reference, whole)[-1]]
         at = next((i for i, (a, b) in enumerate(zip(output.tokens, choices, strict=True)) if a != b), None)
         if at is not None:
             found = divergence(text, output.tokens[: at + 1], (*output.tokens[:at], choices[at]), passes)
@@ -113,20 +115,20 @@ def test_native_greedy_text_is_that_of_transformers(smollm2, reference):
 
 
 @pytest.mark.slow
-def test_native_greedy_text_is_that_of_transformers_generate(smollm2, reference):
+def test_native_greedy_text_is_that_of_transformers_generate(smollm2_fp32, reference):
     for prompt in PROMPTS:
-        text = smollm2.encode(chat(prompt))
-        ours = smollm2.generate(text, Settings(max_tokens=128)).tokens
+        text = smollm2_fp32.encode(chat(prompt))
+        ours = smollm2_fp32.generate(text, Settings(max_tokens=128)).tokens
         with torch.inference_mode():
             theirs = reference.generate(
                 torch.tensor([text]),
                 attention_mask=torch.ones(1, len(text), dtype=torch.long),
                 max_new_tokens=128,
                 do_sample=False,
-                eos_token_id=sorted(smollm2.vocabulary.eos),
+                eos_token_id=sorted(smollm2_fp32.vocabulary.eos),
                 pad_token_id=2,
             )[0, len(text) :].tolist()
-        passes = [*passes_of(smollm2.model), lambda whole: logits(reference, whole)[-1]]
+        passes = [*passes_of(smollm2_fp32.model), lambda whole: logits(reference, whole)[-1]]
         found = divergence(text, ours, theirs, passes)
         assert found is None or found.near_tie, f"{prompt!r}: {found}"
 

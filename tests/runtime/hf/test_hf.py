@@ -9,6 +9,7 @@ import torch
 from contracts import exercise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from selection import crossed
 
 from unspool.core.errors import BadModel, BadRequest, FetchFailed, MissingExtra, OutOfRoom
 from unspool.core.law import Drawn, Law
@@ -111,7 +112,7 @@ def test_the_probe_finds_the_way(name):
     assert model.vocab == VOCAB
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", crossed(MODELS, quick=3))
 def test_sessions_equal_plain_forwards(name):
     """Trees = chains, keeps = recomputation, batches = alone, forks = copies, in drawn programs; windows are passed."""
     plain = tiny(name)

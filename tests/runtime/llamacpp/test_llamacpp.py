@@ -78,7 +78,7 @@ def chain(*tokens: int) -> Tree:
 @pytest.mark.parametrize(
     ("name", "sequences", "cache"),
     [
-        *((name, 64, torch.float32) for name in CLOSE),
+        *(pytest.param(name, 64, torch.float32, marks=() if name == "llama" else pytest.mark.slow) for name in CLOSE),
         ("llama", 8, torch.float32),
         ("gemma3", 16, torch.float32),
         ("llama", 64, torch.float16),

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 from patience import PATIENCE
+from selection import crossed
 from test_ranks import Dice, batches, threads
 
 from tests.support.families import FAMILIES, Family, told
@@ -52,7 +53,7 @@ def far(shape, ranks):
     return max(found)
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.title)
+@pytest.mark.parametrize("family", crossed(FAMILIES, quick=2, name=lambda family: family.title))
 def test_shares_of_a_family_together_are_the_network(family):
     assert far(shape_of(family), 2) < 1e-9
 

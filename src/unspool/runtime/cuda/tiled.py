@@ -10,41 +10,68 @@ from torch import Tensor
 
 from ...core.errors import BadRequest
 from ...kernels.fewbits import product
-from ...models.codes import GroupedCodes
+from ...models.codes import FloatCodes, GroupedCodes
 from ...models.weights import Checkpoint
 from ..network.linear import Linear
-from ..network.quantised import GROUP, SHARED, Int4Linear, TiledInt8Linear
+from ..network.quantised import GROUP, PARTS, SHARED, TILE, Int4Linear, TiledFloat8Linear, TiledInt8Linear
 from .stacked_experts import StackingLoader
 
-TILED = (Int4Linear, TiledInt8Linear)
+TILED = (Int4Linear, TiledInt8Linear, TiledFloat8Linear)
 MIDDLE = 128  # the zero of codes of 8 bits that the kernels know
 
 
 @runtime_checkable
 class HasCodes(Protocol):
-    """A checkpoint whose matrices may be read as whole numbers."""
+    """A checkpoint whose matrices may be read as the codes that the file has."""
 
-    def codes(self, name: str) -> GroupedCodes | None:
+    def codes(self, name: str) -> GroupedCodes | FloatCodes | None:
         """Return those of a matrix."""
 
 
 def times(
-    matrix: Int4Linear | TiledInt8Linear,
+    matrix: Int4Linear | TiledInt8Linear | TiledFloat8Linear,
     x: Tensor,
     residual: Tensor | None,
     activation: str | None,
 ) -> Tensor:
     """The product of a matrix with few tokens, in 16 bits, and what stands around it."""
     width = matrix.size[0] // 2 if activation else matrix.size[0]
-    scale = matrix.scale if isinstance(matrix, TiledInt8Linear) else None
-    zeros = isinstance(matrix, Int4Linear) and matrix.zeros
+    scale = None if isinstance(matrix, Int4Linear) else matrix.scale
+    zeros, floats = isinstance(matrix, Int4Linear) and matrix.zeros, isinstance(matrix, TiledFloat8Linear)
     return product(
-        x, matrix.weight, scale, matrix.bias, width=width, residual=residual, activation=activation, zeros=zeros
+        x, matrix.weight, scale, matrix.bias, width=width, residual=residual, activation=activation, zeros=zeros,
+        floats=floats,
     )  # fmt: skip
 
 
-def laid_out(parts: Sequence[GroupedCodes], bias: Tensor | None, device: torch.device) -> Linear | None:
+def laid_out(parts: Sequence[GroupedCodes | FloatCodes], bias: Tensor | None, device: torch.device) -> Linear | None:
     """Matrices on top of each other as one in tiles, without loss; None if the kernels do not know their like."""
+    floats = [part for part in parts if isinstance(part, FloatCodes)]
+    numbers = [part for part in parts if isinstance(part, GroupedCodes)]
+    if floats and numbers:
+        return None
+    return _floats_laid_out(floats, bias, device) if floats else _numbers_laid_out(numbers, bias, device)
+
+
+def _floats_laid_out(parts: Sequence[FloatCodes], bias: Tensor | None, device: torch.device) -> Linear | None:
+    wide, columns = parts[0].wide, parts[0].codes.shape[1]
+    if any(part.codes.dtype != torch.float8_e4m3fn or part.wide != wide for part in parts):
+        return None
+    q = torch.cat([part.codes.view(torch.int8).to(device) for part in parts])
+    scale = torch.cat([part.scale.float().to(device) for part in parts])
+    if columns % GROUP or bool(((q & 127) == 127).any()):  # which is no number
+        return None
+    if wide >= columns:
+        return TiledFloat8Linear.stored(q, scale.flatten(), bias)
+    piece = PARTS * GROUP
+    tiles = torch.cat((scale, scale[-1:].expand(-len(scale) % TILE, -1))).view(-1, TILE, scale.shape[1])
+    if wide % piece or not torch.equal(tiles, tiles[:, :1].expand_as(tiles)):
+        return None
+    each = tiles[:, 0].repeat_interleave(wide // piece, 1)[:, : -(-columns // piece)]
+    return TiledFloat8Linear.stored(q, each.contiguous(), bias)
+
+
+def _numbers_laid_out(parts: Sequence[GroupedCodes], bias: Tensor | None, device: torch.device) -> Linear | None:
     one = parts[0]
     columns = one.codes.shape[1]
     if any((part.bits, part.group, part.leasts) != (one.bits, one.group, one.leasts) for part in parts):
@@ -89,5 +116,5 @@ def check_packed(checkpoint: Checkpoint) -> None:
     if not isinstance(checkpoint, HasCodes) or not any(checkpoint.codes(name) is not None for name in inner[:1]):
         raise BadRequest(
             "quantization='packed' on a GPU keeps weights of 4 and 8 bits that the kernels know (AWQ, GPTQ without an "
-            "order, pack-quantised, Q4_0, Q4_1), and this model has none; use int8 or int4 to round it, or none."
+            "order, pack-quantised, FP8, Q4_0, Q4_1), and this model has none; use int8 or int4 to round it, or none."
         )

@@ -71,12 +71,7 @@ class TiledInt8Linear:
     @classmethod
     def stored(cls, q: Tensor, scale: Tensor, bias: Tensor | None) -> TiledInt8Linear:
         """Lay out numbers q from −128 to 127 [out, in] with a scale for every row."""
-        rows, depth = q.shape
-        q = F.pad(q, (0, -depth % (PARTS * GROUP), 0, -rows % TILE))
-        tiles, pieces = len(q) // TILE, q.shape[1] // (PARTS * GROUP)
-        # [tile, line l of two, g, piece, group p, t, m, i, h] to [tile, piece, p, g, t, m, l, (h, i)]
-        q = q.view(tiles, 2, 8, pieces, PARTS, 4, 2, 2, 2).permute(0, 3, 4, 2, 5, 6, 1, 8, 7) ^ -128
-        return cls(q.reshape(tiles, pieces, -1).view(torch.int32), scale, (rows, depth), bias)
+        return cls(_tiled(q ^ -128, -128), scale, (q.shape[0], q.shape[1]), bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         y = F.linear(x, self._numbers().to(x.dtype)) * self.scale.to(x.dtype)
@@ -87,9 +82,56 @@ class TiledInt8Linear:
         return (self._numbers() * self.scale[:, None]).to(dtype)
 
     def _numbers(self) -> Tensor:
-        (tiles, pieces), (rows, depth) = self.weight.shape[:2], self.size
-        q = self.weight.view(torch.int8).view(tiles, pieces, PARTS, 8, 4, 2, 2, 2, 2) ^ -128
-        return q.permute(0, 6, 3, 1, 2, 4, 5, 8, 7).reshape(tiles * TILE, -1)[:rows, :depth]
+        return _untiled(self.weight, self.size) ^ -128
+
+
+@dataclass(frozen=True)
+class TiledFloat8Linear:
+    """w = scale·q with q in float8_e4m3fn, stored as `kernels.fewbits.product` takes it.
+
+    There is a scale for every row, or for every piece of 64 numbers of 16 rows.
+    Cost: a byte per weight and 4 per row or piece. Where no kernel of its own reads them, they are widened for every
+    product.
+    """
+
+    weight: Tensor  # int32 [tiles, pieces, 256]
+    scale: Tensor  # float32 [out] or [tiles, pieces]
+    size: tuple[int, int]
+    bias: Tensor | None
+
+    @classmethod
+    def stored(cls, q: Tensor, scale: Tensor, bias: Tensor | None) -> TiledFloat8Linear:
+        """Lay out numbers q [out, in] with scales as they are kept."""
+        return cls(_tiled(q.view(torch.int8), 0), scale, (q.shape[0], q.shape[1]), bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.whole(x.dtype), self.bias)
+
+    def whole(self, dtype: torch.dtype) -> Tensor:
+        """The matrix that it stands for."""
+        scale, (rows, depth) = self.scale, self.size
+        if scale.dim() == 1:
+            scale = scale[:, None]
+        else:
+            scale = scale.repeat_interleave(TILE, 0)[:rows].repeat_interleave(PARTS * GROUP, 1)[:, :depth]
+        return (_untiled(self.weight, self.size).view(torch.float8_e4m3fn).float() * scale).to(dtype)
+
+
+def _tiled(q: Tensor, rest: int) -> Tensor:
+    """Bytes [out, in] as int32 [tiles, pieces, 256]: tiles of 16 rows, pieces of 64 numbers, filled up with `rest`."""
+    rows, depth = q.shape
+    q = F.pad(q, (0, -depth % (PARTS * GROUP), 0, -rows % TILE), value=rest)
+    tiles, pieces = len(q) // TILE, q.shape[1] // (PARTS * GROUP)
+    # [tile, line l of two, g, piece, group p, t, m, i, h] to [tile, piece, p, g, t, m, l, (h, i)]
+    q = q.view(tiles, 2, 8, pieces, PARTS, 4, 2, 2, 2).permute(0, 3, 4, 2, 5, 6, 1, 8, 7)
+    return q.reshape(tiles, pieces, -1).view(torch.int32)
+
+
+def _untiled(words: Tensor, size: tuple[int, int]) -> Tensor:
+    """The bytes [out, in] that stand in such tiles."""
+    (tiles, pieces), (rows, depth) = words.shape[:2], size
+    q = words.view(torch.int8).view(tiles, pieces, PARTS, 8, 4, 2, 2, 2, 2)
+    return q.permute(0, 6, 3, 1, 2, 4, 5, 8, 7).reshape(tiles * TILE, -1)[:rows, :depth]
 
 
 @dataclass(frozen=True)
