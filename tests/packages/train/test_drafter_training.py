@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
+from selection import crossed
 
 np = pytest.importorskip("numpy")
 
@@ -103,7 +104,7 @@ DEEP = {"peagle": 2, "dflash": 2, "dflash2": 2, "dream": 3}  # those that are mo
 READ = [name for name, kind in KINDS.items() if kind.form not in (LLAMA, DELTA)]  # by the readers of drafters
 
 
-@pytest.mark.parametrize("kind", READ)
+@pytest.mark.parametrize("kind", crossed(READ, quick=3))
 def test_learns_and_is_read(kind, asked, target, tmp_path, capsys):
     told = asked(kind=kind, steps=25, tokens=512, json=True)
     found = drafter(told)
@@ -120,7 +121,7 @@ def test_learns_and_is_read(kind, asked, target, tmp_path, capsys):
     assert lm.generate("a text", Told(max_tokens=12, temperature=0), "likeliest").tokens == plain
 
 
-@pytest.mark.parametrize("kind", READ)
+@pytest.mark.parametrize("kind", crossed(READ, quick=2))
 def test_what_is_read_guesses_what_the_trainer_does(kind, asked, target, frozen, corpus, tmp_path):
     """Along a text, at every place and depth, the logits of the trainer's forward are those of the runtime's."""
     drafter(asked(kind=kind, steps=3, layers=DEEP.get(kind, 1)))

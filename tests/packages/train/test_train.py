@@ -8,13 +8,14 @@ import torch
 
 np = pytest.importorskip("numpy")
 
+from adapted import END, MASK, PROMPTS, SHAPE, Small, alone, decoder_of  # noqa: E402
+
 from unspool.apps.cli.root import root  # noqa: E402
 from unspool.core.errors import BadRequest  # noqa: E402
-from unspool.models.shape import Shape  # noqa: E402
 from unspool_train import network  # noqa: E402
 from unspool_train.adapt import Settings, adapt  # noqa: E402
 from unspool_train.corpus import Corpus  # noqa: E402
-from unspool_train.decoder import Decoder, filled, greedy, judged  # noqa: E402
+from unspool_train.decoder import filled, greedy, judged  # noqa: E402
 from unspool_train.delta import Delta, Factors, chosen_ranks, factorised, lost, read_delta, write_delta  # noqa: E402
 from unspool_train.network import Frozen, Network, is_matrix, names, tiles, visible  # noqa: E402
 from unspool_train.objective import TEMPERATURE, slopes  # noqa: E402
@@ -23,23 +24,7 @@ from unspool_train.speak import frame, save, unlooped  # noqa: E402
 from unspool_train.trained import Trained  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-MASK, END, VOCAB = 16, 2, 40
-SHAPE = Shape(
-    "llama", layers=2, dim=32, heads=4, kv_heads=2, head_dim=8, hidden=48, vocab=VOCAB, context=256,
-    norm_eps=1e-5, rope_theta=1e4, tied=True,
-)  # fmt: skip
 RECIPE = Recipe(rows=2, width=160, blocks=(4, 8), shares=(0.5, 0.5), lead=3)
-
-
-class Small:
-    """A checkpoint of random weights."""
-
-    shape, title, bytes, rope_factors = SHAPE, "small", 0, None
-
-    def tensor(self, name, dtype=None):
-        generator = torch.Generator().manual_seed(sum(map(ord, name)))
-        size = SHAPE.tensors()[name]
-        return torch.ones(size) if len(size) == 1 else 0.2 * torch.randn(size, generator=generator)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +68,7 @@ def test_two_streams_mask_every_token_exactly_once_or_else_in_reading_order():
 def test_weights_follow_the_formula():
     masked = np.array([[0, 1, 1, 0, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0]], bool)
     d = 0.5
-    got = weights(masked, Recipe(decay=d, clip=3.0))
+    got = weights(masked, 3.0, d)
     w = 8 / 6
     assert got[0] == pytest.approx([0, w, w * d, 0, w, w * d, w * d**2, w * d**3])
     assert got[1] == pytest.approx([0, 3 * d, 0, 0, 0, 0, 0, 0])  # 8/2 is clipped to 3; a block's first has no loss
@@ -237,24 +222,15 @@ def test_training_goes_on_from_a_delta(frozen):
     assert not any(is_matrix(name) for name in trained.free)
 
 
-def _decoder(frozen, count):
-    decoder = Decoder(frozen, count, 128, MASK, END, graphs=False)
-    decoder.load({**frozen.base, "mask": torch.full((SHAPE.dim,), 0.1)})
-    return decoder
-
-
-PROMPTS = [[1, 5, 20, 6, 7, 9, 11, 3], [1, 4, 22, 6, 8, 5, 5, 30, 31, 8, 9], [1, 8, 8, 8, 9, 10, 30, 5, 4, 3]]
-
-
 def test_greedy_texts_are_the_likeliest_tokens(frozen):
-    decoder = _decoder(frozen, 3)
+    decoder = decoder_of(frozen, 3)
     texts = greedy(decoder, PROMPTS, 12).tokens
     base = {**frozen.base, "mask": torch.zeros(SHAPE.dim)}
     for prompt, text in zip(PROMPTS, texts, strict=True):
-        logits = _alone(frozen, base, [*prompt, *text])
+        logits = alone(frozen, base, [*prompt, *text])
         assert logits[len(prompt) - 1 : -1].argmax(-1).tolist() == text
     scores = judged(decoder, PROMPTS, texts)
-    whole = _alone(frozen, base, [*PROMPTS[1], *texts[1]], ban=True).log_softmax(-1)
+    whole = alone(frozen, base, [*PROMPTS[1], *texts[1]], ban=True).log_softmax(-1)
     wanted = [float(whole[len(PROMPTS[1]) - 1 + i, token]) for i, token in enumerate(texts[1])]
     assert scores[1].tolist() == pytest.approx(wanted, abs=1e-4)
 
@@ -262,13 +238,13 @@ def test_greedy_texts_are_the_likeliest_tokens(frozen):
 def test_blocks_are_filled_as_the_definition_says(frozen):
     """One text after the other, each forward computed from scratch with the network of training."""
     size, most, threshold = 4, 12, 0.08
-    got = filled(_decoder(frozen, 3), PROMPTS, size, threshold, most)
+    got = filled(decoder_of(frozen, 3), PROMPTS, size, threshold, most)
     weights_ = {**frozen.base, "mask": torch.full((SHAPE.dim,), 0.1)}
     for line, prompt in enumerate(PROMPTS):
         text, forwards = _by_definition(frozen, weights_, prompt, size, threshold, most)
         assert got.tokens[line] == text
         assert int(got.forwards[line]) == forwards
-    one = filled(_decoder(frozen, 3), PROMPTS, size, 2.0, most)
+    one = filled(decoder_of(frozen, 3), PROMPTS, size, 2.0, most)
     assert one.forwards.tolist() >= [len(text) for text in one.tokens]
     assert int(got.forwards.sum()) < int(one.forwards.sum())
 
@@ -282,7 +258,7 @@ def _by_definition(frozen, weights_, prompt, size, threshold, most):
             holes = [i for i in range(ended) if block[i] == MASK]
             if not holes:
                 break
-            logits = _alone(frozen, weights_, [*text, *block], block=size, ban=True)[len(text) - 1 : -1]
+            logits = alone(frozen, weights_, [*text, *block], block=size, ban=True)[len(text) - 1 : -1]
             sure, chosen = logits.softmax(-1).max(-1)
             surest = 0 if 0 in holes else max(holes, key=lambda i: float(sure[i]))
             for i in holes:
@@ -294,27 +270,6 @@ def _by_definition(frozen, weights_, prompt, size, threshold, most):
             break
     answer = text[len(prompt) :]
     return (answer[: answer.index(END) + 1] if END in answer else answer), forwards
-
-
-def _alone(frozen, weights_, text, block=0, ban=False):
-    """Logits of one text: causal, but for the last `block` tokens, which see each other."""
-    n = len(text)
-    net = Network(frozen, torch.float32, 1, n, MASK, compiled=False)
-    ends = np.arange(1, n + 1)
-    ends[n - block :] = n
-    zero = np.zeros((1, n), np.int32)
-    empty = np.zeros(0, np.int64)
-    from unspool_train.packing import Batch
-
-    batch = Batch(
-        np.array([text], np.int32), np.arange(n, dtype=np.int32)[None], zero, ends[None].astype(np.int32), zero, zero,
-        empty, empty, empty, empty, empty, empty, 1, n, 1.0,
-    )  # fmt: skip
-    with torch.no_grad():
-        logits = net.hidden(weights_, batch) @ frozen.head.T
-    if ban:
-        logits[:, MASK] = float("-inf")
-    return logits
 
 
 def test_loops_are_cut_and_other_texts_are_not():

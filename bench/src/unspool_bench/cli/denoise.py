@@ -18,7 +18,8 @@ from unspool.apps.cli.loading import Loading
 from unspool.apps.cli.terminal import dump, table, write
 from unspool.core.errors import BadRequest
 
-METHODS = ("plain", "masks", "confident", "credited", "factor", "entropy_bound")
+SLIDING = "leading:threshold=0.9 + sliding:window=8"  # no gap, and what stands is read as text
+METHODS = ("plain", "masks", SLIDING, "confident", "credited", "factor", "entropy_bound")
 DIFFUSION = "smollm2-diffusion"
 SWEPT = "threshold"
 HEADS = ("prompts", "method", "tokens/forward", "nats/token", "lost", "same text", "repeated 4-grams", "ms/token")

@@ -40,7 +40,7 @@ from .packing import Batch, Recipe
 from .trained import CHECKPOINT, Trained, begun, keep
 
 DELTA = "delta.safetensors"
-_RESERVE = 20.0  # seconds for the export and the last validation, on a GPU
+_RESERVE = 12.0  # seconds for the export and the last validation, on a GPU
 _EARLY = 0.12  # share of the time with small blocks only, when nothing was adapted before
 _RISE = 0.1  # share of the time over which certainty comes in
 
@@ -61,6 +61,9 @@ class Settings(TrainingSettings):
     causal: float = setting(0.5, "Weight of next-token prediction on the clean stream.")
     ordered: float = setting(0.4, "Share of blocks masked roughly in reading order.")
     decay: float = setting(0.93, "Factor on a mask's loss for each mask between it and the visible text on its left.")
+    sliding: float = setting(0.0, "Share of documents with windows of masks alone that begin anywhere.")
+    window: int = setting(8, "Masks of such a window.")
+    fade: float = setting(0.8, "Factor on a mask's loss for each mask on its left in such a window.")
     rows: int = setting(64, "Rows of a batch.")
     width: int = setting(2048, "Tokens of a row; a multiple of 128 on a GPU.")
     accumulate: int = setting(1, "Batches of a step.")
@@ -73,7 +76,16 @@ class Settings(TrainingSettings):
 
     def recipe(self) -> Recipe:
         """How rows are packed."""
-        return Recipe(self.rows, self.width, ordered=self.ordered, decay=self.decay, causal=self.causal)
+        return Recipe(
+            self.rows,
+            self.width,
+            ordered=self.ordered,
+            decay=self.decay,
+            causal=self.causal,
+            sliding=self.sliding,
+            window=self.window,
+            fade=self.fade,
+        )
 
 
 class Run:

@@ -123,6 +123,14 @@ class Decoder:
         found[..., self.mask_id] = float("-inf")
         return found
 
+    def window(self, tokens: Tensor, start: Tensor, size: int, longest: int) -> Tensor:
+        """The logits of `size` masks behind the first `start` tokens of each text, whose last `size` are read again."""
+        around = torch.arange(-size, size, device=self.device)
+        where = start[:, None] + around
+        held = torch.where(around < 0, tokens.gather(1, where), self.mask_id)
+        bounds = torch.where(around < 0, where + 1, start[:, None] + size)
+        return self.logits(self.forward(held, where, bounds, longest)[:, size - 1 : -1])
+
     def prefill(self, prompts: Sequence[Sequence[int]], chunk: int = 64) -> tuple[Tensor, Tensor]:
         """Store the prompts; return (tokens [count, room], lengths), whose rest is the end token."""
         tokens = torch.full((self.count, self.room), self.end, dtype=torch.long)
@@ -180,10 +188,11 @@ def _continued(
         open_ &= chosen != decoder.end
         if step % 16 == 15 and not bool(open_.any()):
             break
-    return Texts(_cut(decoder, tokens, begin, lengths), steps, torch.zeros_like(steps))
+    return Texts(cut(decoder, tokens, begin, lengths), steps, torch.zeros_like(steps))
 
 
-def _cut(decoder: Decoder, tokens: Tensor, begin: Tensor, finish: Tensor) -> list[list[int]]:
+def cut(decoder: Decoder, tokens: Tensor, begin: Tensor, finish: Tensor) -> list[list[int]]:
+    """The text of each row from its beginning to its finish, or to its first end token, which counts."""
     rows, starts, ends = tokens.tolist(), begin.tolist(), finish.tolist()
     found = []
     for row, start, stop in zip(rows, starts, ends, strict=True):
@@ -241,8 +250,39 @@ def filled(decoder: Decoder, prompts: Sequence[Sequence[int]], size: int, thresh
         longest, busy = torch.stack([start.max() + size, open_.any().long()]).tolist()
         if not busy:
             break
-    texts = _cut(decoder, tokens, begin, start + size)
+    texts = cut(decoder, tokens, begin, start + size)
     return Texts([[t for t in text if t != mask] for text in texts], forwards, blocks)
+
+
+@torch.no_grad()
+def led(decoder: Decoder, prompts: Sequence[Sequence[int]], size: int, threshold: float, most: int) -> Texts:
+    """A window of `size` masks behind what stands: each forward fixes its first token and the sure ones right after it.
+
+    What was fixed leaves the window at once and is read as text by the next forward. A threshold above 1 fixes one
+    token per forward, which is plain decoding.
+    """
+    if min(map(len, prompts)) < size:
+        raise ValueError(f"a prompt is shorter than the window of {size}; give longer prompts")
+    tokens, begin = decoder.prefill(prompts)
+    end, place = decoder.end, torch.arange(size, device=decoder.device)
+    start, limit = begin.clone(), begin + most
+    forwards = torch.zeros_like(start)
+    longest, busy = int(begin.max()) + size, 1
+    while busy:
+        open_ = start < limit
+        logits = decoder.window(tokens, start, size, longest)
+        best, chosen = logits.max(-1)
+        sure = (best - logits.logsumexp(-1)).exp() >= threshold
+        ended = chosen.eq(end).int().cumsum(1) - chosen.eq(end).int() > 0  # behind the first end token nothing stands
+        run = ((sure | (place == 0)) & ~ended).int().cumprod(1).sum(1)
+        run = torch.minimum(run, limit - start) * open_
+        take = place < run[:, None]
+        tokens.scatter_(1, start[:, None] + place, torch.where(take, chosen, end))
+        forwards += open_
+        start = start + run
+        start = torch.where((take & chosen.eq(end)).any(1), limit, start)
+        longest, busy = torch.stack([start.max() + size, (start < limit).any().long()]).tolist()
+    return Texts(cut(decoder, tokens, begin, limit), forwards, torch.zeros_like(forwards))
 
 
 @torch.no_grad()

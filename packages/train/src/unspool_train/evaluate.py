@@ -17,7 +17,7 @@ from unspool.core.errors import BadRequest
 
 from .command import ModelSettings, command, device_of, setting
 from .corpus import Corpus
-from .decoder import Decoder, Texts, filled, greedy, judged
+from .decoder import Decoder, Texts, filled, greedy, judged, led
 from .delta import read_delta
 from .network import Frozen
 
@@ -33,6 +33,7 @@ class Settings(ModelSettings):
     count: int = setting(96, "How many prompts.")
     most: int = setting(256, "Tokens per answer.")
     blocks: str = setting("8,16,32", "Block sizes.")
+    windows: str = setting("8", "Sizes of a window that slides; empty: none.")
     thresholds: str = setting("0.95,0.9,0.8,0.7,0.5", "Thresholds; one per forward is always measured.")
     out: str = setting("", "A .json file to write to.")
     eager: bool = setting(False, "No CUDA graphs.")
@@ -68,8 +69,10 @@ def evaluate(settings: Settings) -> list[dict[str, Any]]:
     device = device_of(settings.device)
     frozen = Frozen.open(settings.model, device)
     prompts = read_prompts(settings.prompts, settings.count)
-    sizes = [int(size) for size in settings.blocks.split(",")]
-    room = max(map(len, prompts)) + settings.most + 2 * max(sizes) + 1
+    blocks, windows = (
+        [int(size) for size in sizes.split(",") if size] for sizes in (settings.blocks, settings.windows)
+    )
+    room = max(map(len, prompts)) + settings.most + 2 * max(blocks + windows) + 1
     decoder = Decoder(frozen, len(prompts), room, 16, 2, not settings.eager)
     base = {**frozen.base, "mask": frozen.embedding.mean(0)}
     adapted = read_delta(settings.delta, device).applied(base) if settings.delta else base
@@ -102,12 +105,13 @@ def evaluate(settings: Settings) -> list[dict[str, Any]]:
     decoder.load(adapted)
     mark = time.monotonic()
     add("adapted greedy", greedy(decoder, prompts, settings.most), made[0], time.monotonic() - mark)
-    for size in sizes:
+    kinds = [("block", filled, size) for size in blocks] + [("window", led, size) for size in windows]
+    for kind, write, size in kinds:
         one = None
         for threshold in (ONE, *map(float, settings.thresholds.split(","))):
             mark = time.monotonic()
-            texts = filled(decoder, prompts, size, threshold, settings.most)
-            name = f"block {size} one" if threshold == ONE else f"block {size} > {threshold}"
+            texts = write(decoder, prompts, size, threshold, settings.most)
+            name = f"{kind} {size} one" if threshold == ONE else f"{kind} {size} > {threshold}"
             add(name, texts, one, time.monotonic() - mark)
             one = one or texts
     decoder.load(base)

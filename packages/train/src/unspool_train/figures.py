@@ -18,13 +18,18 @@ CERTAIN = 0.9
 
 
 def exam(corpus: Corpus, among: NDArray[np.int64], count: int, recipe: Recipe) -> list[Batch]:
-    """Batches that are the same in every run: blocks of 16 and of 32, any number of masks, all weighing alike."""
+    """Batches that are the same in every run: blocks of 16 and of 32, any number of masks, all weighing alike.
+
+    Where windows are learnt too, also those of the recipe's size, of masks alone.
+    """
+    plain = replace(recipe, ordered=0.0, decay=1.0, fade=1.0)
+    kinds = [replace(plain, blocks=(size,), shares=(1.0,), sliding=0.0) for size in (16, 32)]
+    kinds += [replace(plain, sliding=1.0)] if recipe.sliding else []
     batches = []
-    for size in (16, 32):
+    for kind in kinds:
         rng = np.random.default_rng(9)
-        plain = replace(recipe, blocks=(size,), shares=(1.0,), ordered=0.0, decay=1.0)
         stream = corpus.stream(rng, among, 1.0)
-        batches += [pack(corpus, stream, rng, plain) for _ in range(count)]
+        batches += [pack(corpus, stream, rng, kind) for _ in range(count)]
     return batches
 
 

@@ -6,6 +6,9 @@ Every token therefore sees two stretches of its row, [past, past_end) and [own, 
 
 The read-out is shifted: the output at i − 1 predicts i. The first token of a block would be read from the clean stream,
 where next-token prediction already teaches it, so it has no loss of its own.
+
+Decoding with a window that slides sees one thing alone: clean text, and behind it masks that begin anywhere. A document
+can be packed so: both noisy streams are such windows, end to end, half a window apart.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ class Recipe:
     stream has another number of masks, and a quarter are openings. In all others the second stream masks exactly what
     the first shows, but for the block's first token, which both show. End tokens that fill up a last block weigh
     `padding`. The first `lead` tokens, which all prompts share, are not learnt.
+
+    A share `sliding` of the documents has windows of `window` masks instead, whose place i weighs `fade`ⁱ.
     """
 
     rows: int = 64
@@ -44,6 +49,9 @@ class Recipe:
     decay: float = 0.93
     padding: float = 0.3
     causal: float = 0.5
+    sliding: float = 0.0
+    window: int = 8
+    fade: float = 0.8
     lead: int = 24
     mask: int = 16
     end: int = 2
@@ -93,13 +101,13 @@ def masks(rng: np.random.Generator, count: int, size: int, ordered: float) -> ND
     return both
 
 
-def weights(masked: NDArray[np.bool_], recipe: Recipe) -> NDArray[np.float64]:
-    """Weigh the tokens of blocks [count, size] as the recipe says; visible and first tokens weigh nothing."""
+def weights(masked: NDArray[np.bool_], clip: float, decay: float) -> NDArray[np.float64]:
+    """Weigh the tokens of blocks [count, size] as a recipe says; visible and first tokens weigh nothing."""
     size = masked.shape[1]
     place = np.arange(size)
     seen = np.maximum.accumulate(np.where(masked, -1, place), axis=1)
     far = np.maximum(place - seen - 1, 0)
-    each = np.minimum(size / np.maximum(masked.sum(1, keepdims=True), 1), recipe.clip) * recipe.decay**far
+    each = np.minimum(size / np.maximum(masked.sum(1, keepdims=True), 1), clip) * decay**far
     return np.where(masked & (place > 0), each, 0.0)
 
 
@@ -108,8 +116,9 @@ def pack(corpus: Corpus, stream: Iterator[int], rng: np.random.Generator, recipe
     rows = _Rows(recipe)
     missed = 0
     while missed < _MISSES:
-        size = int(rng.choice(np.array(recipe.blocks), p=np.array(recipe.shares)))
-        missed = 0 if rows.place(corpus[next(stream)], size, rng) else missed + 1
+        slides = recipe.sliding > 0 and rng.random() < recipe.sliding
+        size = recipe.window if slides else int(rng.choice(np.array(recipe.blocks), p=np.array(recipe.shares)))
+        missed = 0 if rows.place(corpus[next(stream)], size, slides, rng) else missed + 1
     return rows.batch()
 
 
@@ -127,14 +136,16 @@ class _Rows:
         self.reads: list[tuple[NDArray[np.generic], ...]] = []
         self.documents = self.clean = 0
 
-    def place(self, document: Document, size: int, rng: np.random.Generator) -> bool:
-        """Put a document into the first row with room, with blocks of this size; False if there is none."""
+    def place(self, document: Document, size: int, slides: bool, rng: np.random.Generator) -> bool:
+        """Put a document into the first row with room, with blocks or windows of this size; False if there is none."""
         recipe, prompt = self.recipe, document.prompt
         text = document.tokens[: prompt + max((recipe.width - prompt) // 3 // size, 1) * size]
         answer = len(text) - prompt
         whole = len(text) == len(document.tokens) and document.closed
-        padded = -(-answer // size) * size if whole else answer // size * size
-        need = len(text) + 2 * padded
+        first = int(rng.integers(size)) if slides else 0
+        begins = (first, (first + size // 2) % size) if slides else (0, 0)
+        counts = [max(-(-(answer - begin) // size) if whole else (answer - begin) // size, 0) for begin in begins]
+        need = len(text) + sum(counts) * size
         rows = np.nonzero(self.used + need <= recipe.width)[0]
         if not len(rows) or need > recipe.width:
             return False
@@ -143,13 +154,15 @@ class _Rows:
         self.documents += 1
         self.clean += len(text)
         self._causal(row, start, text, prompt)
-        if padded:
-            target = np.full(padded, recipe.end, np.int32)
-            target[: min(answer, padded)] = text[prompt : prompt + padded]
-            both = masks(rng, padded // size, size, recipe.ordered)
-            for half, masked in enumerate(both):
-                at = start + len(text) + half * padded
-                self._noisy(row, start, at, prompt, answer, target, masked)
+        both = [np.ones((n, size), np.bool_) for n in counts] if slides else masks(rng, counts[0], size, recipe.ordered)
+        at = start + len(text)
+        for begin, count, masked in zip(begins, counts, both, strict=True):
+            target = np.full(count * size, recipe.end, np.int32)
+            known = text[prompt + begin : prompt + begin + count * size]
+            target[: len(known)] = known
+            weight = weights(masked, recipe.clip, recipe.fade if slides else recipe.decay)
+            self._noisy(row, at, start, start + prompt + begin, target, masked, weight, len(known))
+            at += count * size
         return True
 
     def _causal(self, row: int, start: int, text: Ints, prompt: int) -> None:
@@ -170,25 +183,34 @@ class _Rows:
         )
 
     def _noisy(
-        self, row: int, start: int, at: int, prompt: int, answer: int, target: Ints, masked: NDArray[np.bool_]
+        self,
+        row: int,
+        at: int,
+        start: int,
+        seen: int,
+        target: Ints,
+        masked: NDArray[np.bool_],
+        weight: NDArray[np.float64],
+        answer: int,
     ) -> None:
+        """Write blocks to `at`; the first sees the clean text from `start` to `seen`, and `answer` targets are real."""
         count, size = masked.shape
         flat, offset = masked.ravel(), np.arange(count * size)
         begin = offset // size * size
         here = np.s_[row, at : at + count * size]
         self.tokens[here] = np.where(flat, self.recipe.mask, target)
-        self.places[here] = prompt + offset
-        self.past[here], self.past_end[here] = start, start + prompt + begin
+        self.places[here] = seen - start + offset
+        self.past[here], self.past_end[here] = start, seen + begin
         self.own[here], self.own_end[here] = at + begin, at + begin + size
         real = offset < answer
-        weight = weights(masked, self.recipe).ravel() * np.where(real, 1.0, self.recipe.padding)
-        some = np.nonzero(weight)[0]
+        each = weight.ravel() * np.where(real, 1.0, self.recipe.padding)
+        some = np.nonzero(each)[0]
         number = np.repeat(masked.sum(1), size)[some].astype(np.int16)
         self.reads.append(
             (
                 row * self.recipe.width + at + some - 1,
                 target[some],
-                weight[some],
+                each[some],
                 np.full(len(some), size, np.int16),
                 number,
                 real[some],

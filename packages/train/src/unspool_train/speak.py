@@ -5,6 +5,7 @@ question and answer are taken from documents that exist. An answer that runs int
 begins. Answers are greedy, or some of them drawn; then every question that is given is answered in both ways, one after
 the other. Questions of like length are answered together, long ones fewer at a time.
 A drafter guesses best what answers to questions of the same sort have taught it: give those that will be asked.
+With a filler, answers are what the model finds good and the filler foresees (lenient.py).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from unspool.models.weights import open_checkpoint
 from .command import ModelSettings, command, device_of, setting
 from .corpus import CLOSED, SAMPLED, Corpus
 from .decoder import Decoder, greedy, sampled
+from .delta import read_delta
+from .lenient import lenient
 from .network import Frozen
 
 CUT, LOOPED = 2, 4
@@ -56,6 +59,11 @@ class Settings(ModelSettings):
     temperature: float = setting(1.0, "Temperature of its own questions.")
     drawn: float = setting(0.0, "Share of the answers that are drawn.")
     heat: float = setting(0.8, "Temperature of those.")
+    filler: str = setting(
+        "", "A change that fills holes (a file or its folder), whose foresight decides between near ties."
+    )
+    ratio: float = setting(0.5, "With it: what a token's share of the likeliest one's probability must be to stand.")
+    window: int = setting(8, "With it: holes filled at a time.")
     seed: int = setting(1, "The seed of all that is drawn.")
     eager: bool = setting(False, "No CUDA graphs.")
 
@@ -63,7 +71,11 @@ class Settings(ModelSettings):
         """Refuse what makes no sense."""
         if not 0 <= self.drawn <= 1:
             raise BadRequest(f"--drawn is {self.drawn}; expected a share of the answers, from 0 to 1.")
-        for name in ("rows", "room", "question", "answer"):
+        if not 0 < self.ratio <= 1:
+            raise BadRequest(f"--ratio is {self.ratio}; expected more than 0, and 1 at most.")
+        if self.filler and self.drawn:
+            raise BadRequest("--filler writes no answers that are drawn; leave one of the two out.")
+        for name in ("rows", "room", "question", "answer", "window"):
             if getattr(self, name) < 1:
                 raise BadRequest(f"--{name} is {getattr(self, name)}; expected at least 1.")
 
@@ -112,12 +124,16 @@ class Speaker:
         settings.check()
         self.settings, self.frozen = settings, Frozen.open(settings.model, device_of(settings.device))
         self.chance = torch.Generator(self.frozen.embedding.device).manual_seed(settings.seed)
-        self._decoders: dict[int, Decoder] = {}
+        own = {**self.frozen.base, "mask": self.frozen.embedding.mean(0)}
+        device = str(self.frozen.embedding.device)
+        filling = read_delta(settings.filler, device).applied(own) if settings.filler else None
+        self.weights = {"reads": own} | ({} if filling is None else {"fills": filling})
+        self._decoders: dict[tuple[str, int], Decoder] = {}
 
     def rung(self, prompt: int) -> int:
         """The room of a text with a prompt of so many tokens: all those of a few sizes."""
         room = _ROOM
-        while room < prompt + self.settings.answer + 1:
+        while room < prompt + self.settings.answer + 1 + (self.settings.window if self.settings.filler else 0):
             room *= 2
         return room
 
@@ -125,19 +141,25 @@ class Speaker:
         """Texts of this room at a time."""
         return max(1, min(self.settings.rows, self.settings.room // room))
 
-    def decoder(self, room: int) -> Decoder:
-        """The decoder for texts of this room."""
-        if room not in self._decoders:
+    def decoder(self, room: int, kind: str = "reads") -> Decoder:
+        """The decoder for texts of this room: of the model that reads, or of the one that fills."""
+        if (kind, room) not in self._decoders:
             made = Decoder(self.frozen, self.count(room), room, HOLE, END, not self.settings.eager)
-            made.load({**self.frozen.base, "mask": self.frozen.embedding.mean(0)})
-            self._decoders[room] = made
-        return self._decoders[room]
+            made.load(self.weights[kind])
+            self._decoders[kind, room] = made
+        return self._decoders[kind, room]
 
     def answered(self, turn: Turn) -> list[list[int]]:
         """What it says to prompts that have one room."""
-        decoder = self.decoder(self.rung(max(map(len, turn.prompts))))
+        room = self.rung(max(map(len, turn.prompts)))
+        decoder, settings = self.decoder(room), self.settings
         missing = decoder.count - len(turn.prompts)
         full = turn.prompts + [turn.prompts[-1]] * missing
+        if settings.filler:
+            texts = lenient(
+                decoder, self.decoder(room, "fills"), full, settings.window, settings.ratio, settings.answer
+            )
+            return texts.tokens[: len(turn.prompts)]
         if not any(turn.drawn):
             return greedy(decoder, full, self.settings.answer).tokens[: len(turn.prompts)]
         heat = [self.settings.heat * each for each in turn.drawn] + [0.0] * missing
