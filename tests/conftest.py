@@ -61,11 +61,19 @@ def smollm2_path():
 
 @pytest.fixture(scope="session")
 def smollm2(smollm2_path):
-    """The default model with its heads, loaded natively in fp32."""
+    """The default model with its heads, as a CPU runs it: natively, its weights packed."""
     import unspool
     from unspool.models.address import heads_of
 
-    return unspool.load(str(smollm2_path), dtype="fp32", device="cpu", heads=heads_of("smollm2"))
+    return unspool.load(str(smollm2_path), quantization="packed", device="cpu", heads=heads_of("smollm2"))
+
+
+@pytest.fixture(scope="session")
+def smollm2_fp32(smollm2_path):
+    """The same with whole weights: what it computes is what transformers does, up to rounding."""
+    import unspool
+
+    return unspool.load(str(smollm2_path), dtype="fp32", device="cpu")
 
 
 @pytest.fixture

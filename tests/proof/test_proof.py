@@ -339,7 +339,10 @@ def called_a_canvas(emit):
     return replace(shifted(emit), canvas=object())
 
 
-@pytest.mark.parametrize("change", [shifted, swapped, raw_for_warped, no_numbers, nothing, called_a_canvas])
+LATER = pytest.param(raw_for_warped, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("change", [shifted, swapped, LATER, no_numbers, nothing, called_a_canvas])
 def test_emitted_probabilities_are_part_of_what_is_proved(change):
     proof = prove(Reporting(change), LAW, quick=True)
     assert not proof.ok

@@ -258,9 +258,10 @@ def test_on_device_says_where_it_is_plain_decoding(loaded):
     assert "plain decoding" not in loaded("run", *asked, "lookup")[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "inner",
-    [pytest.param(rules.draft.Auto(), marks=pytest.mark.slow), rules.draft.Aligned(rules.draft.Lookup(1, 1, 1), 1)],
+    [rules.draft.Auto(), rules.draft.Aligned(rules.draft.Lookup(1, 1, 1), 1)],
 )
 def test_a_cascade_holds_drafters_that_ask_for_prices_and_prompts(inner):
     made = Speculate(rules.draft.Cascade(inner, rules.verify.sample_match, 2), rules.verify.rejection, budget=2)

@@ -191,6 +191,14 @@ def test_a_search_hands_out_the_best_that_it_has_found(spec):
     assert len(emitted) >= 3
 
 
+@pytest.mark.parametrize("seconds", [6.5, 8.5, 10.5, 12.5])
+def test_a_search_that_has_begun_to_write_hands_out_nothing_twice(seconds):
+    done, emitted, _, _ = late("chaotic:entropy=0,ratio=0,top=2,longest=4", seconds)  # looks ahead most of the time
+    assert done.reason == "time"
+    assert list(done.tokens) == emitted
+    assert 1 <= len(emitted) <= 4
+
+
 STANDING = {
     "renoise": 30.5,
     "edit": 30.5,

@@ -180,7 +180,9 @@ def few_bits(step):
         shape = {"kind": kind, "some": some, "bits": bits, "size": fewbits.WORDS[bits], "tiles": 1, "warps": 2}
         shape |= {"ahead": 2, "silu": True, "has_bias": False, "zeros": some == 4}
         shape |= {"gates": some == 1, "adds": some == 4, "even": some == 1, "packs": True}
-        made(fewbits._product, given, step | shape, 2, num_stages=1)
+        for floats in (False, True)[: bits // 4]:
+            odd = {"floats": floats, "blocks": floats and some == 1}
+            made(fewbits._product, given, step | shape | odd, 2, num_stages=1)
     shape = {"kind": bfloat16, "zeros": True, "size": 160, "warps": 2, "ahead": 1, "gates": True}
     shape |= {"silu": True, "has_bias": False, "adds": False, "even": False, "packs": True}
     made(alone.one_token, given, step | shape, 2, num_stages=1)

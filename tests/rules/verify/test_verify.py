@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 from proposing import answered
+from selection import crossed
 
 from unspool.core.asks import Check, Score, Scores, Verdict
 from unspool.core.chance import Every, Philox, Role, total_variation
@@ -407,9 +408,13 @@ def test_a_mixture_is_accepted_and_off_in_proportion():
 
 
 @pytest.mark.parametrize(
-    "verify", [Mixture(0.3), Mixture(1.0), Lenient(0.5), Conditional(), TypicalAcceptance(0.0, 0.0)], ids=str
+    ("verify", "draft"),
+    crossed(
+        [Mixture(0.3), Mixture(1.0), Lenient(0.5), Conditional(), TypicalAcceptance(0.0, 0.0)],
+        [Lookup(ngram=1, least=1, depth=2), Chain(2), RSDC((2,))],
+        quick=3,
+    ),
 )
-@pytest.mark.parametrize("draft", [Lookup(ngram=1, least=1, depth=2), Chain(2), RSDC((2,))], ids=str)
 def test_no_approximate_rule_writes_what_the_target_cannot(verify, draft):
     """Neither what a constraint or a truncation forbids, nor what the model itself rules out."""
     for case in STANDING:
