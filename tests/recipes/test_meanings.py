@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 
 import pytest
@@ -38,7 +36,7 @@ def test_meanings_are_a_few_words():
 
 @pytest.mark.parametrize("columns", [60, 100])
 def test_the_page_of_a_method_tells_them_within_the_terminal(here, monkeypatch, columns):
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_: os.terminal_size((columns, 24)))
+    monkeypatch.setenv("COLUMNS", str(columns))
     code, out, _ = here("methods", "cascade")
     assert code == 0
     told = " ".join(out.split())
