@@ -12,7 +12,7 @@ import unspool
 from unspool import Settings, compare
 from unspool.api.settings import Given
 from unspool.core.errors import BadRequest
-from unspool.models.chat import Dialogue
+from unspool.models.chat_template import Dialogue
 
 MESSAGE = {"role": "user", "content": "Hello"}
 

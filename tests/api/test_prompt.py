@@ -8,7 +8,7 @@ from littlemodel import chatting_model, little_model, loaded
 
 from unspool import Settings, compare
 from unspool.core.errors import BadRequest, ContextExceeded
-from unspool.models.chat import Dialogue
+from unspool.models.chat_template import Dialogue
 
 MESSAGE = {"role": "user", "content": "Hello"}
 FEW = Settings(max_tokens=3)

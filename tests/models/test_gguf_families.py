@@ -24,7 +24,7 @@ from unspool.models.shape import Shape
 from unspool.models.weights import GGUFCheckpoint
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.engine.contracts import ScoreRequest
-from unspool.runtime.llamacpp.load import load_llamacpp
+from unspool.runtime.llamacpp.open_gguf import load_llamacpp
 from unspool.runtime.network.llama import Llama
 
 CLOSE = {"gemma2": 5e-3}  # llama.cpp looks its GELU up in half precision

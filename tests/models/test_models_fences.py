@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_models_vocabulary import SPECIAL, byte_metadata, cached, piece_metadata
 
 from unspool.core.errors import BadRequest
-from unspool.models.chat import Dialogue, read_long
+from unspool.models.chat_template import Dialogue, read_long
 from unspool.models.gguf_vocabulary import read_vocabulary
 from unspool.models.weights import open_checkpoint
 

@@ -20,7 +20,7 @@ from unspool.core.errors import BadModel, BadRequest
 from unspool.models.address import model_folder
 from unspool.models.bounded import Budget
 from unspool.models.catalog import CATALOG
-from unspool.models.chat import render_chat
+from unspool.models.chat_template import render_chat
 from unspool.models.gguf_vocabulary import SpeltTokens, read_vocabulary
 from unspool.models.json_vocabulary import read_vocabulary as read_folder
 from unspool.models.vocabulary import BYTE_LETTERS, TextStream, Vocabulary, byte_level
@@ -463,9 +463,9 @@ GROWING = (
 )
 def test_templates_that_have_no_end_are_stopped_with_words(template, monkeypatch):
     if "macro f(n)" in template or "recursive" in template:  # which are slow at it
-        monkeypatch.setattr("unspool.models.chat.Budget", lambda: Budget(steps=20_000, made=10**8))
+        monkeypatch.setattr("unspool.models.chat_template.Budget", lambda: Budget(steps=20_000, made=10**8))
     if "('in'" in template or "set x0" in template:
-        monkeypatch.setattr("unspool.models.chat.Budget", lambda: Budget(made=10**8, until=monotonic() + 0.5))
+        monkeypatch.setattr("unspool.models.chat_template.Budget", lambda: Budget(made=10**8, until=monotonic() + 0.5))
     with pytest.raises(
         BadModel,
         match=r"does not come to an end on these messages: it (takes|makes a value of|makes values|writes) .*more",
@@ -481,7 +481,7 @@ def test_what_says_nothing_itself_is_named(monkeypatch):
     def full(*_):
         raise MemoryError
 
-    monkeypatch.setattr("unspool.models.chat._now", full)
+    monkeypatch.setattr("unspool.models.chat_template._now", full)
     with pytest.raises(BadModel, match=r"fails on these messages \(MemoryError\)"):
         render_chat("{{ strftime_now('%Y') }} once", MESSAGES)
 

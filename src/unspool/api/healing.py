@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..core.errors import BadRequest
 from ..core.warp.warp import Warp
-from ..models.chat import Dialogue
+from ..models.chat_template import Dialogue
 from ..models.vocabulary import Vocabulary
 from ..rules import constrain
 from .settings import Prompt, Settings, understood

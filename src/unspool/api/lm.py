@@ -18,7 +18,7 @@ from ..core.cost import Cost
 from ..core.errors import BadRequest, ContextExceeded
 from ..core.reported_law import MOST
 from ..loops.speculate import Speculate
-from ..models.chat import Dialogue
+from ..models.chat_template import Dialogue
 from ..models.vocabulary import Vocabulary
 from ..recipes.methods import fitted
 from ..runtime.engine.contracts import Causal, FillsBlocks

@@ -218,7 +218,7 @@ def _by_llamacpp(name: str | Path, dtype: torch.dtype, rows: int | None, asked: 
         asked, rows, "llama.cpp chooses its kernels", "llama.cpp keeps the weights as the file has them"
     )
     cache, file = torch.float16 if asked.dtype in ("auto", "fast") else dtype, path(str(name))
-    load_llamacpp = runtimes.llamacpp.load.load_llamacpp
+    load_llamacpp = runtimes.llamacpp.open_gguf.load_llamacpp
     model, words = load_llamacpp(file, cache, asked.device, asked.room, PREFIX_CACHE, asked.longest)
     return LM(str(name), model, words, key=key_of(file, cache, "cpu", LLAMACPP))
 

@@ -14,7 +14,7 @@ from ..core.option import expect, real, whole
 from ..core.stop import Stop
 from ..core.warp.forbid import MinTokens, NoRepeatNgram
 from ..core.warp.warp import Same, Temperature, Warp
-from ..models.chat import Dialogue
+from ..models.chat_template import Dialogue
 from ..rules import constrain
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from . import hybrid, latent, mamba
+from . import hybrid, latent, mamba_families
 from .config_fields import ConfigFields
 from .shape import Shape
 
@@ -27,8 +27,8 @@ HYBRIDS: Mapping[str, Hybrid] = {
     "qwen3_next": _QWEN,
     "qwen3_5_text": _QWEN,
     "qwen3_5_moe_text": _QWEN,
-    "granitemoehybrid": Hybrid(mamba.granite_settings, mamba.granite),
-    "nemotron_h": Hybrid(mamba.nemotron_settings, mamba.nemotron),
+    "granitemoehybrid": Hybrid(mamba_families.granite_settings, mamba_families.granite),
+    "nemotron_h": Hybrid(mamba_families.nemotron_settings, mamba_families.nemotron),
     "deepseek_v3": _LATENT,
     "glm4_moe_lite": _LATENT,
     "minicpm3": _LATENT,

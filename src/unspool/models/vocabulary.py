@@ -13,7 +13,7 @@ from typing import Any
 from tokenizers import Tokenizer, models
 
 from ..core.errors import BadRequest
-from .chat import Dialogue, Fences, knows_tools, read_long, refuse_unreadable, render_chat, spelt_out
+from .chat_template import Dialogue, Fences, knows_tools, read_long, refuse_unreadable, render_chat, spelt_out
 
 LONG = 10_000  # characters that take milliseconds to read
 ENDINGS = frozenset(

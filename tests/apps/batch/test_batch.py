@@ -20,8 +20,8 @@ from processes import started
 
 from unspool import Settings
 from unspool.apps.batch import BatchJournal, LineDefaults, LineFile, LineWriter
-from unspool.apps.batch.alone import alone, work
 from unspool.apps.batch.answer_file import AnswerFile
+from unspool.apps.batch.batch_work import alone, work
 from unspool.apps.batch.line_writer import written
 from unspool.apps.cli.root import root
 from unspool.apps.cluster import ADDRESS, ReplicaRange, joined
@@ -306,7 +306,7 @@ def test_other_lines_or_options_than_were_begun_with_are_refused(unspool, tmp_pa
             yield answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unspool.apps.batch.alone.alone", stopping)
+        patch.setattr("unspool.apps.batch.batch_work.alone", stopping)
         with pytest.raises(Stop):
             unspool(source, out)
     kept = part.read_bytes()

@@ -14,7 +14,7 @@ from littlemodel import chatting_model, loaded
 from unspool import Settings
 from unspool.api.profile import Profile
 from unspool.apps.batch import LineDefaults, LineWriter
-from unspool.apps.batch.alone import alone
+from unspool.apps.batch.batch_work import alone
 from unspool.apps.cli.root import root
 from unspool.core.errors import BadRequest
 from unspool.recipes.methods import method, requested

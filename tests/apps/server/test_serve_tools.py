@@ -16,7 +16,7 @@ from unspool import Settings, json_schema
 from unspool.apps.server.tool_calls import ToolCallParser
 from unspool.core.law import Law
 from unspool.core.warp.warp import Warp
-from unspool.models.chat import Dialogue
+from unspool.models.chat_template import Dialogue
 from unspool.rules.constrain import unless
 from unspool.rules.constrain.form import spelt
 

@@ -13,7 +13,7 @@ from unspool.proof import prove
 from unspool.recipes.methods import method
 from unspool.recipes.unmask_looks import checked
 from unspool.rules.unmask.checked import CheckedUnmask
-from unspool.rules.unmask.routes import AboveCost, AboveSure, Bandit, Hysteresis, RunSeen
+from unspool.rules.unmask.routing import AboveCost, AboveSure, Bandit, Hysteresis, RunSeen
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine
 

@@ -28,7 +28,7 @@ from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.uncached_model import UncachedModel
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.llamacpp.llama_context import LlamaContext
-from unspool.runtime.llamacpp.load import load_llamacpp
+from unspool.runtime.llamacpp.open_gguf import load_llamacpp
 from unspool.runtime.network.llama import Llama
 
 CLOSE = {"llama": 2e-5, "qwen2": 2e-5, "qwen3": 2e-5, "gemma3": 5e-3}  # llama.cpp looks its GELU up in half precision

@@ -20,9 +20,9 @@ from tinygguf import WORDS, tiny_gguf
 
 import unspool
 from unspool.core.errors import BadModel, BadRequest, MissingExtra, UnspoolError
-from unspool.models.chat import Dialogue
+from unspool.models.chat_template import Dialogue
 from unspool.runtime.llamacpp import library as binding
-from unspool.runtime.llamacpp.load import load_llamacpp
+from unspool.runtime.llamacpp.open_gguf import load_llamacpp
 from unspool.runtime.llamacpp.tokenizer import LlamaCppVocabulary
 
 GREEDY = unspool.Settings(max_tokens=24, temperature=0.0)
@@ -133,7 +133,7 @@ def test_what_it_does_not_do_is_refused_in_words(file, options, words):
 
 
 def test_files_that_are_none_are_refused_before_llamacpp_sees_them(tmp_path, file, monkeypatch):
-    monkeypatch.setattr("unspool.runtime.llamacpp.load.LlamaContext", None)
+    monkeypatch.setattr("unspool.runtime.llamacpp.open_gguf.LlamaContext", None)
     raw = file.read_bytes()
     bad = tmp_path / "bad.gguf"
     for content, words in (

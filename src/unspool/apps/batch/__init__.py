@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import alone as alone, answer_file as answer_file, fleet as fleet
+    from . import batch_work as batch_work, answer_file as answer_file, fleet as fleet
     from .batch_journal import BatchJournal as BatchJournal
     from .line_writer import LineDefaults as LineDefaults
     from .batch_journal import LineFile as LineFile

@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ...api.lm import LM
 from ...core.errors import UnspoolError
 from ..cluster import Crew
-from .alone import Line
+from .batch_work import Line
 from .line_writer import LineDefaults, LineWriter, Record, failed, named
 
 BLOCK = 4  # lines that are sent to a worker, and come back, together

@@ -28,8 +28,8 @@ from .terminal import INTERRUPTED, dump, note, status
 
 if TYPE_CHECKING:
     from ..batch import BatchJournal, LineDefaults, LineFile
-    from ..batch.alone import Answering
     from ..batch.answer_file import Tally
+    from ..batch.batch_work import Answering
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _alone(_: Spread, loading: Loading, reading: LineDefaults, parallel: int) ->
     """By one engine here; what fails among others is tried once more, by itself."""
     lm = loading.load()
     loading.prepare(lm, (reading.method,))
-    alone, scribe = batches.alone.alone, batches.LineWriter(lm, reading, parallel)
+    alone, scribe = batches.batch_work.alone, batches.LineWriter(lm, reading, parallel)
     try:
         yield partial(alone, scribe, 2 * parallel), partial(alone, scribe, 1)
     finally:
@@ -223,7 +223,7 @@ def _fleet(spread: Spread, loading: Loading, reading: LineDefaults, parallel: in
 def _answer(lines: LineFile, journal: BatchJournal, tries: Sequence[Answering]) -> None:
     failed, hidden = 0, not sys.stderr.isatty()
     with tqdm(total=len(lines), initial=journal.done, unit="line", leave=False, disable=hidden) as bar:
-        for record in batches.alone.work(lines, journal, tries):
+        for record in batches.batch_work.work(lines, journal, tries):
             failed += record["error"] is not None
             bar.update(1)
             if failed:

@@ -14,7 +14,7 @@ from ...api.lm import Prompt
 from ...api.settings import Settings
 from ...core.claim import SEED, Method
 from ...core.errors import BadRequest
-from ...models.chat import Dialogue
+from ...models.chat_template import Dialogue
 from ...recipes.methods import claim_of
 from ...recipes.names import canonical, parts_of
 from ...recipes.prediction import predicted

@@ -16,7 +16,7 @@ from ...core.canvas import HOLE
 from ...core.claim import Method, fit
 from ...core.errors import UnspoolError
 from ...core.trace import Trace
-from ...models.chat import Dialogue, spells_more
+from ...models.chat_template import Dialogue, spells_more
 from ...models.vocabulary import LONG
 from ...rules.constrain.form import Form
 from ...runtime.engine.engine import Engine

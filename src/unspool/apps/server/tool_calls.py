@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...models.chat import CALL, CALLED
+from ...models.chat_template import CALL, CALLED
 
 _HEAD = re.compile(r'\s*\{"name": "([^"]*)", "arguments": ')
 

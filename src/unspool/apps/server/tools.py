@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ...core.errors import BadRequest
-from ...models.chat import CALL, CALLED
+from ...models.chat_template import CALL, CALLED
 from ...rules.constrain import Constraint, Form, JsonSchema, Unless, Woven, json_schema
 from ...rules.constrain.form import FormVocabulary
 from .fields import Body, wrong

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from .renoise import Doubtful as Doubtful, Renoise as Renoise, Reverse as Reverse, Unchanged as Unchanged
     from .resample import Resample as Resample
     from .sliding import Near as Near, Sliding as Sliding
-    from .routes import ROUTES as ROUTES, AboveCost as AboveCost, AboveSure as AboveSure, Bandit as Bandit
-    from .routes import Hysteresis as Hysteresis
+    from .routing import ROUTES as ROUTES, AboveCost as AboveCost, AboveSure as AboveSure, Bandit as Bandit
+    from .routing import Hysteresis as Hysteresis
     from .softened import Settled as Settled, Softened as Softened
     from .stable import Stable as Stable
     from .timed import Timed as Timed

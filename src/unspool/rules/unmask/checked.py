@@ -16,7 +16,7 @@ from ...loops.denoise_state import DenoiseState
 from ...loops.unmasker import Checking, FixedBlocks, Rule
 from .confident import Confident
 from .hierarchy import runs
-from .routes import AboveCost, Route, RunSeen
+from .routing import AboveCost, Route, RunSeen
 
 
 def _trials() -> Iterator[Method]:

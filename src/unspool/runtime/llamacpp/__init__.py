@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import load as load
+    from . import open_gguf as open_gguf
 
 __getattr__, __dir__ = lazily(__name__)

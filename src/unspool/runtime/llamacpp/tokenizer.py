@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from ...core.errors import BadModel, BadRequest
-from ...models.chat import Fences
+from ...models.chat_template import Fences
 from ...models.gguf_vocabulary import CONTROL, UNKNOWN, read_vocabulary
 from ...models.vocabulary import Vocabulary
 from .library import library

@@ -25,7 +25,7 @@ from ..bodies import ENDLESS
 from ..counts import ServerMetrics
 from ..server_config import ServerConfig
 from ..worker import Worker
-from .decode import Decode
+from .decode_stream import Decode
 
 FOLDER = Path(__file__).with_name("page")
 KINDS = {
